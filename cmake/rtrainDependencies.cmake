@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# What rtrain needs, for the build tree and for the installed package alike. Sets
+# rtrain_dependency_targets. Each missing part is one message that says how to get it.
+
+macro(rtrain_require package how)
+  find_package(${package} ${ARGN} QUIET)
+  if(NOT ${package}_FOUND)
+    message(FATAL_ERROR "rtrain needs ${package}, which was not found. Install it with\n"
+                        "    ${how}\nor name its prefix in CMAKE_PREFIX_PATH.")
+  endif()
+endmacro()
+
+# libtorch: from CMAKE_PREFIX_PATH or Torch_DIR, else inside the pip package of the first python3.
+if(NOT TARGET torch)
+  if(NOT Torch_DIR)
+    find_package(Torch CONFIG QUIET)
+  endif()
+  if(NOT Torch_DIR)
+    execute_process(
+      COMMAND python3 -c "import torch.utils; print(torch.utils.cmake_prefix_path)"
+      OUTPUT_VARIABLE rtrain_torch_prefix OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(rtrain_torch_prefix)
+      list(APPEND CMAKE_PREFIX_PATH ${rtrain_torch_prefix})
+    endif()
+  endif()
+  rtrain_require(Torch "pip install torch==2.13.0")
+endif()
+
+set(MPI_CXX_SKIP_MPICXX ON)
+rtrain_require(MPI "apt-get install libopenmpi-dev openmpi-bin" COMPONENTS CXX)
+rtrain_require(Boost "apt-get install libboost1.81-dev libboost-json1.81-dev" 1.75 COMPONENTS json)
+rtrain_require(ZLIB "apt-get install zlib1g-dev")
+rtrain_require(Threads "apt-get install libc6-dev")
+
+set(rtrain_dependency_targets torch MPI::MPI_CXX Boost::headers Boost::json ZLIB::ZLIB
+                              Threads::Threads)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# Settings of rtrain's own programs: warnings as errors, and one precompiled header for all of them,
+# because libtorch's headers take 20 s a file.
+
+add_library(rtrain_dev INTERFACE)
+target_link_libraries(rtrain_dev INTERFACE rtrain::rtrain)
+target_compile_options(rtrain_dev INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
+  -Wconversion -Wsign-conversion -Werror)
+find_program(RTRAIN_MOLD mold)
+if(RTRAIN_MOLD)
+  target_link_options(rtrain_dev INTERFACE -fuse-ld=mold)
+endif()
+find_program(RTRAIN_CCACHE ccache)
+if(RTRAIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${RTRAIN_CCACHE})
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endif()
+
+# What others wrote and every program includes; rtrain's own headers change too often.
+file(WRITE ${PROJECT_BINARY_DIR}/pch.cpp "int main() {}\n")
+add_executable(rtrain_pch ${PROJECT_BINARY_DIR}/pch.cpp)
+target_link_libraries(rtrain_pch PRIVATE rtrain_dev)
+target_precompile_headers(rtrain_pch PRIVATE
+  <torch/torch.h> <mpi.h> <regex>
+  <boost/asio/io_context.hpp> <boost/asio/posix/stream_descriptor.hpp>
+  <boost/asio/read_until.hpp> <boost/asio/signal_set.hpp>
+  <boost/json.hpp> <boost/json/basic_parser_impl.hpp>)
+target_compile_definitions(rtrain_dev INTERFACE OMPI_SKIP_MPICXX=1)
+
+# rtrain_program(<name> <source>...): an executable of ours.
+function(rtrain_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE rtrain_dev)
+  target_precompile_headers(${name} REUSE_FROM rtrain_pch)
+endfunction()

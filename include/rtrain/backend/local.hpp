@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Backend for one process: no ranks, no MPI, nothing to reduce.
+///
+/// The backend/ room answers where ranks, devices and collectives come from. It may include comm/,
+/// launch/environment.hpp, config.hpp and error.hpp; the trainer, worker and model/ include it.
+#pragma once
+
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/config.hpp>
+
+namespace rtrain::backend {
+
+/// Rank 0 of 1. Good for debugging a training function, and for programs without MPI.
+class Local {
+public:
+    /// Throws ConfigError [RT-C6] when the options ask for several workers.
+    void start(const ScalingConfig& scaling) {
+        if (scaling.num_workers.value_or(1) > 1) {
+            throw ConfigError("RT-C6", detail::concat("backend::Local trains in this process, but "
+                                                      "num_workers is ", *scaling.num_workers,
+                                                      "; leave it unset, or use backend::Mpi"));
+        }
+    }
+
+    [[nodiscard]] int rank() const noexcept { return 0; }
+    [[nodiscard]] int size() const noexcept { return 1; }
+    void all_reduce(at::Tensor& /*tensor*/, ReduceOp /*op*/) noexcept {}
+    void broadcast(at::Tensor& /*tensor*/, int /*root*/) noexcept {}
+};
+
+static_assert(Backend<Local>);
+
+} // namespace rtrain::backend

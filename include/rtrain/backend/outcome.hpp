@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How one rank's training function ended. Cost tier 0: std only.
+#pragma once
+
+#include <string>
+
+namespace rtrain {
+
+struct Outcome {
+    enum class Kind : char {
+        finished = 'f',   ///< returned
+        failed = 'e',     ///< threw
+        interrupted = 'i' ///< threw because another rank failed
+    };
+    Kind kind = Kind::finished;
+    std::string message; ///< of the exception
+};
+
+} // namespace rtrain

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Checkpoint policy: how a state gets into the files of a checkpoint and back. When a checkpoint
+/// is taken, committed, ranked and deleted is the same for every policy (checkpoint/store.hpp).
+///
+/// The smallest type that meets the concept, it saves nothing:
+/// @code
+/// struct Forgetful {
+///     void write(const rtrain::checkpoint::Snapshot& state, const rtrain::checkpoint::Part& part) {}
+///     rtrain::checkpoint::Snapshot read(const rtrain::checkpoint::Part& part) { return {}; }
+/// };
+/// @endcode
+/// Cost tier 0: std only.
+#pragma once
+
+#include <concepts>
+#include <filesystem>
+
+namespace rtrain {
+namespace checkpoint {
+
+struct Snapshot;
+
+/// A rank's share in writing or reading one checkpoint.
+struct Part {
+    std::filesystem::path directory; ///< the checkpoint's files; while writing, not yet committed
+    int rank = 0;
+    int size = 1;
+};
+
+} // namespace checkpoint
+
+namespace detail {
+
+template <class C>
+concept HasWrite =
+    requires(C& policy, const checkpoint::Snapshot& state, const checkpoint::Part& part) {
+        policy.write(state, part);
+    };
+template <class C>
+concept HasRead = requires(C& policy, const checkpoint::Part& part) {
+    { policy.read(part) } -> std::same_as<checkpoint::Snapshot>;
+};
+
+} // namespace detail
+
+/// What every checkpoint policy offers: `write`, called on every rank with the same state, puts
+/// this rank's part of it into the directory and returns when the bytes are durable; `read`, called
+/// on any number of ranks, gives the whole state back.
+template <class C>
+concept CheckpointPolicy = std::movable<C> && detail::HasWrite<C> && detail::HasRead<C>;
+
+/// Why `C` is no checkpoint policy: one sentence for each unmet requirement.
+template <class C>
+struct ExplainCheckpointPolicy {
+    static_assert(std::movable<C>,
+                  "rtrain: CheckpointPolicy not met: the type must be movable [RT-Q1]");
+    static_assert(detail::HasWrite<C>, "rtrain: CheckpointPolicy not met: missing member "
+                                       "`void write(const Snapshot&, const Part&)` [RT-Q2]");
+    static_assert(detail::HasRead<C>, "rtrain: CheckpointPolicy not met: missing member "
+                                      "`Snapshot read(const Part&)` [RT-Q3]");
+};
+
+} // namespace rtrain

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The only place that includes <mpi.h>: without MPI's removed C++ bindings, which cost a second
+/// per file and a library. Also MPI's life time and its errors.
+///
+/// The comm/ room holds what carries bytes between ranks. It may include error.hpp and ATen; only
+/// backend/ includes it.
+#pragma once
+
+#include <rtrain/error.hpp>
+
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+#include <mpi.h>
+
+#include <cstdlib>
+#include <cstddef>
+#include <string_view>
+
+namespace rtrain::comm {
+
+/// Throws CommError [RT-X3] unless `result` is MPI_SUCCESS.
+inline void check_mpi(int result, const char* call) {
+    if (result == MPI_SUCCESS) {
+        return;
+    }
+    char text[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    MPI_Error_string(result, text, &length);
+    throw CommError("RT-X3", detail::concat(call, " failed: ", std::string_view(text, static_cast<std::size_t>(length))));
+}
+
+/// Initialises MPI unless the program has done so; then MPI is also finalised at exit. Calls are
+/// made from one thread at a time (MPI_THREAD_SERIALIZED): autograd runs CPU hooks in the thread
+/// that called backward().
+inline void ensure_mpi() {
+    int initialized = 0;
+    check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+    if (initialized != 0) {
+        return;
+    }
+    int provided = MPI_THREAD_SINGLE;
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided),
+              "MPI_Init_thread");
+    std::atexit([] {
+        int finalized = 0;
+        MPI_Finalized(&finalized);
+        if (finalized == 0) {
+            MPI_Finalize();
+        }
+    });
+}
+
+/// A communicator of our own over the same ranks, so that messages never mix with the user's.
+/// Its errors are returned, not fatal.
+class OwnedComm {
+public:
+    explicit OwnedComm(MPI_Comm parent) {
+        check_mpi(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
+        MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    }
+    OwnedComm(const OwnedComm&) = delete;
+    OwnedComm& operator=(const OwnedComm&) = delete;
+
+    /// Freeing is collective and waits for pending operations, so communicators are only freed
+    /// when no rank has failed: see Communicator::close().
+    void free() {
+        if (comm_ != MPI_COMM_NULL) {
+            MPI_Comm_free(&comm_);
+        }
+    }
+
+    [[nodiscard]] MPI_Comm get() const noexcept { return comm_; }
+
+private:
+    MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+} // namespace rtrain::comm

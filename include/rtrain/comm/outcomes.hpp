@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How ranks learn how the others ended. A rank that leaves the training function, by return or by
+/// exception, tells every other rank; ranks that wait for it look here and stop waiting.
+#pragma once
+
+#include <rtrain/backend/outcome.hpp>
+#include <rtrain/comm/backoff.hpp>
+#include <rtrain/comm/mpi.hpp>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rtrain::comm {
+
+/// Exchange of one Outcome per rank over a communicator that carries nothing else.
+class OutcomeBoard {
+public:
+    OutcomeBoard(MPI_Comm comm, int rank, int size)
+        : comm_(comm), rank_(rank), outcomes_(static_cast<std::size_t>(size)) {}
+
+    /// Tells all other ranks how this one ended. Once.
+    void announce(const Outcome& mine) {
+        if (announced()) {
+            return;
+        }
+        // A message above the eager limit would wait for its receiver; no reader wants more anyway.
+        constexpr std::size_t longest = 2000;
+        text_ = static_cast<char>(mine.kind) + mine.message.substr(0, longest);
+        outcomes_[static_cast<std::size_t>(rank_)] = mine;
+        for (int peer = 0; peer < size(); ++peer) {
+            if (peer != rank_) {
+                MPI_Request request = MPI_REQUEST_NULL;
+                check_mpi(MPI_Isend(text_.data(), static_cast<int>(text_.size()), MPI_CHAR, peer, 0,
+                                    comm_, &request),
+                          "MPI_Isend");
+                sends_.push_back(request);
+            }
+        }
+    }
+
+    /// Takes in what has arrived; never blocks.
+    void look() {
+        int pending = 0;
+        MPI_Status status;
+        while (check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_, &pending, &status), "MPI_Iprobe"),
+               pending != 0) {
+            int length = 0;
+            MPI_Get_count(&status, MPI_CHAR, &length);
+            std::string text(static_cast<std::size_t>(length), '\0');
+            check_mpi(MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, 0, comm_,
+                               MPI_STATUS_IGNORE),
+                      "MPI_Recv");
+            outcomes_[static_cast<std::size_t>(status.MPI_SOURCE)] =
+                Outcome{static_cast<Outcome::Kind>(text.at(0)), text.substr(1)};
+        }
+    }
+
+    /// The first rank, other than this one, that ended in this way so far.
+    [[nodiscard]] std::optional<int> first(Outcome::Kind kind) const {
+        for (int peer = 0; peer < size(); ++peer) {
+            const auto& outcome = outcomes_[static_cast<std::size_t>(peer)];
+            if (peer != rank_ && outcome && outcome->kind == kind) {
+                return peer;
+            }
+        }
+        return std::nullopt;
+    }
+
+    [[nodiscard]] const Outcome& of(int rank) const {
+        return outcomes_.at(static_cast<std::size_t>(rank)).value();
+    }
+
+    /// Waits until every rank has announced its outcome. Once some rank has failed, the others get
+    /// `patience` to notice; false when one has not (it computes without communicating, or hangs).
+    [[nodiscard]] bool wait_for_all(std::chrono::seconds patience) {
+        Backoff backoff;
+        std::optional<Backoff::Clock::time_point> failed_at;
+        while (true) {
+            look();
+            bool complete = true;
+            for (const auto& outcome : outcomes_) {
+                complete = complete && outcome.has_value();
+                if (outcome && outcome->kind != Outcome::Kind::finished && !failed_at) {
+                    failed_at = Backoff::Clock::now();
+                }
+            }
+            int sent = 0;
+            check_mpi(MPI_Testall(static_cast<int>(sends_.size()), sends_.data(), &sent,
+                                  MPI_STATUSES_IGNORE),
+                      "MPI_Testall");
+            if (complete && sent != 0) {
+                return true;
+            }
+            if (failed_at && Backoff::Clock::now() - *failed_at > patience) {
+                return false;
+            }
+            backoff.pause();
+        }
+    }
+
+    /// Ranks that have not announced an outcome, for the message of whoever gives up on them.
+    [[nodiscard]] std::string missing() const {
+        std::string ranks;
+        for (int peer = 0; peer < size(); ++peer) {
+            if (!outcomes_[static_cast<std::size_t>(peer)]) {
+                ranks += (ranks.empty() ? "" : ", ") + std::to_string(peer);
+            }
+        }
+        return ranks;
+    }
+
+private:
+    [[nodiscard]] int size() const { return static_cast<int>(outcomes_.size()); }
+    [[nodiscard]] bool announced() const {
+        return outcomes_[static_cast<std::size_t>(rank_)].has_value();
+    }
+
+    MPI_Comm comm_;
+    int rank_;
+    std::vector<std::optional<Outcome>> outcomes_;
+    std::string text_;
+    std::vector<MPI_Request> sends_;
+};
+
+} // namespace rtrain::comm

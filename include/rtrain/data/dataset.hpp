@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Map-style data sets: rows that can be read by number, behind one type whatever they come from.
+#pragma once
+
+#include <rtrain/data/batch.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace rtrain::data {
+
+/// A handle to a data set; copies share it. Made by from_tensors(), fashion_mnist(), idx(),
+/// from_dataset() or lazy().
+class Dataset {
+public:
+    /// What a source of rows offers.
+    class Source {
+    public:
+        Source() = default;
+        Source(const Source&) = delete;
+        Source& operator=(const Source&) = delete;
+        virtual ~Source() = default;
+        [[nodiscard]] virtual std::int64_t size() const = 0;
+        /// The rows with these numbers (int64, one dimension, each in [0, size())), in this order.
+        [[nodiscard]] virtual Batch rows(const at::Tensor& indices) const = 0;
+    };
+
+    explicit Dataset(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
+
+    [[nodiscard]] std::int64_t size() const { return source_->size(); }
+    [[nodiscard]] Batch rows(const at::Tensor& indices) const { return source_->rows(indices); }
+
+private:
+    std::shared_ptr<const Source> source_;
+};
+
+/// Data sets by the name that `worker.dataset_shard(name)` asks for.
+using Datasets = std::map<std::string, Dataset>;
+
+/// Rows held in memory, one tensor a column; the first dimension counts rows. Throws DataError
+/// [RT-D6] when columns have different numbers of rows.
+///
+/// @code
+/// auto points = rtrain::data::from_tensors({{"x", x}, {"y", y}});
+/// @endcode
+[[nodiscard]] inline Dataset from_tensors(Batch::Columns columns) {
+    class InMemory : public Dataset::Source {
+    public:
+        explicit InMemory(Batch::Columns columns) : columns_(std::move(columns)) {}
+        [[nodiscard]] std::int64_t size() const override { return columns_.front().second.size(0); }
+        [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+            Batch::Columns selected;
+            for (const auto& [name, column] : columns_) {
+                selected.emplace_back(name, column.index_select(0, indices));
+            }
+            return Batch(std::move(selected));
+        }
+
+    private:
+        Batch::Columns columns_;
+    };
+    if (columns.empty()) {
+        throw DataError("RT-D6", "from_tensors() needs at least one column");
+    }
+    for (const auto& [name, column] : columns) {
+        if (!column.defined() || column.dim() == 0 ||
+            column.size(0) != columns.front().second.size(0)) {
+            throw DataError("RT-D6", rtrain::detail::concat(
+                                         "column \"", name, "\" has ",
+                                         column.defined() && column.dim() > 0 ? column.size(0) : 0,
+                                         " rows, but \"", columns.front().first,
+                                         "\" has another number; the first dimension counts rows"));
+        }
+    }
+    return Dataset(std::make_shared<InMemory>(std::move(columns)));
+}
+
+/// A data set that `open` makes when it is first read: on the ranks that train, not in the process
+/// that only launches them.
+[[nodiscard]] inline Dataset lazy(std::function<Dataset()> open) {
+    class Lazy : public Dataset::Source {
+    public:
+        explicit Lazy(std::function<Dataset()> open) : open_(std::move(open)) {}
+        [[nodiscard]] std::int64_t size() const override { return opened().size(); }
+        [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+            return opened().rows(indices);
+        }
+
+    private:
+        const Dataset& opened() const {
+            std::call_once(once_, [this] { dataset_ = std::make_unique<Dataset>(open_()); });
+            return *dataset_;
+        }
+        std::function<Dataset()> open_;
+        mutable std::once_flag once_;
+        mutable std::unique_ptr<Dataset> dataset_;
+    };
+    return Dataset(std::make_shared<Lazy>(std::move(open)));
+}
+
+} // namespace rtrain::data

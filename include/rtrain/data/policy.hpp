@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Data policy: which rows of a data set a rank reads, and in which order.
+///
+/// The smallest type that meets the concept, every rank reads all rows in order:
+/// @code
+/// struct Everything {
+///     at::Tensor order(const rtrain::data::EpochRequest& epoch) const {
+///         return at::arange(epoch.rows, at::kLong);
+///     }
+///     std::int64_t ranks_sharing(int size) const { return 1; }
+/// };
+/// @endcode
+/// Cost tier 0: std only.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+namespace at {
+class Tensor;
+} // namespace at
+
+namespace rtrain {
+namespace data {
+
+/// One epoch of one rank's shard.
+struct EpochRequest {
+    std::int64_t rows = 0;  ///< rows of the whole data set
+    int rank = 0;           ///< this rank
+    int size = 1;           ///< number of ranks
+    std::int64_t epoch = 0; ///< counts up by one with each pass over the data
+    bool shuffle = false;
+    std::uint64_t seed = 0; ///< equal on all ranks
+    bool drop_last = false; ///< drop what does not divide evenly between ranks, else repeat rows
+};
+
+} // namespace data
+
+namespace detail {
+
+template <class D>
+concept HasOrder = requires(const D& policy, const data::EpochRequest& epoch) {
+    { policy.order(epoch) } -> std::same_as<at::Tensor>;
+};
+template <class D>
+concept HasRanksSharing = requires(const D& policy) {
+    { policy.ranks_sharing(2) } -> std::convertible_to<std::int64_t>;
+};
+
+} // namespace detail
+
+/// What every data policy offers: `order(epoch)`, the rows (int64, one dimension) that a rank reads
+/// in an epoch, and `ranks_sharing(size)`, how many ranks split one pass over the rows between them
+/// (1 when each reads everything), by which a resumed run finds its place.
+template <class D>
+concept DataPolicy = std::movable<D> && detail::HasOrder<D> && detail::HasRanksSharing<D>;
+
+/// Why `D` is no data policy: one sentence for each unmet requirement.
+template <class D>
+struct ExplainDataPolicy {
+    static_assert(std::movable<D>, "rtrain: DataPolicy not met: the type must be movable [RT-P1]");
+    static_assert(detail::HasOrder<D>, "rtrain: DataPolicy not met: missing member "
+                                       "`at::Tensor order(const EpochRequest&) const` [RT-P2]");
+    static_assert(detail::HasRanksSharing<D>,
+                  "rtrain: DataPolicy not met: missing member "
+                  "`std::int64_t ranks_sharing(int size) const` [RT-P3]");
+};
+
+} // namespace rtrain

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// torch::data data sets and loaders on ranks: a data set behind data::Dataset, a sampler for
+/// torch's own loaders, and what `worker.prepare(data_loader)` returns.
+#pragma once
+
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/sampler.hpp>
+#include <rtrain/error.hpp>
+
+#include <torch/data/dataloader.h>
+#include <torch/data/datasets/base.h>
+#include <torch/data/example.h>
+#include <torch/data/samplers/distributed.h>
+#include <torch/data/samplers/random.h>
+#include <torch/data/samplers/sequential.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+/// A torch::data data set whose examples are pairs of tensors: columns "data" and "target".
+template <class D>
+[[nodiscard]] Dataset from_dataset(D dataset) {
+    class Adapter : public Dataset::Source {
+    public:
+        explicit Adapter(D dataset) : dataset_(std::move(dataset)) {}
+        [[nodiscard]] std::int64_t size() const override {
+            return static_cast<std::int64_t>(dataset_.size().value());
+        }
+        [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+            std::vector<at::Tensor> data;
+            std::vector<at::Tensor> target;
+            for (std::int64_t i = 0; i < indices.numel(); ++i) {
+                auto example =
+                    dataset_.get(static_cast<std::size_t>(indices[i].template item<std::int64_t>()));
+                data.push_back(std::move(example.data));
+                target.push_back(std::move(example.target));
+            }
+            return Batch({{"data", torch::stack(data)}, {"target", torch::stack(target)}});
+        }
+
+    private:
+        mutable D dataset_; // torch's get() is not const
+    };
+    if (!dataset.size().has_value()) {
+        throw DataError("RT-D10", "a torch::data data set without a size cannot be split between "
+                                  "ranks by rows");
+    }
+    return Dataset(std::make_shared<Adapter>(std::move(dataset)));
+}
+
+/// distributed_order() for torch's data loaders. Each reset starts the next epoch.
+class DistributedSampler : public torch::data::samplers::Sampler<> {
+public:
+    explicit DistributedSampler(EpochRequest epoch) : epoch_(epoch) { epoch_.epoch -= 1; }
+
+    void reset(std::optional<std::size_t> rows = std::nullopt) override {
+        if (rows) {
+            epoch_.rows = static_cast<std::int64_t>(*rows);
+        }
+        epoch_.epoch += 1;
+        start();
+    }
+    std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override {
+        const std::int64_t left = order_.defined() ? order_.numel() - next_ : 0;
+        const std::int64_t count = std::min(left, static_cast<std::int64_t>(batch_size));
+        if (count <= 0) {
+            return std::nullopt;
+        }
+        const auto* const rows = order_.const_data_ptr<std::int64_t>() + next_;
+        next_ += count;
+        return std::vector<std::size_t>(rows, rows + count);
+    }
+    void save(torch::serialize::OutputArchive& archive) const override {
+        archive.write("epoch", torch::tensor(epoch_.epoch));
+        archive.write("next", torch::tensor(next_));
+    }
+    void load(torch::serialize::InputArchive& archive) override {
+        torch::Tensor value;
+        archive.read("epoch", value);
+        epoch_.epoch = value.item<std::int64_t>();
+        start();
+        archive.read("next", value);
+        next_ = value.item<std::int64_t>();
+    }
+
+private:
+    void start() {
+        order_ = distributed_order(epoch_);
+        next_ = 0;
+    }
+
+    EpochRequest epoch_;
+    at::Tensor order_;
+    std::int64_t next_ = 0;
+};
+
+/// A batch of torch::data on `device`: tensors, examples and vectors of them; anything else stays.
+template <class T>
+[[nodiscard]] T to_device(T value, const at::Device& /*device*/) {
+    return value;
+}
+[[nodiscard]] inline at::Tensor to_device(const at::Tensor& tensor, const at::Device& device) {
+    return tensor.to(device);
+}
+template <class Data, class Target>
+[[nodiscard]] torch::data::Example<Data, Target>
+to_device(torch::data::Example<Data, Target> example, const at::Device& device) {
+    return {to_device(std::move(example.data), device),
+            to_device(std::move(example.target), device)};
+}
+[[nodiscard]] inline torch::data::TensorExample to_device(torch::data::TensorExample example,
+                                                          const at::Device& device) {
+    return torch::data::TensorExample(example.data.to(device));
+}
+template <class T>
+[[nodiscard]] std::vector<T> to_device(std::vector<T> values, const at::Device& device) {
+    for (T& value : values) {
+        value = to_device(std::move(value), device);
+    }
+    return values;
+}
+
+/// A torch::data loader over this rank's rows, whose batches arrive on the rank's device.
+template <class Loader>
+class DeviceLoader {
+public:
+    using Batch = typename Loader::BatchType;
+
+    DeviceLoader(std::unique_ptr<Loader> loader, at::Device device)
+        : loader_(std::move(loader)), device_(device) {}
+
+    class Iterator {
+    public:
+        Iterator(torch::data::Iterator<Batch> position, at::Device device)
+            : position_(std::move(position)), device_(device) {}
+        [[nodiscard]] Batch& operator*() {
+            if (!batch_) {
+                batch_.emplace(device_.is_cpu() ? std::move(*position_)
+                                                : to_device(std::move(*position_), device_));
+            }
+            return *batch_;
+        }
+        [[nodiscard]] Batch* operator->() { return &**this; }
+        Iterator& operator++() {
+            batch_.reset();
+            ++position_;
+            return *this;
+        }
+        bool operator==(const Iterator& other) const { return position_ == other.position_; }
+
+    private:
+        torch::data::Iterator<Batch> position_;
+        at::Device device_;
+        std::optional<Batch> batch_;
+    };
+
+    [[nodiscard]] Iterator begin() { return {loader_->begin(), device_}; }
+    [[nodiscard]] Iterator end() { return {loader_->end(), device_}; }
+    [[nodiscard]] const Loader& loader() const noexcept { return *loader_; }
+
+private:
+    std::unique_ptr<Loader> loader_;
+    at::Device device_;
+};
+
+/// A loader over this rank's rows of `dataset`; its sampler is a DistributedSampler.
+template <class D>
+[[nodiscard]] auto make_distributed_loader(D dataset, const torch::data::DataLoaderOptions& options,
+                                           EpochRequest epoch, at::Device device) {
+    if (!dataset.size().has_value()) {
+        throw DataError("RT-D10", "a torch::data data set without a size cannot be split between "
+                                  "ranks by rows");
+    }
+    epoch.rows = static_cast<std::int64_t>(*dataset.size());
+    auto loader = torch::data::make_data_loader(std::move(dataset), DistributedSampler(epoch), options);
+    using Loader = typename decltype(loader)::element_type;
+    return DeviceLoader<Loader>(std::move(loader), device);
+}
+
+/// Replaces a loader's sampler by a DistributedSampler, as Ray Train's prepare_data_loader does:
+/// RandomSampler gives a shuffled one, any other an ordered one; a loader whose sampler is already
+/// distributed, and any loader on one rank, is kept. The loader must have no worker threads
+/// (RT-D11), because torch moves the data set into them.
+template <class D, class Sampler>
+[[nodiscard]] auto distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> loader,
+                                     EpochRequest epoch, at::Device device) {
+    using Loader = torch::data::StatelessDataLoader<D, Sampler>;
+    constexpr bool distributed =
+        std::is_base_of_v<DistributedSampler, Sampler> ||
+        std::is_base_of_v<torch::data::samplers::DistributedSampler<>, Sampler>;
+    if constexpr (distributed) {
+        return DeviceLoader<Loader>(std::move(loader), device);
+    } else {
+        // The data set is a protected member of torch's loader and has no accessor.
+        struct Access : Loader {
+            static std::unique_ptr<D> take(Loader& from) {
+                return std::move(from.*(&Access::main_thread_dataset_));
+            }
+        };
+        const auto& full = loader->options();
+        std::unique_ptr<D> dataset = Access::take(*loader);
+        if (!dataset) {
+            throw DataError("RT-D11", "a loader with worker threads has given its data set away; "
+                                      "call worker.prepare(dataset, options) instead");
+        }
+        torch::data::DataLoaderOptions options(full.batch_size);
+        options.workers(full.workers)
+            .enforce_ordering(full.enforce_ordering)
+            .drop_last(full.drop_last)
+            .timeout(full.timeout)
+            .max_jobs(full.max_jobs);
+        epoch.shuffle = std::is_base_of_v<torch::data::samplers::RandomSampler, Sampler>;
+        return make_distributed_loader(std::move(*dataset), options, epoch, device);
+    }
+}
+
+} // namespace rtrain::data

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Every exception that rtrain throws. Each carries a stable code, `RT-<letter><number>`, that is a
+/// heading in docs/errors.md; the subclasses say what the caller can do about it.
+/// Cost tier 0: std only.
+#pragma once
+
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rtrain {
+
+/// Base of all rtrain exceptions. `what()` says what was wrong, what was expected and what to do,
+/// and ends in the code.
+class Error : public std::runtime_error {
+public:
+    Error(std::string code, const std::string& message)
+        : std::runtime_error(message + " [" + code + "]"), code_(std::move(code)),
+          message_(message) {}
+
+    /// Stable identifier, for example "RT-D4".
+    [[nodiscard]] const std::string& code() const noexcept { return code_; }
+    /// `what()` without the code.
+    [[nodiscard]] const std::string& message() const noexcept { return message_; }
+
+private:
+    std::string code_;
+    std::string message_;
+};
+
+/// Options that contradict each other or the way the program was launched.
+class ConfigError : public Error {
+    using Error::Error;
+};
+
+/// A data set, column or data file that is missing, damaged or used wrongly.
+class DataError : public Error {
+    using Error::Error;
+};
+
+/// A model that cannot be trained on several ranks as it is.
+class ModelError : public Error {
+    using Error::Error;
+};
+
+/// A checkpoint that is damaged, foreign, or does not fit the state it is loaded into.
+class CheckpointError : public Error {
+    using Error::Error;
+};
+
+/// A file or directory that could not be written or read.
+class StorageError : public Error {
+    using Error::Error;
+};
+
+/// Ranks could not communicate.
+class CommError : public Error {
+    using Error::Error;
+};
+
+/// Another rank failed or left while this one waited for it; that rank's error is the cause.
+class PeerError : public CommError {
+    using CommError::CommError;
+};
+
+/// mpirun could not be started, or ended without an outcome of the training.
+class LaunchError : public Error {
+    using Error::Error;
+};
+
+/// What `Trainer::fit` throws when the training function failed on one or more ranks.
+class TrainingFailedError : public Error {
+public:
+    TrainingFailedError(const std::string& message, std::map<int, std::string> worker_failures)
+        : Error("RT-T1", message), worker_failures_(std::move(worker_failures)) {}
+
+    /// Rank -> message of its exception. Ranks that only failed because another did are left out.
+    [[nodiscard]] const std::map<int, std::string>& worker_failures() const noexcept {
+        return worker_failures_;
+    }
+
+private:
+    std::map<int, std::string> worker_failures_;
+};
+
+namespace detail {
+
+/// Throws the class that belongs to the letter of `code`, for an error that happened on another rank
+/// or in another process.
+[[noreturn]] inline void throw_error(const std::string& code, const std::string& message) {
+    switch (code.size() > 3 ? code[3] : '?') {
+    case 'C':
+        throw ConfigError(code, message);
+    case 'D':
+        throw DataError(code, message);
+    case 'M':
+        throw ModelError(code, message);
+    case 'K':
+        throw CheckpointError(code, message);
+    case 'S':
+        throw StorageError(code, message);
+    case 'X':
+        throw CommError(code, message);
+    case 'L':
+        throw LaunchError(code, message);
+    default:
+        throw Error(code, message);
+    }
+}
+
+/// The arguments, streamed one after the other; for error messages.
+template <class... Parts>
+[[nodiscard]] std::string concat(const Parts&... parts) {
+    std::ostringstream out;
+    (out << ... << parts);
+    return out.str();
+}
+
+} // namespace detail
+} // namespace rtrain

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Declarations and default template arguments, for headers that only name a trainer; one .cpp then
+/// includes rtrain/trainer.hpp. Also the `Trainer` that a wrong policy selects.
+/// Cost tier 0: std only.
+#pragma once
+
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/checkpoint/policy.hpp>
+#include <rtrain/data/policy.hpp>
+
+namespace rtrain {
+
+namespace backend {
+class Local;
+class Mpi;
+} // namespace backend
+
+namespace data {
+struct Sharded;
+struct Replicated;
+} // namespace data
+
+namespace checkpoint {
+struct None;
+struct Sync;
+} // namespace checkpoint
+
+struct Result;
+struct TrainerOptions;
+
+/// Selected only when a policy misses its concept: the explanation is then the whole error, because
+/// everything that one does with a trainer is declared.
+template <class B = backend::Mpi, class D = data::Sharded, class C = checkpoint::Sync>
+class Trainer : ExplainBackend<B>, ExplainDataPolicy<D>, ExplainCheckpointPolicy<C> {
+public:
+    explicit Trainer(TrainerOptions options);
+    Trainer(TrainerOptions options, B backend, D data = {}, C checkpoint = {});
+    template <class F>
+    Result fit(F&& train_function);
+};
+
+} // namespace rtrain

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// One program, several processes: how the driver and the ranks it has launched agree on which
+/// `fit()` call is meant and how each has ended.
+///
+/// Every process runs the same main() and counts its fit() calls. The driver launches ranks for its
+/// call number k; these answer their calls before k with what the driver has recorded, train in
+/// call k, record its outcome, and end there, so that what follows happens in the driver only.
+#pragma once
+
+#include <rtrain/error.hpp>
+#include <rtrain/json.hpp>
+#include <rtrain/launch/environment.hpp>
+#include <rtrain/result.hpp>
+#include <rtrain/storage/file.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include <unistd.h>
+
+namespace rtrain::launch {
+
+/// How a fit() ended: the run it left, or its error.
+struct Ending {
+    std::filesystem::path run{};
+    std::string code{};
+    std::string message{};
+    std::map<int, std::string> worker_failures{};
+
+    /// The Result, or throws the error.
+    [[nodiscard]] Result get() const {
+        if (code.empty()) {
+            return Result::from_path(run);
+        }
+        if (!worker_failures.empty()) {
+            throw TrainingFailedError(message, worker_failures);
+        }
+        rtrain::detail::throw_error(code, message);
+    }
+
+    /// The ending that an exception stands for.
+    [[nodiscard]] static Ending of(const std::exception& exception) {
+        Ending ending;
+        if (const auto* const error = dynamic_cast<const Error*>(&exception)) {
+            ending.code = error->code();
+            ending.message = error->message();
+        } else {
+            ending.code = "RT-T2";
+            ending.message = exception.what();
+        }
+        if (const auto* const failed = dynamic_cast<const TrainingFailedError*>(&exception)) {
+            ending.worker_failures = failed->worker_failures();
+        }
+        return ending;
+    }
+};
+
+class Session {
+public:
+    static constexpr const char* directory_variable = "RTRAIN_SESSION";
+    static constexpr const char* fit_variable = "RTRAIN_SESSION_FIT";
+    static constexpr const char* name_variable = "RTRAIN_RUN_NAME";
+
+    /// The session of this process.
+    [[nodiscard]] static Session& current() {
+        static Session session;
+        return session;
+    }
+
+    /// The number of the fit() call that begins now.
+    [[nodiscard]] int next_fit() { return fits_++; }
+
+    /// For a rank that a driver has launched: the call it is to train in.
+    [[nodiscard]] const std::optional<int>& target() const noexcept { return target_; }
+
+    /// The directory that driver and ranks share on one node; made when first needed.
+    [[nodiscard]] const std::filesystem::path& directory() {
+        if (directory_.empty()) {
+            std::string pattern =
+                (std::filesystem::temp_directory_path() / "rtrain-XXXXXX").string();
+            if (::mkdtemp(pattern.data()) == nullptr) {
+                throw storage::system_error("create", pattern);
+            }
+            directory_ = pattern;
+            owner_ = ::getpid();
+        }
+        return directory_;
+    }
+
+    void record(int fit, const Ending& ending) {
+        boost::json::object failures;
+        for (const auto& [rank, message] : ending.worker_failures) {
+            failures[std::to_string(rank)] = message;
+        }
+        storage::replace_file(file_of(fit), json::serialize({{"run", ending.run.string()},
+                                                             {"code", ending.code},
+                                                             {"message", ending.message},
+                                                             {"worker_failures", failures}}));
+    }
+
+    /// What was recorded for a call; empty when nothing was.
+    [[nodiscard]] std::optional<Ending> recorded(int fit) {
+        if (directory_.empty() || !std::filesystem::exists(file_of(fit))) {
+            return std::nullopt;
+        }
+        const auto saved = json::parse(storage::read_file(file_of(fit))).as_object();
+        Ending ending;
+        ending.run = std::string(saved.at("run").as_string());
+        ending.code = saved.at("code").as_string();
+        ending.message = saved.at("message").as_string();
+        for (const auto& item : saved.at("worker_failures").as_object()) {
+            ending.worker_failures[std::stoi(std::string(item.key()))] = item.value().as_string();
+        }
+        return ending;
+    }
+
+    void forget(int fit) { std::filesystem::remove(file_of(fit)); }
+
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+    ~Session() {
+        if (owner_ == ::getpid()) {
+            std::error_code ignored;
+            std::filesystem::remove_all(directory_, ignored);
+        }
+    }
+
+private:
+    Session() {
+        if (const char* const directory = std::getenv(directory_variable);
+            directory != nullptr && ranks()) {
+            directory_ = directory;
+            target_ = env_int(fit_variable);
+        }
+    }
+
+    [[nodiscard]] std::filesystem::path file_of(int fit) {
+        return directory() / ("fit-" + std::to_string(fit) + ".json");
+    }
+
+    int fits_ = 0;
+    std::optional<int> target_;
+    std::filesystem::path directory_;
+    pid_t owner_ = 0; ///< the process that removes the directory
+};
+
+} // namespace rtrain::launch

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The handle that `worker.prepare(model)` returns.
+#pragma once
+
+#include <rtrain/model/gradient_averager.hpp>
+#include <rtrain/model/options.hpp>
+#include <rtrain/model/synchronize.hpp>
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <concepts>
+#include <memory>
+#include <utility>
+
+namespace rtrain {
+
+/// A model whose gradients are averaged over ranks. Used like the model itself: call it, or reach
+/// its members with `->`. Copies share the model.
+///
+/// Calling the handle (not `model->forward()`) also gives buffers rank 0's values, when
+/// `broadcast_buffers` is on and the model is in training mode.
+template <std::derived_from<torch::nn::Module> M, Backend B>
+class DataParallel {
+public:
+    /// Collective; the model must be the same on all ranks and takes over rank 0's values.
+    DataParallel(std::shared_ptr<B> backend, std::shared_ptr<M> module,
+                 const DataParallelOptions& options)
+        : module_(std::move(module)), shared_(std::make_shared<Shared>()) {
+        shared_->backend = std::move(backend);
+        shared_->options = options;
+        detail::check_model(*shared_->backend, *module_);
+        if (shared_->backend->size() == 1) {
+            return; // nothing to average: one rank runs the bare model
+        }
+        std::vector<at::Tensor> values = module_->parameters();
+        for (const at::Tensor& buffer : module_->buffers()) {
+            values.push_back(buffer);
+        }
+        detail::broadcast_coalesced(*shared_->backend, std::move(values));
+        shared_->averager = std::make_unique<GradientAverager<B>>(
+            *shared_->backend, detail::trainable_parameters(*module_), options);
+    }
+
+    /// Runs the model's forward.
+    template <class... Arguments>
+    decltype(auto) operator()(Arguments&&... arguments) {
+        synchronize_buffers();
+        return module_->forward(std::forward<Arguments>(arguments)...);
+    }
+
+    [[nodiscard]] M* operator->() const noexcept { return module_.get(); }
+    [[nodiscard]] M& operator*() const noexcept { return *module_; }
+    [[nodiscard]] const std::shared_ptr<M>& ptr() const noexcept { return module_; }
+
+    /// While it lives, backward leaves gradients on this rank: for gradient accumulation, all
+    /// passes but the last run under it.
+    class NoSync {
+    public:
+        NoSync(const NoSync&) = delete;
+        NoSync& operator=(const NoSync&) = delete;
+        ~NoSync() {
+            if (averager_ != nullptr) {
+                averager_->set_sync(before_);
+            }
+        }
+
+    private:
+        friend class DataParallel;
+        explicit NoSync(GradientAverager<B>* averager)
+            : averager_(averager), before_(averager == nullptr || averager->sync()) {
+            if (averager_ != nullptr) {
+                averager_->set_sync(false);
+            }
+        }
+        GradientAverager<B>* averager_;
+        bool before_;
+    };
+    [[nodiscard]] NoSync no_sync() { return NoSync(shared_->averager.get()); }
+
+    /// Buckets in use; 0 on one rank.
+    [[nodiscard]] std::size_t bucket_count() const noexcept {
+        return shared_->averager ? shared_->averager->bucket_count() : 0;
+    }
+
+private:
+    struct Shared {
+        std::shared_ptr<B> backend;
+        DataParallelOptions options;
+        std::unique_ptr<GradientAverager<B>> averager;
+    };
+
+    void synchronize_buffers() {
+        if (!shared_->averager || !shared_->options.broadcast_buffers || !module_->is_training() ||
+            !shared_->averager->sync()) {
+            return;
+        }
+        if (auto buffers = module_->buffers(); !buffers.empty()) {
+            detail::broadcast_coalesced(*shared_->backend, std::move(buffers));
+        }
+    }
+
+    std::shared_ptr<M> module_;
+    std::shared_ptr<Shared> shared_;
+};
+
+namespace detail {
+
+/// The module behind what a user calls a model: a holder made by TORCH_MODULE, a shared pointer, or
+/// a module by value.
+template <class M>
+    requires std::derived_from<M, torch::nn::Module>
+[[nodiscard]] std::shared_ptr<M> module_of(std::shared_ptr<M> module) {
+    return module;
+}
+template <class Contained>
+[[nodiscard]] std::shared_ptr<Contained>
+module_of(const torch::nn::ModuleHolder<Contained>& holder) {
+    return holder.ptr();
+}
+template <std::derived_from<torch::nn::Module> M>
+[[nodiscard]] std::shared_ptr<M> module_of(M module) {
+    return std::make_shared<M>(std::move(module));
+}
+
+} // namespace detail
+} // namespace rtrain

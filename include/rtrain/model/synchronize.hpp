@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Making the model the same on all ranks: a check that it can be, and rank 0's values for all.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/model/gradient_averager.hpp>
+
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// Parameters that take part in training, each once even when two modules share it.
+[[nodiscard]] inline std::vector<NamedParameter> trainable_parameters(torch::nn::Module& module) {
+    std::vector<NamedParameter> parameters;
+    for (const auto& item : module.named_parameters()) {
+        const bool repeated =
+            std::any_of(parameters.begin(), parameters.end(), [&](const NamedParameter& known) {
+                return known.tensor.is_same(item.value());
+            });
+        if (item.value().requires_grad() && !repeated) {
+            parameters.push_back({item.key(), item.value()});
+        }
+    }
+    return parameters;
+}
+
+/// One line for each parameter and buffer.
+[[nodiscard]] inline std::string describe(torch::nn::Module& module) {
+    std::ostringstream text;
+    for (const auto& item : module.named_parameters()) {
+        text << "parameter " << item.key() << ' ' << item.value().scalar_type()
+             << item.value().sizes() << (item.value().requires_grad() ? "" : " frozen") << '\n';
+    }
+    for (const auto& item : module.named_buffers()) {
+        text << "buffer " << item.key() << ' ' << item.value().scalar_type() << item.value().sizes()
+             << '\n';
+    }
+    return text.str();
+}
+
+/// The first line in which two texts differ, from each.
+[[nodiscard]] inline std::string first_difference(const std::string& left,
+                                                  const std::string& right) {
+    std::istringstream a(left);
+    std::istringstream b(right);
+    std::string line_a;
+    std::string line_b;
+    while (true) {
+        const bool more_a = static_cast<bool>(std::getline(a, line_a));
+        const bool more_b = static_cast<bool>(std::getline(b, line_b));
+        if (!more_a || !more_b || line_a != line_b) {
+            return concat("`", more_a ? line_a : "nothing more", "` against `",
+                          more_b ? line_b : "nothing more", "`");
+        }
+    }
+}
+
+/// Collective. Throws ModelError on all ranks: RT-M1 nothing to train, RT-M2 models differ.
+template <Backend B>
+void check_model(B& backend, torch::nn::Module& module) {
+    const std::string mine = describe(module);
+    const std::string expected = broadcast(backend, mine, 0);
+    succeed_together(backend, [&] {
+        if (trainable_parameters(module).empty()) {
+            throw ModelError("RT-M1", concat("the model has ", module.parameters().empty()
+                                                                   ? "no parameters"
+                                                                   : "only frozen parameters",
+                                             ", so there is nothing to train; a model for "
+                                             "inference needs no prepare()"));
+        }
+        if (mine != expected) {
+            throw ModelError("RT-M2", concat("the model differs from that of rank 0: ",
+                                             first_difference(mine, expected),
+                                             "; all ranks must build the same model"));
+        }
+    });
+}
+
+/// Overwrites `tensors` with rank 0's, in few messages: tensors of one type travel together, up to
+/// 64 MiB at a time.
+template <Backend B>
+void broadcast_coalesced(B& backend, std::vector<at::Tensor> tensors) {
+    constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
+    const torch::NoGradGuard no_grad;
+    std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+        return a.scalar_type() < b.scalar_type();
+    });
+    for (std::size_t begin = 0; begin < tensors.size();) {
+        std::vector<at::Tensor> flat;
+        std::int64_t bytes = 0;
+        std::size_t end = begin;
+        for (; end < tensors.size() && bytes < most_bytes &&
+               tensors[end].scalar_type() == tensors[begin].scalar_type();
+             ++end) {
+            flat.push_back(tensors[end].flatten());
+            bytes += static_cast<std::int64_t>(tensors[end].nbytes());
+        }
+        at::Tensor together = at::cat(flat);
+        backend.broadcast(together, 0);
+        std::int64_t offset = 0;
+        for (; begin < end; ++begin) {
+            const std::int64_t elements = tensors[begin].numel();
+            tensors[begin].copy_(
+                together.slice(0, offset, offset + elements).view(tensors[begin].sizes()));
+            offset += elements;
+        }
+    }
+}
+
+} // namespace rtrain::detail

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How far a training function has come: epoch, place in each data set, random numbers. Saved with
+/// every state, so that a resumed run computes what one that never stopped would have.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/state_io.hpp>
+#include <rtrain/data/shard.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace rtrain {
+
+class Progress {
+public:
+    /// The place in one more series of batches over the data set `name`: where the checkpoint was,
+    /// if one has been loaded.
+    [[nodiscard]] std::shared_ptr<data::Position> new_position(const std::string& name) {
+        const int count = ++series_[name];
+        const std::string key = count == 1 ? name : name + "#" + std::to_string(count);
+        auto position = std::make_shared<data::Position>();
+        if (const auto saved = loaded_.find(key); saved != loaded_.end()) {
+            *position = saved->second;
+        }
+        positions_[key] = position;
+        return position;
+    }
+
+    template <Backend B>
+    void save(checkpoint::Snapshot& snapshot, B& backend) const {
+        StateWriter out(snapshot, section);
+        bool within_epoch = false;
+        boost::json::object places;
+        for (const auto& [name, position] : positions_) {
+            within_epoch = within_epoch || position->iterating;
+            places[name] = {{"epoch", position->epoch}, {"samples", position->samples}};
+        }
+        out.value("epoch", within_epoch ? epoch_ : epoch_ + 1);
+        out.value("data", std::move(places));
+        auto generator = at::detail::getDefaultCPUGenerator();
+        const at::Tensor states = detail::all_gather(backend, generator.get_state());
+        for (int rank = 0; rank < backend.size(); ++rank) {
+            out.tensor("random/" + std::to_string(rank), states[rank]);
+        }
+    }
+
+    /// A rank that the checkpoint knows nothing of keeps its random numbers.
+    void load(const checkpoint::Snapshot& snapshot, int rank) {
+        const StateReader in(snapshot, section);
+        epoch_ = in.value("epoch").to_number<int>() - 1;
+        for (const auto& item : in.value("data").as_object()) {
+            const auto& place = item.value().as_object();
+            const data::Position saved{place.at("epoch").to_number<std::int64_t>(),
+                                       place.at("samples").to_number<std::int64_t>()};
+            loaded_[item.key()] = saved;
+            if (const auto known = positions_.find(item.key()); known != positions_.end()) {
+                *known->second = saved;
+            }
+        }
+        if (const std::string name = "random/" + std::to_string(rank); in.has_tensor(name)) {
+            auto generator = at::detail::getDefaultCPUGenerator();
+            generator.set_state(in.tensor(name).clone());
+        }
+    }
+
+    /// The epoch under way; -1 before the first.
+    [[nodiscard]] int epoch() const noexcept { return epoch_; }
+    void begin_epoch(int epoch) noexcept { epoch_ = epoch; }
+
+private:
+    static constexpr const char* section = "rtrain";
+    std::map<std::string, int> series_; ///< by data set: how many series of batches
+    std::map<std::string, std::shared_ptr<data::Position>> positions_;
+    std::map<std::string, data::Position> loaded_;
+    int epoch_ = -1;
+};
+
+/// What `worker.epochs()` returns: a range of epoch numbers to be gone through once.
+class Epochs {
+public:
+    Epochs(Progress& progress, int count) : progress_(progress), count_(count) {}
+
+    class Iterator {
+    public:
+        using value_type = int;
+        using difference_type = std::ptrdiff_t;
+        Iterator(Progress& progress, int count)
+            : progress_(&progress), epoch_(progress.epoch() + 1), count_(count) {}
+        [[nodiscard]] int operator*() const {
+            progress_->begin_epoch(epoch_);
+            return epoch_;
+        }
+        Iterator& operator++() {
+            ++epoch_;
+            return *this;
+        }
+        void operator++(int) { ++epoch_; }
+        friend bool operator==(const Iterator& self, std::default_sentinel_t /*end*/) {
+            return self.epoch_ >= self.count_;
+        }
+
+    private:
+        Progress* progress_;
+        int epoch_;
+        int count_;
+    };
+
+    [[nodiscard]] Iterator begin() const { return {progress_, count_}; }
+    [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
+
+private:
+    Progress& progress_;
+    int count_;
+};
+
+} // namespace rtrain

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Files that are complete or absent after a crash.
+///
+/// The storage/ room knows where bytes are kept, not what they mean. It may include error.hpp;
+/// checkpoint/, track/ and launch/ include it.
+#pragma once
+
+#include <rtrain/error.hpp>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace rtrain::storage {
+
+[[nodiscard]] inline StorageError system_error(std::string_view action,
+                                               const std::filesystem::path& path) {
+    return StorageError("RT-S3", detail::concat("cannot ", action, ' ', path.string(), ": ",
+                                                std::strerror(errno)));
+}
+
+/// A file being written. Bytes are durable after sync().
+class OutputFile {
+public:
+    enum class Mode : unsigned char { truncate, append };
+
+    explicit OutputFile(std::filesystem::path path, Mode mode = Mode::truncate)
+        : path_(std::move(path)),
+          descriptor_(::open(path_.c_str(),
+                             O_WRONLY | O_CREAT | O_CLOEXEC |
+                                 (mode == Mode::append ? O_APPEND : O_TRUNC),
+                             0666)) {
+        if (descriptor_ < 0) {
+            throw system_error("create", path_);
+        }
+    }
+    OutputFile(const OutputFile&) = delete;
+    OutputFile& operator=(const OutputFile&) = delete;
+    ~OutputFile() { ::close(descriptor_); }
+
+    void write(const void* data, std::size_t bytes) {
+        const auto* from = static_cast<const char*>(data);
+        while (bytes > 0) {
+            const ssize_t written = ::write(descriptor_, from, bytes);
+            if (written < 0 && errno == EINTR) {
+                continue;
+            }
+            if (written < 0) {
+                throw system_error("write to", path_);
+            }
+            from += written;
+            bytes -= static_cast<std::size_t>(written);
+        }
+    }
+    void write(std::string_view text) { write(text.data(), text.size()); }
+
+    void sync() {
+        if (::fsync(descriptor_) != 0) {
+            throw system_error("sync", path_);
+        }
+    }
+
+private:
+    std::filesystem::path path_;
+    int descriptor_;
+};
+
+/// Makes creations, renames and removals in `directory` durable.
+inline void sync_directory(const std::filesystem::path& directory) {
+    const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) {
+        throw system_error("open", directory);
+    }
+    const int result = ::fsync(descriptor);
+    ::close(descriptor);
+    if (result != 0) {
+        throw system_error("sync", directory);
+    }
+}
+
+/// Renames durably; `to` is what it was or what `from` was, never something between.
+inline void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
+    std::error_code error;
+    std::filesystem::rename(from, to, error);
+    if (error) {
+        errno = error.value();
+        throw system_error("rename to", to);
+    }
+    sync_directory(to.parent_path());
+}
+
+/// Replaces the file `path` by `text`: a crash leaves the old file or the new one.
+inline void replace_file(const std::filesystem::path& path, std::string_view text) {
+    const std::filesystem::path temporary = path.string() + "." + std::to_string(::getpid()) + ".tmp";
+    {
+        OutputFile file(temporary);
+        file.write(text);
+        file.sync();
+    }
+    rename_durably(temporary, path);
+}
+
+[[nodiscard]] inline std::string read_file(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (!file) {
+        throw StorageError("RT-S4", detail::concat("cannot read ", path.string()));
+    }
+    return text;
+}
+
+/// Copies a file, with the directories above the copy.
+inline void copy_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
+    std::error_code error;
+    std::filesystem::create_directories(to.parent_path(), error);
+    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
+    if (error) {
+        errno = error.value();
+        throw system_error("copy to", to);
+    }
+    OutputFile(to, OutputFile::Mode::append).sync();
+    sync_directory(to.parent_path());
+}
+
+/// Creates a directory and those above it. Throws StorageError [RT-S1] when it cannot be created or
+/// no file can be written into it.
+inline void require_writable(const std::filesystem::path& directory) {
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    std::string reason = error ? error.message() : "";
+    if (!error) {
+        const std::filesystem::path probe =
+            directory / (".write-test-" + std::to_string(::getpid()));
+        try {
+            OutputFile(probe).write("x");
+        } catch (const StorageError& failure) {
+            reason = failure.message();
+        }
+        std::filesystem::remove(probe, error);
+    }
+    if (!reason.empty()) {
+        throw StorageError("RT-S1", detail::concat("cannot write to ", directory.string(), ": ",
+                                                   reason, "; set storage_path to a directory "
+                                                           "that you may write to"));
+    }
+}
+
+} // namespace rtrain::storage

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a run leaves for people and tools: result.json (one line of JSON for each report),
+/// progress.csv and params.json, with Ray Train's field names.
+///
+/// The track/ room records runs; it never steers them. It may include storage/, config.hpp and
+/// error.hpp; result.hpp and the worker include it.
+#pragma once
+
+#include <rtrain/config.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/json.hpp>
+#include <rtrain/storage/file.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+namespace rtrain::track {
+
+inline constexpr const char* results_file = "result.json";
+inline constexpr const char* superseded_file = "superseded.json";
+inline constexpr const char* progress_file = "progress.csv";
+inline constexpr const char* params_file = "params.json";
+
+/// The reports in result.json, oldest first. A last line that a crash cut off is left out.
+[[nodiscard]] inline std::vector<Config> read_results(const std::filesystem::path& run_directory) {
+    std::vector<Config> reports;
+    const auto file = run_directory / results_file;
+    if (!std::filesystem::exists(file)) {
+        return reports;
+    }
+    const std::string text = storage::read_file(file);
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = text.find('\n', begin);
+        if (end == std::string::npos) {
+            break;
+        }
+        try {
+            reports.push_back(json::parse(std::string_view(text).substr(begin, end - begin)).as_object());
+        } catch (const std::exception& error) {
+            throw StorageError("RT-S5", detail::concat(file.string(), " is damaged in line ",
+                                                       reports.size() + 1, ": ", error.what()));
+        }
+        begin = end + 1;
+    }
+    return reports;
+}
+
+/// JSON with indentation, as people read it.
+inline void write_pretty(std::ostream& out, const boost::json::value& value,
+                         const std::string& indent = "") {
+    const auto* const object = value.if_object();
+    if (object == nullptr || object->empty()) {
+        out << json::serialize(value);
+        return;
+    }
+    std::vector<std::string> keys;
+    for (const auto& item : *object) {
+        keys.emplace_back(item.key());
+    }
+    std::sort(keys.begin(), keys.end());
+    out << "{\n";
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        out << indent << "  " << json::serialize(boost::json::value(keys[i])) << ": ";
+        write_pretty(out, object->at(keys[i]), indent + "  ");
+        out << (i + 1 < keys.size() ? ",\n" : "\n");
+    }
+    out << indent << '}';
+}
+
+/// Writes the files of one run; used by rank 0 only.
+class RunLog {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    static constexpr const char* iteration_field = "training_iteration";
+    static constexpr const char* checkpoint_field = "checkpoint_dir_name";
+    /// What complete() fills in; a user's metric must not have such a name.
+    static constexpr std::array filled_fields{
+        "timestamp",   checkpoint_field,     "should_checkpoint",
+        "done",        iteration_field,      "trial_id",
+        "date",        "time_this_iter_s",   "time_total_s",
+        "pid",         "hostname",           "config",
+        "time_since_restore", "iterations_since_restore"};
+
+    RunLog(std::filesystem::path run_directory, Config config)
+        : directory_(std::move(run_directory)), config_(std::move(config)) {}
+
+    /// Starts, or goes on after the report with number `iteration` and its total time. Reports
+    /// behind that one will be made again: they move to superseded.json.
+    void open(std::int64_t iteration, double total_seconds) {
+        std::string kept;
+        std::string superseded;
+        for (const Config& report : read_results(directory_)) {
+            const bool keep = report.at(iteration_field).to_number<std::int64_t>() <= iteration;
+            (keep ? kept : superseded) += json::serialize(report) + "\n";
+        }
+        if (!superseded.empty()) {
+            storage::OutputFile old(directory_ / superseded_file,
+                                    storage::OutputFile::Mode::append);
+            old.write(superseded);
+            old.sync();
+        }
+        storage::replace_file(directory_ / results_file, kept);
+        iteration_ = resumed_at_ = iteration;
+        total_seconds_ = resumed_seconds_ = total_seconds;
+        last_report_ = Clock::now();
+        rewrite_progress();
+        std::ostringstream params;
+        write_pretty(params, config_);
+        storage::replace_file(directory_ / params_file, params.str() + "\n");
+    }
+
+    /// The whole line of a report: the user's metrics and the fields that Ray fills in.
+    [[nodiscard]] Config complete(Config metrics, std::optional<std::string> checkpoint) {
+        const auto now = Clock::now();
+        const double seconds = std::chrono::duration<double>(now - last_report_).count();
+        last_report_ = now;
+        total_seconds_ += seconds;
+        ++iteration_;
+        const std::time_t wall = std::time(nullptr);
+        char date[32] = {};
+        std::tm local{};
+        std::strftime(date, sizeof date, "%Y-%m-%d_%H-%M-%S", localtime_r(&wall, &local));
+        char host[256] = {};
+        ::gethostname(host, sizeof host - 1);
+        metrics["timestamp"] = static_cast<std::int64_t>(wall);
+        metrics[checkpoint_field] = checkpoint ? boost::json::value(*checkpoint) : nullptr;
+        if (checkpoint) {
+            metrics["should_checkpoint"] = true;
+        }
+        metrics["done"] = false;
+        metrics[iteration_field] = iteration_;
+        metrics["trial_id"] = directory_.filename().string();
+        metrics["date"] = date;
+        metrics["time_this_iter_s"] = seconds;
+        metrics["time_total_s"] = total_seconds_;
+        metrics["pid"] = static_cast<std::int64_t>(::getpid());
+        metrics["hostname"] = host;
+        metrics["config"] = config_;
+        metrics["time_since_restore"] = total_seconds_ - resumed_seconds_;
+        metrics["iterations_since_restore"] = iteration_ - resumed_at_;
+        return metrics;
+    }
+
+    /// Appends a completed line.
+    void append(const Config& line) {
+        storage::OutputFile results(directory_ / results_file, storage::OutputFile::Mode::append);
+        results.write(json::serialize(line) + "\n");
+        if (line.contains("should_checkpoint")) {
+            results.sync(); // as durable as the checkpoint that it belongs to
+        }
+        if (add_columns(line)) {
+            rewrite_progress();
+        } else {
+            storage::OutputFile progress(directory_ / progress_file,
+                                         storage::OutputFile::Mode::append);
+            progress.write(row_of(line));
+        }
+    }
+
+private:
+    using Cells = std::vector<std::pair<std::string, std::string>>;
+
+    /// Nested metrics become columns "a/b".
+    static void flatten(const Config& object, const std::string& prefix, Cells& cells) {
+        for (const auto& item : object) {
+            const std::string name = prefix + std::string(item.key());
+            if (prefix.empty() && name == "config") {
+                continue;
+            }
+            if (item.value().is_object()) {
+                flatten(item.value().get_object(), name + "/", cells);
+            } else if (item.value().is_string()) {
+                cells.emplace_back(name, std::string(item.value().get_string()));
+            } else {
+                cells.emplace_back(name, item.value().is_null() ? "" : json::serialize(item.value()));
+            }
+        }
+    }
+
+    /// True when the line has columns that the file does not.
+    bool add_columns(const Config& line) {
+        Cells cells;
+        flatten(line, "", cells);
+        bool added = false;
+        for (const auto& [name, text] : cells) {
+            if (std::find(columns_.begin(), columns_.end(), name) == columns_.end()) {
+                columns_.push_back(name);
+                added = true;
+            }
+        }
+        return added;
+    }
+
+    [[nodiscard]] std::string row_of(const Config& line) const {
+        Cells cells;
+        flatten(line, "", cells);
+        std::string row;
+        for (const std::string& column : columns_) {
+            const auto found = std::find_if(cells.begin(), cells.end(),
+                                            [&](const auto& cell) { return cell.first == column; });
+            row += (row.empty() && &column == columns_.data() ? "" : ",") +
+                   (found == cells.end() ? "" : quoted(found->second));
+        }
+        return row + "\r\n";
+    }
+
+    /// RFC 4180.
+    static std::string quoted(const std::string& text) {
+        if (text.find_first_of(",\"\r\n") == std::string::npos) {
+            return text;
+        }
+        std::string result = "\"";
+        for (const char c : text) {
+            result += c == '"' ? "\"\"" : std::string(1, c);
+        }
+        return result + '"';
+    }
+
+    /// Ray fixes the columns with the first row and loses later metrics; here the file is written
+    /// anew when a metric appears for the first time.
+    void rewrite_progress() {
+        const std::vector<Config> reports = read_results(directory_);
+        for (const Config& report : reports) {
+            add_columns(report);
+        }
+        std::string text;
+        for (const std::string& column : columns_) {
+            text += (text.empty() ? "" : ",") + quoted(column);
+        }
+        text += text.empty() ? "" : "\r\n";
+        for (const Config& report : reports) {
+            text += row_of(report);
+        }
+        storage::replace_file(directory_ / progress_file, text);
+    }
+
+    std::filesystem::path directory_;
+    Config config_;
+    std::vector<std::string> columns_;
+    std::int64_t iteration_ = 0;
+    std::int64_t resumed_at_ = 0;
+    double total_seconds_ = 0;
+    double resumed_seconds_ = 0;
+    Clock::time_point last_report_ = Clock::now();
+};
+
+} // namespace rtrain::track

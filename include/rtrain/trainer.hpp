@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// rtrain: distributed training for C++. The one header that users include.
+///
+/// @code
+/// rtrain::Trainer<> trainer{{.config = {{"lr", 1e-3}}, .scaling = {.num_workers = 2}}};
+/// rtrain::Result result = trainer.fit([](auto& worker, const rtrain::Config& config) { ... });
+/// @endcode
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/backend/local.hpp>
+#include <rtrain/backend/mpi.hpp>
+#include <rtrain/backend/outcome.hpp>
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/checkpoint/sync.hpp>
+#include <rtrain/data/idx.hpp>
+#include <rtrain/data/sharded.hpp>
+#include <rtrain/data/torch_data.hpp>
+#include <rtrain/fwd.hpp>
+#include <rtrain/json.hpp>
+#include <rtrain/launch/driver.hpp>
+#include <rtrain/launch/session.hpp>
+#include <rtrain/options.hpp>
+#include <rtrain/result.hpp>
+#include <rtrain/run.hpp>
+#include <rtrain/state.hpp>
+#include <rtrain/train_function.hpp>
+#include <rtrain/version.hpp>
+#include <rtrain/worker.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+namespace rtrain {
+
+/// Trains a function on all ranks of a backend `B`, with data split by `D` and states saved by `C`.
+///
+/// Under mpirun or srun, every rank calls fit() and gets the Result. A program started alone, with
+/// a backend that can be launched, becomes the driver: it starts mpirun on itself, waits, and alone
+/// goes on behind fit().
+template <Backend B, DataPolicy D, CheckpointPolicy C>
+class Trainer<B, D, C> {
+public:
+    /// Throws ConfigError for options that cannot work.
+    explicit Trainer(TrainerOptions options)
+        requires std::default_initializable<B> && std::default_initializable<D> &&
+                 std::default_initializable<C>
+        : Trainer(std::move(options), B{}) {}
+    Trainer(TrainerOptions options, B backend, D data = {}, C checkpoint = {})
+        : options_(std::move(options)), backend_(std::make_shared<B>(std::move(backend))),
+          data_(std::move(data)), checkpoint_(std::move(checkpoint)) {
+        detail::check_options(options_);
+    }
+
+    using WorkerType = Worker<B, D, C>;
+
+    /// Runs `train_function(worker)` or `train_function(worker, config)` on every rank. Throws
+    /// TrainingFailedError [RT-T1] naming the ranks on which it threw, LaunchError when ranks died,
+    /// and what stopped the run before training; the same on all ranks.
+    template <class F>
+    Result fit(F&& train_function) {
+        static_assert(TrainFunction<F, WorkerType>,
+                      "rtrain: TrainFunction not met: fit() takes a function that can be called as "
+                      "f(worker) or f(worker, config), with `auto& worker` and `const "
+                      "rtrain::Config& config` [RT-F1]");
+        if constexpr (TrainFunction<F, WorkerType>) {
+            launch::Session& session = launch::Session::current();
+            const int fit = session.next_fit();
+            if (session.target() == fit) {
+                train_and_exit(fit, train_function);
+            }
+            if (const auto earlier = session.recorded(fit)) {
+                return earlier->get();
+            }
+            if constexpr (requires { B::launched_ranks(); }) {
+                if (!B::launched_ranks()) {
+                    return launch::drive(fit, options_.scaling, named_run()).get();
+                }
+            }
+            return recorded(fit, train_function);
+        }
+    }
+
+private:
+    /// A restarted run must find its directory again, so the driver names it.
+    [[nodiscard]] RunConfig named_run() const {
+        RunConfig run = options_.run;
+        if (run.name.empty()) {
+            run.name = detail::generated_name();
+        }
+        return run;
+    }
+
+    /// Trains in this process; ranks launched for a later call learn how it ended.
+    template <class F>
+    Result recorded(int fit, F& train_function) {
+        const bool may_launch_later = !launch::ranks();
+        try {
+            Result result = train(train_function);
+            if (may_launch_later) {
+                launch::Session::current().record(fit, {.run = result.path});
+            }
+            return result;
+        } catch (const std::exception& error) {
+            if (may_launch_later) {
+                launch::Session::current().record(fit, launch::Ending::of(error));
+            }
+            throw;
+        }
+    }
+
+    /// What a rank launched by a driver does: it leaves word for the driver and ends.
+    template <class F>
+    [[noreturn]] void train_and_exit(int fit, F& train_function) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL); // mpirun gone: nobody is left to end this rank
+        launch::Session& session = launch::Session::current();
+        try {
+            const Result result = train(train_function);
+            if (backend_->rank() == 0) {
+                session.record(fit, {.run = result.path});
+            }
+            std::exit(EXIT_SUCCESS);
+        } catch (const TrainingFailedError& error) { // ranks have agreed on it
+            if (backend_->rank() == 0) {
+                session.record(fit, launch::Ending::of(error));
+            }
+            std::exit(EXIT_SUCCESS);
+        } catch (const std::exception& error) {
+            session.record(fit, launch::Ending::of(error));
+            std::fflush(nullptr);
+            ::_exit(EXIT_FAILURE); // others may wait for ever; mpirun ends them
+        }
+    }
+
+    template <class F>
+    Result train(F& train_function) {
+        if (options_.scaling.use_gpu && !requires(B& backend) { backend.device(); }) {
+            throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
+        }
+        if constexpr (requires { backend_->start(options_.scaling); }) {
+            backend_->start(options_.scaling);
+        }
+        const char* const given = std::getenv(launch::Session::name_variable);
+        Run<B, C> run(*backend_, checkpoint_, options_,
+                      given != nullptr && *given != '\0' ? std::string(given) : named_run().name);
+        const Outcome mine = run_function(train_function, run);
+        conclude(run, mine);
+        return Result::from_path(run.path());
+    }
+
+    template <class F>
+    Outcome run_function(F& train_function, Run<B, C>& run) {
+        try {
+            WorkerType worker(backend_, data_, run, options_);
+            if constexpr (std::invocable<F&, WorkerType&, const Config&>) {
+                train_function(worker, std::as_const(options_.config));
+            } else {
+                train_function(worker);
+            }
+            return {};
+        } catch (const PeerError& error) {
+            return {error.code() == "RT-X1" ? Outcome::Kind::interrupted : Outcome::Kind::failed,
+                    error.what()};
+        } catch (const std::exception& error) {
+            return {Outcome::Kind::failed, error.what()};
+        }
+    }
+
+    /// Ranks learn how all of them ended; throws when one has failed.
+    void conclude(Run<B, C>& run, const Outcome& mine) {
+        std::vector<Outcome> outcomes{mine};
+        if constexpr (requires { backend_->finish(mine); }) {
+            outcomes = backend_->finish(mine);
+        } else if (mine.kind == Outcome::Kind::finished) {
+            detail::barrier(*backend_);
+        }
+        std::map<int, std::string> failures;
+        for (std::size_t i = 0; i < outcomes.size(); ++i) {
+            if (outcomes[i].kind == Outcome::Kind::failed) {
+                const int rank = outcomes.size() == 1 ? backend_->rank() : static_cast<int>(i);
+                failures[rank] = outcomes[i].message;
+            }
+        }
+        const auto error_file = run.path() / Result::error_file;
+        if (failures.empty()) {
+            if (backend_->rank() == 0) {
+                std::filesystem::remove(error_file);
+            }
+            return;
+        }
+        const TrainingFailedError error(describe(failures), failures);
+        if (backend_->rank() == 0 || outcomes.size() == 1) {
+            storage::replace_file(error_file, json::serialize({{"code", error.code()},
+                                                               {"message", error.message()}}));
+        }
+        throw error;
+    }
+
+    /// Ranks that failed alike are named together.
+    [[nodiscard]] std::string describe(const std::map<int, std::string>& failures) const {
+        std::map<std::string, std::string> ranks_of;
+        for (const auto& [rank, message] : failures) {
+            std::string& ranks = ranks_of[message];
+            ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+        }
+        std::string text = "the training function failed:";
+        for (const auto& [message, ranks] : ranks_of) {
+            text += detail::concat("\n  rank ", ranks, " of ", backend_->size(), ": ", message);
+        }
+        return text;
+    }
+
+    TrainerOptions options_;
+    std::shared_ptr<B> backend_;
+    D data_;
+    C checkpoint_;
+};
+
+} // namespace rtrain

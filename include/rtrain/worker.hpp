@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Worker: what a training function sees of its rank, its data and its run.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/checkpoint/policy.hpp>
+#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/data/policy.hpp>
+#include <rtrain/data/shard.hpp>
+#include <rtrain/data/torch_data.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/json.hpp>
+#include <rtrain/model/data_parallel.hpp>
+#include <rtrain/options.hpp>
+#include <rtrain/progress.hpp>
+#include <rtrain/run.hpp>
+#include <rtrain/state.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <torch/data/dataloader.h>
+
+#include <concepts>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace rtrain {
+
+/// One rank's view of the run; the first argument of the training function. Members marked
+/// *collective* are called by all ranks, in the same order.
+template <Backend B, DataPolicy D, CheckpointPolicy C>
+class Worker {
+public:
+    Worker(std::shared_ptr<B> backend, const D& data, Run<B, C>& run, const TrainerOptions& options)
+        : backend_(std::move(backend)), data_(data), run_(run), options_(options) {}
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+
+    /// This rank, from 0 to size() - 1.
+    [[nodiscard]] int rank() const { return backend_->rank(); }
+    /// Number of ranks.
+    [[nodiscard]] int size() const { return backend_->size(); }
+    /// This rank among those on the same node.
+    [[nodiscard]] int local_rank() const {
+        if constexpr (requires { backend_->local_rank(); }) {
+            return backend_->local_rank();
+        } else {
+            return rank();
+        }
+    }
+    /// Number of ranks on this node.
+    [[nodiscard]] int local_size() const {
+        if constexpr (requires { backend_->local_size(); }) {
+            return backend_->local_size();
+        } else {
+            return size();
+        }
+    }
+    /// This node, numbered in the order of its lowest rank.
+    [[nodiscard]] int node_rank() const {
+        if constexpr (requires { backend_->node_rank(); }) {
+            return backend_->node_rank();
+        } else {
+            return 0;
+        }
+    }
+    /// Where this rank computes.
+    [[nodiscard]] at::Device device() const {
+        if constexpr (requires { backend_->device(); }) {
+            return backend_->device();
+        } else {
+            return at::kCPU;
+        }
+    }
+
+    [[nodiscard]] const Config& config() const noexcept { return options_.config; }
+    /// The run's directory, `<storage_path>/<name>`.
+    [[nodiscard]] const std::filesystem::path& run_path() const noexcept { return run_.path(); }
+
+    /// Moves a model to this rank's device, gives it rank 0's parameters and buffers, and averages
+    /// its gradients over ranks in every backward pass. Takes a module holder, a shared pointer to
+    /// a module, or a module by value. *Collective.* Throws ModelError [RT-M1, RT-M2, RT-M5].
+    template <class M>
+        requires requires(M model) { detail::module_of(std::move(model)); }
+    [[nodiscard]] auto prepare(M model, const DataParallelOptions& options = {}) {
+        auto module = detail::module_of(std::move(model));
+        std::erase_if(prepared_, [](const auto& item) { return item.expired(); });
+        for (const auto& item : prepared_) {
+            if (item.lock() == module) {
+                throw ModelError("RT-M5", "this model is prepared already, and its gradients would "
+                                          "be averaged twice; use the handle that the first "
+                                          "prepare() returned");
+            }
+        }
+        prepared_.push_back(module);
+        module->to(device());
+        using Module = typename decltype(module)::element_type;
+        return DataParallel<Module, B>(backend_, std::move(module), options);
+    }
+
+    /// Gives a torch::data loader this rank's rows and device: see data::distribute_loader().
+    template <class Dataset, class Sampler>
+    [[nodiscard]] auto
+    prepare(std::unique_ptr<torch::data::StatelessDataLoader<Dataset, Sampler>> loader,
+            std::uint64_t seed = 0) {
+        return data::distribute_loader(std::move(loader), epoch_request(false, seed), device());
+    }
+
+    /// A torch::data loader over this rank's rows of a data set; for loaders with worker threads.
+    template <class Dataset>
+        requires requires { typename Dataset::BatchRequestType; }
+    [[nodiscard]] auto prepare(Dataset dataset, const torch::data::DataLoaderOptions& options,
+                               bool shuffle = true, std::uint64_t seed = 0) {
+        return data::make_distributed_loader(std::move(dataset), options,
+                                             epoch_request(shuffle, seed), device());
+    }
+
+    /// This rank's part of a data set given to the trainer. Throws DataError [RT-D1] for a name
+    /// that was not.
+    [[nodiscard]] data::Shard<D> dataset_shard(const std::string& name) {
+        const auto found = options_.datasets.find(name);
+        if (found == options_.datasets.end()) {
+            std::string names;
+            for (const auto& [known, dataset] : options_.datasets) {
+                names += (names.empty() ? "\"" : ", \"") + known + "\"";
+            }
+            throw DataError("RT-D1", detail::concat("there is no data set \"", name, "\"; the trainer "
+                                                    "was given ",
+                                                    names.empty() ? "none" : names));
+        }
+        return data::Shard<D>(found->second, data_, rank(), size(), device(),
+                              [this, name] { return progress_.new_position(name); });
+    }
+
+    /// Records rank 0's metrics. *Collective.*
+    void report(const Config& metrics) { run_.report(metrics); }
+    /// Records rank 0's metrics and saves a checkpoint of the state, with every rank's random number
+    /// generator and the place in every data set. *Collective.*
+    void report(const Config& metrics, const State& state) {
+        if constexpr (requires { C::saves_state; }) {
+            if constexpr (!C::saves_state) {
+                run_.report(metrics);
+                return;
+            }
+        }
+        checkpoint::Snapshot snapshot;
+        state.save(snapshot);
+        progress_.save(snapshot, *backend_);
+        run_.report(metrics, snapshot);
+    }
+    /// Records rank 0's metrics and keeps the files in a directory as a checkpoint, together with
+    /// those that other ranks give. *Collective.* Throws CheckpointError [RT-K5].
+    void report(const Config& metrics, const Checkpoint& directory) {
+        run_.report(metrics, directory);
+    }
+
+    /// The newest checkpoint, to go on from; empty in a new run.
+    [[nodiscard]] std::optional<Checkpoint> checkpoint() const { return run_.checkpoint(); }
+
+    /// Loads the newest checkpoint, if there is one, into the state, the random number generators
+    /// and the data sets; returns whether there was one. epochs() calls it. *Collective.*
+    bool restore(const State& state) {
+        if constexpr (requires { C::saves_state; }) {
+            if constexpr (!C::saves_state) {
+                return false;
+            }
+        }
+        const auto newest = checkpoint();
+        if (!newest) {
+            return false;
+        }
+        const checkpoint::Snapshot snapshot = run_.load(*newest);
+        detail::succeed_together(*backend_, [&] {
+            state.load(snapshot);
+            progress_.load(snapshot, rank());
+        });
+        return true;
+    }
+
+    /// The epochs from the first that the newest checkpoint has not finished to `count` - 1, after
+    /// loading that checkpoint into `state`. *Collective.*
+    ///
+    /// An epoch is finished at a report() that no loop over a data shard's batches is around; a
+    /// checkpoint from within such a loop continues the loop behind the batch it was taken in.
+    [[nodiscard]] Epochs epochs(int count, const State& state) {
+        restore(state);
+        return Epochs(progress_, count);
+    }
+
+    /// Waits for all ranks. *Collective.*
+    void barrier() { detail::barrier(*backend_); }
+
+    /// Overwrites a tensor with that of rank `root`. *Collective.*
+    void broadcast(at::Tensor& tensor, int root = 0) { backend_->broadcast(tensor, root); }
+    /// Rank `root`'s value: a number, string, or JSON. *Collective.*
+    template <class T>
+        requires detail::PlainValue<T>
+    [[nodiscard]] T broadcast(const T& value, int root = 0) {
+        if constexpr (std::same_as<T, std::string>) {
+            return detail::broadcast(*backend_, value, root);
+        } else if constexpr (std::is_arithmetic_v<T>) {
+            at::Tensor bytes = as_bytes(value);
+            backend_->broadcast(bytes, root);
+            return from_bytes<T>(bytes);
+        } else {
+            const auto text = detail::broadcast(*backend_, boost::json::serialize(value), root);
+            return boost::json::value_to<T>(json::parse(text));
+        }
+    }
+
+    /// Reduces a tensor in place over all ranks. *Collective.*
+    void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
+        const torch::NoGradGuard no_grad;
+        backend_->all_reduce(tensor, op);
+    }
+    /// The number reduced over all ranks. *Collective.*
+    template <class T>
+        requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>)
+    [[nodiscard]] T all_reduce(T value, ReduceOp op = ReduceOp::sum) {
+        using Wide = std::conditional_t<std::floating_point<T>, double, std::int64_t>;
+        at::Tensor tensor = at::full({1}, static_cast<Wide>(value),
+                                     std::floating_point<T> ? at::kDouble : at::kLong);
+        backend_->all_reduce(tensor, op);
+        return static_cast<T>(tensor.template item<Wide>());
+    }
+
+    /// The tensors of all ranks, which have equal shapes, by rank. *Collective.*
+    [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) {
+        const torch::NoGradGuard no_grad;
+        return detail::all_gather(*backend_, tensor).unbind(0);
+    }
+    /// The numbers of all ranks, by rank. *Collective.*
+    template <class T>
+        requires std::is_arithmetic_v<T>
+    [[nodiscard]] std::vector<T> all_gather(T value) {
+        const at::Tensor gathered = detail::all_gather(*backend_, as_bytes(value));
+        std::vector<T> values;
+        for (int rank = 0; rank < size(); ++rank) {
+            values.push_back(from_bytes<T>(gathered[rank]));
+        }
+        return values;
+    }
+
+private:
+    [[nodiscard]] data::EpochRequest epoch_request(bool shuffle, std::uint64_t seed) const {
+        return {.rank = rank(), .size = size(), .shuffle = shuffle, .seed = seed};
+    }
+    template <class T>
+    static at::Tensor as_bytes(const T& value) {
+        return detail::to_bytes({reinterpret_cast<const char*>(&value), sizeof value});
+    }
+    template <class T>
+    static T from_bytes(const at::Tensor& bytes) {
+        T value{};
+        std::memcpy(&value, bytes.const_data_ptr(), sizeof value);
+        return value;
+    }
+
+    std::shared_ptr<B> backend_;
+    D data_;
+    Run<B, C>& run_;
+    const TrainerOptions& options_;
+    Progress progress_;
+    std::vector<std::weak_ptr<torch::nn::Module>> prepared_;
+};
+
+} // namespace rtrain
