@@ -53,9 +53,12 @@ struct ForkedRanks {
         tensor.copy_(op == rtrain::ReduceOp::max   ? all.amax(0)
                      : op == rtrain::ReduceOp::min ? all.amin(0)
                                                    : all.sum(0, false, all.scalar_type()));
-        if (op == rtrain::ReduceOp::mean) tensor.div_(size());
+        if (op == rtrain::ReduceOp::mean)
+            tensor.div_(size());
     }
-    void broadcast(at::Tensor& tensor, int root) { tensor.copy_(gather(tensor).at(static_cast<std::size_t>(root))); }
+    void broadcast(at::Tensor& tensor, int root) {
+        tensor.copy_(gather(tensor).at(static_cast<std::size_t>(root)));
+    }
 };
 // [backend]
 

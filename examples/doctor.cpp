@@ -39,7 +39,8 @@ void print_machine() {
     std::printf("libtorch     %s\n", TORCH_VERSION);
     std::printf("boost        %s\n", BOOST_LIB_VERSION);
     std::printf("compiler     %s\n", __VERSION__);
-    std::printf("MPI          %s\n", std::string(mpi).substr(0, std::string(mpi).find(',')).c_str());
+    std::printf("MPI          %s\n",
+                std::string(mpi).substr(0, std::string(mpi).find(',')).c_str());
     std::printf("MPI threads  %s\n", thread_level_name(level));
     std::printf("CUDA         %s\n", torch::cuda::is_available()
                                          ? std::to_string(torch::cuda::device_count()).c_str()

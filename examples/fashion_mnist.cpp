@@ -87,14 +87,15 @@ int main(int argc, char** argv) {
         rtrain::Trainer<> trainer{{
             .config = {{"lr", 0.1}, {"batch", 128}, {"epochs", epochs}},
             .scaling = {.num_workers = rtrain::launch::ranks().value_or(2)},
-            .run = {.name = "fashion-mnist", .storage_path = "results",
+            .run = {.name = "fashion-mnist",
+                    .storage_path = "results",
                     .checkpoint = {.num_to_keep = 2}},
             .datasets = {{"train", rtrain::data::fashion_mnist(files, Split::train)},
                          {"test", rtrain::data::fashion_mnist(files, Split::test)}},
         }};
         const rtrain::Result result = trainer.fit(TrainFashionMnist{});
-        std::cout << "test accuracy " << result.metrics.at("accuracy").to_number<double>() << ", run in "
-                  << result.path.string() << std::endl;
+        std::cout << "test accuracy " << result.metrics.at("accuracy").to_number<double>()
+                  << ", run in " << result.path.string() << std::endl;
     } catch (const rtrain::Error& error) {
         std::cerr << "fashion_mnist: " << error.what() << std::endl;
         return EXIT_FAILURE;

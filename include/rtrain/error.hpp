@@ -89,8 +89,8 @@ private:
 
 namespace detail {
 
-/// Throws the class that belongs to the letter of `code`, for an error that happened on another rank
-/// or in another process.
+/// Throws the class that belongs to the letter of `code`, for an error that happened on another
+/// rank or in another process.
 [[noreturn]] inline void throw_error(const std::string& code, const std::string& message) {
     switch (code.size() > 3 ? code[3] : '?') {
     case 'C':

@@ -34,9 +34,9 @@ inline void check_options(const TrainerOptions& options) {
         throw ConfigError("RT-C1", concat("num_workers is ", *workers, "; expected at least 1"));
     }
     if (options.scaling.threads_per_worker < 0) {
-        throw ConfigError("RT-C9", concat("threads_per_worker is ",
-                                          options.scaling.threads_per_worker,
-                                          "; expected 0 (automatic) or more"));
+        throw ConfigError("RT-C9",
+                          concat("threads_per_worker is ", options.scaling.threads_per_worker,
+                                 "; expected 0 (automatic) or more"));
     }
     const auto& keep = options.run.checkpoint.num_to_keep;
     if (keep && *keep < 1) {
@@ -51,7 +51,8 @@ inline void check_options(const TrainerOptions& options) {
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const std::string& name = options.run.name;
     if (name.find_first_not_of(allowed) != std::string::npos || name.starts_with('.')) {
-        throw ConfigError("RT-C4", concat("the run's name is \"", name, "\"; expected letters, "
+        throw ConfigError("RT-C4", concat("the run's name is \"", name,
+                                          "\"; expected letters, "
                                           "digits, '.', '_', '-', not beginning with '.'"));
     }
 }

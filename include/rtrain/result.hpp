@@ -40,8 +40,10 @@ struct Result {
     /// Reads a run's directory. Throws StorageError [RT-S6] when it is none.
     [[nodiscard]] static Result from_path(const std::filesystem::path& run_directory) {
         if (!std::filesystem::exists(run_directory / track::results_file)) {
-            throw StorageError("RT-S6", detail::concat(run_directory.string(), " is no run of "
-                                                       "rtrain: it has no ", track::results_file));
+            throw StorageError("RT-S6", detail::concat(run_directory.string(),
+                                                       " is no run of "
+                                                       "rtrain: it has no ",
+                                                       track::results_file));
         }
         Result result;
         result.path = std::filesystem::absolute(run_directory).lexically_normal();
@@ -54,7 +56,8 @@ struct Result {
             result.best_checkpoints.emplace_back(item.checkpoint, std::move(item.metrics));
         }
         if (std::filesystem::exists(run_directory / error_file)) {
-            const auto saved = json::parse(storage::read_file(run_directory / error_file)).as_object();
+            const auto saved =
+                json::parse(storage::read_file(run_directory / error_file)).as_object();
             result.error.emplace(std::string(saved.at("code").as_string()),
                                  std::string(saved.at("message").as_string()));
         }
@@ -63,22 +66,24 @@ struct Result {
 
     /// The kept checkpoint with the best value of a metric; "a/b" reads a nested one. Throws
     /// ConfigError [RT-C8] when no checkpoint has it.
-    [[nodiscard]] Checkpoint get_best_checkpoint(const std::string& metric, ScoreOrder order) const {
+    [[nodiscard]] Checkpoint get_best_checkpoint(const std::string& metric,
+                                                 ScoreOrder order) const {
         const Checkpoint* best = nullptr;
         double best_score = 0;
         for (const auto& [candidate, report] : best_checkpoints) {
             const auto score = checkpoint::metric_at(report, metric);
             const bool better =
-                score && (best == nullptr || (order == ScoreOrder::max ? *score >= best_score
-                                                                       : *score <= best_score));
+                score && (best == nullptr ||
+                          (order == ScoreOrder::max ? *score >= best_score : *score <= best_score));
             if (better) {
                 best = &candidate;
                 best_score = *score;
             }
         }
         if (best == nullptr) {
-            throw ConfigError("RT-C8", detail::concat("no checkpoint of ", path.string(),
-                                                      " was reported with a metric \"", metric, "\""));
+            throw ConfigError("RT-C8",
+                              detail::concat("no checkpoint of ", path.string(),
+                                             " was reported with a metric \"", metric, "\""));
         }
         return *best;
     }

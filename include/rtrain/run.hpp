@@ -63,9 +63,8 @@ public:
     /// [RT-S1] it cannot be written, [RT-S2] ranks do not see the same directory, CheckpointError
     /// [RT-K1, RT-K2] the checkpoint to go on from is foreign or damaged.
     Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name)
-        : backend_(backend), policy_(policy),
-          path_(detail::storage_root(options.run.storage_path) /
-                detail::broadcast(backend, name, 0)),
+        : backend_(backend), policy_(policy), path_(detail::storage_root(options.run.storage_path) /
+                                                    detail::broadcast(backend, name, 0)),
           store_(path_, options.run.checkpoint), log_(path_, options.config) {
         const auto marker = path_ / ".validate_storage_marker";
         detail::succeed_together(backend_, [&] {
@@ -76,10 +75,11 @@ public:
         });
         detail::succeed_together(backend_, [&] {
             if (!std::filesystem::exists(marker)) {
-                throw StorageError("RT-S2", detail::concat("this rank does not see ", path_.string(),
-                                                           ", which rank 0 has created; set "
-                                                           "storage_path to a directory that all "
-                                                           "nodes share"));
+                throw StorageError("RT-S2",
+                                   detail::concat("this rank does not see ", path_.string(),
+                                                  ", which rank 0 has created; set "
+                                                  "storage_path to a directory that all "
+                                                  "nodes share"));
             }
             storage::require_writable(path_);
         });
@@ -109,8 +109,9 @@ public:
         record(metrics, true);
     }
 
-    /// Records metrics, and copies the files of all ranks that gave a directory into one checkpoint.
-    /// Throws CheckpointError [RT-K5] when two ranks give different files of the same name.
+    /// Records metrics, and copies the files of all ranks that gave a directory into one
+    /// checkpoint. Throws CheckpointError [RT-K5] when two ranks give different files of the same
+    /// name.
     void report(const Config& metrics, const Checkpoint& directory) {
         (void)agree(Kind::directory);
         merge(metrics, &directory);
@@ -151,27 +152,26 @@ private:
         }
     }
 
-    /// Ranks must report together and alike; some may leave the directory to others. Returns whether
-    /// any rank reports one.
+    /// Ranks must report together and alike; some may leave the directory to others. Returns
+    /// whether any rank reports one.
     [[nodiscard]] bool agree(Kind mine) {
-        const at::Tensor kinds = detail::all_gather(
-            backend_, at::full({1}, static_cast<std::int64_t>(mine), at::kByte));
+        const at::Tensor kinds =
+            detail::all_gather(backend_, at::full({1}, static_cast<std::int64_t>(mine), at::kByte));
         const auto* const all = kinds.const_data_ptr<std::uint8_t>();
         const std::vector<std::uint8_t> given(all, all + kinds.numel());
         const auto state = static_cast<std::uint8_t>(Kind::state);
         const auto states = std::count(given.begin(), given.end(), state);
         if (states != 0 && states != backend_.size()) {
             const auto with = std::find(given.begin(), given.end(), state) - given.begin();
-            const auto without = std::find_if(given.begin(), given.end(),
-                                              [&](auto kind) { return kind != state; }) -
-                                 given.begin();
+            const auto without =
+                std::find_if(given.begin(), given.end(), [&](auto kind) { return kind != state; }) -
+                given.begin();
             throw CheckpointError(
-                "RT-K5", detail::concat("report() got a state on rank ", with, ", but ",
-                                        given[static_cast<std::size_t>(without)] == 0
-                                            ? "no checkpoint"
-                                            : "a directory",
-                                        " on rank ", without,
-                                        "; all ranks must report the state together"));
+                "RT-K5",
+                detail::concat("report() got a state on rank ", with, ", but ",
+                               given[static_cast<std::size_t>(without)] == 0 ? "no checkpoint"
+                                                                             : "a directory",
+                               " on rank ", without, "; all ranks must report the state together"));
         }
         return std::find(given.begin(), given.end(), static_cast<std::uint8_t>(Kind::directory)) !=
                given.end();
@@ -201,8 +201,7 @@ private:
                                                                "another name"));
                 }
             }
-            const auto name =
-                with_checkpoint ? std::optional(store_.next_name()) : std::nullopt;
+            const auto name = with_checkpoint ? std::optional(store_.next_name()) : std::nullopt;
             const Config line = log_.complete(metrics, name);
             if (with_checkpoint) {
                 store_.commit(line);
@@ -245,19 +244,20 @@ private:
     }
 
     /// This rank's files that no lower rank has as well.
-    [[nodiscard]] std::vector<std::string> files_to_copy(const std::vector<std::string>& all) const {
+    [[nodiscard]] std::vector<std::string>
+    files_to_copy(const std::vector<std::string>& all) const {
         std::map<std::string, std::pair<int, std::string>> owners; // name -> rank, contents
         std::vector<std::string> mine;
         for (int rank = 0; rank < backend_.size(); ++rank) {
             std::istringstream lines(all[static_cast<std::size_t>(rank)]);
-            for (std::string crc, size, name; lines >> crc >> size && lines.ignore() &&
-                                              std::getline(lines, name);) {
+            for (std::string crc, size, name;
+                 lines >> crc >> size && lines.ignore() && std::getline(lines, name);) {
                 const auto [owner, first] = owners.try_emplace(name, rank, crc + " " + size);
                 if (!first && owner->second.second != crc + " " + size) {
-                    throw CheckpointError(
-                        "RT-K5", detail::concat("ranks ", owner->second.first, " and ", rank,
-                                                " reported different files named \"", name,
-                                                "\"; put the rank into the name"));
+                    throw CheckpointError("RT-K5",
+                                          detail::concat("ranks ", owner->second.first, " and ",
+                                                         rank, " reported different files named \"",
+                                                         name, "\"; put the rank into the name"));
                 }
                 if (first && rank == backend_.rank()) {
                     mine.push_back(name);

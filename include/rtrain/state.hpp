@@ -40,10 +40,10 @@ concept SavesItself = requires(const T& saved, T& loaded, StateWriter& out, cons
 };
 template <class T>
 concept Scheduler = std::derived_from<T, torch::optim::LRScheduler> ||
-                    std::derived_from<T, torch::optim::ReduceLROnPlateauScheduler>;
+    std::derived_from<T, torch::optim::ReduceLROnPlateauScheduler>;
 template <class T>
 concept PlainValue = std::is_arithmetic_v<T> || std::same_as<T, std::string> ||
-                     std::same_as<T, boost::json::value> || std::same_as<T, boost::json::object>;
+    std::same_as<T, boost::json::value> || std::same_as<T, boost::json::object>;
 
 } // namespace detail
 
@@ -71,9 +71,10 @@ public:
         } else if constexpr (detail::HoldsModule<Object>) {
             add_module(name, object.ptr());
         } else {
-            static_assert(std::is_lvalue_reference_v<T> && !std::is_const_v<std::remove_reference_t<T>>,
-                          "rtrain: State::add() refers to objects: pass a variable, not a temporary "
-                          "or a constant [RT-A1]");
+            static_assert(
+                std::is_lvalue_reference_v<T> && !std::is_const_v<std::remove_reference_t<T>>,
+                "rtrain: State::add() refers to objects: pass a variable, not a temporary "
+                "or a constant [RT-A1]");
             entries_.push_back(entry(name, object));
         }
         return *this;
@@ -113,7 +114,8 @@ private:
             taken = taken || entry.name == name;
         }
         if (taken || name.empty() || name.find_first_not_of(allowed) != std::string::npos) {
-            throw CheckpointError("RT-K8", detail::concat("\"", name, "\" cannot name a part of the "
+            throw CheckpointError("RT-K8", detail::concat("\"", name,
+                                                          "\" cannot name a part of the "
                                                           "state: ",
                                                           taken ? "it is taken"
                                                                 : "use letters, digits, '.', '_', "
@@ -133,18 +135,15 @@ private:
             return {name, [&object](StateWriter& out) { std::as_const(object).save(out); },
                     [&object](const StateReader& in) { object.load(in); }};
         } else if constexpr (std::derived_from<T, torch::optim::Optimizer>) {
-            return {name,
-                    [&object](StateWriter& out) { checkpoint::save_optimizer(object, out); },
+            return {name, [&object](StateWriter& out) { checkpoint::save_optimizer(object, out); },
                     [&object](const StateReader& in) { checkpoint::load_optimizer(object, in); }};
         } else if constexpr (detail::Scheduler<T>) {
-            return {name,
-                    [&object](StateWriter& out) { checkpoint::save_scheduler(object, out); },
+            return {name, [&object](StateWriter& out) { checkpoint::save_scheduler(object, out); },
                     [&object](const StateReader& in) { checkpoint::load_scheduler(object, in); }};
         } else if constexpr (std::same_as<T, at::Generator>) {
-            return {name, [&object](StateWriter& out) { out.tensor("state", object.get_state()); },
-                    [&object](const StateReader& in) {
-                        object.set_state(in.tensor("state").clone());
-                    }};
+            return {
+                name, [&object](StateWriter& out) { out.tensor("state", object.get_state()); },
+                [&object](const StateReader& in) { object.set_state(in.tensor("state").clone()); }};
         } else if constexpr (std::same_as<T, at::Tensor>) {
             return {name, [&object](StateWriter& out) { out.tensor("tensor", object); },
                     [&object](const StateReader& in) {
@@ -167,9 +166,7 @@ private:
                           "rtrain: State::add() cannot save this type: give it save(StateWriter&) "
                           "const and load(const StateReader&) [RT-A2]");
             return {name,
-                    [&object](StateWriter& out) {
-                        out.value("value", boost::json::value(object));
-                    },
+                    [&object](StateWriter& out) { out.value("value", boost::json::value(object)); },
                     [&object](const StateReader& in) { load_value(in.value("value"), object); }};
         }
     }

@@ -2,8 +2,8 @@
 /// @file
 /// What can be trained: a function of the worker, and of the config if it wants it.
 ///
-/// The smallest one: `[](auto& worker) {}`. Declare the worker as `auto&`; its type follows from the
-/// trainer's policies. Cost tier 1: Boost.JSON.
+/// The smallest one: `[](auto& worker) {}`. Declare the worker as `auto&`; its type follows from
+/// the trainer's policies. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/config.hpp>
@@ -13,7 +13,6 @@
 namespace rtrain {
 
 template <class F, class Worker>
-concept TrainFunction =
-    std::invocable<F&, Worker&, const Config&> || std::invocable<F&, Worker&>;
+concept TrainFunction = std::invocable<F&, Worker&, const Config&> || std::invocable<F&, Worker&>;
 
 } // namespace rtrain

@@ -53,9 +53,8 @@ template <Backend B, DataPolicy D, CheckpointPolicy C>
 class Trainer<B, D, C> {
 public:
     /// Throws ConfigError for options that cannot work.
-    explicit Trainer(TrainerOptions options)
-        requires std::default_initializable<B> && std::default_initializable<D> &&
-                 std::default_initializable<C>
+    explicit Trainer(TrainerOptions options) requires std::default_initializable<B> &&
+        std::default_initializable<D> && std::default_initializable<C>
         : Trainer(std::move(options), B{}) {}
     Trainer(TrainerOptions options, B backend, D data = {}, C checkpoint = {})
         : options_(std::move(options)), backend_(std::make_shared<B>(std::move(backend))),
@@ -145,7 +144,7 @@ private:
 
     template <class F>
     Result train(F& train_function) {
-        if (options_.scaling.use_gpu && !requires(B& backend) { backend.device(); }) {
+        if (options_.scaling.use_gpu && !requires(B & backend) { backend.device(); }) {
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
         if constexpr (requires { backend_->start(options_.scaling); }) {
@@ -174,6 +173,8 @@ private:
                     error.what()};
         } catch (const std::exception& error) {
             return {Outcome::Kind::failed, error.what()};
+        } catch (...) {
+            return {Outcome::Kind::failed, "it threw something that is no std::exception"};
         }
     }
 

@@ -89,7 +89,7 @@ public:
     /// its gradients over ranks in every backward pass. Takes a module holder, a shared pointer to
     /// a module, or a module by value. *Collective.* Throws ModelError [RT-M1, RT-M2, RT-M5].
     template <class M>
-        requires requires(M model) { detail::module_of(std::move(model)); }
+    requires requires(M model) { detail::module_of(std::move(model)); }
     [[nodiscard]] auto prepare(M model, const DataParallelOptions& options = {}) {
         auto module = detail::module_of(std::move(model));
         std::erase_if(prepared_, [](const auto& item) { return item.expired(); });
@@ -116,7 +116,7 @@ public:
 
     /// A torch::data loader over this rank's rows of a data set; for loaders with worker threads.
     template <class Dataset>
-        requires requires { typename Dataset::BatchRequestType; }
+    requires requires { typename Dataset::BatchRequestType; }
     [[nodiscard]] auto prepare(Dataset dataset, const torch::data::DataLoaderOptions& options,
                                bool shuffle = true, std::uint64_t seed = 0) {
         return data::make_distributed_loader(std::move(dataset), options,
@@ -132,7 +132,8 @@ public:
             for (const auto& [known, dataset] : options_.datasets) {
                 names += (names.empty() ? "\"" : ", \"") + known + "\"";
             }
-            throw DataError("RT-D1", detail::concat("there is no data set \"", name, "\"; the trainer "
+            throw DataError("RT-D1", detail::concat("there is no data set \"", name,
+                                                    "\"; the trainer "
                                                     "was given ",
                                                     names.empty() ? "none" : names));
         }
@@ -142,8 +143,8 @@ public:
 
     /// Records rank 0's metrics. *Collective.*
     void report(const Config& metrics) { run_.report(metrics); }
-    /// Records rank 0's metrics and saves a checkpoint of the state, with every rank's random number
-    /// generator and the place in every data set. *Collective.*
+    /// Records rank 0's metrics and saves a checkpoint of the state, with every rank's random
+    /// number generator and the place in every data set. *Collective.*
     void report(const Config& metrics, const State& state) {
         if constexpr (requires { C::saves_state; }) {
             if constexpr (!C::saves_state) {
@@ -202,7 +203,7 @@ public:
     void broadcast(at::Tensor& tensor, int root = 0) { backend_->broadcast(tensor, root); }
     /// Rank `root`'s value: a number, string, or JSON. *Collective.*
     template <class T>
-        requires detail::PlainValue<T>
+    requires detail::PlainValue<T>
     [[nodiscard]] T broadcast(const T& value, int root = 0) {
         if constexpr (std::same_as<T, std::string>) {
             return detail::broadcast(*backend_, value, root);
@@ -223,8 +224,8 @@ public:
     }
     /// The number reduced over all ranks. *Collective.*
     template <class T>
-        requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>)
-    [[nodiscard]] T all_reduce(T value, ReduceOp op = ReduceOp::sum) {
+    requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>) [[nodiscard]] T
+        all_reduce(T value, ReduceOp op = ReduceOp::sum) {
         using Wide = std::conditional_t<std::floating_point<T>, double, std::int64_t>;
         at::Tensor tensor = at::full({1}, static_cast<Wide>(value),
                                      std::floating_point<T> ? at::kDouble : at::kLong);
@@ -239,7 +240,7 @@ public:
     }
     /// The numbers of all ranks, by rank. *Collective.*
     template <class T>
-        requires std::is_arithmetic_v<T>
+    requires std::is_arithmetic_v<T>
     [[nodiscard]] std::vector<T> all_gather(T value) {
         const at::Tensor gathered = detail::all_gather(*backend_, as_bytes(value));
         std::vector<T> values;

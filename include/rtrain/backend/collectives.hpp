@@ -111,7 +111,8 @@ void succeed_together(B& backend, Action&& action) {
     if (failures.max().template item<std::int64_t>() == 0) {
         return;
     }
-    const int culprit = static_cast<int>(failures.view({-1}).nonzero()[0].template item<std::int64_t>());
+    const int culprit =
+        static_cast<int>(failures.view({-1}).nonzero()[0].template item<std::int64_t>());
     code = broadcast(backend, code, culprit);
     message = broadcast(backend, message, culprit);
     const std::string where =

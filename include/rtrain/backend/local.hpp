@@ -18,7 +18,8 @@ public:
     void start(const ScalingConfig& scaling) {
         if (scaling.num_workers.value_or(1) > 1) {
             throw ConfigError("RT-C6", detail::concat("backend::Local trains in this process, but "
-                                                      "num_workers is ", *scaling.num_workers,
+                                                      "num_workers is ",
+                                                      *scaling.num_workers,
                                                       "; leave it unset, or use backend::Mpi"));
         }
     }

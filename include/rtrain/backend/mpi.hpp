@@ -40,11 +40,10 @@ public:
         comm::ensure_mpi();
         communicator_ = std::make_shared<comm::Communicator>(options_.timeout);
         if (scaling.num_workers && *scaling.num_workers != size()) {
-            throw ConfigError("RT-C2",
-                              detail::concat(
-                                  "num_workers is ", *scaling.num_workers, ", but ", size(),
-                                  " ranks were started; start `mpirun -n ", *scaling.num_workers,
-                                  "`, or leave num_workers unset"));
+            throw ConfigError(
+                "RT-C2", detail::concat("num_workers is ", *scaling.num_workers, ", but ", size(),
+                                        " ranks were started; start `mpirun -n ",
+                                        *scaling.num_workers, "`, or leave num_workers unset"));
         }
         find_neighbours(scaling);
     }
@@ -74,17 +73,17 @@ private:
     /// Ranks that share memory are one node; nodes are numbered by their lowest rank.
     void find_neighbours(const ScalingConfig& scaling) {
         MPI_Comm node = MPI_COMM_NULL;
-        comm::check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank(),
-                                            MPI_INFO_NULL, &node),
-                        "MPI_Comm_split_type");
+        comm::check_mpi(
+            MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
         MPI_Comm_rank(node, &local_rank_);
         MPI_Comm_size(node, &local_size_);
         int leader = rank();
         comm::check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, node), "MPI_Bcast");
         std::vector<int> leaders(static_cast<std::size_t>(size()));
-        comm::check_mpi(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT,
-                                      MPI_COMM_WORLD),
-                        "MPI_Allgather");
+        comm::check_mpi(
+            MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, MPI_COMM_WORLD),
+            "MPI_Allgather");
         std::sort(leaders.begin(), leaders.end());
         leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
         node_rank_ = static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), leader) -

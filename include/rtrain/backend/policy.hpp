@@ -38,10 +38,13 @@ concept HasSize = requires(const B& backend) {
     { backend.size() } -> std::same_as<int>;
 };
 template <class B>
-concept HasAllReduce =
-    requires(B& backend, at::Tensor& tensor) { backend.all_reduce(tensor, ReduceOp::mean); };
+concept HasAllReduce = requires(B& backend, at::Tensor& tensor) {
+    backend.all_reduce(tensor, ReduceOp::mean);
+};
 template <class B>
-concept HasBroadcast = requires(B& backend, at::Tensor& tensor) { backend.broadcast(tensor, 0); };
+concept HasBroadcast = requires(B& backend, at::Tensor& tensor) {
+    backend.broadcast(tensor, 0);
+};
 
 } // namespace detail
 
@@ -49,7 +52,7 @@ concept HasBroadcast = requires(B& backend, at::Tensor& tensor) { backend.broadc
 /// collectives that every rank calls in the same order with tensors of equal shape and type.
 template <class B>
 concept Backend = std::movable<B> && detail::HasRank<B> && detail::HasSize<B> &&
-                  detail::HasAllReduce<B> && detail::HasBroadcast<B>;
+    detail::HasAllReduce<B> && detail::HasBroadcast<B>;
 
 /// Optional: `all_reduce_async(tensor, op)` returns a handle that is started again for each
 /// backward pass; gradient averaging then overlaps with it.

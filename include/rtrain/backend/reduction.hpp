@@ -38,7 +38,7 @@ template <Backend B>
 }
 
 template <Backend B>
-using Reduction = decltype(make_reduction(std::declval<B&>(), std::declval<at::Tensor&>(),
-                                          ReduceOp::sum));
+using Reduction =
+    decltype(make_reduction(std::declval<B&>(), std::declval<at::Tensor&>(), ReduceOp::sum));
 
 } // namespace rtrain::detail

@@ -25,9 +25,9 @@ inline int threads_of_rank(MPI_Comm node) {
     int ranks = 1;
     MPI_Comm_size(node, &ranks);
     std::vector<cpu_set_t> all(static_cast<std::size_t>(ranks));
-    comm::check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE,
-                                  node),
-                    "MPI_Allgather");
+    comm::check_mpi(
+        MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, node),
+        "MPI_Allgather");
     const auto sharing = std::count_if(all.begin(), all.end(), [&](const cpu_set_t& other) {
         cpu_set_t common;
         CPU_AND(&common, &mine, &other);

@@ -22,12 +22,12 @@ public:
 
     explicit Checkpoint(std::filesystem::path directory) : path(std::move(directory)) {}
 
-    /// A checkpoint of files that the user has written. Throws CheckpointError [RT-K1] when there is
-    /// no such directory.
+    /// A checkpoint of files that the user has written. Throws CheckpointError [RT-K1] when there
+    /// is no such directory.
     [[nodiscard]] static Checkpoint from_directory(const std::filesystem::path& directory) {
         if (!std::filesystem::is_directory(directory)) {
-            throw CheckpointError("RT-K1", detail::concat(directory.string(),
-                                                          " is no directory, so no checkpoint"));
+            throw CheckpointError(
+                "RT-K1", detail::concat(directory.string(), " is no directory, so no checkpoint"));
         }
         return Checkpoint(std::filesystem::absolute(directory));
     }

@@ -84,15 +84,18 @@ inline void write_manifest(const std::filesystem::path& directory,
 [[nodiscard]] inline boost::json::object read_manifest(const std::filesystem::path& directory) {
     const auto file = directory / manifest_file;
     if (!std::filesystem::is_regular_file(file)) {
-        throw CheckpointError("RT-K1", detail::concat(directory.string(), " is no checkpoint of "
-                                                      "rtrain: it has no ", manifest_file));
+        throw CheckpointError("RT-K1", detail::concat(directory.string(),
+                                                      " is no checkpoint of "
+                                                      "rtrain: it has no ",
+                                                      manifest_file));
     }
     const std::string text = storage::read_file(file);
     boost::json::object manifest;
     try {
         manifest = json::parse(text).as_object();
     } catch (const std::exception& error) {
-        throw CheckpointError("RT-K2", detail::concat(file.string(), " is damaged: ", error.what()));
+        throw CheckpointError("RT-K2",
+                              detail::concat(file.string(), " is damaged: ", error.what()));
     }
     const auto* const format = manifest.if_contains("format");
     if (format == nullptr || *format != "rtrain-checkpoint") {
@@ -112,8 +115,8 @@ inline void write_manifest(const std::filesystem::path& directory,
     return manifest;
 }
 
-/// Checks every byte of a checkpoint against its manifest, which is returned. Throws CheckpointError
-/// [RT-K1, RT-K2] naming the first file that is missing or damaged.
+/// Checks every byte of a checkpoint against its manifest, which is returned. Throws
+/// CheckpointError [RT-K1, RT-K2] naming the first file that is missing or damaged.
 inline boost::json::object verify(const std::filesystem::path& directory) {
     boost::json::object manifest = read_manifest(directory);
     for (const auto& item : manifest.at("files").as_array()) {
@@ -122,14 +125,15 @@ inline boost::json::object verify(const std::filesystem::path& directory) {
         if (!std::filesystem::is_regular_file(file)) {
             damage = "is missing";
         } else if (std::filesystem::file_size(file) != item.at("size").to_number<std::uint64_t>()) {
-            damage = detail::concat("is ", std::filesystem::file_size(file), " bytes long instead of ",
-                                    item.at("size").to_number<std::uint64_t>());
+            damage =
+                detail::concat("is ", std::filesystem::file_size(file), " bytes long instead of ",
+                               item.at("size").to_number<std::uint64_t>());
         } else if (crc32_of(file) != item.at("crc32").to_number<std::uint32_t>()) {
             damage = "does not have the checksum it was written with";
         }
         if (!damage.empty()) {
-            throw CheckpointError("RT-K2", detail::concat("checkpoint damaged: ", file.string(), ' ',
-                                                          damage));
+            throw CheckpointError(
+                "RT-K2", detail::concat("checkpoint damaged: ", file.string(), ' ', damage));
         }
     }
     return manifest;

@@ -23,8 +23,8 @@ inline void save_module(const torch::nn::Module& module, StateWriter& out) {
     }
 }
 
-/// Copies into the module's own tensors. Throws CheckpointError [RT-K3] naming the first tensor that
-/// is missing, has another shape, or is not the module's; then nothing is changed.
+/// Copies into the module's own tensors. Throws CheckpointError [RT-K3] naming the first tensor
+/// that is missing, has another shape, or is not the module's; then nothing is changed.
 inline void load_module(torch::nn::Module& module, const StateReader& in) {
     const torch::NoGradGuard no_grad;
     auto targets = module.named_parameters();

@@ -129,15 +129,13 @@ class Saver {
 public:
     explicit Saver(StateWriter out) : out_(std::move(out)) {}
     template <class T>
-        requires std::is_arithmetic_v<T>
-    void operator()(const char* name, T value) {
-        out_.value(name, value);
-    }
+    requires std::is_arithmetic_v<T>
+    void operator()(const char* name, T value) { out_.value(name, value); }
     void operator()(const char* name, const std::tuple<double, double>& pair) {
         out_.value(name, {std::get<0>(pair), std::get<1>(pair)});
     }
     template <class T>
-        requires std::is_arithmetic_v<T> || std::is_same_v<T, std::string>
+    requires std::is_arithmetic_v<T> || std::is_same_v<T, std::string>
     void operator()(const char* name, const std::optional<T>& value) {
         out_.value(name, value ? boost::json::value(*value) : boost::json::value(nullptr));
     }
@@ -170,7 +168,7 @@ class Loader {
 public:
     Loader(const StateReader& in, at::Device device) : in_(in), device_(device) {}
     template <class T>
-        requires std::is_arithmetic_v<T>
+    requires std::is_arithmetic_v<T>
     void operator()(const char* name, T& value) {
         if constexpr (std::is_same_v<T, bool>) {
             value = in_.value(name).as_bool();
@@ -249,7 +247,8 @@ inline void save_optimizer(torch::optim::Optimizer& optimizer, const StateWriter
         for (auto& group : optimizer.param_groups()) {
             StateWriter part = out.part(std::to_string(group_index++));
             part.value("parameters", group.params().size());
-            optim::fields(static_cast<Options&>(group.options()), optim::Saver(part.part("options")));
+            optim::fields(static_cast<Options&>(group.options()),
+                          optim::Saver(part.part("options")));
             for (std::size_t i = 0; i < group.params().size(); ++i) {
                 const auto state = optimizer.state().find(group.params()[i].unsafeGetTensorImpl());
                 if (state != optimizer.state().end()) {
@@ -277,7 +276,8 @@ inline void load_optimizer(torch::optim::Optimizer& optimizer, const StateReader
                                         groups.size(), " in the program"));
         }
         for (std::size_t g = 0; g < groups.size(); ++g) {
-            const auto saved = in.part(std::to_string(g)).value("parameters").to_number<std::size_t>();
+            const auto saved =
+                in.part(std::to_string(g)).value("parameters").to_number<std::size_t>();
             if (saved != groups[g].params().size()) {
                 throw CheckpointError("RT-K3",
                                       detail::concat("\"", in.prefix(), g, "\" has ", saved,

@@ -6,8 +6,8 @@
 /// The smallest type that meets the concept, it saves nothing:
 /// @code
 /// struct Forgetful {
-///     void write(const rtrain::checkpoint::Snapshot& state, const rtrain::checkpoint::Part& part) {}
-///     rtrain::checkpoint::Snapshot read(const rtrain::checkpoint::Part& part) { return {}; }
+///     void write(const rtrain::checkpoint::Snapshot& state, const rtrain::checkpoint::Part& part)
+///     {} rtrain::checkpoint::Snapshot read(const rtrain::checkpoint::Part& part) { return {}; }
 /// };
 /// @endcode
 /// Cost tier 0: std only.
@@ -33,10 +33,10 @@ struct Part {
 namespace detail {
 
 template <class C>
-concept HasWrite =
-    requires(C& policy, const checkpoint::Snapshot& state, const checkpoint::Part& part) {
-        policy.write(state, part);
-    };
+concept HasWrite = requires(C& policy, const checkpoint::Snapshot& state,
+                            const checkpoint::Part& part) {
+    policy.write(state, part);
+};
 template <class C>
 concept HasRead = requires(C& policy, const checkpoint::Part& part) {
     { policy.read(part) } -> std::same_as<checkpoint::Snapshot>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The safetensors format: an 8-byte little-endian header length, a JSON header with type, shape and
-/// byte range of each tensor, then the bytes. It runs no code when loaded, opens with mmap, and
+/// The safetensors format: an 8-byte little-endian header length, a JSON header with type, shape
+/// and byte range of each tensor, then the bytes. It runs no code when loaded, opens with mmap, and
 /// Python's safetensors package reads it. Format: https://github.com/huggingface/safetensors#format
 #pragma once
 
@@ -192,9 +192,9 @@ private:
         }
         return tensors;
     } catch (const std::exception& error) {
-        throw CheckpointError("RT-K2", detail::concat(path.string(),
-                                                      " is no sound safetensors file: ",
-                                                      error.what()));
+        throw CheckpointError(
+            "RT-K2",
+            detail::concat(path.string(), " is no sound safetensors file: ", error.what()));
     }
 }
 

@@ -91,9 +91,9 @@ public:
 
 private:
     [[nodiscard]] CheckpointError missing(const char* kind, const std::string& name) const {
-        return CheckpointError("RT-K3", detail::concat("the checkpoint holds no ", kind, " \"",
-                                                       prefix_, name,
-                                                       "\"; it was made from another state"));
+        return CheckpointError("RT-K3",
+                               detail::concat("the checkpoint holds no ", kind, " \"", prefix_,
+                                              name, "\"; it was made from another state"));
     }
     const checkpoint::Snapshot& snapshot_;
     std::string prefix_;

@@ -92,8 +92,8 @@ public:
 
     /// Throws CheckpointError [RT-K4] when the metric that ranks checkpoints is NaN.
     void check_score(const Config& metrics) const {
-        const auto score = config_.score_attribute ? metric_at(metrics, *config_.score_attribute)
-                                                   : std::nullopt;
+        const auto score =
+            config_.score_attribute ? metric_at(metrics, *config_.score_attribute) : std::nullopt;
         if (score && std::isnan(*score)) {
             throw CheckpointError("RT-K4", detail::concat("\"", *config_.score_attribute,
                                                           "\" is NaN, so the checkpoint cannot be "
@@ -164,8 +164,7 @@ private:
 
     /// Hides it first, so that no reader sees half of it.
     void remove(const Committed& item) {
-        const auto trash =
-            directory_ / ("." + item.checkpoint.path.filename().string() + ".trash");
+        const auto trash = directory_ / ("." + item.checkpoint.path.filename().string() + ".trash");
         storage::rename_durably(item.checkpoint.path, trash);
         std::filesystem::remove_all(trash);
         std::erase_if(committed_, [&](const auto& other) { return other.index == item.index; });

@@ -10,13 +10,12 @@
 #include <rtrain/json.hpp>
 #include <rtrain/storage/file.hpp>
 
-
 #include <string>
 
 namespace rtrain::checkpoint {
 
-/// Saves no states: `report(metrics, state)` records metrics only. Directories that the user reports
-/// are still kept.
+/// Saves no states: `report(metrics, state)` records metrics only. Directories that the user
+/// reports are still kept.
 struct None {
     static constexpr bool saves_state = false;
     void write(const Snapshot& /*state*/, const Part& /*part*/) const {}

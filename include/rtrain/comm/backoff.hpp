@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a rank waits: it spins for a few microseconds, then gives its core away, then sleeps, so that
-/// a rank that waits does not take the core that another rank computes on.
+/// How a rank waits: it spins for a few microseconds, then gives its core away, then sleeps, so
+/// that a rank that waits does not take the core that another rank computes on.
 #pragma once
 
 #include <chrono>

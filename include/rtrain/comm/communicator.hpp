@@ -30,8 +30,8 @@ class Communicator {
 public:
     explicit Communicator(std::chrono::seconds timeout)
         : messages_(MPI_COMM_WORLD), notices_(MPI_COMM_WORLD), rank_(rank_in(messages_.get())),
-          size_(size_of(messages_.get())), timeout_(timeout),
-          board_(notices_.get(), rank_, size_) {}
+          size_(size_of(messages_.get())), timeout_(timeout), board_(notices_.get(), rank_, size_) {
+    }
 
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return size_; }
@@ -93,9 +93,10 @@ public:
     [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine, std::chrono::seconds patience) {
         board_.announce(mine);
         if (!board_.wait_for_all(patience)) {
-            std::fprintf(stderr, "rtrain: rank %d: %s; rank %s did not stop within %lld s, ending the job\n",
-                         rank_, mine.message.c_str(), board_.missing().c_str(),
-                         static_cast<long long>(patience.count()));
+            std::fprintf(
+                stderr, "rtrain: rank %d: %s; rank %s did not stop within %lld s, ending the job\n",
+                rank_, mine.message.c_str(), board_.missing().c_str(),
+                static_cast<long long>(patience.count()));
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
         std::vector<Outcome> outcomes;
@@ -126,7 +127,12 @@ public:
 private:
     friend class AllReduce;
 
-    enum class Collective : int { all_reduce = 0, scatter_phase = 1, broadcast = 2, all_gather = 3 };
+    enum class Collective : int {
+        all_reduce = 0,
+        scatter_phase = 1,
+        broadcast = 2,
+        all_gather = 3
+    };
 
     static int rank_in(MPI_Comm comm) {
         int rank = 0;
@@ -158,9 +164,9 @@ private:
     void look_around(const Backoff& backoff, const char* what) {
         board_.look();
         if (const auto peer = board_.first(Outcome::Kind::failed)) {
-            throw PeerError("RT-X1", detail::concat("rank ", *peer, " failed while rank ", rank_,
-                                                    " waited in ", what, ": ",
-                                                    board_.of(*peer).message));
+            throw PeerError("RT-X1",
+                            detail::concat("rank ", *peer, " failed while rank ", rank_,
+                                           " waited in ", what, ": ", board_.of(*peer).message));
         }
         // What a rank sent before it left is still on its way, so leaving alone is no error yet.
         constexpr std::chrono::seconds grace{2};
@@ -168,16 +174,18 @@ private:
             if (const auto peer = board_.first(Outcome::Kind::finished)) {
                 throw PeerError(
                     "RT-X4",
-                    detail::concat("rank ", *peer, " has returned from the training function while "
-                                   "rank ", rank_, " waits for it in ", what,
+                    detail::concat("rank ", *peer,
+                                   " has returned from the training function while "
+                                   "rank ",
+                                   rank_, " waits for it in ", what,
                                    ": ranks must take equally many steps and reports; give them "
                                    "equally many batches, or stop all at the shortest"));
             }
         }
         if (backoff.waited() > timeout_) {
-            throw CommError("RT-X2", detail::concat("rank ", rank_, " waited ", timeout_.count(),
-                                                    " s in ", what,
-                                                    ": some rank has not called it, or hangs"));
+            throw CommError("RT-X2",
+                            detail::concat("rank ", rank_, " waited ", timeout_.count(), " s in ",
+                                           what, ": some rank has not called it, or hangs"));
         }
     }
 
@@ -191,8 +199,8 @@ private:
 };
 
 /// One all-reduce of a contiguous tensor, which can be started again and again and makes progress
-/// in poll(). Rank r receives everybody's slice r, adds them up in the order of ranks, and sends the
-/// sum to everybody: the bytes on the wire are those of a ring, in two steps instead of 2(n-1).
+/// in poll(). Rank r receives everybody's slice r, adds them up in the order of ranks, and sends
+/// the sum to everybody: the bytes on the wire are those of a ring, in two steps instead of 2(n-1).
 class AllReduce {
 public:
     /// `tensor` is contiguous, on the CPU, and stays the same size on all ranks.

@@ -17,8 +17,8 @@
 #endif
 #include <mpi.h>
 
-#include <cstdlib>
 #include <cstddef>
+#include <cstdlib>
 #include <string_view>
 
 namespace rtrain::comm {
@@ -31,7 +31,9 @@ inline void check_mpi(int result, const char* call) {
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
     MPI_Error_string(result, text, &length);
-    throw CommError("RT-X3", detail::concat(call, " failed: ", std::string_view(text, static_cast<std::size_t>(length))));
+    throw CommError(
+        "RT-X3", detail::concat(
+                     call, " failed: ", std::string_view(text, static_cast<std::size_t>(length))));
 }
 
 /// Initialises MPI unless the program has done so; then MPI is also finalised at exit. Calls are

@@ -55,8 +55,8 @@ public:
         }
         statuses_.resize(active_.size());
         int flag = 0;
-        const int result = MPI_Testall(static_cast<int>(active_.size()), active_.data(), &flag,
-                                       statuses_.data());
+        const int result =
+            MPI_Testall(static_cast<int>(active_.size()), active_.data(), &flag, statuses_.data());
         if (result != MPI_SUCCESS) {
             fail(result);
         }
@@ -112,11 +112,11 @@ private:
     }
 
     static CommError size_mismatch(int peer, int expected) {
-        return CommError("RT-X5", detail::concat("rank ", peer,
-                                                 " sent a message of another size than the ",
-                                                 expected,
-                                                 " bytes expected: all ranks must call the same "
-                                                 "collectives with tensors of the same shape"));
+        return CommError("RT-X5",
+                         detail::concat("rank ", peer, " sent a message of another size than the ",
+                                        expected,
+                                        " bytes expected: all ranks must call the same "
+                                        "collectives with tensors of the same shape"));
     }
 
     /// After an error messages may be stuck for ever: receives are cancelled, and what MPI could

@@ -57,8 +57,8 @@ private:
             }
             names += (names.empty() ? "\"" : ", \"") + columns_[i].first + "\"";
         }
-        throw DataError("RT-D2", rtrain::detail::concat("the batch has no column \"", name,
-                                                        "\"; it has ", names));
+        throw DataError("RT-D2",
+                        detail::concat("the batch has no column \"", name, "\"; it has ", names));
     }
 
     Columns columns_;

@@ -74,11 +74,11 @@ using Datasets = std::map<std::string, Dataset>;
     for (const auto& [name, column] : columns) {
         if (!column.defined() || column.dim() == 0 ||
             column.size(0) != columns.front().second.size(0)) {
-            throw DataError("RT-D6", rtrain::detail::concat(
-                                         "column \"", name, "\" has ",
-                                         column.defined() && column.dim() > 0 ? column.size(0) : 0,
-                                         " rows, but \"", columns.front().first,
-                                         "\" has another number; the first dimension counts rows"));
+            throw DataError(
+                "RT-D6", detail::concat("column \"", name, "\" has ",
+                                        column.defined() && column.dim() > 0 ? column.size(0) : 0,
+                                        " rows, but \"", columns.front().first,
+                                        "\" has another number; the first dimension counts rows"));
         }
     }
     return Dataset(std::make_shared<InMemory>(std::move(columns)));

@@ -31,12 +31,11 @@ class File {
 public:
     explicit File(const std::filesystem::path& path) : path_(path.string()) {
         if (!std::filesystem::is_regular_file(path)) {
-            throw DataError("RT-D3", rtrain::detail::concat("cannot open ", path_,
-                                                            ": no such file"));
+            throw DataError("RT-D3", detail::concat("cannot open ", path_, ": no such file"));
         }
         file_.reset(gzopen(path_.c_str(), "rb"));
         if (!file_) {
-            throw DataError("RT-D3", rtrain::detail::concat("cannot open ", path_, " for reading"));
+            throw DataError("RT-D3", detail::concat("cannot open ", path_, " for reading"));
         }
         gzbuffer(file_.get(), 1U << 18);
     }
@@ -57,8 +56,7 @@ public:
         int error = Z_OK;
         const char* const text = gzerror(file_.get(), &error);
         if (error != Z_OK && error != Z_STREAM_END) {
-            throw DataError("RT-D5", rtrain::detail::concat(path_, " is truncated or damaged: ",
-                                                            text));
+            throw DataError("RT-D5", detail::concat(path_, " is truncated or damaged: ", text));
         }
         return total;
     }
@@ -81,10 +79,10 @@ private:
     constexpr std::uint8_t unsigned_byte = 0x08;
     if (file.read(magic.data(), magic.size()) != magic.size() || magic[0] != 0 || magic[1] != 0 ||
         magic[2] != unsigned_byte || magic[3] != dimensions) {
-        throw DataError("RT-D4", rtrain::detail::concat(
-                                     file.path(), " is no IDX file of bytes with ", dimensions,
-                                     " dimensions: expected the magic number 00 00 08 0", dimensions,
-                                     "; is it the right file?"));
+        throw DataError("RT-D4",
+                        detail::concat(file.path(), " is no IDX file of bytes with ", dimensions,
+                                       " dimensions: expected the magic number 00 00 08 0",
+                                       dimensions, "; is it the right file?"));
     }
     std::vector<std::int64_t> shape;
     for (int i = 0; i < dimensions; ++i) {
@@ -125,14 +123,13 @@ private:
     at::Tensor tensor = at::empty(shape, at::kByte);
     const std::size_t got = file.read(tensor.data_ptr(), bytes);
     if (got != bytes) {
-        throw DataError("RT-D5", rtrain::detail::concat(file.path(), " is truncated: it holds ", got,
-                                                        " bytes of data, its header promises ",
-                                                        bytes));
+        throw DataError("RT-D5", detail::concat(file.path(), " is truncated: it holds ", got,
+                                                " bytes of data, its header promises ", bytes));
     }
     std::uint8_t excess = 0;
     if (file.read(&excess, 1) != 0) {
-        throw DataError("RT-D5", rtrain::detail::concat(file.path(), " holds more than the ", bytes,
-                                                        " bytes of data that its header promises"));
+        throw DataError("RT-D5", detail::concat(file.path(), " holds more than the ", bytes,
+                                                " bytes of data that its header promises"));
     }
     return tensor;
 }
@@ -185,18 +182,18 @@ enum class Split : unsigned char { train, test };
         Images(const std::filesystem::path& images, const std::filesystem::path& labels)
             : images_(idx::read(images, 3)), labels_(idx::read(labels, 1)) {
             if (images_.size(0) != labels_.size(0)) {
-                throw DataError("RT-D6", rtrain::detail::concat(
-                                             images.string(), " holds ", images_.size(0),
-                                             " images, but ", labels.string(), " holds ",
-                                             labels_.size(0), " labels"));
+                throw DataError("RT-D6", detail::concat(images.string(), " holds ", images_.size(0),
+                                                        " images, but ", labels.string(), " holds ",
+                                                        labels_.size(0), " labels"));
             }
         }
         [[nodiscard]] std::int64_t size() const override { return images_.size(0); }
         [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
             constexpr double white = 255.0;
-            return Batch({{"image", images_.index_select(0, indices).unsqueeze(1).to(at::kFloat)
-                                        .div_(white)},
-                          {"label", labels_.index_select(0, indices).to(at::kLong)}});
+            return Batch(
+                {{"image",
+                  images_.index_select(0, indices).unsqueeze(1).to(at::kFloat).div_(white)},
+                 {"label", labels_.index_select(0, indices).to(at::kLong)}});
         }
 
     private:

@@ -21,10 +21,10 @@
 namespace rtrain::data {
 
 struct BatchOptions {
-    std::int64_t size = 256;  ///< rows in a batch of this rank, at least 1
-    bool shuffle = false;     ///< another permutation each epoch, the same on all ranks
-    std::uint64_t seed = 0;   ///< of the permutations
-    bool drop_last = false;   ///< drop rows that fill no batch or do not divide between ranks
+    std::int64_t size = 256; ///< rows in a batch of this rank, at least 1
+    bool shuffle = false;    ///< another permutation each epoch, the same on all ranks
+    std::uint64_t seed = 0;  ///< of the permutations
+    bool drop_last = false;  ///< drop rows that fill no batch or do not divide between ranks
 };
 
 /// How far a rank has come in its shard. A checkpoint holds it.
@@ -45,9 +45,8 @@ public:
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
           device_(device), options_(options), position_(std::move(position)) {
         if (options.size < 1) {
-            throw DataError("RT-D8", rtrain::detail::concat("batches() was asked for batches of ",
-                                                            options.size,
-                                                            " rows; expected at least 1"));
+            throw DataError("RT-D8", detail::concat("batches() was asked for batches of ",
+                                                    options.size, " rows; expected at least 1"));
         }
     }
 
@@ -133,8 +132,8 @@ public:
 
 private:
     [[nodiscard]] at::Tensor order_of(std::int64_t epoch) const {
-        return policy_.order(
-            {dataset_.size(), rank_, size_, epoch, options_.shuffle, options_.seed, options_.drop_last});
+        return policy_.order({dataset_.size(), rank_, size_, epoch, options_.shuffle, options_.seed,
+                              options_.drop_last});
     }
 
     Dataset dataset_;

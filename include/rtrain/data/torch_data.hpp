@@ -39,8 +39,8 @@ template <class D>
             std::vector<at::Tensor> data;
             std::vector<at::Tensor> target;
             for (std::int64_t i = 0; i < indices.numel(); ++i) {
-                auto example =
-                    dataset_.get(static_cast<std::size_t>(indices[i].template item<std::int64_t>()));
+                auto example = dataset_.get(
+                    static_cast<std::size_t>(indices[i].template item<std::int64_t>()));
                 data.push_back(std::move(example.data));
                 target.push_back(std::move(example.target));
             }
@@ -181,7 +181,8 @@ template <class D>
                                   "ranks by rows");
     }
     epoch.rows = static_cast<std::int64_t>(*dataset.size());
-    auto loader = torch::data::make_data_loader(std::move(dataset), DistributedSampler(epoch), options);
+    auto loader =
+        torch::data::make_data_loader(std::move(dataset), DistributedSampler(epoch), options);
     using Loader = typename decltype(loader)::element_type;
     return DeviceLoader<Loader>(std::move(loader), device);
 }
@@ -191,8 +192,9 @@ template <class D>
 /// distributed, and any loader on one rank, is kept. The loader must have no worker threads
 /// (RT-D11), because torch moves the data set into them.
 template <class D, class Sampler>
-[[nodiscard]] auto distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> loader,
-                                     EpochRequest epoch, at::Device device) {
+[[nodiscard]] auto
+distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> loader,
+                  EpochRequest epoch, at::Device device) {
     using Loader = torch::data::StatelessDataLoader<D, Sampler>;
     constexpr bool distributed =
         std::is_base_of_v<DistributedSampler, Sampler> ||

@@ -89,8 +89,8 @@ struct Child {
         int out[2];
         int err[2];
         if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) {
-            throw LaunchError("RT-L1", rtrain::detail::concat("cannot create a pipe: ",
-                                                              std::strerror(errno)));
+            throw LaunchError("RT-L1",
+                              detail::concat("cannot create a pipe: ", std::strerror(errno)));
         }
         const pid_t parent = ::getpid();
         const pid_t pid = ::fork();
@@ -110,8 +110,8 @@ struct Child {
         if (pid < 0) {
             ::close(out[0]);
             ::close(err[0]);
-            throw LaunchError("RT-L1", rtrain::detail::concat("cannot start ", words[0], ": ",
-                                                              std::strerror(errno)));
+            throw LaunchError(
+                "RT-L1", detail::concat("cannot start ", words[0], ": ", std::strerror(errno)));
         }
         return {pid, out[0], err[0]};
     }

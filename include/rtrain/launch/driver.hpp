@@ -157,25 +157,24 @@ private:
 
 /// What killed the job, in words, from what mpirun says and from its exit status.
 [[nodiscard]] inline LaunchError describe_death(int status, const std::string& mpirun_says) {
-    static const std::regex signalled(R"(process rank (\d+)[^\n]*\n?[^\n]*on signal (\d+) \(([^)]*)\))");
+    static const std::regex signalled(
+        R"(process rank (\d+)[^\n]*\n?[^\n]*on signal (\d+) \(([^)]*)\))");
     static const std::regex exited(R"(Process name: \[\[[^\]]*\],(\d+)\]\s*Exit code:\s*(\d+))");
     std::smatch match;
     if (std::regex_search(mpirun_says, match, signalled)) {
-        return {"RT-L2", rtrain::detail::concat("rank ", match[1].str(), " was killed by signal ",
-                                                match[2].str(), " (", match[3].str(), ")")};
+        return {"RT-L2", detail::concat("rank ", match[1].str(), " was killed by signal ",
+                                        match[2].str(), " (", match[3].str(), ")")};
     }
     if (std::regex_search(mpirun_says, match, exited)) {
-        return {"RT-L2", rtrain::detail::concat("rank ", match[1].str(),
-                                                " ended with exit code ", match[2].str(),
-                                                " before the training function returned")};
+        return {"RT-L2", detail::concat("rank ", match[1].str(), " ended with exit code ",
+                                        match[2].str(), " before the training function returned")};
     }
-    return {"RT-L2", rtrain::detail::concat("the ranks ended early, mpirun's exit status is ",
-                                            status, mpirun_says.empty() ? "" : "; it says:\n",
-                                            mpirun_says)};
+    return {"RT-L2", detail::concat("the ranks ended early, mpirun's exit status is ", status,
+                                    mpirun_says.empty() ? "" : "; it says:\n", mpirun_says)};
 }
 
-/// Launches the ranks for call number `fit` and returns how they ended; after a failure, as often as
-/// `failure` allows, launches them again.
+/// Launches the ranks for call number `fit` and returns how they ended; after a failure, as often
+/// as `failure` allows, launches them again.
 [[nodiscard]] inline Ending drive(int fit, const ScalingConfig& scaling, const RunConfig& run) {
     Session& session = Session::current();
     const std::map<std::string, std::string> variables{
@@ -194,9 +193,10 @@ private:
             ending = *recorded;
         } else if (status == 0) {
             ending = Ending::of(LaunchError(
-                "RT-L3", rtrain::detail::concat("the ranks ended without reaching fit() call number ",
-                                                fit + 1, " of this program; main() must make the "
-                                                         "same calls in every process")));
+                "RT-L3",
+                detail::concat("the ranks ended without reaching fit() call number ", fit + 1,
+                               " of this program; main() must make the "
+                               "same calls in every process")));
         } else {
             ending = Ending::of(describe_death(status, mpirun.own_output()));
         }
@@ -209,7 +209,7 @@ private:
         session.forget(fit);
         std::fprintf(stderr, "rtrain: %s\nrtrain: restart %d%s from the newest checkpoint\n",
                      ending.message.c_str(), failures + 1,
-                     allowed < 0 ? "" : rtrain::detail::concat(" of ", allowed).c_str());
+                     allowed < 0 ? "" : detail::concat(" of ", allowed).c_str());
     }
 }
 

@@ -39,7 +39,7 @@ struct Ending {
         if (!worker_failures.empty()) {
             throw TrainingFailedError(message, worker_failures);
         }
-        rtrain::detail::throw_error(code, message);
+        detail::throw_error(code, message);
     }
 
     /// The ending that an exception stands for.

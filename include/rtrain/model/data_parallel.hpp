@@ -110,7 +110,7 @@ namespace detail {
 /// The module behind what a user calls a model: a holder made by TORCH_MODULE, a shared pointer, or
 /// a module by value.
 template <class M>
-    requires std::derived_from<M, torch::nn::Module>
+requires std::derived_from<M, torch::nn::Module>
 [[nodiscard]] std::shared_ptr<M> module_of(std::shared_ptr<M> module) {
     return module;
 }

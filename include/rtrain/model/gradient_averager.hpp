@@ -5,8 +5,8 @@
 /// Parameters are laid out in flat buckets, in reverse order of registration because backward
 /// reaches the last layer first (PyTorch DDP, Li et al., VLDB 2020, section 3.2.3). A hook behind
 /// each parameter's gradient accumulation copies gradient / size into the bucket; a full bucket is
-/// reduced at once, in the order of buckets so that all ranks communicate alike. When backward ends,
-/// the engine's final callback waits for what is still under way.
+/// reduced at once, in the order of buckets so that all ranks communicate alike. When backward
+/// ends, the engine's final callback waits for what is still under way.
 ///
 /// The model/ room holds what prepare(model) returns. It may include backend/, error.hpp and torch;
 /// the worker includes it.
@@ -49,8 +49,8 @@ public:
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             auto accumulator = torch::autograd::impl::grad_accumulator(parameters_[i].tensor);
             using Variables = std::vector<at::Tensor>;
-            const auto key = accumulator->add_post_hook(
-                std::make_unique<torch::autograd::utils::LambdaPostHook>(
+            const auto key =
+                accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
                     [this, i](const Variables& outputs, const Variables& /*inputs*/) {
                         if (sync_) {
                             gradient_ready(i);
@@ -126,9 +126,10 @@ private:
     /// zero_grad(), which detaches gradients in place, works on it.
     static at::Tensor alias(const at::Tensor& memory, std::int64_t offset, const at::Tensor& like) {
         auto* const data = memory.slice(0, offset).data_ptr();
-        const auto strides = like.is_non_overlapping_and_dense()
-                                 ? like.strides().vec()
-                                 : at::empty_like(like, at::MemoryFormat::Contiguous).strides().vec();
+        const auto strides =
+            like.is_non_overlapping_and_dense()
+                ? like.strides().vec()
+                : at::empty_like(like, at::MemoryFormat::Contiguous).strides().vec();
         return at::from_blob(
             data, like.sizes(), strides, [memory](void* /*data*/) {}, memory.options());
     }

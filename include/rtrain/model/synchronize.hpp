@@ -70,9 +70,9 @@ void check_model(B& backend, torch::nn::Module& module) {
     const std::string expected = broadcast(backend, mine, 0);
     succeed_together(backend, [&] {
         if (trainable_parameters(module).empty()) {
-            throw ModelError("RT-M1", concat("the model has ", module.parameters().empty()
-                                                                   ? "no parameters"
-                                                                   : "only frozen parameters",
+            throw ModelError("RT-M1", concat("the model has ",
+                                             module.parameters().empty() ? "no parameters"
+                                                                         : "only frozen parameters",
                                              ", so there is nothing to train; a model for "
                                              "inference needs no prepare()"));
         }

@@ -25,8 +25,8 @@ namespace rtrain::storage {
 
 [[nodiscard]] inline StorageError system_error(std::string_view action,
                                                const std::filesystem::path& path) {
-    return StorageError("RT-S3", detail::concat("cannot ", action, ' ', path.string(), ": ",
-                                                std::strerror(errno)));
+    return StorageError(
+        "RT-S3", detail::concat("cannot ", action, ' ', path.string(), ": ", std::strerror(errno)));
 }
 
 /// A file being written. Bytes are durable after sync().
@@ -36,10 +36,9 @@ public:
 
     explicit OutputFile(std::filesystem::path path, Mode mode = Mode::truncate)
         : path_(std::move(path)),
-          descriptor_(::open(path_.c_str(),
-                             O_WRONLY | O_CREAT | O_CLOEXEC |
-                                 (mode == Mode::append ? O_APPEND : O_TRUNC),
-                             0666)) {
+          descriptor_(::open(
+              path_.c_str(),
+              O_WRONLY | O_CREAT | O_CLOEXEC | (mode == Mode::append ? O_APPEND : O_TRUNC), 0666)) {
         if (descriptor_ < 0) {
             throw system_error("create", path_);
         }
@@ -101,7 +100,8 @@ inline void rename_durably(const std::filesystem::path& from, const std::filesys
 
 /// Replaces the file `path` by `text`: a crash leaves the old file or the new one.
 inline void replace_file(const std::filesystem::path& path, std::string_view text) {
-    const std::filesystem::path temporary = path.string() + "." + std::to_string(::getpid()) + ".tmp";
+    const std::filesystem::path temporary =
+        path.string() + "." + std::to_string(::getpid()) + ".tmp";
     {
         OutputFile file(temporary);
         file.write(text);
@@ -149,9 +149,10 @@ inline void require_writable(const std::filesystem::path& directory) {
         std::filesystem::remove(probe, error);
     }
     if (!reason.empty()) {
-        throw StorageError("RT-S1", detail::concat("cannot write to ", directory.string(), ": ",
-                                                   reason, "; set storage_path to a directory "
-                                                           "that you may write to"));
+        throw StorageError("RT-S1",
+                           detail::concat("cannot write to ", directory.string(), ": ", reason,
+                                          "; set storage_path to a directory "
+                                          "that you may write to"));
     }
 }
 

@@ -49,7 +49,8 @@ inline constexpr const char* params_file = "params.json";
             break;
         }
         try {
-            reports.push_back(json::parse(std::string_view(text).substr(begin, end - begin)).as_object());
+            reports.push_back(
+                json::parse(std::string_view(text).substr(begin, end - begin)).as_object());
         } catch (const std::exception& error) {
             throw StorageError("RT-S5", detail::concat(file.string(), " is damaged in line ",
                                                        reports.size() + 1, ": ", error.what()));
@@ -89,12 +90,20 @@ public:
     static constexpr const char* iteration_field = "training_iteration";
     static constexpr const char* checkpoint_field = "checkpoint_dir_name";
     /// What complete() fills in; a user's metric must not have such a name.
-    static constexpr std::array filled_fields{
-        "timestamp",   checkpoint_field,     "should_checkpoint",
-        "done",        iteration_field,      "trial_id",
-        "date",        "time_this_iter_s",   "time_total_s",
-        "pid",         "hostname",           "config",
-        "time_since_restore", "iterations_since_restore"};
+    static constexpr std::array filled_fields{"timestamp",
+                                              checkpoint_field,
+                                              "should_checkpoint",
+                                              "done",
+                                              iteration_field,
+                                              "trial_id",
+                                              "date",
+                                              "time_this_iter_s",
+                                              "time_total_s",
+                                              "pid",
+                                              "hostname",
+                                              "config",
+                                              "time_since_restore",
+                                              "iterations_since_restore"};
 
     RunLog(std::filesystem::path run_directory, Config config)
         : directory_(std::move(run_directory)), config_(std::move(config)) {}
@@ -187,7 +196,8 @@ private:
             } else if (item.value().is_string()) {
                 cells.emplace_back(name, std::string(item.value().get_string()));
             } else {
-                cells.emplace_back(name, item.value().is_null() ? "" : json::serialize(item.value()));
+                cells.emplace_back(name,
+                                   item.value().is_null() ? "" : json::serialize(item.value()));
             }
         }
     }

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What several tests need: real data, a model, directories that vanish, comparison to the bit.
+#pragma once
+
+#include <rtrain/trainer.hpp>
+
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+namespace test {
+
+inline const std::filesystem::path fashion_mnist_files = "/usr/share/datasets/fashion-mnist";
+
+/// Fashion-MNIST's first training rows: columns "image" and "label".
+inline rtrain::data::Dataset fashion_mnist(std::int64_t rows) {
+    static const auto all =
+        rtrain::data::fashion_mnist(fashion_mnist_files, rtrain::data::Split::train);
+    auto batch = all.rows(torch::arange(rows));
+    return rtrain::data::from_tensors({{"image", batch["image"]}, {"label", batch["label"]}});
+}
+
+/// A directory under the temporary one, removed at the end. Under mpirun, ranks share it: its name
+/// comes from the job.
+class Directory {
+public:
+    explicit Directory(const std::string& name) {
+        const char* const job = std::getenv("OMPI_MCA_orte_hnp_uri");
+        shared_ = rtrain::launch::ranks().has_value();
+        const auto id = job != nullptr ? std::hash<std::string>{}(job)
+                                       : static_cast<std::size_t>(::getpid());
+        path_ = std::filesystem::temp_directory_path() /
+                ("rtrain-test-" + std::to_string(id) + "-" + name);
+        if (!shared_) {
+            std::filesystem::remove_all(path_);
+        }
+        std::filesystem::create_directories(path_);
+    }
+    Directory(const Directory&) = delete;
+    Directory& operator=(const Directory&) = delete;
+    ~Directory() {
+        std::error_code ignored;
+        if (!shared_ || rtrain::launch::env_int("OMPI_COMM_WORLD_RANK") == 0) {
+            std::filesystem::remove_all(path_, ignored);
+        }
+    }
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+private:
+    std::filesystem::path path_;
+    bool shared_ = false;
+};
+
+/// A small classifier with every kind of state: batch norm has buffers, dropout draws random numbers.
+struct NetImpl : torch::nn::Module {
+    explicit NetImpl(double dropout = 0, bool norm = false) {
+        in = register_module("in", torch::nn::Linear(784, 32));
+        out = register_module("out", torch::nn::Linear(32, 10));
+        drop = register_module("drop", torch::nn::Dropout(dropout));
+        if (norm) {
+            batch_norm = register_module("norm", torch::nn::BatchNorm1d(32));
+        }
+    }
+    torch::Tensor forward(const torch::Tensor& image) {
+        auto x = in(image.flatten(1));
+        if (batch_norm) {
+            x = batch_norm(x);
+        }
+        return out(drop(torch::relu(x)));
+    }
+    torch::nn::Linear in{nullptr};
+    torch::nn::Linear out{nullptr};
+    torch::nn::Dropout drop{nullptr};
+    torch::nn::BatchNorm1d batch_norm{nullptr};
+};
+TORCH_MODULE(Net);
+
+/// All parameters and buffers in one vector.
+inline torch::Tensor flat(const torch::nn::Module& module) {
+    std::vector<torch::Tensor> parts;
+    for (const auto& parameter : module.parameters()) {
+        parts.push_back(parameter.detach().flatten().to(torch::kDouble));
+    }
+    for (const auto& buffer : module.buffers()) {
+        parts.push_back(buffer.detach().flatten().to(torch::kDouble));
+    }
+    return torch::cat(parts);
+}
+
+inline std::string read(const std::filesystem::path& file) { return rtrain::storage::read_file(file); }
+inline void write(const std::filesystem::path& file, const std::string& text) {
+    std::ofstream(file, std::ios::binary) << text;
+}
+
+/// The code of the rtrain::Error that `action` throws; "" when it throws none.
+template <class Action>
+std::string code_of(Action&& action) {
+    try {
+        action();
+    } catch (const rtrain::Error& error) {
+        return error.code();
+    }
+    return "";
+}
+
+/// The message of the rtrain::Error that `action` throws.
+template <class Action>
+std::string message_of(Action&& action) {
+    try {
+        action();
+    } catch (const rtrain::Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+} // namespace test

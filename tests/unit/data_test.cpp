@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../support.hpp"
+
+#include <rtrain/data/idx.hpp>
+#include <rtrain/data/sampler.hpp>
+#include <rtrain/data/shard.hpp>
+#include <rtrain/data/sharded.hpp>
+
+#include <doctest/doctest.h>
+#include <zlib.h>
+
+using namespace rtrain;
+using test::code_of;
+
+TEST_CASE("Sampler.equals_python") {
+    const auto cases =
+        json::parse(test::read(std::filesystem::path(RTRAIN_TEST_DATA) / "sampler/python.json"));
+    REQUIRE(cases.as_array().size() > 500);
+    for (const auto& item : cases.as_array()) {
+        const auto& expected = item.as_object();
+        CAPTURE(json::serialize(item));
+        const auto order = data::distributed_order({
+            .rows = expected.at("rows").as_int64(),
+            .rank = expected.at("rank").to_number<int>(),
+            .size = expected.at("size").to_number<int>(),
+            .epoch = expected.at("epoch").as_int64(),
+            .shuffle = expected.at("shuffle").as_bool(),
+            .seed = expected.at("seed").to_number<std::uint64_t>(),
+            .drop_last = expected.at("drop_last").as_bool(),
+        });
+        const auto python = boost::json::value_to<std::vector<std::int64_t>>(expected.at("order"));
+        CHECK(std::vector<std::int64_t>(order.data_ptr<std::int64_t>(),
+                                        order.data_ptr<std::int64_t>() + order.numel()) == python);
+    }
+    CHECK(code_of([] { (void)data::distributed_order({.rows = 0}); }) == "RT-D7");
+}
+
+TEST_CASE("Dataset.from_tensors") {
+    const auto x = torch::arange(10).unsqueeze(1);
+    const auto points = data::from_tensors({{"x", x}, {"y", 2 * x}});
+    CHECK(points.size() == 10);
+    const auto batch = points.rows(torch::tensor({7, 0}, torch::kLong));
+    CHECK(batch.size() == 2);
+    CHECK(batch["y"].equal(torch::tensor({{14}, {0}}, torch::kLong)));
+    CHECK(code_of([&] { (void)batch["z"]; }) == "RT-D2");
+    CHECK(test::contains(test::message_of([&] { (void)batch["z"]; }), "\"x\", \"y\""));
+    CHECK(code_of([&] { (void)data::from_tensors({{"x", x}, {"y", x.slice(0, 1)}}); }) == "RT-D6");
+    CHECK(code_of([] { (void)data::from_tensors({}); }) == "RT-D6");
+}
+
+TEST_CASE("Dataset.fashion_mnist_is_complete") {
+    const auto train = data::fashion_mnist(test::fashion_mnist_files, data::Split::train);
+    const auto test_rows = data::fashion_mnist(test::fashion_mnist_files, data::Split::test);
+    CHECK(train.size() == 60000);
+    CHECK(test_rows.size() == 10000);
+    const auto first = train.rows(torch::arange(4));
+    CHECK(first["image"].sizes() == torch::IntArrayRef{4, 1, 28, 28});
+    CHECK(first["image"].min().item<float>() == 0);
+    CHECK(first["image"].max().item<float>() == 1);
+    CHECK(first["label"].equal(torch::tensor({9, 0, 0, 3}, torch::kLong)));
+}
+
+namespace {
+
+void write_packed(const std::filesystem::path& path, const std::string& text) {
+    gzFile file = gzopen(path.c_str(), "wb");
+    gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+    gzclose(file);
+}
+
+} // namespace
+
+TEST_CASE("Idx.bad_files_are_errors") {
+    const test::Directory directory("idx");
+    const auto images = directory.path() / "train-images-idx3-ubyte";
+    const auto labels = directory.path() / "train-labels-idx1-ubyte";
+    const std::string good_images = std::string("\0\0\x08\x03\0\0\0\2\0\0\0\2\0\0\0\2", 16) + "abcdefgh";
+    const std::string good_labels = std::string("\0\0\x08\x01\0\0\0\2", 8) + "\1\2";
+    const auto open = [&] {
+        return data::fashion_mnist(directory.path(), data::Split::train).rows(torch::arange(2));
+    };
+    CHECK(code_of(open) == "RT-D3");
+    test::write(images, good_images);
+    test::write(labels, good_labels);
+    CHECK(open()["label"].equal(torch::tensor({1, 2}, torch::kLong)));
+    CHECK(open()["image"][1][0][1][1].item<float>() == doctest::Approx('h' / 255.0));
+
+    test::write(images, good_images.substr(0, 20));
+    CHECK(code_of(open) == "RT-D5");
+    test::write(images, good_images.substr(0, 9));
+    CHECK(code_of(open) == "RT-D5");
+    test::write(images, good_images + "x");
+    CHECK(code_of(open) == "RT-D5");
+    test::write(images, "\0\0\x0d\x03" + good_images.substr(4));
+    CHECK(code_of(open) == "RT-D4");
+    test::write(images, good_labels);
+    CHECK(code_of(open) == "RT-D4");
+    test::write(images, "");
+    CHECK(code_of(open) == "RT-D4");
+    // A header that asks for 2^96 bytes is refused before memory is.
+    test::write(images, std::string("\0\0\x08\x03", 4) + std::string(12, '\xff') + "abc");
+    CHECK(code_of(open) == "RT-D5");
+    test::write(images, good_images);
+    test::write(labels, std::string("\0\0\x08\x01\0\0\0\1", 8) + "\1");
+    CHECK(code_of(open) == "RT-D6");
+
+    std::filesystem::remove(images);
+    test::write(labels, good_labels);
+    const auto packed = directory.path() / "train-images-idx3-ubyte.gz";
+    write_packed(packed, good_images);
+    CHECK(open()["image"].sizes() == torch::IntArrayRef{2, 1, 2, 2});
+    const std::string bytes = test::read(packed);
+    for (std::size_t length = 0; length < bytes.size(); ++length) {
+        CAPTURE(length);
+        test::write(packed, bytes.substr(0, length));
+        const std::string code = code_of(open);
+        CHECK((code == "RT-D4" || code == "RT-D5"));
+    }
+    // gzip in two members, whose trailer tells nothing about the first
+    write_packed(packed, good_images.substr(0, 18));
+    const std::string head = test::read(packed);
+    write_packed(packed, good_images.substr(18));
+    test::write(packed, head + test::read(packed));
+    CHECK(open()["image"].sizes() == torch::IntArrayRef{2, 1, 2, 2});
+}
+
+namespace {
+
+/// The rows that one pass over the batches brings, batch by batch.
+template <class Batches>
+std::vector<std::vector<std::int64_t>> pass(Batches& batches) {
+    std::vector<std::vector<std::int64_t>> rows;
+    for (auto& batch : batches) {
+        const auto x = batch["x"].contiguous();
+        rows.emplace_back(x.template data_ptr<std::int64_t>(),
+                          x.template data_ptr<std::int64_t>() + x.numel());
+    }
+    return rows;
+}
+
+data::Batches<data::Sharded> batches_of(int rank, int size, data::BatchOptions options,
+                                        std::shared_ptr<data::Position> position) {
+    return {data::from_tensors({{"x", torch::arange(10)}}),
+            data::Sharded{},
+            rank,
+            size,
+            torch::kCPU,
+            options,
+            std::move(position)};
+}
+
+} // namespace
+
+TEST_CASE("Batches.cover_the_shard") {
+    auto batches = batches_of(1, 2, {.size = 2}, std::make_shared<data::Position>());
+    CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{1, 3}, {5, 7}, {9}});
+    CHECK(batches.size() == 3);
+    auto whole = batches_of(1, 2, {.size = 2, .drop_last = true}, std::make_shared<data::Position>());
+    CHECK(pass(whole) == std::vector<std::vector<std::int64_t>>{{1, 3}, {5, 7}});
+    CHECK(whole.size() == 2);
+    CHECK(code_of([] {
+              (void)batches_of(0, 1, {.size = 0}, std::make_shared<data::Position>());
+          }) == "RT-D8");
+}
+
+TEST_CASE("Batches.each_pass_is_an_epoch") {
+    auto batches = batches_of(0, 1, {.size = 10, .shuffle = true, .seed = 3},
+                              std::make_shared<data::Position>());
+    const auto first = pass(batches);
+    const auto second = pass(batches);
+    CHECK(first != second);
+    CHECK(batches.epoch() == 2);
+    batches.set_epoch(0);
+    CHECK(pass(batches) == first);
+    for (auto& batch : batches) {
+        (void)batch;
+        CHECK(code_of([&] { (void)batches.begin(); }) == "RT-D9");
+        break; // leaves the epoch: the next pass is another one
+    }
+    CHECK(batches.epoch() == 2);
+}
+
+TEST_CASE("Batches.go_on_within_an_epoch") {
+    const data::BatchOptions options{.size = 3, .shuffle = true};
+    auto whole = batches_of(0, 1, options, std::make_shared<data::Position>());
+    const auto first = pass(whole);
+    const auto second = pass(whole);
+    for (std::size_t taken = 0; taken <= first.size(); ++taken) {
+        CAPTURE(taken);
+        auto position = std::make_shared<data::Position>();
+        auto batches = batches_of(0, 1, options, position);
+        data::Position saved;
+        std::size_t count = 0;
+        for (auto& batch : batches) {
+            (void)batch;
+            if (++count == taken) {
+                saved = {position->epoch, position->samples};
+                break;
+            }
+        }
+        auto resumed = batches_of(0, 1, options, std::make_shared<data::Position>(saved));
+        const auto rest = pass(resumed);
+        CHECK(rest == decltype(first)(first.begin() + static_cast<std::ptrdiff_t>(taken), first.end()));
+        CHECK(pass(resumed) == second);
+    }
+}
+
+TEST_CASE("Batches.replicated_reads_everything") {
+    auto position = std::make_shared<data::Position>();
+    data::Batches<data::Replicated> batches(data::from_tensors({{"x", torch::arange(5)}}), {}, 2, 3,
+                                            torch::kCPU, {.size = 4}, position);
+    CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{0, 1, 2, 3}, {4}});
+}
+
+namespace {
+
+/// torch::data's own way to make a data set.
+struct Squares : torch::data::Dataset<Squares> {
+    torch::data::Example<> get(std::size_t index) override {
+        const auto x = torch::tensor(static_cast<std::int64_t>(index));
+        return {x, x * x};
+    }
+    [[nodiscard]] std::optional<std::size_t> size() const override { return 11; }
+};
+
+} // namespace
+
+TEST_CASE("TorchData.dataset_becomes_columns") {
+    const auto squares = data::from_dataset(Squares{});
+    CHECK(squares.size() == 11);
+    CHECK(squares.rows(torch::tensor({3, 2}, torch::kLong))["target"].equal(
+        torch::tensor({9, 4}, torch::kLong)));
+}
+
+TEST_CASE("TorchData.loader_gets_a_distributed_sampler") {
+    const auto rows_of = [](auto& loader) {
+        std::vector<std::int64_t> rows;
+        for (auto& batch : loader) {
+            for (const auto& row : batch.data.unbind()) {
+                rows.push_back(row.template item<std::int64_t>());
+            }
+        }
+        return rows;
+    };
+    const auto dataset = [] { return Squares{}.map(torch::data::transforms::Stack<>()); };
+    auto ordered = data::distribute_loader(
+        torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(dataset(), 2),
+        {.rank = 1, .size = 3}, torch::kCPU);
+    CHECK(rows_of(ordered) == std::vector<std::int64_t>{1, 4, 7, 10});
+    CHECK(rows_of(ordered) == std::vector<std::int64_t>{1, 4, 7, 10});
+
+    auto shuffled = data::distribute_loader(
+        torch::data::make_data_loader<torch::data::samplers::RandomSampler>(dataset(), 2),
+        {.rank = 0, .size = 2, .seed = 5}, torch::kCPU);
+    const auto first = rows_of(shuffled);
+    const auto second = rows_of(shuffled);
+    const auto expected = data::distributed_order(
+        {.rows = 11, .rank = 0, .size = 2, .epoch = 1, .shuffle = true, .seed = 5});
+    CHECK(first != second);
+    CHECK(torch::tensor(second).equal(expected));
+
+    auto threaded = torch::data::make_data_loader<torch::data::samplers::RandomSampler>(
+        dataset(), torch::data::DataLoaderOptions(2).workers(1));
+    CHECK(code_of([&] {
+              (void)data::distribute_loader(std::move(threaded), {.size = 2}, torch::kCPU);
+          }) == "RT-D11");
+    auto made = data::make_distributed_loader(
+        dataset(), torch::data::DataLoaderOptions(2).workers(1), {.rank = 1, .size = 2}, torch::kCPU);
+    CHECK(rows_of(made) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 0});
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole runs in this process, with backend::Local.
+#include "../support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sstream>
+
+using namespace rtrain;
+using test::code_of;
+using Local = Trainer<backend::Local>;
+
+TEST_CASE("RankOutput.tags_become_prefixes") {
+    using launch::readable_line;
+    CHECK(readable_line("[1,0]<stdout>:hello").value() == "[rank 0] hello");
+    CHECK(readable_line("[1,12]<stderr>: spaced").value() == "[rank 12]  spaced");
+    CHECK(readable_line("[prterun-host-77@1,3]<stdout>: hello").value() == "[rank 3] hello");
+    CHECK(readable_line("[1,0]<stdout>:a[1,0]<stdout>:b").value() == "[rank 0] ab");
+    CHECK(readable_line("[1,0]<stdout>:a[1,1]<stdout>:b").value() == "[rank 0] a\n[rank 1] b");
+    CHECK(readable_line("[1,0]<stdout>:").value() == "[rank 0] ");
+    CHECK(readable_line("[1,0]<stdout>:x [INFO] y").value() == "[rank 0] x [INFO] y");
+    CHECK(!readable_line("mpirun noticed that process rank 1").has_value());
+    CHECK(!readable_line("[node:123] something").has_value());
+    CHECK(!readable_line("").has_value());
+}
+
+TEST_CASE("Driver.deaths_are_described") {
+    const auto text = [](int status, const std::string& says) {
+        return launch::describe_death(status, says).message();
+    };
+    CHECK(text(137, "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 "
+                    "(Killed).") == "rank 1 was killed by signal 9 (Killed)");
+    CHECK(test::contains(text(3, "  Process name: [[7,1],2]\n  Exit code:    3\n"),
+                         "rank 2 ended with exit code 3"));
+    CHECK(test::contains(text(1, "no such option"), "no such option"));
+}
+
+TEST_CASE("Options.bad_values_are_errors") {
+    const auto make = [](TrainerOptions options) {
+        return code_of([&] { Local trainer(std::move(options)); });
+    };
+    CHECK(make({.scaling = {.num_workers = 0}}) == "RT-C1");
+    CHECK(make({.scaling = {.num_workers = -2}}) == "RT-C1");
+    CHECK(make({.scaling = {.threads_per_worker = -1}}) == "RT-C9");
+    CHECK(make({.run = {.checkpoint = {.num_to_keep = 0}}}) == "RT-C3");
+    CHECK(make({.run = {.failure = {.max_failures = -2}}}) == "RT-C7");
+    CHECK(make({.run = {.name = "a/b"}}) == "RT-C4");
+    CHECK(make({.run = {.name = ".."}}) == "RT-C4");
+    CHECK(code_of([] { (void)ScoreOrder("best"); }) == "RT-C3");
+
+    const test::Directory directory("options");
+    const auto fit = [&](ScalingConfig scaling) {
+        return code_of([&] {
+            Local({.scaling = std::move(scaling), .run = {.name = "r", .storage_path = directory.path()}})
+                .fit([](auto&) {});
+        });
+    };
+    CHECK(fit({.num_workers = 2}) == "RT-C6");
+    CHECK(fit({.use_gpu = true}) == "RT-C5");
+    CHECK(fit({.num_workers = 1}).empty());
+}
+
+TEST_CASE("Storage.unwritable_path_is_found_before_training") {
+    const test::Directory directory("storage");
+    test::write(directory.path() / "file", "in the way");
+    bool trained = false;
+    for (const auto& path : {directory.path() / "file", std::filesystem::path("/proc/nowhere")}) {
+        Local trainer({.run = {.name = "r", .storage_path = path}});
+        const auto message = test::message_of([&] { trainer.fit([&](auto&) { trained = true; }); });
+        CHECK(test::contains(message, "RT-S1"));
+        CHECK(test::contains(message, path.string()));
+    }
+    CHECK(!trained);
+}
+
+TEST_CASE("Run.leaves_every_report") {
+    const test::Directory directory("run");
+    Local trainer({.config = {{"lr", 0.25}, {"deep", {{"er", 1}}}},
+                   .run = {.name = "r", .storage_path = directory.path()}});
+    const Result result = trainer.fit([](auto& worker, const Config& config) {
+        CHECK(config.at("lr") == 0.25);
+        int step = 0;
+        auto state = State{}.add("step", step);
+        worker.report({{"loss", 3.0}, {"text", "a,\"b\""}});
+        step = 1;
+        worker.report({{"loss", 2.0}, {"deep", {{"er", true}}}}, state);
+        worker.report({{"loss", std::nan("")}, {"late", 1}});
+    });
+    CHECK(result.path == directory.path() / "r");
+    CHECK(!result.error);
+    REQUIRE(result.metrics_history.size() == 3);
+    CHECK(result.metrics.at("late") == 1);
+    CHECK(result.metrics.at("loss").is_null());
+    const auto& second = result.metrics_history[1];
+    CHECK(second.at("training_iteration") == 2);
+    CHECK(second.at("checkpoint_dir_name") == "checkpoint_000000");
+    CHECK(second.at("should_checkpoint") == true);
+    CHECK(second.at("config").at("lr") == 0.25);
+    for (const char* field : {"timestamp", "done", "trial_id", "date", "time_this_iter_s",
+                              "time_total_s", "pid", "hostname", "time_since_restore",
+                              "iterations_since_restore"}) {
+        CHECK(second.contains(field));
+    }
+    CHECK(result.metrics_history[0].at("checkpoint_dir_name").is_null());
+    CHECK(!result.metrics_history[0].contains("should_checkpoint"));
+    REQUIRE(result.checkpoint);
+    CHECK(result.checkpoint->path.filename() == "checkpoint_000000");
+    REQUIRE(result.best_checkpoints.size() == 1);
+    CHECK(result.best_checkpoints[0].second.at("loss") == 2.0);
+    CHECK(result.get_best_checkpoint("loss", ScoreOrder::min) == *result.checkpoint);
+    CHECK(code_of([&] { (void)result.get_best_checkpoint("f1", "max"); }) == "RT-C8");
+
+    CHECK(test::read(result.path / "params.json") ==
+          "{\n  \"deep\": {\n    \"er\": 1\n  },\n  \"lr\": 2.5E-1\n}\n");
+    std::istringstream csv(test::read(result.path / "progress.csv"));
+    std::string line;
+    std::getline(csv, line);
+    CHECK(line.starts_with("loss,text,timestamp"));
+    CHECK(test::contains(line, ",deep/er"));
+    CHECK(line.ends_with("late\r"));
+    std::getline(csv, line);
+    CHECK(line.starts_with("3E0,\"a,\"\"b\"\"\","));
+    const auto columns = std::count(line.begin(), line.end(), ',');
+    std::getline(csv, line);
+    CHECK(std::count(line.begin(), line.end(), ',') == columns - 1); // no comma in its text
+
+    const Result again = Result::from_path(result.path);
+    CHECK(again.metrics_history == result.metrics_history);
+    CHECK(again.checkpoint == result.checkpoint);
+    CHECK(code_of([&] { (void)Result::from_path(directory.path()); }) == "RT-S6");
+}
+
+TEST_CASE("Run.goes_on_under_the_same_name") {
+    const test::Directory directory("resume");
+    const auto options = TrainerOptions{.run = {.name = "r", .storage_path = directory.path()}};
+    int seen = -1;
+    const auto train = [&](int until, bool crash) {
+        Local trainer(options);
+        return trainer.fit([&](auto& worker) {
+            int step = 0;
+            auto state = State{}.add("step", step);
+            worker.restore(state);
+            seen = step;
+            while (step < until) {
+                ++step;
+                if (step % 2 == 0) {
+                    worker.report({{"step", step}}, state);
+                } else {
+                    worker.report({{"step", step}});
+                }
+            }
+            if (crash) {
+                throw std::runtime_error("out of luck");
+            }
+        });
+    };
+    CHECK(code_of([&] { train(5, true); }) == "RT-T1");
+    const Result failed = Result::from_path(directory.path() / "r");
+    REQUIRE(failed.error);
+    CHECK(failed.error->code() == "RT-T1");
+    CHECK(test::contains(failed.error->what(), "out of luck"));
+    CHECK(failed.metrics.at("training_iteration") == 5);
+
+    const Result result = train(7, false);
+    CHECK(seen == 4);
+    CHECK(!result.error);
+    std::vector<std::int64_t> iterations;
+    for (const auto& report : result.metrics_history) {
+        iterations.push_back(report.at("training_iteration").as_int64());
+        CHECK(report.at("step") == report.at("training_iteration"));
+    }
+    CHECK(iterations == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7});
+    CHECK(result.metrics.at("iterations_since_restore") == 3);
+    CHECK(result.checkpoint->path.filename() == "checkpoint_000002");
+    CHECK(test::contains(test::read(result.path / "superseded.json"), "\"step\":5"));
+}
+
+TEST_CASE("Run.resume_from_starts_a_new_run") {
+    const test::Directory directory("resume-from");
+    const auto train = [&](const std::string& name, std::optional<Checkpoint> from) {
+        Local trainer({.run = {.name = name, .storage_path = directory.path()},
+                       .resume_from = std::move(from)});
+        return trainer.fit([&](auto& worker) {
+            int step = 0;
+            auto state = State{}.add("step", step);
+            worker.restore(state);
+            ++step;
+            worker.report({{"step", step}}, state);
+        });
+    };
+    const Result first = train("first", {});
+    const Result second = train("second", first.checkpoint);
+    CHECK(second.metrics.at("step") == 2);
+    CHECK(second.metrics.at("training_iteration") == 1);
+    CHECK(second.checkpoint->path == directory.path() / "second/checkpoint_000000");
+    CHECK(code_of([&] { train("third", Checkpoint(directory.path())); }) == "RT-K1");
+}
+
+TEST_CASE("Run.damaged_and_foreign_checkpoints_are_errors") {
+    const test::Directory directory("damaged");
+    const auto train = [&] {
+        Local trainer({.run = {.name = "r", .storage_path = directory.path()}});
+        trainer.fit([&](auto& worker) {
+            int step = 0;
+            auto state = State{}.add("step", step);
+            worker.restore(state);
+            worker.report({}, state);
+        });
+    };
+    train();
+    const auto file = directory.path() / "r/checkpoint_000000/state.json";
+    const std::string good = test::read(file);
+    std::string bad = good;
+    bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
+    test::write(file, bad);
+    CHECK(test::contains(test::message_of(train), "state.json"));
+    CHECK(code_of(train) == "RT-K2");
+    test::write(file, good);
+    CHECK(code_of(train).empty());
+    std::filesystem::create_directories(directory.path() / "r/checkpoint_000009");
+    CHECK(code_of(train) == "RT-K1");
+}
+
+TEST_CASE("Run.user_checkpoints_are_kept") {
+    const test::Directory directory("user");
+    Local trainer({.run = {.name = "r", .storage_path = directory.path() / "runs"}});
+    const Result result = trainer.fit([&](auto& worker) {
+        CHECK(!worker.checkpoint());
+        const auto mine = directory.path() / "mine";
+        std::filesystem::create_directories(mine / "deep");
+        test::write(mine / "deep/model.bin", "weights");
+        worker.report({{"loss", 1}}, Checkpoint::from_directory(mine));
+        std::filesystem::remove_all(mine);
+        REQUIRE(worker.checkpoint());
+        CHECK(test::read(worker.checkpoint()->as_directory() / "deep/model.bin") == "weights");
+        int step = 0;
+        CHECK(code_of([&] { worker.restore(State{}.add("step", step)); }) == "RT-K1");
+    });
+    CHECK(test::read(result.checkpoint->path / "deep/model.bin") == "weights");
+    Local again({.run = {.name = "r", .storage_path = directory.path() / "runs"}});
+    again.fit([&](auto& worker) { CHECK(worker.checkpoint() == result.checkpoint); });
+}
+
+TEST_CASE("Run.mistakes_in_the_function_are_errors") {
+    const test::Directory directory("mistakes");
+    int number = 0;
+    const auto fails_with = [&](auto&& function) {
+        Local trainer({.run = {.name = "r" + std::to_string(++number),
+                               .storage_path = directory.path(),
+                               .checkpoint = {.score_attribute = "score"}},
+                       .datasets = {{"train", test::fashion_mnist(8)}}});
+        return test::message_of([&] { trainer.fit(function); });
+    };
+    CHECK(test::contains(fails_with([](auto& worker) { (void)worker.dataset_shard("test"); }), "RT-D1"));
+    CHECK(test::contains(fails_with([](auto& worker) { (void)worker.dataset_shard("test"); }), "\"train\""));
+    CHECK(test::contains(fails_with([](auto& worker) { worker.report({{"pid", 3}}); }), "RT-C10"));
+    CHECK(test::contains(fails_with([](auto& worker) {
+                             int x = 0;
+                             worker.report({{"score", std::nan("")}}, State{}.add("x", x));
+                         }),
+                         "RT-K4"));
+    struct EmptyImpl : torch::nn::Module {};
+    CHECK(test::contains(fails_with([](auto& worker) { (void)worker.prepare(std::make_shared<EmptyImpl>()); }),
+                         "RT-M1"));
+    CHECK(test::contains(fails_with([](auto& worker) {
+                             test::Net net;
+                             auto one = worker.prepare(net);
+                             auto two = worker.prepare(net);
+                         }),
+                         "RT-M5"));
+    CHECK(test::contains(fails_with([](auto&) { throw 7; }), "RT-T1"));
+}
+
+TEST_CASE("Policy.none_saves_no_state") {
+    const test::Directory directory("none");
+    Trainer<backend::Local, data::Replicated, checkpoint::None> trainer(
+        {.run = {.name = "r", .storage_path = directory.path()}});
+    const Result result = trainer.fit([](auto& worker) {
+        int step = 0;
+        auto state = State{}.add("step", step);
+        for (const int epoch : worker.epochs(3, state)) {
+            worker.report({{"epoch", epoch}}, state);
+        }
+    });
+    CHECK(result.metrics_history.size() == 3);
+    CHECK(!result.checkpoint);
+}
+
+TEST_CASE("Prepare.takes_what_users_call_a_model") {
+    const test::Directory directory("prepare");
+    Local({.run = {.name = "r", .storage_path = directory.path()}}).fit([](auto& worker) {
+        const auto x = torch::ones({2, 784});
+        auto holder = worker.prepare(test::Net{});
+        CHECK(holder(x).sizes() == torch::IntArrayRef{2, 10});
+        auto pointer = worker.prepare(std::make_shared<test::NetImpl>());
+        CHECK(pointer->forward(x).sizes() == torch::IntArrayRef{2, 10});
+        auto sequential = worker.prepare(
+            torch::nn::Sequential(torch::nn::Linear(784, 3), torch::nn::ReLU()));
+        CHECK(sequential(x).sizes() == torch::IntArrayRef{2, 3});
+        struct ByValue : torch::nn::Module {
+            torch::nn::Linear layer = register_module("layer", torch::nn::Linear(784, 4));
+            torch::Tensor forward(const torch::Tensor& input) { return layer(input); }
+        };
+        auto value = worker.prepare(ByValue{});
+        CHECK(value(x).sizes() == torch::IntArrayRef{2, 4});
+        CHECK(value->parameters().size() == 2);
+    });
+}

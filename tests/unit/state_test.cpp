@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <limits>
+
+using namespace rtrain;
+using test::code_of;
+
+namespace {
+
+/// Through files and back, as a checkpoint goes.
+checkpoint::Snapshot through_disk(const checkpoint::Snapshot& snapshot) {
+    const test::Directory directory("state");
+    checkpoint::Sync policy;
+    policy.write(snapshot, {directory.path(), 0, 1});
+    return policy.read({directory.path(), 0, 1});
+}
+
+checkpoint::Snapshot saved(const State& state) {
+    checkpoint::Snapshot snapshot;
+    state.save(snapshot);
+    return through_disk(snapshot);
+}
+
+void train(test::Net& net, torch::optim::Optimizer& optimizer, int steps) {
+    static const auto rows = test::fashion_mnist(64).rows(torch::arange(64));
+    for (int i = 0; i < steps; ++i) {
+        optimizer.step([&] {
+            optimizer.zero_grad();
+            auto loss = torch::cross_entropy_loss(net(rows["image"]), rows["label"]);
+            loss.backward();
+            return loss;
+        });
+    }
+}
+
+/// Trains on, from a state saved half-way into fresh objects: the bits must be the same.
+void check_resumes(
+    const std::function<std::unique_ptr<torch::optim::Optimizer>(test::Net&)>& make) {
+    torch::manual_seed(1);
+    test::Net net;
+    auto optimizer = make(net);
+    train(net, *optimizer, 5);
+    const auto snapshot = saved(State{}.add("net", net).add("optimizer", *optimizer));
+    train(net, *optimizer, 5);
+
+    test::Net other;
+    auto fresh = make(other);
+    for (auto& group : fresh->param_groups()) {
+        group.options().set_lr(99); // to be overwritten
+    }
+    State{}.add("net", other).add("optimizer", *fresh).load(snapshot);
+    train(other, *fresh, 5);
+    CHECK(test::flat(*net).equal(test::flat(*other)));
+}
+
+} // namespace
+
+TEST_CASE("State.every_optimizer_resumes_to_the_bit") {
+    using namespace torch::optim;
+    SUBCASE("SGD") {
+        check_resumes([](auto& net) {
+            return std::make_unique<SGD>(
+                net->parameters(),
+                SGDOptions(0.05).momentum(0.9).dampening(0.1).weight_decay(1e-4));
+        });
+    }
+    SUBCASE("SGD without momentum") {
+        check_resumes([](auto& net) { return std::make_unique<SGD>(net->parameters(), 0.05); });
+    }
+    SUBCASE("Adam") {
+        check_resumes([](auto& net) {
+            return std::make_unique<Adam>(net->parameters(), AdamOptions(1e-3).amsgrad(true));
+        });
+    }
+    SUBCASE("AdamW in two groups") {
+        check_resumes([](auto& net) {
+            std::vector<OptimizerParamGroup> groups;
+            groups.emplace_back(net->in->parameters(),
+                                std::make_unique<AdamWOptions>(AdamWOptions(1e-3)));
+            groups.emplace_back(net->out->parameters(),
+                                std::make_unique<AdamWOptions>(AdamWOptions(3e-3)));
+            return std::make_unique<AdamW>(std::move(groups), AdamWOptions(1e-3));
+        });
+    }
+    SUBCASE("Adagrad") {
+        check_resumes([](auto& net) {
+            return std::make_unique<Adagrad>(net->parameters(), AdagradOptions(0.01).lr_decay(0.01));
+        });
+    }
+    SUBCASE("RMSprop") {
+        check_resumes([](auto& net) {
+            return std::make_unique<RMSprop>(net->parameters(),
+                                             RMSpropOptions(1e-3).momentum(0.5).centered(true));
+        });
+    }
+    SUBCASE("LBFGS") {
+        check_resumes([](auto& net) {
+            return std::make_unique<LBFGS>(net->parameters(),
+                                           LBFGSOptions(0.5).max_iter(4).history_size(3));
+        });
+    }
+}
+
+TEST_CASE("State.schedulers_resume") {
+    const auto rates = [](int before, bool resume) {
+        auto parameter = torch::zeros({1}, torch::requires_grad());
+        torch::optim::SGD optimizer(std::vector<torch::Tensor>{parameter}, 1.0);
+        torch::optim::StepLR step(optimizer, 3, 0.5);
+        torch::optim::ReduceLROnPlateauScheduler plateau(
+            optimizer, torch::optim::ReduceLROnPlateauScheduler::min, 0.1F, 2);
+        std::vector<double> seen;
+        checkpoint::Snapshot snapshot;
+        for (int i = 0; i < 12; ++i) {
+            if (resume && i == before) {
+                snapshot = saved(
+                    State{}.add("optimizer", optimizer).add("step", step).add("plateau", plateau));
+                break;
+            }
+            step.step();
+            plateau.step(1.0F);
+            seen.push_back(optimizer.param_groups()[0].options().get_lr());
+        }
+        if (resume) {
+            torch::optim::SGD other(std::vector<torch::Tensor>{parameter}, 1.0);
+            torch::optim::StepLR other_step(other, 3, 0.5);
+            torch::optim::ReduceLROnPlateauScheduler other_plateau(
+                other, torch::optim::ReduceLROnPlateauScheduler::min, 0.1F, 2);
+            State{}.add("optimizer", other).add("step", other_step).add("plateau", other_plateau).load(snapshot);
+            for (int i = before; i < 12; ++i) {
+                other_step.step();
+                other_plateau.step(1.0F);
+                seen.push_back(other.param_groups()[0].options().get_lr());
+            }
+        }
+        return seen;
+    };
+    const auto expected = rates(0, false);
+    for (int before = 0; before < 12; ++before) {
+        CHECK(rates(before, true) == expected);
+    }
+}
+
+namespace {
+
+struct Counter {
+    int count = 0;
+    torch::Tensor histogram = torch::zeros({3});
+    void save(StateWriter& out) const {
+        out.value("count", count);
+        out.tensor("histogram", histogram);
+    }
+    void load(const StateReader& in) {
+        count = in.value("count").to_number<int>();
+        histogram = in.tensor("histogram").clone();
+    }
+};
+
+} // namespace
+
+TEST_CASE("State.user_values_come_back") {
+    int steps = 7;
+    double best = std::numeric_limits<double>::infinity();
+    float small = 0.1F;
+    bool flag = true;
+    std::string text = "a \"quoted\" text";
+    boost::json::object object{{"pi", 3.141592653589793}};
+    auto tensor = torch::arange(4).to(torch::kFloat);
+    auto generator = at::detail::createCPUGenerator(42);
+    Counter counter{3, torch::ones({3})};
+    auto state = State{}
+                     .add("steps", steps)
+                     .add("best", best)
+                     .add("small", small)
+                     .add("flag", flag)
+                     .add("text", text)
+                     .add("object", object)
+                     .add("tensor", tensor)
+                     .add("generator", generator)
+                     .add("counter", counter);
+    const auto snapshot = saved(state);
+    const auto drawn = torch::rand({3}, generator);
+    steps = 0;
+    best = 0;
+    small = 0;
+    flag = false;
+    text.clear();
+    object.clear();
+    const auto alias = tensor;
+    tensor.zero_();
+    counter = {};
+    state.load(snapshot);
+    CHECK(steps == 7);
+    CHECK(std::isinf(best));
+    CHECK(small == 0.1F);
+    CHECK(flag);
+    CHECK(text == "a \"quoted\" text");
+    CHECK(object.at("pi") == 3.141592653589793);
+    CHECK(alias.equal(torch::arange(4).to(torch::kFloat)));
+    CHECK(torch::rand({3}, generator).equal(drawn));
+    CHECK(counter.count == 3);
+    CHECK(counter.histogram.equal(torch::ones({3})));
+}
+
+TEST_CASE("State.what_does_not_fit_is_an_error") {
+    test::Net net;
+    int value = 0;
+    CHECK(code_of([&] { State{}.add("a", value).add("a", value); }) == "RT-K8");
+    CHECK(code_of([&] { State{}.add("rtrain", value); }) == "RT-K8");
+    CHECK(code_of([&] { State{}.add("../a", value); }) == "RT-K8");
+    CHECK(code_of([&] { State{}.add("", value); }) == "RT-K8");
+
+    const auto snapshot = saved(State{}.add("net", net));
+    test::Net with_norm(0.0, true);
+    CHECK(code_of([&] { State{}.add("net", with_norm).load(snapshot); }) == "RT-K3");
+    torch::nn::Linear smaller(784, 32);
+    CHECK(code_of([&] { State{}.add("net", smaller).load(snapshot); }) == "RT-K3");
+    CHECK(code_of([&] { State{}.add("other", net).load(snapshot); }) == "RT-K3");
+    const auto bigger = saved(State{}.add("net", with_norm));
+    const auto before = test::flat(*net);
+    CHECK(code_of([&] { State{}.add("net", net).load(bigger); }) == "RT-K3");
+    CHECK(test::flat(*net).equal(before));
+
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    torch::optim::Adam adam(net->parameters(), 0.1);
+    const auto optimizer = saved(State{}.add("optimizer", sgd));
+    CHECK(code_of([&] { State{}.add("optimizer", adam).load(optimizer); }) == "RT-K3");
+    torch::optim::SGD fewer(net->in->parameters(), 0.1);
+    CHECK(code_of([&] { State{}.add("optimizer", fewer).load(optimizer); }) == "RT-K3");
+}
