@@ -34,8 +34,8 @@ public:
     explicit Directory(const std::string& name) {
         const char* const job = std::getenv("OMPI_MCA_orte_hnp_uri");
         shared_ = rtrain::launch::ranks().has_value();
-        const auto id = job != nullptr ? std::hash<std::string>{}(job)
-                                       : static_cast<std::size_t>(::getpid());
+        const auto id =
+            job != nullptr ? std::hash<std::string>{}(job) : static_cast<std::size_t>(::getpid());
         path_ = std::filesystem::temp_directory_path() /
                 ("rtrain-test-" + std::to_string(id) + "-" + name);
         if (!shared_) {
@@ -58,7 +58,8 @@ private:
     bool shared_ = false;
 };
 
-/// A small classifier with every kind of state: batch norm has buffers, dropout draws random numbers.
+/// A small classifier with every kind of state: batch norm has buffers, dropout draws random
+/// numbers.
 struct NetImpl : torch::nn::Module {
     explicit NetImpl(double dropout = 0, bool norm = false) {
         in = register_module("in", torch::nn::Linear(784, 32));
@@ -94,7 +95,9 @@ inline torch::Tensor flat(const torch::nn::Module& module) {
     return torch::cat(parts);
 }
 
-inline std::string read(const std::filesystem::path& file) { return rtrain::storage::read_file(file); }
+inline std::string read(const std::filesystem::path& file) {
+    return rtrain::storage::read_file(file);
+}
 inline void write(const std::filesystem::path& file, const std::string& text) {
     std::ofstream(file, std::ios::binary) << text;
 }

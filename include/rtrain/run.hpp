@@ -18,6 +18,7 @@
 #include <rtrain/track/run_log.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
@@ -99,9 +100,12 @@ public:
         }
     }
 
-    /// Records metrics, and saves the state as the policy does.
-    void report(const Config& metrics, const checkpoint::Snapshot& state) {
+    /// Records metrics, and saves the state that `take_snapshot` returns as the policy does. Ranks
+    /// agree on what they report before it is called, so it may communicate.
+    template <std::invocable TakeSnapshot>
+    void report(const Config& metrics, TakeSnapshot&& take_snapshot) {
         (void)agree(Kind::state);
+        const checkpoint::Snapshot state = take_snapshot();
         stage(metrics);
         detail::succeed_together(backend_, [&] {
             policy_.write(state, {staging_, backend_.rank(), backend_.size()});

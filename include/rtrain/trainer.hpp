@@ -17,6 +17,7 @@
 #include <rtrain/data/idx.hpp>
 #include <rtrain/data/sharded.hpp>
 #include <rtrain/data/torch_data.hpp>
+#include <rtrain/exception_text.hpp>
 #include <rtrain/fwd.hpp>
 #include <rtrain/json.hpp>
 #include <rtrain/launch/driver.hpp>
@@ -124,6 +125,7 @@ private:
     [[noreturn]] void train_and_exit(int fit, F& train_function) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL); // mpirun gone: nobody is left to end this rank
         launch::Session& session = launch::Session::current();
+        session.unmute();
         try {
             const Result result = train(train_function);
             if (backend_->rank() == 0) {
@@ -153,13 +155,15 @@ private:
         const char* const given = std::getenv(launch::Session::name_variable);
         Run<B, C> run(*backend_, checkpoint_, options_,
                       given != nullptr && *given != '\0' ? std::string(given) : named_run().name);
-        const Outcome mine = run_function(train_function, run);
+        Result result;
+        const Outcome mine = run_function(train_function, run, result);
         conclude(run, mine);
-        return Result::from_path(run.path());
+        return result;
     }
 
+    /// The result is read before any rank may go on and change the run's directory.
     template <class F>
-    Outcome run_function(F& train_function, Run<B, C>& run) {
+    Outcome run_function(F& train_function, Run<B, C>& run, Result& result) {
         try {
             WorkerType worker(backend_, data_, run, options_);
             if constexpr (std::invocable<F&, WorkerType&, const Config&>) {
@@ -167,12 +171,14 @@ private:
             } else {
                 train_function(worker);
             }
+            result = Result::from_path(run.path());
+            result.error.reset();
             return {};
         } catch (const PeerError& error) {
             return {error.code() == "RT-X1" ? Outcome::Kind::interrupted : Outcome::Kind::failed,
                     error.what()};
         } catch (const std::exception& error) {
-            return {Outcome::Kind::failed, error.what()};
+            return {Outcome::Kind::failed, detail::text_of(error)};
         } catch (...) {
             return {Outcome::Kind::failed, "it threw something that is no std::exception"};
         }

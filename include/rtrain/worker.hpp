@@ -152,10 +152,12 @@ public:
                 return;
             }
         }
-        checkpoint::Snapshot snapshot;
-        state.save(snapshot);
-        progress_.save(snapshot, *backend_);
-        run_.report(metrics, snapshot);
+        run_.report(metrics, [&] {
+            checkpoint::Snapshot snapshot;
+            state.save(snapshot);
+            progress_.save(snapshot, *backend_);
+            return snapshot;
+        });
     }
     /// Records rank 0's metrics and keeps the files in a directory as a checkpoint, together with
     /// those that other ranks give. *Collective.* Throws CheckpointError [RT-K5].

@@ -17,12 +17,14 @@ TEST_CASE("Json.numbers_keep_their_bits") {
             CHECK(json::parse(json::serialize(value)).to_number<double>() == value);
         }
     }
-    CHECK(json::serialize({{"a", std::nan("")}, {"b", {1, std::numeric_limits<double>::infinity()}}}) ==
+    CHECK(json::serialize(
+              {{"a", std::nan("")}, {"b", {1, std::numeric_limits<double>::infinity()}}}) ==
           R"({"a":null,"b":[1,"inf"]})");
     CHECK_THROWS_AS((void)json::parse("{\"a\":1"), std::invalid_argument);
     CHECK_THROWS_AS((void)json::parse("{} x"), std::invalid_argument);
     CHECK(json::parse(R"({"s":"a\nb","n":[true,false,null,-3,18446744073709551615]})") ==
-          boost::json::value({{"s", "a\nb"}, {"n", {true, false, nullptr, -3, 18446744073709551615U}}}));
+          boost::json::value(
+              {{"s", "a\nb"}, {"n", {true, false, nullptr, -3, 18446744073709551615U}}}));
 }
 
 TEST_CASE("Safetensors.every_type_and_shape_comes_back") {
@@ -45,9 +47,10 @@ TEST_CASE("Safetensors.every_type_and_shape_comes_back") {
         CHECK(loaded.at(name).sizes() == tensor.sizes());
         CHECK(loaded.at(name).to(torch::kFloat).equal(tensor.to(torch::kFloat)));
     }
-    CHECK(code_of([&] {
-              checkpoint::safetensors::write(file, {{"c", torch::zeros({2}, torch::kComplexFloat)}});
-          }) == "RT-K6");
+    CHECK(
+        code_of([&] {
+            checkpoint::safetensors::write(file, {{"c", torch::zeros({2}, torch::kComplexFloat)}});
+        }) == "RT-K6");
 }
 
 TEST_CASE("Safetensors.damaged_files_are_errors") {
@@ -71,7 +74,8 @@ TEST_CASE("Safetensors.damaged_files_are_errors") {
     CHECK(with_header(R"({"a":{"dtype":"I8","shape":[4],"data_offsets":[4,0]}})") == "RT-K2");
     CHECK(with_header(R"({"a":{"dtype":"I8","shape":[-4],"data_offsets":[0,4]}})") == "RT-K2");
     CHECK(with_header(R"({"a":{"dtype":"I8","shape":[4],"data_offsets":[99,103]}})") == "RT-K2");
-    CHECK(with_header(R"({"a":{"dtype":"I64","shape":[4294967296,4294967296],"data_offsets":[0,0]}})") ==
+    CHECK(with_header(
+              R"({"a":{"dtype":"I64","shape":[4294967296,4294967296],"data_offsets":[0,0]}})") ==
           "RT-K2");
     CHECK(with_header(R"({"a":{"dtype":"Q4","shape":[4],"data_offsets":[0,4]}})") == "RT-K2");
     CHECK(with_header(R"({"a":{"shape":[4],"data_offsets":[0,4]}})") == "RT-K2");

@@ -74,7 +74,8 @@ TEST_CASE("Idx.bad_files_are_errors") {
     const test::Directory directory("idx");
     const auto images = directory.path() / "train-images-idx3-ubyte";
     const auto labels = directory.path() / "train-labels-idx1-ubyte";
-    const std::string good_images = std::string("\0\0\x08\x03\0\0\0\2\0\0\0\2\0\0\0\2", 16) + "abcdefgh";
+    const std::string good_images =
+        std::string("\0\0\x08\x03\0\0\0\2\0\0\0\2\0\0\0\2", 16) + "abcdefgh";
     const std::string good_labels = std::string("\0\0\x08\x01\0\0\0\2", 8) + "\1\2";
     const auto open = [&] {
         return data::fashion_mnist(directory.path(), data::Split::train).rows(torch::arange(2));
@@ -155,7 +156,8 @@ TEST_CASE("Batches.cover_the_shard") {
     auto batches = batches_of(1, 2, {.size = 2}, std::make_shared<data::Position>());
     CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{1, 3}, {5, 7}, {9}});
     CHECK(batches.size() == 3);
-    auto whole = batches_of(1, 2, {.size = 2, .drop_last = true}, std::make_shared<data::Position>());
+    auto whole =
+        batches_of(1, 2, {.size = 2, .drop_last = true}, std::make_shared<data::Position>());
     CHECK(pass(whole) == std::vector<std::vector<std::int64_t>>{{1, 3}, {5, 7}});
     CHECK(whole.size() == 2);
     CHECK(code_of([] {
@@ -200,7 +202,8 @@ TEST_CASE("Batches.go_on_within_an_epoch") {
         }
         auto resumed = batches_of(0, 1, options, std::make_shared<data::Position>(saved));
         const auto rest = pass(resumed);
-        CHECK(rest == decltype(first)(first.begin() + static_cast<std::ptrdiff_t>(taken), first.end()));
+        CHECK(rest ==
+              decltype(first)(first.begin() + static_cast<std::ptrdiff_t>(taken), first.end()));
         CHECK(pass(resumed) == second);
     }
 }
@@ -264,7 +267,8 @@ TEST_CASE("TorchData.loader_gets_a_distributed_sampler") {
     CHECK(code_of([&] {
               (void)data::distribute_loader(std::move(threaded), {.size = 2}, torch::kCPU);
           }) == "RT-D11");
-    auto made = data::make_distributed_loader(
-        dataset(), torch::data::DataLoaderOptions(2).workers(1), {.rank = 1, .size = 2}, torch::kCPU);
+    auto made =
+        data::make_distributed_loader(dataset(), torch::data::DataLoaderOptions(2).workers(1),
+                                      {.rank = 1, .size = 2}, torch::kCPU);
     CHECK(rows_of(made) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 0});
 }

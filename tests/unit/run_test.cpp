@@ -11,17 +11,22 @@ using test::code_of;
 using Local = Trainer<backend::Local>;
 
 TEST_CASE("RankOutput.tags_become_prefixes") {
-    using launch::readable_line;
-    CHECK(readable_line("[1,0]<stdout>:hello").value() == "[rank 0] hello");
-    CHECK(readable_line("[1,12]<stderr>: spaced").value() == "[rank 12]  spaced");
-    CHECK(readable_line("[prterun-host-77@1,3]<stdout>: hello").value() == "[rank 3] hello");
-    CHECK(readable_line("[1,0]<stdout>:a[1,0]<stdout>:b").value() == "[rank 0] ab");
-    CHECK(readable_line("[1,0]<stdout>:a[1,1]<stdout>:b").value() == "[rank 0] a\n[rank 1] b");
-    CHECK(readable_line("[1,0]<stdout>:").value() == "[rank 0] ");
-    CHECK(readable_line("[1,0]<stdout>:x [INFO] y").value() == "[rank 0] x [INFO] y");
-    CHECK(!readable_line("mpirun noticed that process rank 1").has_value());
-    CHECK(!readable_line("[node:123] something").has_value());
-    CHECK(!readable_line("").has_value());
+    launch::RankOutput output;
+    CHECK(output.complete("[1,0]<stdout>:hello").value() == "[rank 0] hello");
+    CHECK(output.complete("[1,12]<stderr>: spaced").value() == "[rank 12]  spaced");
+    CHECK(output.complete("[prterun-host-77@1,3]<stdout>: hello").value() == "[rank 3] hello");
+    CHECK(output.complete("[1,0]<stdout>:a[1,0]<stdout>:b").value() == "[rank 0] ab");
+    CHECK(output.complete("[1,0]<stdout>:").value() == "[rank 0] ");
+    CHECK(output.complete("[1,0]<stdout>:x [INFO] y").value() == "[rank 0] x [INFO] y");
+    CHECK(!output.complete("mpirun noticed that process rank 1").has_value());
+    CHECK(!output.complete("[node:123] something").has_value());
+    CHECK(!output.complete("").has_value());
+    CHECK(output.rest().empty());
+    // Two ranks' long lines in pieces
+    CHECK(output.complete("[1,1]<stdout>:a[1,0]<stdout>:x[1,1]<stdout>:b").value() ==
+          "[rank 1] ab");
+    CHECK(output.complete("[1,1]<stdout>:c[1,0]<stdout>:y").value() == "[rank 0] xy");
+    CHECK(output.rest() == std::vector<std::string>{"[rank 1] c"});
 }
 
 TEST_CASE("Driver.deaths_are_described") {
@@ -51,7 +56,8 @@ TEST_CASE("Options.bad_values_are_errors") {
     const test::Directory directory("options");
     const auto fit = [&](ScalingConfig scaling) {
         return code_of([&] {
-            Local({.scaling = std::move(scaling), .run = {.name = "r", .storage_path = directory.path()}})
+            Local({.scaling = std::move(scaling),
+                   .run = {.name = "r", .storage_path = directory.path()}})
                 .fit([](auto&) {});
         });
     };
@@ -96,9 +102,9 @@ TEST_CASE("Run.leaves_every_report") {
     CHECK(second.at("checkpoint_dir_name") == "checkpoint_000000");
     CHECK(second.at("should_checkpoint") == true);
     CHECK(second.at("config").at("lr") == 0.25);
-    for (const char* field : {"timestamp", "done", "trial_id", "date", "time_this_iter_s",
-                              "time_total_s", "pid", "hostname", "time_since_restore",
-                              "iterations_since_restore"}) {
+    for (const char* field :
+         {"timestamp", "done", "trial_id", "date", "time_this_iter_s", "time_total_s", "pid",
+          "hostname", "time_since_restore", "iterations_since_restore"}) {
         CHECK(second.contains(field));
     }
     CHECK(result.metrics_history[0].at("checkpoint_dir_name").is_null());
@@ -251,8 +257,10 @@ TEST_CASE("Run.mistakes_in_the_function_are_errors") {
                        .datasets = {{"train", test::fashion_mnist(8)}}});
         return test::message_of([&] { trainer.fit(function); });
     };
-    CHECK(test::contains(fails_with([](auto& worker) { (void)worker.dataset_shard("test"); }), "RT-D1"));
-    CHECK(test::contains(fails_with([](auto& worker) { (void)worker.dataset_shard("test"); }), "\"train\""));
+    CHECK(test::contains(fails_with([](auto& worker) { (void)worker.dataset_shard("test"); }),
+                         "RT-D1"));
+    CHECK(test::contains(fails_with([](auto& worker) { (void)worker.dataset_shard("test"); }),
+                         "\"train\""));
     CHECK(test::contains(fails_with([](auto& worker) { worker.report({{"pid", 3}}); }), "RT-C10"));
     CHECK(test::contains(fails_with([](auto& worker) {
                              int x = 0;
@@ -260,8 +268,9 @@ TEST_CASE("Run.mistakes_in_the_function_are_errors") {
                          }),
                          "RT-K4"));
     struct EmptyImpl : torch::nn::Module {};
-    CHECK(test::contains(fails_with([](auto& worker) { (void)worker.prepare(std::make_shared<EmptyImpl>()); }),
-                         "RT-M1"));
+    CHECK(test::contains(
+        fails_with([](auto& worker) { (void)worker.prepare(std::make_shared<EmptyImpl>()); }),
+        "RT-M1"));
     CHECK(test::contains(fails_with([](auto& worker) {
                              test::Net net;
                              auto one = worker.prepare(net);
@@ -294,8 +303,8 @@ TEST_CASE("Prepare.takes_what_users_call_a_model") {
         CHECK(holder(x).sizes() == torch::IntArrayRef{2, 10});
         auto pointer = worker.prepare(std::make_shared<test::NetImpl>());
         CHECK(pointer->forward(x).sizes() == torch::IntArrayRef{2, 10});
-        auto sequential = worker.prepare(
-            torch::nn::Sequential(torch::nn::Linear(784, 3), torch::nn::ReLU()));
+        auto sequential =
+            worker.prepare(torch::nn::Sequential(torch::nn::Linear(784, 3), torch::nn::ReLU()));
         CHECK(sequential(x).sizes() == torch::IntArrayRef{2, 3});
         struct ByValue : torch::nn::Module {
             torch::nn::Linear layer = register_module("layer", torch::nn::Linear(784, 4));

@@ -88,7 +88,8 @@ TEST_CASE("State.every_optimizer_resumes_to_the_bit") {
     }
     SUBCASE("Adagrad") {
         check_resumes([](auto& net) {
-            return std::make_unique<Adagrad>(net->parameters(), AdagradOptions(0.01).lr_decay(0.01));
+            return std::make_unique<Adagrad>(net->parameters(),
+                                             AdagradOptions(0.01).lr_decay(0.01));
         });
     }
     SUBCASE("RMSprop") {
@@ -129,7 +130,11 @@ TEST_CASE("State.schedulers_resume") {
             torch::optim::StepLR other_step(other, 3, 0.5);
             torch::optim::ReduceLROnPlateauScheduler other_plateau(
                 other, torch::optim::ReduceLROnPlateauScheduler::min, 0.1F, 2);
-            State{}.add("optimizer", other).add("step", other_step).add("plateau", other_plateau).load(snapshot);
+            State{}
+                .add("optimizer", other)
+                .add("step", other_step)
+                .add("plateau", other_plateau)
+                .load(snapshot);
             for (int i = before; i < 12; ++i) {
                 other_step.step();
                 other_plateau.step(1.0F);

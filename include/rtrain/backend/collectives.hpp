@@ -6,6 +6,7 @@
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/error.hpp>
+#include <rtrain/exception_text.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -93,17 +94,13 @@ template <Backend B, class Action>
 void succeed_together(B& backend, Action&& action) {
     std::string code;
     std::string message;
-    bool failed = false;
     try {
         action();
-    } catch (const Error& error) {
-        failed = true;
-        code = error.code();
-        message = error.message();
-    } catch (const std::exception& error) {
-        failed = true;
-        message = error.what();
+    } catch (const std::exception& exception) {
+        code = code_of(exception);
+        message = message_of(exception);
     }
+    const bool failed = !code.empty();
     if (backend.size() == 1 && !failed) {
         return;
     }
@@ -117,7 +114,7 @@ void succeed_together(B& backend, Action&& action) {
     message = broadcast(backend, message, culprit);
     const std::string where =
         backend.size() > 1 ? concat("rank ", culprit, " of ", backend.size(), ": ") : "";
-    throw_error(code.empty() ? "RT-T2" : code, where + message);
+    throw_error(code, where + message);
 }
 
 } // namespace rtrain::detail

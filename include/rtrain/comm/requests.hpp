@@ -10,140 +10,132 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <utility>
 #include <vector>
 
 namespace rtrain::comm {
 
+/// Messages name their peer and a tag; all ranks agree on both and on the sizes. Receiving starts
+/// only when the size that arrives has been checked: Open MPI 4.1 and 5.0 write past a buffer that
+/// is too small for a large message.
 class Requests {
 public:
-    /// Tensors whose memory the messages use; kept for as long as MPI may touch it.
     explicit Requests(MPI_Comm comm) : comm_(comm) {}
     Requests(Requests&& other) noexcept
-        : comm_(other.comm_), active_(std::exchange(other.active_, {})),
-          expected_(std::exchange(other.expected_, {})) {}
+        : comm_(other.comm_), messages_(std::exchange(other.messages_, {})) {}
     Requests(const Requests&) = delete;
     Requests& operator=(const Requests&) = delete;
     Requests& operator=(Requests&&) = delete;
     ~Requests() { abandon(); }
 
-    /// Messages above MPI's count limit travel in pieces; `tag` orders them.
-    void send(const at::Tensor& bytes, int to, int tag) {
-        each_piece(bytes, [&](char* data, int count, const at::Tensor& owner) {
+    /// Sends a contiguous tensor's bytes, which must stay as they are until done().
+    void send(const at::Tensor& tensor, int to, int tag) {
+        each_piece(tensor, [&](char* data, int count) {
             MPI_Request request = MPI_REQUEST_NULL;
             check_mpi(MPI_Isend(data, count, MPI_BYTE, to, tag, comm_, &request), "MPI_Isend");
-            active_.push_back(request);
-            expected_.push_back({Kind::send, to, count, owner});
+            messages_.push_back({.memory = tensor, .request = request, .under_way = true});
         });
     }
 
-    void receive(const at::Tensor& bytes, int from, int tag) {
-        each_piece(bytes, [&](char* data, int count, const at::Tensor& owner) {
-            MPI_Request request = MPI_REQUEST_NULL;
-            check_mpi(MPI_Irecv(data, count, MPI_BYTE, from, tag, comm_, &request), "MPI_Irecv");
-            active_.push_back(request);
-            expected_.push_back({Kind::receive, from, count, owner});
+    /// Receives as many bytes into a contiguous tensor as it has.
+    void receive(const at::Tensor& tensor, int from, int tag) {
+        each_piece(tensor, [&](char* data, int count) {
+            messages_.push_back(
+                {.memory = tensor, .data = data, .count = count, .from = from, .tag = tag});
         });
     }
 
-    /// Whether all messages have arrived. Throws CommError [RT-X5] when a peer sent a message of
-    /// another size.
+    /// Whether all messages have come and gone; never blocks. Throws CommError [RT-X5] when a peer
+    /// sends a message of another size.
     bool done() {
-        if (active_.empty()) {
-            return true;
-        }
-        statuses_.resize(active_.size());
-        int flag = 0;
-        const int result =
-            MPI_Testall(static_cast<int>(active_.size()), active_.data(), &flag, statuses_.data());
-        if (result != MPI_SUCCESS) {
-            fail(result);
-        }
-        if (flag == 0) {
-            return false;
-        }
-        for (std::size_t i = 0; i < expected_.size(); ++i) {
-            int count = 0;
-            if (expected_[i].kind == Kind::receive) {
-                MPI_Get_count(&statuses_[i], MPI_BYTE, &count);
-                if (count != expected_[i].count) {
-                    throw size_mismatch(expected_[i].peer, expected_[i].count);
+        bool all_done = true;
+        bool earlier_piece_missing = false;
+        int earlier_from = -1;
+        for (Message& message : messages_) {
+            if (!message.under_way) {
+                const bool must_wait = earlier_piece_missing && earlier_from == message.from;
+                if (!must_wait) {
+                    begin_receiving(message);
                 }
+                earlier_piece_missing = !message.under_way;
+                earlier_from = message.from;
             }
+            if (message.under_way && message.request != MPI_REQUEST_NULL) {
+                int finished = 0;
+                check_mpi(MPI_Test(&message.request, &finished, MPI_STATUS_IGNORE), "MPI_Test");
+            }
+            all_done = all_done && message.under_way && message.request == MPI_REQUEST_NULL;
         }
-        active_.clear();
-        expected_.clear();
-        return true;
+        if (all_done) {
+            messages_.clear();
+        }
+        return all_done;
     }
 
 private:
-    enum class Kind : unsigned char { send, receive };
     struct Message {
-        Kind kind;
-        int peer;
-        int count;
-        at::Tensor memory;
+        at::Tensor memory{}; ///< kept for as long as MPI may touch it
+        char* data = nullptr;
+        int count = 0;
+        int from = -1;
+        int tag = 0;
+        MPI_Request request = MPI_REQUEST_NULL;
+        bool under_way = false; ///< sent, or arriving
     };
 
+    /// Messages above MPI's count limit travel in pieces, one behind the other.
     template <class F>
-    static void each_piece(const at::Tensor& bytes, F&& transfer) {
+    static void each_piece(const at::Tensor& tensor, F&& transfer) {
         constexpr std::size_t limit = std::size_t{1} << 30;
-        auto* data = static_cast<char*>(bytes.data_ptr());
-        std::size_t left = bytes.nbytes();
+        auto* data = static_cast<char*>(tensor.data_ptr());
+        std::size_t left = tensor.nbytes();
         do { // a message without bytes still tells that its sender got here
             const std::size_t count = std::min(left, limit);
-            transfer(data, static_cast<int>(count), bytes);
+            transfer(data, static_cast<int>(count));
             data += count;
             left -= count;
         } while (left > 0);
     }
 
-    [[noreturn]] void fail(int result) {
-        for (std::size_t i = 0; i < expected_.size(); ++i) {
-            int error_class = MPI_SUCCESS;
-            MPI_Error_class(statuses_[i].MPI_ERROR, &error_class);
-            if (error_class == MPI_ERR_TRUNCATE) {
-                throw size_mismatch(expected_[i].peer, expected_[i].count);
-            }
+    void begin_receiving(Message& message) {
+        int arrived = 0;
+        MPI_Message handle = MPI_MESSAGE_NULL;
+        MPI_Status status;
+        check_mpi(MPI_Improbe(message.from, message.tag, comm_, &arrived, &handle, &status),
+                  "MPI_Improbe");
+        if (arrived == 0) {
+            return;
         }
-        check_mpi(result, "MPI_Testall");
-        throw CommError("RT-X3", "MPI_Testall failed");
+        int count = 0;
+        MPI_Get_count(&status, MPI_BYTE, &count);
+        if (count != message.count) {
+            throw CommError("RT-X5",
+                            detail::concat("rank ", message.from, " sent ", count,
+                                           " bytes where this rank expects ", message.count,
+                                           ": all ranks must call the same collectives in the same "
+                                           "order, with tensors of the same shape and type"));
+        }
+        check_mpi(MPI_Imrecv(message.data, message.count, MPI_BYTE, &handle, &message.request),
+                  "MPI_Imrecv");
+        message.under_way = true;
     }
 
-    static CommError size_mismatch(int peer, int expected) {
-        return CommError("RT-X5",
-                         detail::concat("rank ", peer, " sent a message of another size than the ",
-                                        expected,
-                                        " bytes expected: all ranks must call the same "
-                                        "collectives with tensors of the same shape"));
-    }
-
-    /// After an error messages may be stuck for ever: receives are cancelled, and what MPI could
-    /// still read or write is never freed.
+    /// After an error, messages may be stuck for ever: what MPI could still touch is never freed.
     void abandon() noexcept {
-        for (std::size_t i = 0; i < active_.size(); ++i) {
-            if (active_[i] == MPI_REQUEST_NULL) {
-                continue;
+        for (Message& message : messages_) {
+            int finished = 1;
+            if (message.request != MPI_REQUEST_NULL) {
+                MPI_Test(&message.request, &finished, MPI_STATUS_IGNORE);
             }
-            if (expected_[i].kind == Kind::receive) {
-                MPI_Cancel(&active_[i]);
-            }
-            int flag = 0;
-            MPI_Test(&active_[i], &flag, MPI_STATUS_IGNORE);
-            if (flag == 0) {
+            if (finished == 0) {
                 static auto* const unreachable = new std::vector<at::Tensor>();
-                unreachable->push_back(expected_[i].memory);
+                unreachable->push_back(message.memory);
             }
         }
-        active_.clear();
-        expected_.clear();
     }
 
     MPI_Comm comm_;
-    std::vector<MPI_Request> active_;
-    std::vector<Message> expected_;
-    std::vector<MPI_Status> statuses_;
+    std::vector<Message> messages_;
 };
 
 } // namespace rtrain::comm

@@ -42,7 +42,7 @@ public:
             stream_, boost::asio::dynamic_buffer(buffer_), '\n',
             [this](const boost::system::error_code& error, std::size_t length) {
                 if (error) {
-                    print(buffer_); // a last line without its end
+                    end();
                     return;
                 }
                 print(buffer_.substr(0, length - 1));
@@ -56,9 +56,8 @@ public:
 
 private:
     void print(const std::string& line) {
-        if (const auto text = readable_line(line)) {
-            std::fprintf(target_, "%s\n", text->c_str());
-            std::fflush(target_);
+        if (const auto text = ranks_.complete(line)) {
+            write(*text);
         } else if (!line.empty()) {
             constexpr std::size_t kept = 40;
             own_.push_back(line);
@@ -68,7 +67,23 @@ private:
         }
     }
 
+    /// A last line may lack its end.
+    void end() {
+        if (!buffer_.empty()) {
+            print(buffer_);
+        }
+        for (const std::string& line : ranks_.rest()) {
+            write(line);
+        }
+    }
+
+    void write(const std::string& line) {
+        std::fprintf(target_, "%s\n", line.c_str());
+        std::fflush(target_);
+    }
+
     boost::asio::posix::stream_descriptor stream_;
+    RankOutput ranks_;
     std::FILE* target_;
     std::string buffer_;
     std::deque<std::string> own_;

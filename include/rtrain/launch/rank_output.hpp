@@ -5,9 +5,13 @@
 #pragma once
 
 #include <cctype>
+#include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace rtrain::launch {
 
@@ -42,30 +46,56 @@ struct RankTag {
     }
 };
 
-/// One line of mpirun's output. Empty when it is mpirun's own and no rank's.
-[[nodiscard]] inline std::optional<std::string> readable_line(std::string_view line) {
-    const auto first = RankTag::at_begin_of(line);
-    if (!first) {
+/// Puts the lines of each rank together again: mpirun passes long lines on in pieces, those of
+/// several ranks mixed, each with a tag in front.
+class RankOutput {
+public:
+    /// Takes in one line of mpirun's output and returns what it completes, readable. Empty when the
+    /// line is mpirun's own and no rank's.
+    [[nodiscard]] std::optional<std::string> complete(std::string_view line) {
+        auto tag = RankTag::at_begin_of(line);
+        if (!tag) {
+            return std::nullopt;
+        }
+        while (true) {
+            line.remove_prefix(tag->length);
+            std::string& text = unfinished_[tag->rank];
+            auto next = find_tag(line);
+            if (!next) {
+                text += line;
+                return readable(tag->rank, std::exchange(text, {}));
+            }
+            text += line.substr(0, next->first);
+            line.remove_prefix(next->first);
+            tag = std::move(next->second);
+        }
+    }
+
+    /// What ranks have printed since their last end of line.
+    [[nodiscard]] std::vector<std::string> rest() {
+        std::vector<std::string> lines;
+        for (auto& [rank, text] : std::exchange(unfinished_, {})) {
+            if (!text.empty()) {
+                lines.push_back(readable(rank, text));
+            }
+        }
+        return lines;
+    }
+
+private:
+    static std::string readable(const std::string& rank, const std::string& text) {
+        return "[rank " + rank + "] " + text;
+    }
+    static std::optional<std::pair<std::size_t, RankTag>> find_tag(std::string_view text) {
+        for (auto at = text.find('['); at != std::string_view::npos; at = text.find('[', at + 1)) {
+            if (auto tag = RankTag::at_begin_of(text.substr(at))) {
+                return std::pair(at, std::move(*tag));
+            }
+        }
         return std::nullopt;
     }
-    std::string rank = first->rank;
-    std::string text = "[rank " + rank + "] ";
-    line.remove_prefix(first->length);
-    // A line that a rank printed in pieces is tagged in front of each piece.
-    while (!line.empty()) {
-        const auto tag = line[0] == '[' ? RankTag::at_begin_of(line) : std::nullopt;
-        if (!tag) {
-            text += line[0];
-            line.remove_prefix(1);
-            continue;
-        }
-        if (tag->rank != rank) {
-            rank = tag->rank;
-            text += "\n[rank " + rank + "] ";
-        }
-        line.remove_prefix(tag->length);
-    }
-    return text;
-}
+
+    std::map<std::string, std::string> unfinished_; ///< by rank
+};
 
 } // namespace rtrain::launch

@@ -9,17 +9,22 @@
 #pragma once
 
 #include <rtrain/error.hpp>
+#include <rtrain/exception_text.hpp>
 #include <rtrain/json.hpp>
 #include <rtrain/launch/environment.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/storage/file.hpp>
 
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace rtrain::launch {
@@ -44,14 +49,7 @@ struct Ending {
 
     /// The ending that an exception stands for.
     [[nodiscard]] static Ending of(const std::exception& exception) {
-        Ending ending;
-        if (const auto* const error = dynamic_cast<const Error*>(&exception)) {
-            ending.code = error->code();
-            ending.message = error->message();
-        } else {
-            ending.code = "RT-T2";
-            ending.message = exception.what();
-        }
+        Ending ending{.code = detail::code_of(exception), .message = detail::message_of(exception)};
         if (const auto* const failed = dynamic_cast<const TrainingFailedError*>(&exception)) {
             ending.worker_failures = failed->worker_failures();
         }
@@ -89,6 +87,15 @@ public:
             owner_ = ::getpid();
         }
         return directory_;
+    }
+
+    /// From the call to train in, this process prints again: see Session().
+    void unmute() {
+        if (muted_stdout_ >= 0) {
+            std::fflush(stdout);
+            ::dup2(muted_stdout_, STDOUT_FILENO);
+            ::close(std::exchange(muted_stdout_, -1));
+        }
     }
 
     void record(int fit, const Ending& ending) {
@@ -130,12 +137,21 @@ public:
     }
 
 private:
+    /// In a rank that a driver has launched, what main() prints before its call is muted: the
+    /// driver runs the same lines and has printed it.
     Session() {
-        if (const char* const directory = std::getenv(directory_variable);
-            directory != nullptr && ranks()) {
-            directory_ = directory;
-            target_ = env_int(fit_variable);
+        const char* const directory = std::getenv(directory_variable);
+        if (directory == nullptr || !ranks()) {
+            return;
         }
+        directory_ = directory;
+        target_ = env_int(fit_variable);
+        const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+        if (target_ && nowhere >= 0) {
+            muted_stdout_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+            ::dup2(nowhere, STDOUT_FILENO);
+        }
+        ::close(nowhere);
     }
 
     [[nodiscard]] std::filesystem::path file_of(int fit) {
@@ -146,6 +162,10 @@ private:
     std::optional<int> target_;
     std::filesystem::path directory_;
     pid_t owner_ = 0; ///< the process that removes the directory
+    int muted_stdout_ = -1;
 };
+
+/// Makes the session before main() can print.
+inline const bool session_begun = (static_cast<void>(Session::current()), true);
 
 } // namespace rtrain::launch

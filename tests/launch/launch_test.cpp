@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both launches, on real processes: a program started alone, and the same under mpirun.
+#include "../support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <sstream>
+
+#include <sys/wait.h>
+
+using test::contains;
+
+namespace {
+
+struct Run {
+    int status = 0;
+    std::string output; ///< standard output, then standard error
+};
+
+Run run(const std::string& command) {
+    std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+    Run result;
+    std::array<char, 4096> buffer{};
+    for (std::size_t got; (got = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+        result.output.append(buffer.data(), got);
+    }
+    const int raw = ::pclose(pipe);
+    result.status = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+    return result;
+}
+
+Run alone(const std::string& variant, const test::Directory& storage) {
+    return run(std::string("timeout 60 " RTRAIN_SCENARIO " ") + variant + " " +
+               storage.path().string());
+}
+Run under_mpirun(int ranks, const std::string& variant, const test::Directory& storage) {
+    return run("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 " RTRAIN_MPIRUN
+               " -n " +
+               std::to_string(ranks) + " --oversubscribe --bind-to none " RTRAIN_SCENARIO " " +
+               variant + " " + storage.path().string());
+}
+
+int count(const std::string& text, const std::string& part) {
+    int found = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+        ++found;
+    }
+    return found;
+}
+
+/// Nothing of the run is left: no process with its storage path among its arguments.
+bool no_process_is_left(const test::Directory& storage) {
+    for (int tries = 0; tries < 50; ++tries) {
+        if (run("pgrep -f 'scenario.*" + storage.path().filename().string() + "$'")
+                .output.empty()) {
+            return true;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+}
+
+} // namespace
+
+TEST_CASE("Launch.several_fits_in_one_program") {
+    const test::Directory storage("two-fits");
+    const auto driven = alone("two-fits", storage);
+    CAPTURE(driven.output);
+    CHECK(driven.status == 0);
+    CHECK(count(driven.output, "RESULT 3 1 5 2") == 1);
+    for (const int ranks : {1, 2, 3, 4}) {
+        const test::Directory other("two-fits-" + std::to_string(ranks));
+        const auto launched = under_mpirun(ranks, "two-fits", other);
+        CAPTURE(launched.output);
+        CHECK(launched.status == 0);
+        CHECK(count(launched.output, "RESULT 3 1 5 2") == ranks);
+    }
+}
+
+TEST_CASE("Launch.an_error_on_a_rank_reaches_the_caller") {
+    const test::Directory storage("caught");
+    const auto driven = alone("caught", storage);
+    CAPTURE(driven.output);
+    CHECK(driven.status == 0);
+    CHECK(count(driven.output, "CAUGHT 1 bad luck") == 1);
+    CHECK(contains(driven.output, "RESULT 2"));
+    const test::Directory other("caught-mpirun");
+    const auto launched = under_mpirun(3, "caught", other);
+    CAPTURE(launched.output);
+    CHECK(launched.status == 0);
+    CHECK(count(launched.output, "CAUGHT 1 bad luck") == 3);
+    CHECK(count(launched.output, "RESULT 2") == 3);
+
+    const test::Directory third("uncaught");
+    const auto failed = alone("uncaught", third);
+    CHECK(failed.status == 1);
+    CHECK(contains(failed.output, "rank 1 of 2: bad luck"));
+    CHECK(contains(failed.output, "RT-T1"));
+    CHECK(!contains(failed.output, "mpirun")); // its own complaints would only distract
+    CHECK(under_mpirun(2, "uncaught", third).status == 1);
+}
+
+TEST_CASE("Launch.output_has_the_rank_in_front") {
+    const test::Directory storage("output");
+    const auto driven = alone("output", storage);
+    CHECK(driven.status == 0);
+    for (const std::string rank : {"0", "1"}) {
+        CHECK(count(driven.output, "[rank " + rank + "] hello from " + rank + "\n") == 1);
+        CHECK(count(driven.output, "[rank " + rank + "] and again\n") == 1);
+        CHECK(count(driven.output, "[rank " + rank + "] error from " + rank + "\n") == 1);
+        CHECK(count(driven.output, "[rank " + rank + "] " + std::string(20000, 'x') + "\n") == 1);
+    }
+}
+
+TEST_CASE("Launch.a_killed_rank_is_named") {
+    const test::Directory storage("killed");
+    const auto begin = std::chrono::steady_clock::now();
+    const auto driven = alone("killed", storage);
+    CAPTURE(driven.output);
+    CHECK(driven.status == 1);
+    CHECK(contains(driven.output, "rank 1 was killed by signal 9"));
+    CHECK(contains(driven.output, "RT-L2"));
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+    CHECK(no_process_is_left(storage));
+    // The same command goes on.
+    const auto second = alone("killed", storage);
+    CHECK(second.status == 1);
+    const auto third = alone("killed", storage);
+    CAPTURE(third.output);
+    CHECK(contains(third.output, "RESULT 6 6"));
+
+    const test::Directory other("exits");
+    const auto exits = alone("exits", other);
+    CAPTURE(exits.output);
+    CHECK(contains(exits.output, "rank 0 ended with exit code 7"));
+    CHECK(no_process_is_left(other));
+}
+
+TEST_CASE("Launch.failures_are_survived") {
+    const test::Directory storage("restarted");
+    const auto driven = alone("restarted", storage);
+    CAPTURE(driven.output);
+    CHECK(driven.status == 0);
+    CHECK(contains(driven.output, "restart 1 of 2"));
+    CHECK(contains(driven.output, "restart 2 of 2"));
+    CHECK(contains(driven.output, "RESULT 6 6")); // each report once
+}
+
+TEST_CASE("Launch.wrong_number_of_ranks") {
+    const test::Directory storage("wrong-size");
+    for (const auto& result :
+         {alone("wrong-size", storage), under_mpirun(2, "wrong-size", storage)}) {
+        CAPTURE(result.output);
+        CHECK(result.status == 1);
+        CHECK(contains(result.output, "num_workers is 7, but 2 ranks were started"));
+    }
+}
+
+TEST_CASE("Launch.signals_end_everything") {
+    for (const char* const signal : {"TERM", "INT", "KILL"}) {
+        CAPTURE(signal);
+        const test::Directory storage(std::string("slow-") + signal);
+        const auto result = run(std::string("timeout -k 20 -s ") + signal +
+                                " 3 " RTRAIN_SCENARIO " slow " + storage.path().string());
+        CHECK(result.status != 0);
+        CHECK(no_process_is_left(storage));
+        CHECK(std::filesystem::exists(storage.path() / "r/checkpoint_000000"));
+    }
+}
+
+TEST_CASE("Launch.missing_mpirun_is_explained") {
+    const test::Directory storage("no-mpirun");
+    const auto result = run("PATH=/nowhere " RTRAIN_SCENARIO " slow " + storage.path().string());
+    CHECK(result.status == 1);
+    CHECK(contains(result.output, "mpirun is not on PATH"));
+    CHECK(contains(result.output, "RT-L1"));
+}

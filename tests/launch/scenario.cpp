@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program as users write them, in several variants; launch_test.cpp runs it alone and under
+// mpirun.
+//
+//   scenario <variant> <storage path>
+#include "../support.hpp"
+
+#include <csignal>
+#include <iostream>
+
+namespace {
+
+using Options = rtrain::TrainerOptions;
+
+Options options(const std::string& name, const char* storage) {
+    return {.scaling = {.num_workers = rtrain::launch::ranks().value_or(2)},
+            .run = {.name = name, .storage_path = storage}};
+}
+
+/// Reports how many steps it has come; `act(worker, step)` may disturb it.
+template <class Act>
+auto counting(int steps, Act act) {
+    return [=](auto& worker) {
+        int step = 0;
+        auto state = rtrain::State{}.add("step", step);
+        worker.restore(state);
+        while (step < steps) {
+            ++step;
+            act(worker, step);
+            worker.report({{"step", step}}, state);
+        }
+    };
+}
+
+constexpr auto nothing = [](auto& /*worker*/, int /*step*/) {};
+
+int last_rank(auto& worker) {
+    return worker.size() - 1;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 3) {
+        return 2;
+    }
+    const std::string variant = argv[1];
+    const char* const storage = argv[2];
+    try {
+        if (variant == "two-fits") {
+            const auto first =
+                rtrain::Trainer<>(options("first", storage)).fit(counting(3, nothing));
+            const auto local = rtrain::Trainer<rtrain::backend::Local>(
+                                   {.run = {.name = "local", .storage_path = storage}})
+                                   .fit(counting(1, nothing));
+            auto next = options("second", storage);
+            next.resume_from = first.checkpoint;
+            const auto second = rtrain::Trainer<>(next).fit(counting(5, nothing));
+            std::cout << "RESULT " << first.metrics.at("step") << ' ' << local.metrics.at("step")
+                      << ' ' << second.metrics.at("step") << ' ' << second.metrics_history.size()
+                      << std::endl;
+        } else if (variant == "caught") {
+            try {
+                rtrain::Trainer<>(options("bad", storage)).fit([](auto& worker) {
+                    if (worker.rank() == last_rank(worker)) {
+                        throw std::runtime_error("bad luck");
+                    }
+                    worker.barrier();
+                });
+            } catch (const rtrain::TrainingFailedError& error) {
+                std::cout << "CAUGHT " << error.worker_failures().size() << ' '
+                          << error.worker_failures().begin()->second << std::endl;
+            }
+            const auto good = rtrain::Trainer<>(options("good", storage)).fit(counting(2, nothing));
+            std::cout << "RESULT " << good.metrics.at("step") << std::endl;
+        } else if (variant == "uncaught") {
+            rtrain::Trainer<>(options("r", storage)).fit([](auto& worker) {
+                if (worker.rank() == last_rank(worker)) {
+                    throw std::runtime_error("bad luck");
+                }
+                worker.barrier();
+            });
+        } else if (variant == "output") {
+            rtrain::Trainer<>(options("r", storage)).fit([](auto& worker) {
+                for (int rank = 0; rank < worker.size(); ++rank) {
+                    if (rank == worker.rank()) {
+                        std::cout << "hello from " << rank << "\nand again" << std::endl;
+                        std::cerr << "error from " << rank << std::endl;
+                    }
+                    worker.barrier();
+                }
+                std::cout << std::string(20000, 'x') << std::endl;
+            });
+        } else if (variant == "killed" || variant == "restarted") {
+            auto how = options("r", storage);
+            how.run.failure.max_failures = variant == "restarted" ? 2 : 0;
+            const std::filesystem::path marks = storage;
+            const auto result = rtrain::Trainer<>(how).fit(counting(6, [&](auto& worker, int step) {
+                const auto mark = marks / ("killed-at-" + std::to_string(step));
+                if ((step == 3 || step == 5) && worker.rank() == last_rank(worker) &&
+                    !std::filesystem::exists(mark)) {
+                    test::write(mark, "");
+                    std::raise(SIGKILL);
+                }
+            }));
+            std::cout << "RESULT " << result.metrics.at("step") << ' '
+                      << result.metrics_history.size() << std::endl;
+        } else if (variant == "exits") {
+            rtrain::Trainer<>(options("r", storage)).fit(counting(3, [](auto& worker, int step) {
+                if (step == 2 && worker.rank() == 0) {
+                    std::_Exit(7);
+                }
+            }));
+        } else if (variant == "wrong-size") {
+            auto how = options("r", storage);
+            how.scaling.num_workers = 7;
+            if (!rtrain::launch::ranks()) {
+                how.scaling.mpirun_args = {"-n", "2"};
+            }
+            rtrain::Trainer<>(how).fit(counting(1, nothing));
+        } else if (variant == "slow") {
+            rtrain::Trainer<>(options("r", storage)).fit(counting(100000, [](auto&, int) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            }));
+        } else {
+            return 2;
+        }
+    } catch (const rtrain::Error& error) {
+        std::cout << "ERROR " << error.what() << std::endl;
+        return 1;
+    }
+}

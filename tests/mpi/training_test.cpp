@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole runs on ranks.
+#include "../support.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace rtrain;
+using test::code_of;
+
+namespace {
+
+RunConfig run_in(const test::Directory& directory, const std::string& name) {
+    return {.name = name, .storage_path = directory.path()};
+}
+
+/// 100 steps at a global batch of 24 rows; the flat parameters.
+torch::Tensor train_on_ranks(const test::Directory& directory, const std::string& name) {
+    torch::Tensor parameters;
+    Trainer<> trainer(
+        {.run = run_in(directory, name), .datasets = {{"train", test::fashion_mnist(2400)}}});
+    trainer.fit([&](auto& worker) {
+        torch::manual_seed(5);
+        auto model = worker.prepare(test::Net{});
+        torch::optim::SGD optimizer(model->parameters(),
+                                    torch::optim::SGDOptions(0.1).momentum(0.9));
+        auto batches = worker.dataset_shard("train").batches({.size = 24 / worker.size()});
+        for (auto& batch : batches) {
+            optimizer.zero_grad();
+            torch::cross_entropy_loss(model(batch["image"]), batch["label"]).backward();
+            optimizer.step();
+        }
+        parameters = test::flat(*model);
+    });
+    return parameters;
+}
+
+/// The same with nothing of rtrain but the data.
+torch::Tensor train_alone() {
+    torch::manual_seed(5);
+    test::Net net;
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    const auto dataset = test::fashion_mnist(2400);
+    for (int step = 0; step < 100; ++step) {
+        auto batch = dataset.rows(torch::arange(24 * step, 24 * (step + 1)));
+        optimizer.zero_grad();
+        torch::cross_entropy_loss(net(batch["image"]), batch["label"]).backward();
+        optimizer.step();
+    }
+    return test::flat(*net);
+}
+
+/// Stops by an exception when the function says so.
+struct Stop : std::runtime_error {
+    Stop() : std::runtime_error("stopped on purpose") {}
+};
+
+/// Trains with everything that has state, three epochs of eight steps, reporting every `every`
+/// steps and after each epoch; stops behind step `stop_after`. The flat parameters.
+torch::Tensor train_with_state(const test::Directory& directory, const std::string& name, int every,
+                               int stop_after) {
+    torch::Tensor parameters;
+    Trainer<> trainer(
+        {.run = run_in(directory, name), .datasets = {{"train", test::fashion_mnist(8 * 12)}}});
+    trainer.fit([&](auto& worker) {
+        torch::manual_seed(
+            static_cast<std::uint64_t>(11 + worker.rank())); // dropout differs between ranks
+        auto model = worker.prepare(test::Net(0.3, true));
+        torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-2));
+        torch::optim::StepLR schedule(optimizer, 1, 0.5);
+        int step = 0;
+        auto state = State{}
+                         .add("model", model)
+                         .add("optimizer", optimizer)
+                         .add("schedule", schedule)
+                         .add("step", step);
+        auto batches =
+            worker.dataset_shard("train").batches({.size = 12 / worker.size(), .shuffle = true});
+        for (const int epoch : worker.epochs(3, state)) {
+            for (auto& batch : batches) {
+                optimizer.zero_grad();
+                torch::cross_entropy_loss(model(batch["image"]), batch["label"]).backward();
+                optimizer.step();
+                if (++step % every == 0) {
+                    worker.report({{"step", step}, {"epoch", epoch}}, state);
+                }
+                if (step == stop_after) {
+                    throw Stop();
+                }
+            }
+            schedule.step();
+            worker.report({{"epoch", epoch}}, state);
+        }
+        CHECK(step == 24);
+        parameters = test::flat(*model);
+    });
+    return parameters;
+}
+
+} // namespace
+
+TEST_CASE("Training.any_number_of_ranks_gives_the_same_model") {
+    const test::Directory directory("ranks");
+    const auto first = train_on_ranks(directory, "first");
+    const auto second = train_on_ranks(directory, "second");
+    CHECK(first.equal(second)); // from run to run, to the bit
+    CHECK((first - train_alone()).abs().max().item<double>() < 1e-5);
+}
+
+TEST_CASE("Training.a_stopped_run_goes_on_to_the_same_bits") {
+    const test::Directory directory("stop");
+    const auto expected = train_with_state(directory, "whole", 3, -1);
+    for (const int stop : {3, 7, 8, 9, 16, 23}) {
+        CAPTURE(stop);
+        const std::string name = "stop-" + std::to_string(stop);
+        CHECK(code_of([&] { train_with_state(directory, name, 3, stop); }) == "RT-T1");
+        CHECK(train_with_state(directory, name, 3, -1).equal(expected));
+        std::vector<std::int64_t> iterations;
+        for (const auto& report : Result::from_path(directory.path() / name).metrics_history) {
+            iterations.push_back(report.at("training_iteration").as_int64());
+        }
+        REQUIRE(iterations.size() == 8 + 3);
+        for (std::size_t i = 0; i < iterations.size(); ++i) {
+            CHECK(iterations[i] == static_cast<std::int64_t>(i) + 1);
+        }
+    }
+    // A finished run has nothing left to do.
+    int epochs = 0;
+    Trainer<> trainer({.run = run_in(directory, "whole")});
+    const Result result = trainer.fit([&](auto& worker) {
+        int step = 0;
+        auto state = State{}.add("step", step);
+        for (const int epoch : worker.epochs(3, state)) {
+            epochs += epoch;
+        }
+        CHECK(step == 24);
+    });
+    CHECK(epochs == 0);
+    CHECK(result.metrics.at("epoch") == 2);
+}
+
+TEST_CASE("Worker.knows_its_place_and_talks") {
+    const test::Directory directory("worker");
+    Trainer<> trainer({.config = {{"answer", 42}}, .run = run_in(directory, "r")});
+    trainer.fit([&](auto& worker, const Config& config) {
+        CHECK(config.at("answer") == 42);
+        CHECK(worker.size() == launch::ranks().value_or(1));
+        CHECK(worker.local_rank() == worker.rank());
+        CHECK(worker.local_size() == worker.size());
+        CHECK(worker.node_rank() == 0);
+        CHECK(worker.device() == torch::kCPU);
+        CHECK(at::get_num_threads() <= static_cast<int>(std::thread::hardware_concurrency()));
+        worker.barrier();
+        const int last = worker.size() - 1;
+        CHECK(worker.broadcast(worker.rank() + 0.5, last) == last + 0.5);
+        CHECK(worker.broadcast(std::string("rank ") + std::to_string(worker.rank())) == "rank 0");
+        CHECK(worker.broadcast(Config{{"rank", worker.rank()}, {"x", 0.1}}, last) ==
+              Config{{"rank", last}, {"x", 0.1}});
+        CHECK(worker.all_reduce(worker.rank() + 1) == worker.size() * (worker.size() + 1) / 2);
+        CHECK(worker.all_reduce(1.5, ReduceOp::mean) == 1.5);
+        CHECK(worker.all_reduce(worker.rank(), ReduceOp::max) == last);
+        auto tensor = torch::full({3}, 2.0);
+        worker.all_reduce(tensor);
+        CHECK(tensor[2].item<double>() == 2.0 * worker.size());
+        tensor.fill_(worker.rank());
+        worker.broadcast(tensor, last);
+        CHECK(tensor[0].item<double>() == last);
+        const auto gathered = worker.all_gather(torch::tensor(worker.rank()));
+        const auto numbers = worker.all_gather(worker.rank() * 2);
+        REQUIRE(gathered.size() == static_cast<std::size_t>(worker.size()));
+        for (int rank = 0; rank < worker.size(); ++rank) {
+            CHECK(gathered[static_cast<std::size_t>(rank)].template item<int>() == rank);
+            CHECK(numbers[static_cast<std::size_t>(rank)] == 2 * rank);
+        }
+    });
+}
+
+TEST_CASE("Errors.num_workers_must_be_the_number_of_ranks") {
+    const test::Directory directory("workers");
+    const int size = launch::ranks().value_or(1);
+    Trainer<> trainer({.scaling = {.num_workers = size + 1}, .run = run_in(directory, "r")});
+    const auto message = test::message_of([&] { trainer.fit([](auto&) { FAIL("trained"); }); });
+    CHECK(test::contains(message, "RT-C2"));
+    CHECK(test::contains(message, "mpirun -n " + std::to_string(size + 1)));
+}
+
+TEST_CASE("Errors.bad_storage_is_found_on_every_rank") {
+    const test::Directory directory("storage");
+    if (launch::env_int("OMPI_COMM_WORLD_RANK").value_or(0) == 0) {
+        test::write(directory.path() / "file", "in the way");
+    }
+    Trainer<> trainer({.run = {.name = "r", .storage_path = directory.path() / "file"}});
+    CHECK(code_of([&] { trainer.fit([](auto&) { FAIL("trained"); }); }) == "RT-S1");
+}
+
+TEST_CASE("Errors.a_rank_that_throws_ends_all" * doctest::timeout(60)) {
+    const test::Directory directory("throws");
+    int number = 0;
+    const auto failures = [&](auto&& function) {
+        Trainer<> trainer({.run = run_in(directory, "r" + std::to_string(++number))});
+        try {
+            trainer.fit(function);
+        } catch (const TrainingFailedError& error) {
+            return error.worker_failures();
+        }
+        return std::map<int, std::string>{};
+    };
+    const int last = launch::ranks().value_or(1) - 1;
+    const auto culprit_last = [&](auto& worker) {
+        if (worker.rank() == last) {
+            throw std::runtime_error("bad luck");
+        }
+    };
+    using Failures = std::map<int, std::string>;
+    const Failures expected{{last, "bad luck"}};
+    SUBCASE("while others wait in a barrier") {
+        CHECK(failures([&](auto& worker) {
+                  culprit_last(worker);
+                  worker.barrier();
+              }) == expected);
+    }
+    SUBCASE("while others average gradients") {
+        CHECK(failures([&](auto& worker) {
+                  auto model = worker.prepare(torch::nn::Linear(500, 500));
+                  model(torch::ones({1, 500})).sum().backward();
+                  culprit_last(worker);
+                  model(torch::ones({1, 500})).sum().backward();
+              }) == expected);
+    }
+    SUBCASE("while others report") {
+        CHECK(failures([&](auto& worker) {
+                  worker.report({{"x", 1}});
+                  culprit_last(worker);
+                  int x = 0;
+                  worker.report({{"x", 2}}, State{}.add("x", x));
+              }) == expected);
+    }
+    SUBCASE("while others have returned") {
+        CHECK(failures([&](auto& worker) { culprit_last(worker); }) == expected);
+    }
+    SUBCASE("in a hook of backward") {
+        CHECK(failures([&](auto& worker) {
+                  auto model = worker.prepare(torch::nn::Linear(500, 500));
+                  auto x = torch::ones({1, 500}, torch::requires_grad());
+                  auto y = model(x);
+                  if (worker.rank() == last) {
+                      y.register_hook([](const torch::Tensor&) -> torch::Tensor {
+                          throw std::runtime_error("bad luck");
+                      });
+                  }
+                  y.sum().backward();
+              }) == expected);
+    }
+    SUBCASE("on all ranks alike") {
+        const auto all = failures([](auto&) { throw std::runtime_error("same"); });
+        CHECK(all.size() == static_cast<std::size_t>(last) + 1);
+    }
+    // The program can go on with another run.
+    CHECK(failures([](auto& worker) { worker.report({{"x", 1}}); }).empty());
+}
+
+TEST_CASE("Errors.uneven_batches_are_explained" * doctest::timeout(60)) {
+    const test::Directory directory("uneven");
+    if (launch::ranks().value_or(1) == 1) {
+        return;
+    }
+    Trainer<> trainer({.run = run_in(directory, "r")});
+    const auto message = test::message_of([&] {
+        trainer.fit([](auto& worker) {
+            auto model = worker.prepare(torch::nn::Linear(5, 5));
+            for (int step = 0; step < (worker.rank() == 0 ? 4 : 3); ++step) {
+                model(torch::ones({1, 5})).sum().backward();
+            }
+        });
+    });
+    CHECK(test::contains(message, "RT-X4"));
+    CHECK(test::contains(message, "equally many"));
+}
+
+TEST_CASE("Report.different_checkpoints_on_ranks") {
+    const test::Directory directory("reports");
+    int number = 0;
+    const auto fit = [&](auto&& function) {
+        Trainer<> trainer({.run = run_in(directory, "r" + std::to_string(++number))});
+        return trainer.fit(function);
+    };
+    const auto write_file = [&](auto& worker, const std::string& name, const std::string& text) {
+        const auto mine = directory.path() / ("mine" + std::to_string(worker.rank()));
+        std::filesystem::remove_all(mine);
+        std::filesystem::create_directories(mine);
+        test::write(mine / name, text);
+        return Checkpoint::from_directory(mine);
+    };
+    SUBCASE("files of all ranks are merged") {
+        const Result result = fit([&](auto& worker) {
+            const auto rank = std::to_string(worker.rank());
+            worker.report({{"rank", worker.rank()}}, write_file(worker, "part-" + rank, rank));
+        });
+        CHECK(result.metrics.at("rank") == 0);
+        for (int rank = 0; rank < launch::ranks().value_or(1); ++rank) {
+            CHECK(test::read(result.checkpoint->path / ("part-" + std::to_string(rank))) ==
+                  std::to_string(rank));
+        }
+    }
+    SUBCASE("one rank's files are enough") {
+        const Result result = fit([&](auto& worker) {
+            if (worker.rank() == worker.size() - 1) {
+                worker.report({{"x", 1}}, write_file(worker, "model", "weights"));
+            } else {
+                worker.report({{"x", 1}});
+            }
+        });
+        CHECK(test::read(result.checkpoint->path / "model") == "weights");
+    }
+    SUBCASE("the same files are kept once") {
+        const Result result = fit([&](auto& worker) {
+            worker.report({{"x", 1}}, write_file(worker, "model", "same"));
+        });
+        CHECK(test::read(result.checkpoint->path / "model") == "same");
+    }
+    if (launch::ranks().value_or(1) == 1) {
+        return;
+    }
+    SUBCASE("different files of one name are an error") {
+        const auto message = test::message_of([&] {
+            fit([&](auto& worker) {
+                worker.report({{"x", 1}},
+                              write_file(worker, "model", "of " + std::to_string(worker.rank())));
+            });
+        });
+        CHECK(test::contains(message, "RT-K5"));
+        CHECK(test::contains(message, "\"model\""));
+    }
+    SUBCASE("a state on some ranks only is an error") {
+        const auto message = test::message_of([&] {
+            fit([&](auto& worker) {
+                int x = 0;
+                if (worker.rank() == 0) {
+                    worker.report({{"x", 1}}, State{}.add("x", x));
+                } else {
+                    worker.report({{"x", 1}});
+                }
+            });
+        });
+        CHECK(test::contains(message, "RT-K5"));
+    }
+}
+
+TEST_CASE("Resume.on_another_number_of_ranks_reads_the_rest_of_the_epoch") {
+    // The checkpoint of a run on `from` ranks, as each number of ranks would have written it.
+    const test::Directory directory("elastic");
+    const int size = launch::ranks().value_or(1);
+    constexpr std::int64_t rows = 48;
+    constexpr std::int64_t taken = 12; // a multiple of 1, 2, 3 and 4
+    data::Position position{0, taken};
+    std::vector<std::int64_t> mine;
+    Trainer<> trainer({.run = run_in(directory, "r")});
+    trainer.fit([&](auto& worker) {
+        data::Batches<data::Sharded> batches(
+            data::from_tensors({{"x", torch::arange(rows)}}), {}, worker.rank(), size, torch::kCPU,
+            {.size = 2, .shuffle = true}, std::make_shared<data::Position>(position));
+        auto seen = torch::zeros({rows}, torch::kLong);
+        for (auto& batch : batches) {
+            for (const auto& row : batch["x"].unbind()) {
+                seen[row.template item<std::int64_t>()] += 1;
+            }
+        }
+        worker.all_reduce(seen);
+        const auto order = data::distributed_order({.rows = rows, .shuffle = true});
+        for (std::int64_t i = 0; i < rows; ++i) {
+            CHECK(seen[order[i].template item<std::int64_t>()].template item<int>() ==
+                  (i < taken ? 0 : 1));
+        }
+    });
+}
