@@ -34,7 +34,11 @@ struct TrainFashionMnist {
         torch::optim::SGD optimizer(
             model->parameters(),
             torch::optim::SGDOptions(config.at("lr").to_number<double>()).momentum(0.9));
-        auto state = rtrain::State{}.add("model", model).add("optimizer", optimizer);
+        torch::optim::StepLR schedule(optimizer, 3, 0.4);
+        auto state = rtrain::State{}
+                         .add("model", model)
+                         .add("optimizer", optimizer)
+                         .add("schedule", schedule);
         const auto global_batch = config.at("batch").to_number<std::int64_t>();
         auto batches = worker.dataset_shard("train").batches(
             {.size = global_batch / worker.size(), .shuffle = true});
@@ -50,6 +54,7 @@ struct TrainFashionMnist {
                 optimizer.step();
                 total += loss.detach();
             }
+            schedule.step();
             const double loss = worker.all_reduce(total.item<double>(), rtrain::ReduceOp::mean) /
                                 static_cast<double>(batches.size());
             const double accuracy = test(worker, model);
@@ -85,7 +90,7 @@ int main(int argc, char** argv) {
     const int epochs = argc > 2 ? std::atoi(argv[2]) : 10;
     try {
         rtrain::Trainer<> trainer{{
-            .config = {{"lr", 0.1}, {"batch", 128}, {"epochs", epochs}},
+            .config = {{"lr", 0.05}, {"batch", 128}, {"epochs", epochs}},
             .scaling = {.num_workers = rtrain::launch::ranks().value_or(2)},
             .run = {.name = "fashion-mnist",
                     .storage_path = "results",

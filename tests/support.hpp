@@ -47,6 +47,9 @@ public:
     Directory& operator=(const Directory&) = delete;
     ~Directory() {
         std::error_code ignored;
+        if (shared_) {
+            MPI_Barrier(MPI_COMM_WORLD); // others may still read
+        }
         if (!shared_ || rtrain::launch::env_int("OMPI_COMM_WORLD_RANK") == 0) {
             std::filesystem::remove_all(path_, ignored);
         }

@@ -26,17 +26,24 @@ namespace rtrain {
 
 class Progress {
 public:
-    /// The place in one more series of batches over the data set `name`: where the checkpoint was,
-    /// if one has been loaded.
+    /// The place in a series of batches over the data set `name`: where the checkpoint was, if one
+    /// has been loaded, or where the last series was that nobody holds any more, so that batches
+    /// made anew in each epoch are shuffled anew.
     [[nodiscard]] std::shared_ptr<data::Position> new_position(const std::string& name) {
-        const int count = ++series_[name];
-        const std::string key = count == 1 ? name : name + "#" + std::to_string(count);
-        auto position = std::make_shared<data::Position>();
-        if (const auto saved = loaded_.find(key); saved != loaded_.end()) {
-            *position = saved->second;
+        for (int number = 1;; ++number) {
+            const std::string key = number == 1 ? name : name + "#" + std::to_string(number);
+            auto& position = positions_[key];
+            if (!position) {
+                const auto saved = loaded_.find(key);
+                position = std::make_shared<data::Position>(
+                    saved == loaded_.end() ? data::Position{} : saved->second);
+                return position;
+            }
+            const bool in_use = position.use_count() > 1;
+            if (!in_use) {
+                return position;
+            }
         }
-        positions_[key] = position;
-        return position;
     }
 
     template <Backend B>
@@ -82,7 +89,7 @@ public:
 
 private:
     static constexpr const char* section = "rtrain";
-    std::map<std::string, int> series_; ///< by data set: how many series of batches
+    /// By data set; "name#2" for a second series at the same time.
     std::map<std::string, std::shared_ptr<data::Position>> positions_;
     std::map<std::string, data::Position> loaded_;
     int epoch_ = -1;

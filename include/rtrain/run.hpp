@@ -14,7 +14,9 @@
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/options.hpp>
+#include <rtrain/result.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/lock.hpp>
 #include <rtrain/track/run_log.hpp>
 
 #include <algorithm>
@@ -61,8 +63,9 @@ template <Backend B, CheckpointPolicy C>
 class Run {
 public:
     /// Creates the run's directory or takes up the run in it. Throws on all ranks: StorageError
-    /// [RT-S1] it cannot be written, [RT-S2] ranks do not see the same directory, CheckpointError
-    /// [RT-K1, RT-K2] the checkpoint to go on from is foreign or damaged.
+    /// [RT-S1] it cannot be written, [RT-S2] ranks do not see the same directory, [RT-S7] another
+    /// process trains in it, CheckpointError [RT-K1, RT-K2] the checkpoint to go on from is foreign
+    /// or damaged.
     Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name)
         : backend_(backend), policy_(policy), path_(detail::storage_root(options.run.storage_path) /
                                                     detail::broadcast(backend, name, 0)),
@@ -71,6 +74,7 @@ public:
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
                 storage::require_writable(path_);
+                lock_.acquire(path_);
                 storage::OutputFile{marker}.write("");
             }
         });
@@ -153,6 +157,7 @@ private:
                 checkpoint::verify(newest_->path);
             }
             log_.open(iteration, seconds);
+            std::filesystem::remove(path_ / Result::error_file); // of the attempt before
         }
     }
 
@@ -274,8 +279,9 @@ private:
     B& backend_;
     C& policy_;
     std::filesystem::path path_;
-    checkpoint::Store store_; ///< rank 0's knows what is committed
-    track::RunLog log_;       ///< used by rank 0
+    storage::DirectoryLock lock_; ///< held by rank 0
+    checkpoint::Store store_;     ///< rank 0's knows what is committed
+    track::RunLog log_;           ///< used by rank 0
     std::filesystem::path staging_;
     std::optional<Checkpoint> newest_;
 };

@@ -30,6 +30,8 @@
 #include <rtrain/version.hpp>
 #include <rtrain/worker.hpp>
 
+#include <concepts>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -152,27 +154,53 @@ private:
         if constexpr (requires { backend_->start(options_.scaling); }) {
             backend_->start(options_.scaling);
         }
-        const char* const given = std::getenv(launch::Session::name_variable);
-        Run<B, C> run(*backend_, checkpoint_, options_,
-                      given != nullptr && *given != '\0' ? std::string(given) : named_run().name);
+        std::unique_ptr<Run<B, C>> run;
         Result result;
-        const Outcome mine = run_function(train_function, run, result);
-        conclude(run, mine);
+        std::exception_ptr refused;
+        Outcome mine = outcome_of([&] {
+            try {
+                run = std::make_unique<Run<B, C>>(*backend_, checkpoint_, options_, run_name());
+            } catch (const PeerError&) {
+                throw; // another rank knows better what is wrong
+            } catch (...) {
+                refused = std::current_exception();
+                throw;
+            }
+        });
+        if (run) {
+            mine = outcome_of([&] {
+                run_function(train_function, *run);
+                // Read before any rank may go on and change the run's directory.
+                result = Result::from_path(run->path());
+            });
+        }
+        const std::map<int, std::string> failures = exchange(mine);
+        if (refused) {
+            std::rethrow_exception(refused);
+        }
+        conclude(run.get(), failures);
         return result;
     }
 
-    /// The result is read before any rank may go on and change the run's directory.
+    [[nodiscard]] std::string run_name() const {
+        const char* const given = std::getenv(launch::Session::name_variable);
+        return given != nullptr && *given != '\0' ? std::string(given) : named_run().name;
+    }
+
     template <class F>
-    Outcome run_function(F& train_function, Run<B, C>& run, Result& result) {
+    void run_function(F& train_function, Run<B, C>& run) {
+        WorkerType worker(backend_, data_, run, options_);
+        if constexpr (std::invocable<F&, WorkerType&, const Config&>) {
+            train_function(worker, std::as_const(options_.config));
+        } else {
+            train_function(worker);
+        }
+    }
+
+    template <std::invocable Action>
+    static Outcome outcome_of(Action&& action) {
         try {
-            WorkerType worker(backend_, data_, run, options_);
-            if constexpr (std::invocable<F&, WorkerType&, const Config&>) {
-                train_function(worker, std::as_const(options_.config));
-            } else {
-                train_function(worker);
-            }
-            result = Result::from_path(run.path());
-            result.error.reset();
+            action();
             return {};
         } catch (const PeerError& error) {
             return {error.code() == "RT-X1" ? Outcome::Kind::interrupted : Outcome::Kind::failed,
@@ -184,32 +212,34 @@ private:
         }
     }
 
-    /// Ranks learn how all of them ended; throws when one has failed.
-    void conclude(Run<B, C>& run, const Outcome& mine) {
-        std::vector<Outcome> outcomes{mine};
+    /// Ranks learn how all of them ended; the messages of those that failed.
+    std::map<int, std::string> exchange(const Outcome& mine) {
+        std::map<int, std::string> failures;
         if constexpr (requires { backend_->finish(mine); }) {
-            outcomes = backend_->finish(mine);
+            const std::vector<Outcome> outcomes = backend_->finish(mine);
+            for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+                if (outcomes[rank].kind == Outcome::Kind::failed) {
+                    failures[static_cast<int>(rank)] = outcomes[rank].message;
+                }
+            }
         } else if (mine.kind == Outcome::Kind::finished) {
             detail::barrier(*backend_);
+        } else {
+            failures[backend_->rank()] = mine.message;
         }
-        std::map<int, std::string> failures;
-        for (std::size_t i = 0; i < outcomes.size(); ++i) {
-            if (outcomes[i].kind == Outcome::Kind::failed) {
-                const int rank = outcomes.size() == 1 ? backend_->rank() : static_cast<int>(i);
-                failures[rank] = outcomes[i].message;
-            }
-        }
-        const auto error_file = run.path() / Result::error_file;
+        return failures;
+    }
+
+    /// Throws when a rank has failed, and leaves word of it in the run's directory.
+    void conclude(const Run<B, C>* run, const std::map<int, std::string>& failures) {
         if (failures.empty()) {
-            if (backend_->rank() == 0) {
-                std::filesystem::remove(error_file);
-            }
             return;
         }
         const TrainingFailedError error(describe(failures), failures);
-        if (backend_->rank() == 0 || outcomes.size() == 1) {
-            storage::replace_file(error_file, json::serialize({{"code", error.code()},
-                                                               {"message", error.message()}}));
+        if (run != nullptr && (backend_->rank() == 0 || failures.contains(backend_->rank()))) {
+            storage::replace_file(
+                run->path() / Result::error_file,
+                json::serialize({{"code", error.code()}, {"message", error.message()}}));
         }
         throw error;
     }

@@ -51,7 +51,8 @@ int main(int argc, char** argv) {
             const auto first =
                 rtrain::Trainer<>(options("first", storage)).fit(counting(3, nothing));
             const auto local = rtrain::Trainer<rtrain::backend::Local>(
-                                   {.run = {.name = "local", .storage_path = storage}})
+                                   {.run = {.name = "local" + std::to_string(::getpid()),
+                                            .storage_path = storage}})
                                    .fit(counting(1, nothing));
             auto next = options("second", storage);
             next.resume_from = first.checkpoint;

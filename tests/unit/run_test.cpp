@@ -181,6 +181,39 @@ TEST_CASE("Run.goes_on_under_the_same_name") {
     CHECK(test::contains(test::read(result.path / "superseded.json"), "\"step\":5"));
 }
 
+TEST_CASE("Batches.made_anew_in_each_epoch_are_shuffled_anew") {
+    const test::Directory directory("anew");
+    Local trainer({.run = {.name = "r", .storage_path = directory.path()},
+                   .datasets = {{"train", data::from_tensors({{"x", torch::arange(50)}})}}});
+    trainer.fit([](auto& worker) {
+        const auto pass = [&] {
+            std::vector<torch::Tensor> rows;
+            for (auto& batch :
+                 worker.dataset_shard("train").batches({.size = 7, .shuffle = true})) {
+                rows.push_back(batch["x"]);
+            }
+            return torch::cat(rows);
+        };
+        const auto first = pass();
+        const auto second = pass();
+        CHECK(!first.equal(second));
+        CHECK(std::get<0>(first.sort()).equal(torch::arange(50)));
+        // Two at the same time are independent.
+        auto one = worker.dataset_shard("train").batches({.size = 50, .shuffle = true});
+        auto two = worker.dataset_shard("train").batches({.size = 50, .shuffle = true});
+        CHECK(one.epoch() == 2);
+        CHECK(two.epoch() == 0);
+    });
+}
+
+TEST_CASE("Run.two_at_once_in_one_directory_are_refused") {
+    const test::Directory directory("lock");
+    const TrainerOptions options{.run = {.name = "r", .storage_path = directory.path()}};
+    Local outer(options);
+    outer.fit([&](auto&) { CHECK(code_of([&] { Local(options).fit([](auto&) {}); }) == "RT-S7"); });
+    CHECK(code_of([&] { Local(options).fit([](auto&) {}); }).empty());
+}
+
 TEST_CASE("Run.resume_from_starts_a_new_run") {
     const test::Directory directory("resume-from");
     const auto train = [&](const std::string& name, std::optional<Checkpoint> from) {

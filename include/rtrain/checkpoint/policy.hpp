@@ -15,6 +15,7 @@
 
 #include <concepts>
 #include <filesystem>
+#include <utility>
 
 namespace rtrain {
 namespace checkpoint {
@@ -37,10 +38,11 @@ concept HasWrite = requires(C& policy, const checkpoint::Snapshot& state,
                             const checkpoint::Part& part) {
     policy.write(state, part);
 };
+// decltype alone allows Snapshot to be incomplete.
 template <class C>
-concept HasRead = requires(C& policy, const checkpoint::Part& part) {
-    { policy.read(part) } -> std::same_as<checkpoint::Snapshot>;
-};
+concept HasRead =
+    std::same_as<decltype(std::declval<C&>().read(std::declval<const checkpoint::Part&>())),
+                 checkpoint::Snapshot>;
 
 } // namespace detail
 

@@ -16,6 +16,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <utility>
 
 namespace at {
 class Tensor;
@@ -39,10 +40,11 @@ struct EpochRequest {
 
 namespace detail {
 
+// decltype alone allows at::Tensor to be incomplete.
 template <class D>
-concept HasOrder = requires(const D& policy, const data::EpochRequest& epoch) {
-    { policy.order(epoch) } -> std::same_as<at::Tensor>;
-};
+concept HasOrder = std::same_as<decltype(std::declval<const D&>().order(
+                                    std::declval<const data::EpochRequest&>())),
+                                at::Tensor>;
 template <class D>
 concept HasRanksSharing = requires(const D& policy) {
     { policy.ranks_sharing(2) } -> std::convertible_to<std::int64_t>;

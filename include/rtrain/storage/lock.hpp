@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// One owner for a directory. The kernel frees the lock when its process ends, however it ends.
+#pragma once
+
+#include <rtrain/error.hpp>
+#include <rtrain/storage/file.hpp>
+
+#include <cerrno>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+namespace rtrain::storage {
+
+class DirectoryLock {
+public:
+    DirectoryLock() = default;
+    DirectoryLock(const DirectoryLock&) = delete;
+    DirectoryLock& operator=(const DirectoryLock&) = delete;
+    ~DirectoryLock() {
+        if (descriptor_ >= 0) {
+            ::close(descriptor_);
+        }
+    }
+
+    /// Throws StorageError [RT-S7] when another process has the lock.
+    void acquire(const std::filesystem::path& directory) {
+        const auto file = directory / ".lock";
+        descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (descriptor_ < 0) {
+            throw system_error("create", file);
+        }
+        if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+            throw StorageError("RT-S7",
+                               detail::concat("another process trains in ", directory.string(),
+                                              "; wait for it, or give this run another "
+                                              "name"));
+        }
+    }
+
+private:
+    int descriptor_ = -1;
+};
+
+} // namespace rtrain::storage

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DEXPECTED=text -P first_error.cmake -- command...: the command must fail, and the first line
+# with "error:" that it prints must contain the text.
+set(command "")
+set(seen FALSE)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE ${last})
+  if(seen)
+    list(APPEND command "${CMAKE_ARGV${i}}")
+  elseif("${CMAKE_ARGV${i}}" STREQUAL "--")
+    set(seen TRUE)
+  endif()
+endforeach()
+execute_process(COMMAND ${command} RESULT_VARIABLE result ERROR_VARIABLE output)
+if(result EQUAL 0)
+  message(FATAL_ERROR "it compiles")
+endif()
+string(REGEX MATCH "[^\n]*error:[^\n]*" first "${output}")
+string(FIND "${first}" "${EXPECTED}" place)
+if(place EQUAL -1)
+  message(FATAL_ERROR "the first error does not say \"${EXPECTED}\", but:\n${output}")
+endif()
