@@ -111,7 +111,8 @@ public:
     [[nodiscard]] auto
     prepare(std::unique_ptr<torch::data::StatelessDataLoader<Dataset, Sampler>> loader,
             std::uint64_t seed = 0) {
-        return data::distribute_loader(std::move(loader), epoch_request(false, seed), device());
+        return data::distribute_loader(std::move(loader), epoch_request(false, seed), device(),
+                                       progress_.new_position("(data loader)"));
     }
 
     /// A torch::data loader over this rank's rows of a data set; for loaders with worker threads.
@@ -120,7 +121,8 @@ public:
     [[nodiscard]] auto prepare(Dataset dataset, const torch::data::DataLoaderOptions& options,
                                bool shuffle = true, std::uint64_t seed = 0) {
         return data::make_distributed_loader(std::move(dataset), options,
-                                             epoch_request(shuffle, seed), device());
+                                             epoch_request(shuffle, seed), device(),
+                                             progress_.new_position("(data loader)"));
     }
 
     /// This rank's part of a data set given to the trainer. Throws DataError [RT-D1] for a name

@@ -248,13 +248,13 @@ TEST_CASE("TorchData.loader_gets_a_distributed_sampler") {
     const auto dataset = [] { return Squares{}.map(torch::data::transforms::Stack<>()); };
     auto ordered = data::distribute_loader(
         torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(dataset(), 2),
-        {.rank = 1, .size = 3}, torch::kCPU);
+        {.rank = 1, .size = 3}, torch::kCPU, std::make_shared<data::Position>());
     CHECK(rows_of(ordered) == std::vector<std::int64_t>{1, 4, 7, 10});
     CHECK(rows_of(ordered) == std::vector<std::int64_t>{1, 4, 7, 10});
 
     auto shuffled = data::distribute_loader(
         torch::data::make_data_loader<torch::data::samplers::RandomSampler>(dataset(), 2),
-        {.rank = 0, .size = 2, .seed = 5}, torch::kCPU);
+        {.rank = 0, .size = 2, .seed = 5}, torch::kCPU, std::make_shared<data::Position>());
     const auto first = rows_of(shuffled);
     const auto second = rows_of(shuffled);
     const auto expected = data::distributed_order(
@@ -265,10 +265,19 @@ TEST_CASE("TorchData.loader_gets_a_distributed_sampler") {
     auto threaded = torch::data::make_data_loader<torch::data::samplers::RandomSampler>(
         dataset(), torch::data::DataLoaderOptions(2).workers(1));
     CHECK(code_of([&] {
-              (void)data::distribute_loader(std::move(threaded), {.size = 2}, torch::kCPU);
+              (void)data::distribute_loader(std::move(threaded), {.size = 2}, torch::kCPU,
+                                            std::make_shared<data::Position>());
           }) == "RT-D11");
     auto made =
         data::make_distributed_loader(dataset(), torch::data::DataLoaderOptions(2).workers(1),
-                                      {.rank = 1, .size = 2}, torch::kCPU);
+                                      {.rank = 1, .size = 2}, torch::kCPU,
+                                      std::make_shared<data::Position>());
     CHECK(rows_of(made) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 0});
+
+    // It goes on behind the rows that all ranks have taken.
+    auto resumed = data::make_distributed_loader(
+        dataset(), torch::data::DataLoaderOptions(2), {.rank = 1, .size = 2}, torch::kCPU,
+        std::make_shared<data::Position>(data::Position{0, 8}));
+    CHECK(rows_of(resumed) == std::vector<std::int64_t>{9, 0});
+    CHECK(rows_of(resumed) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 0});
 }

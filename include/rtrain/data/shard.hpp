@@ -6,6 +6,7 @@
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/policy.hpp>
+#include <rtrain/data/position.hpp>
 #include <rtrain/error.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -25,13 +26,6 @@ struct BatchOptions {
     bool shuffle = false;    ///< another permutation each epoch, the same on all ranks
     std::uint64_t seed = 0;  ///< of the permutations
     bool drop_last = false;  ///< drop rows that fill no batch or do not divide between ranks
-};
-
-/// How far a rank has come in its shard. A checkpoint holds it.
-struct Position {
-    std::int64_t epoch = 0;   ///< the pass under way, or the next one
-    std::int64_t samples = 0; ///< rows of this pass that all ranks together have taken
-    bool iterating = false;   ///< a loop over the batches is under way
 };
 
 /// One pass after the other over this rank's rows. Each `begin()` starts a new epoch, except the
@@ -97,7 +91,7 @@ public:
 
         void end_epoch() {
             if (position_) { // not moved from, and not ended before
-                *position_ = {position_->epoch + 1, 0, false};
+                position_->finish_epoch();
                 position_.reset();
             }
         }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/data/dataset.hpp>
+#include <rtrain/data/position.hpp>
 #include <rtrain/data/sampler.hpp>
 #include <rtrain/error.hpp>
 
@@ -17,7 +18,10 @@
 #include <torch/serialize.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -57,17 +61,20 @@ template <class D>
     return Dataset(std::make_shared<Adapter>(std::move(dataset)));
 }
 
-/// distributed_order() for torch's data loaders. Each reset starts the next epoch.
+/// distributed_order() for torch's data loaders. Each reset starts the epoch, and the row in it,
+/// that `position` says.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
 public:
-    explicit DistributedSampler(EpochRequest epoch) : epoch_(epoch) { epoch_.epoch -= 1; }
+    DistributedSampler(EpochRequest epoch, std::shared_ptr<const Position> position)
+        : epoch_(epoch), position_(std::move(position)) {}
 
     void reset(std::optional<std::size_t> rows = std::nullopt) override {
         if (rows) {
             epoch_.rows = static_cast<std::int64_t>(*rows);
         }
-        epoch_.epoch += 1;
-        start();
+        epoch_.epoch = position_->epoch;
+        order_ = distributed_order(epoch_);
+        next_ = std::min(order_.numel(), position_->samples / epoch_.size);
     }
     std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override {
         const std::int64_t left = order_.defined() ? order_.numel() - next_ : 0;
@@ -79,26 +86,13 @@ public:
         next_ += count;
         return std::vector<std::size_t>(rows, rows + count);
     }
-    void save(torch::serialize::OutputArchive& archive) const override {
-        archive.write("epoch", torch::tensor(epoch_.epoch));
-        archive.write("next", torch::tensor(next_));
-    }
-    void load(torch::serialize::InputArchive& archive) override {
-        torch::Tensor value;
-        archive.read("epoch", value);
-        epoch_.epoch = value.item<std::int64_t>();
-        start();
-        archive.read("next", value);
-        next_ = value.item<std::int64_t>();
-    }
+    /// The place is saved with the worker's state, not here.
+    void save(torch::serialize::OutputArchive& /*archive*/) const override {}
+    void load(torch::serialize::InputArchive& /*archive*/) override {}
 
 private:
-    void start() {
-        order_ = distributed_order(epoch_);
-        next_ = 0;
-    }
-
     EpochRequest epoch_;
+    std::shared_ptr<const Position> position_;
     at::Tensor order_;
     std::int64_t next_ = 0;
 };
@@ -129,72 +123,110 @@ template <class T>
     return values;
 }
 
-/// A torch::data loader over this rank's rows, whose batches arrive on the rank's device.
+/// A torch::data loader over this rank's rows, whose batches arrive on the rank's device. Each
+/// begin() is a new epoch, except the first after a resumed checkpoint, which goes on where the
+/// checkpoint was taken.
 template <class Loader>
 class DeviceLoader {
 public:
     using Batch = typename Loader::BatchType;
 
-    DeviceLoader(std::unique_ptr<Loader> loader, at::Device device)
-        : loader_(std::move(loader)), device_(device) {}
+    /// `position` counts what `ranks` ranks have taken; a loader that brought a distributed sampler
+    /// of its own has none.
+    DeviceLoader(std::unique_ptr<Loader> loader, at::Device device,
+                 std::shared_ptr<Position> position = std::make_shared<Position>(), int ranks = 1)
+        : loader_(std::move(loader)), device_(device), position_(std::move(position)),
+          ranks_(ranks) {}
 
     class Iterator {
     public:
-        Iterator(torch::data::Iterator<Batch> position, at::Device device)
-            : position_(std::move(position)), device_(device) {}
-        [[nodiscard]] Batch& operator*() {
-            if (!batch_) {
-                batch_.emplace(device_.is_cpu() ? std::move(*position_)
-                                                : to_device(std::move(*position_), device_));
-            }
-            return *batch_;
+        using value_type = Batch;
+        using difference_type = std::ptrdiff_t;
+
+        explicit Iterator(DeviceLoader& loader)
+            : loader_(&loader), position_(loader.position_), next_(loader.loader_->begin()) {
+            position_->iterating = true;
+            read();
         }
-        [[nodiscard]] Batch* operator->() { return &**this; }
+        Iterator(Iterator&&) = default;
+        Iterator& operator=(Iterator&&) = default;
+        Iterator(const Iterator&) = delete;
+        Iterator& operator=(const Iterator&) = delete;
+        ~Iterator() { end_epoch(); }
+
+        [[nodiscard]] Batch& operator*() { return *batch_; }
+        [[nodiscard]] Batch* operator->() { return &*batch_; }
         Iterator& operator++() {
-            batch_.reset();
-            ++position_;
+            ++next_;
+            read();
             return *this;
         }
-        bool operator==(const Iterator& other) const { return position_ == other.position_; }
+        void operator++(int) { ++*this; }
+        friend bool operator==(const Iterator& self, std::default_sentinel_t /*end*/) {
+            return !self.batch_.has_value();
+        }
 
     private:
-        torch::data::Iterator<Batch> position_;
-        at::Device device_;
+        void read() {
+            batch_.reset();
+            if (next_ == loader_->loader_->end()) {
+                end_epoch();
+                return;
+            }
+            batch_.emplace(loader_->device_.is_cpu()
+                               ? std::move(*next_)
+                               : to_device(std::move(*next_), loader_->device_));
+            position_->samples +=
+                static_cast<std::int64_t>(loader_->loader_->options().batch_size) * loader_->ranks_;
+        }
+        void end_epoch() {
+            if (position_) { // not moved from, and not ended before
+                position_->finish_epoch();
+                position_.reset();
+            }
+        }
+
+        DeviceLoader* loader_;
+        std::shared_ptr<Position> position_;
+        torch::data::Iterator<Batch> next_;
         std::optional<Batch> batch_;
     };
 
-    [[nodiscard]] Iterator begin() { return {loader_->begin(), device_}; }
-    [[nodiscard]] Iterator end() { return {loader_->end(), device_}; }
+    [[nodiscard]] Iterator begin() { return Iterator(*this); }
+    [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
     [[nodiscard]] const Loader& loader() const noexcept { return *loader_; }
 
 private:
     std::unique_ptr<Loader> loader_;
     at::Device device_;
+    std::shared_ptr<Position> position_;
+    int ranks_;
 };
 
 /// A loader over this rank's rows of `dataset`; its sampler is a DistributedSampler.
 template <class D>
 [[nodiscard]] auto make_distributed_loader(D dataset, const torch::data::DataLoaderOptions& options,
-                                           EpochRequest epoch, at::Device device) {
+                                           EpochRequest epoch, at::Device device,
+                                           std::shared_ptr<Position> position) {
     if (!dataset.size().has_value()) {
         throw DataError("RT-D10", "a torch::data data set without a size cannot be split between "
                                   "ranks by rows");
     }
     epoch.rows = static_cast<std::int64_t>(*dataset.size());
-    auto loader =
-        torch::data::make_data_loader(std::move(dataset), DistributedSampler(epoch), options);
+    auto loader = torch::data::make_data_loader(std::move(dataset),
+                                                DistributedSampler(epoch, position), options);
     using Loader = typename decltype(loader)::element_type;
-    return DeviceLoader<Loader>(std::move(loader), device);
+    return DeviceLoader<Loader>(std::move(loader), device, std::move(position), epoch.size);
 }
 
 /// Replaces a loader's sampler by a DistributedSampler, as Ray Train's prepare_data_loader does:
-/// RandomSampler gives a shuffled one, any other an ordered one; a loader whose sampler is already
-/// distributed, and any loader on one rank, is kept. The loader must have no worker threads
-/// (RT-D11), because torch moves the data set into them.
+/// RandomSampler gives a shuffled one, any other an ordered one. A loader whose sampler is already
+/// distributed is kept. The loader must have no worker threads (RT-D11), because torch moves the
+/// data set into them.
 template <class D, class Sampler>
 [[nodiscard]] auto
 distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> loader,
-                  EpochRequest epoch, at::Device device) {
+                  EpochRequest epoch, at::Device device, std::shared_ptr<Position> position) {
     using Loader = torch::data::StatelessDataLoader<D, Sampler>;
     constexpr bool distributed =
         std::is_base_of_v<DistributedSampler, Sampler> ||
@@ -208,20 +240,17 @@ distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> 
                 return std::move(from.*(&Access::main_thread_dataset_));
             }
         };
-        const auto& full = loader->options();
+        const auto full = loader->options();
         std::unique_ptr<D> dataset = Access::take(*loader);
         if (!dataset) {
             throw DataError("RT-D11", "a loader with worker threads has given its data set away; "
                                       "call worker.prepare(dataset, options) instead");
         }
         torch::data::DataLoaderOptions options(full.batch_size);
-        options.workers(full.workers)
-            .enforce_ordering(full.enforce_ordering)
-            .drop_last(full.drop_last)
-            .timeout(full.timeout)
-            .max_jobs(full.max_jobs);
+        options.enforce_ordering(full.enforce_ordering).drop_last(full.drop_last);
         epoch.shuffle = std::is_base_of_v<torch::data::samplers::RandomSampler, Sampler>;
-        return make_distributed_loader(std::move(*dataset), options, epoch, device);
+        return make_distributed_loader(std::move(*dataset), options, epoch, device,
+                                       std::move(position));
     }
 }
 
