@@ -3,6 +3,7 @@
 /// Backend over MPI ranks on CPUs. A program started alone launches its own mpirun (launch/).
 #pragma once
 
+#include <rtrain/backend/allocator.hpp>
 #include <rtrain/backend/outcome.hpp>
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/threads.hpp>
@@ -46,6 +47,7 @@ public:
                                         *scaling.num_workers, "`, or leave num_workers unset"));
         }
         find_neighbours(scaling);
+        keep_freed_blocks();
     }
 
     /// Ends the training function's communication on all ranks: says how this rank ended, returns
