@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+cmake_minimum_required(VERSION 3.25)
 file(GLOB_RECURSE headers ${ROOT}/include/*.hpp)
 set(used "")
 foreach(header IN LISTS headers)
