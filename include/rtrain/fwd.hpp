@@ -24,6 +24,7 @@ struct Replicated;
 namespace checkpoint {
 struct None;
 struct Sync;
+struct Async;
 } // namespace checkpoint
 
 struct Result;

@@ -25,6 +25,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -109,12 +110,30 @@ public:
     template <std::invocable TakeSnapshot>
     void report(const Config& metrics, TakeSnapshot&& take_snapshot) {
         (void)agree(Kind::state);
-        const checkpoint::Snapshot state = take_snapshot();
+        finish();
+        checkpoint::Snapshot state = take_snapshot();
         stage(metrics);
-        detail::succeed_together(backend_, [&] {
-            policy_.write(state, {staging_, backend_.rank(), backend_.size()});
-        });
-        record(metrics, true);
+        if constexpr (BackgroundCheckpointPolicy<C>) {
+            record_and_write(metrics, std::move(state));
+        } else {
+            detail::succeed_together(backend_, [&] {
+                policy_.write(state, {staging_, backend_.rank(), backend_.size()});
+            });
+            record(metrics, true);
+        }
+    }
+
+    /// Waits for a checkpoint that is being written in the background; throws what went wrong.
+    void finish() {
+        if (under_way_) {
+            const Checkpoint written = *std::exchange(under_way_, std::nullopt);
+            detail::succeed_together(backend_, [&] {
+                if (writer_.valid()) {
+                    writer_.get();
+                }
+            });
+            newest_ = written;
+        }
     }
 
     /// Records metrics, and copies the files of all ranks that gave a directory into one
@@ -200,30 +219,47 @@ private:
     void record(const Config& metrics, bool with_checkpoint) {
         std::string committed;
         detail::succeed_together(backend_, [&] {
-            if (backend_.rank() != 0) {
-                return;
-            }
-            for (const char* reserved : track::RunLog::filled_fields) {
-                if (metrics.contains(reserved)) {
-                    throw ConfigError("RT-C10", detail::concat("a metric is named \"", reserved,
-                                                               "\", which rtrain fills in; give it "
-                                                               "another name"));
+            if (backend_.rank() == 0) {
+                const auto name =
+                    with_checkpoint ? std::optional(store_.next_name()) : std::nullopt;
+                const Config line = log_.complete(metrics, name);
+                if (with_checkpoint) {
+                    store_.commit(line);
+                    committed = (path_ / *name).string();
                 }
+                log_.append(line);
             }
-            const auto name = with_checkpoint ? std::optional(store_.next_name()) : std::nullopt;
-            const Config line = log_.complete(metrics, name);
-            if (with_checkpoint) {
-                store_.commit(line);
-                committed = (path_ / *name).string();
-            }
-            log_.append(line);
         });
         if (with_checkpoint) {
             newest_ = Checkpoint(detail::broadcast(backend_, committed, 0));
         }
     }
 
+    /// Rank 0 writes the report down and leaves the checkpoint to another thread, which alone
+    /// touches the store until finish(). Should the program die before the commit, the report is
+    /// behind the newest checkpoint and will be made again.
+    void record_and_write(const Config& metrics, checkpoint::Snapshot state) {
+        std::string target;
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                const std::string name = store_.next_name();
+                const Config line = log_.complete(metrics, name);
+                log_.append(line);
+                target = (path_ / name).string();
+                for (auto& [tensor_name, tensor] : state.tensors) {
+                    tensor = tensor.detach().clone();
+                }
+                writer_ = std::async(std::launch::async, [this, line, state = std::move(state)] {
+                    policy_.write(state, {staging_, backend_.rank(), backend_.size()});
+                    store_.commit(line);
+                });
+            }
+        });
+        under_way_ = Checkpoint(detail::broadcast(backend_, target, 0));
+    }
+
     void merge(const Config& metrics, const Checkpoint* directory) {
+        finish();
         stage(metrics);
         std::string mine;
         detail::succeed_together(backend_, [&] {
@@ -284,6 +320,8 @@ private:
     track::RunLog log_;           ///< used by rank 0
     std::filesystem::path staging_;
     std::optional<Checkpoint> newest_;
+    std::optional<Checkpoint> under_way_; ///< being written in the background
+    std::future<void> writer_;            ///< on rank 0; waits in its destructor
 };
 
 } // namespace rtrain

@@ -170,6 +170,7 @@ private:
         if (run) {
             mine = outcome_of([&] {
                 run_function(train_function, *run);
+                run->finish();
                 // Read before any rank may go on and change the run's directory.
                 result = Result::from_path(run->path());
             });

@@ -14,7 +14,9 @@ struct NoSize {
     void all_reduce(at::Tensor&, rtrain::ReduceOp) {}
     void broadcast(at::Tensor&, int) {}
 #ifndef BACKEND
-    int size() const { return 1; }
+    int size() const {
+        return 1;
+    }
 #endif
 };
 

@@ -56,10 +56,11 @@ struct Stop : std::runtime_error {
 
 /// Trains with everything that has state, three epochs of eight steps, reporting every `every`
 /// steps and after each epoch; stops behind step `stop_after`. The flat parameters.
+template <class Policy = checkpoint::Sync>
 torch::Tensor train_with_state(const test::Directory& directory, const std::string& name, int every,
                                int stop_after) {
     torch::Tensor parameters;
-    Trainer<> trainer(
+    Trainer<backend::Mpi, data::Sharded, Policy> trainer(
         {.run = run_in(directory, name), .datasets = {{"train", test::fashion_mnist(8 * 12)}}});
     trainer.fit([&](auto& worker) {
         torch::manual_seed(
@@ -114,6 +115,10 @@ TEST_CASE("Training.a_stopped_run_goes_on_to_the_same_bits") {
         const std::string name = "stop-" + std::to_string(stop);
         CHECK(code_of([&] { train_with_state(directory, name, 3, stop); }) == "RT-T1");
         CHECK(train_with_state(directory, name, 3, -1).equal(expected));
+        const std::string async = "async-" + name;
+        CHECK(code_of([&] { train_with_state<checkpoint::Async>(directory, async, 3, stop); }) ==
+              "RT-T1");
+        CHECK(train_with_state<checkpoint::Async>(directory, async, 3, -1).equal(expected));
         std::vector<std::int64_t> iterations;
         for (const auto& report : Result::from_path(directory.path() / name).metrics_history) {
             iterations.push_back(report.at("training_iteration").as_int64());

@@ -268,10 +268,9 @@ TEST_CASE("TorchData.loader_gets_a_distributed_sampler") {
               (void)data::distribute_loader(std::move(threaded), {.size = 2}, torch::kCPU,
                                             std::make_shared<data::Position>());
           }) == "RT-D11");
-    auto made =
-        data::make_distributed_loader(dataset(), torch::data::DataLoaderOptions(2).workers(1),
-                                      {.rank = 1, .size = 2}, torch::kCPU,
-                                      std::make_shared<data::Position>());
+    auto made = data::make_distributed_loader(
+        dataset(), torch::data::DataLoaderOptions(2).workers(1), {.rank = 1, .size = 2},
+        torch::kCPU, std::make_shared<data::Position>());
     CHECK(rows_of(made) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 0});
 
     // It goes on behind the rows that all ranks have taken.

@@ -313,6 +313,49 @@ TEST_CASE("Run.mistakes_in_the_function_are_errors") {
     CHECK(test::contains(fails_with([](auto&) { throw 7; }), "RT-T1"));
 }
 
+TEST_CASE("Policy.async_writes_while_training_goes_on") {
+    const test::Directory directory("async");
+    using AsyncTrainer = Trainer<backend::Local, data::Sharded, checkpoint::Async>;
+    const TrainerOptions options{.run = {.name = "r", .storage_path = directory.path()}};
+    const auto weights = torch::zeros({1000, 1000});
+    const Result result = AsyncTrainer(options).fit([&](auto& worker) {
+        auto tensor = weights;
+        auto state = State{}.add("weights", tensor);
+        for (int step = 1; step <= 5; ++step) {
+            tensor.fill_(step);
+            worker.report({{"step", step}}, state);
+            tensor.fill_(-1); // the checkpoint has the values of the report
+        }
+    });
+    REQUIRE(result.best_checkpoints.size() == 5);
+    for (const auto& [checkpoint, metrics] : result.best_checkpoints) {
+        checkpoint::verify(checkpoint.path);
+        const auto saved = checkpoint::safetensors::read(checkpoint.path / "state.safetensors");
+        CHECK(saved.at("weights/tensor").eq(metrics.at("step").as_int64()).all().item<bool>());
+    }
+    // It goes on as any other run.
+    AsyncTrainer(options).fit([&](auto& worker) {
+        auto tensor = torch::zeros({1000, 1000});
+        CHECK(worker.restore(State{}.add("weights", tensor)));
+        CHECK(tensor[3][4].template item<float>() == 5);
+    });
+    // What goes wrong in writing is thrown by the next report, or at the end.
+    for (const bool report_again : {true, false}) {
+        const auto message = test::message_of([&] {
+            AsyncTrainer(options).fit([&](auto& worker) {
+                auto complex = torch::zeros({2}, torch::kComplexFloat);
+                auto state = State{}.add("complex", complex);
+                worker.report({}, state);
+                if (report_again) {
+                    worker.report({}, state);
+                }
+            });
+        });
+        CHECK(test::contains(message, "RT-K6"));
+    }
+    CHECK(Result::from_path(result.path).best_checkpoints.size() == 5);
+}
+
 TEST_CASE("Policy.none_saves_no_state") {
     const test::Directory directory("none");
     Trainer<backend::Local, data::Replicated, checkpoint::None> trainer(

@@ -232,8 +232,9 @@ void with_classes(torch::optim::Optimizer& optimizer, Action&& action) {
     } else if (dynamic_cast<LBFGS*>(&optimizer) != nullptr) {
         action.template operator()<LBFGSOptions, LBFGSParamState>("LBFGS");
     } else {
-        throw CheckpointError("RT-K7", "this optimizer is none of torch::optim's; give its class "
-                                       "save(StateWriter&) and load(const StateReader&)");
+        throw CheckpointError("RT-K7", "this optimizer is none of torch::optim's; add an object "
+                                       "that saves it with save(StateWriter&) const and loads it "
+                                       "with load(const StateReader&)");
     }
 }
 

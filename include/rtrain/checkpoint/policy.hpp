@@ -5,9 +5,10 @@
 ///
 /// The smallest type that meets the concept, it saves nothing:
 /// @code
+/// using namespace rtrain::checkpoint;
 /// struct Forgetful {
-///     void write(const rtrain::checkpoint::Snapshot& state, const rtrain::checkpoint::Part& part)
-///     {} rtrain::checkpoint::Snapshot read(const rtrain::checkpoint::Part& part) { return {}; }
+///     void write(const Snapshot& state, const Part& part) {}
+///     Snapshot read(const Part& part) { return {}; }
 /// };
 /// @endcode
 /// Cost tier 0: std only.
@@ -51,6 +52,11 @@ concept HasRead =
 /// on any number of ranks, gives the whole state back.
 template <class C>
 concept CheckpointPolicy = std::movable<C> && detail::HasWrite<C> && detail::HasRead<C>;
+
+/// Optional: `static constexpr bool writes_in_background = true`; `write` is then called on rank 0
+/// only, in another thread, with a copy of the state.
+template <class C>
+concept BackgroundCheckpointPolicy = CheckpointPolicy<C> && C::writes_in_background;
 
 /// Why `C` is no checkpoint policy: one sentence for each unmet requirement.
 template <class C>

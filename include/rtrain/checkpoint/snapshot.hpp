@@ -4,7 +4,7 @@
 /// checkpoint policy writes and reads.
 ///
 /// The checkpoint/ room holds policies, the on-disk format and retention. It may include storage/,
-/// error.hpp, config.hpp and torch; state.hpp and the worker include it.
+/// error.hpp, config.hpp and torch; state.hpp, result.hpp and run.hpp include it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The checkpoint policies None and Sync.
+/// The checkpoint policies None, Sync and Async.
 #pragma once
 
 #include <rtrain/checkpoint/policy.hpp>
@@ -54,6 +54,13 @@ struct Sync {
     }
 };
 
-static_assert(CheckpointPolicy<None> && CheckpointPolicy<Sync>);
+/// As Sync, but training goes on while rank 0 writes a copy of the state. At most one checkpoint is
+/// under way: the next report of a checkpoint, and the end of the run, wait for it. What goes wrong
+/// in writing is thrown there.
+struct Async : Sync {
+    static constexpr bool writes_in_background = true;
+};
+
+static_assert(CheckpointPolicy<None> && CheckpointPolicy<Sync> && CheckpointPolicy<Async>);
 
 } // namespace rtrain::checkpoint

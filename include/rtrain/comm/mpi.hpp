@@ -3,8 +3,8 @@
 /// The only place that includes <mpi.h>: without MPI's removed C++ bindings, which cost a second
 /// per file and a library. Also MPI's life time and its errors.
 ///
-/// The comm/ room holds what carries bytes between ranks. It may include error.hpp and ATen; only
-/// backend/ includes it.
+/// The comm/ room holds what carries bytes between ranks. It may include error.hpp, ATen and the
+/// two headers of backend/ without code, policy.hpp and outcome.hpp; only backend/ includes it.
 #pragma once
 
 #include <rtrain/error.hpp>
@@ -48,6 +48,10 @@ inline void ensure_mpi() {
     int provided = MPI_THREAD_SINGLE;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided),
               "MPI_Init_thread");
+    if (provided < MPI_THREAD_SERIALIZED) {
+        throw CommError("RT-X8", "this MPI library cannot be called from several threads in turn "
+                                 "(MPI_THREAD_SERIALIZED); use one that can");
+    }
     std::atexit([] {
         int finalized = 0;
         MPI_Finalized(&finalized);
@@ -69,7 +73,7 @@ public:
     OwnedComm& operator=(const OwnedComm&) = delete;
 
     /// Freeing is collective and waits for pending operations, so communicators are only freed
-    /// when no rank has failed: see Communicator::close().
+    /// when no rank has failed: see Communicator::finish().
     void free() {
         if (comm_ != MPI_COMM_NULL) {
             MPI_Comm_free(&comm_);

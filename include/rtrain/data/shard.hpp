@@ -33,7 +33,8 @@ struct BatchOptions {
 template <DataPolicy D>
 class Batches {
 public:
-    /// Sent to the device after it is read; shared with the worker, which saves `position`.
+    /// `position` is shared with whoever saves it. Batches are read on the CPU and sent to
+    /// `device`.
     Batches(Dataset dataset, D policy, int rank, int size, at::Device device, BatchOptions options,
             std::shared_ptr<Position> position)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),

@@ -3,7 +3,8 @@
 /// What the launcher (mpirun, srun) says about this process before MPI is initialised.
 ///
 /// The launch/ room knows processes, not tensors: who starts whom, and how a program started alone
-/// becomes the driver of its own ranks. It may include error.hpp, config.hpp and result.hpp.
+/// becomes the driver of its own ranks. It may include error.hpp, config.hpp, json.hpp, storage/
+/// and result.hpp; the trainer and backend/ include it.
 #pragma once
 
 #include <charconv>

@@ -18,6 +18,7 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/nn/module.h>
 
@@ -135,7 +136,9 @@ private:
     }
 
     void gradient_ready(std::size_t index) {
-        if (!in_backward_) {
+        // A pass that an exception cut short leaves no other trace than the number of the next.
+        if (const int pass = torch::autograd::get_current_graph_task_id(); pass != pass_) {
+            pass_ = pass;
             begin_backward();
         }
         if (seen_[index]) {
@@ -151,7 +154,6 @@ private:
     }
 
     void begin_backward() {
-        in_backward_ = true;
         std::fill(seen_.begin(), seen_.end(), false);
         for (Bucket& bucket : buckets_) {
             bucket.missing = bucket.parameters;
@@ -191,7 +193,6 @@ private:
     }
 
     void end_backward() {
-        in_backward_ = false;
         const torch::NoGradGuard no_grad;
         if (std::find(seen_.begin(), seen_.end(), false) != seen_.end() &&
             !options_.find_unused_parameters) {
@@ -263,7 +264,7 @@ private:
         decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
     std::vector<std::pair<Accumulator, std::uintptr_t>> hooks_;
     std::size_t next_bucket_ = 0; ///< the first that is not being reduced
-    bool in_backward_ = false;
+    int pass_ = -1;               ///< the backward pass under way, or the last
     bool sync_ = true;
 };
 

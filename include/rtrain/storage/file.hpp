@@ -3,7 +3,7 @@
 /// Files that are complete or absent after a crash.
 ///
 /// The storage/ room knows where bytes are kept, not what they mean. It may include error.hpp;
-/// checkpoint/, track/ and launch/ include it.
+/// everything that touches files includes it.
 #pragma once
 
 #include <rtrain/error.hpp>

@@ -4,7 +4,7 @@
 /// progress.csv and params.json, with Ray Train's field names.
 ///
 /// The track/ room records runs; it never steers them. It may include storage/, config.hpp and
-/// error.hpp; result.hpp and the worker include it.
+/// error.hpp; result.hpp and run.hpp include it.
 #pragma once
 
 #include <rtrain/config.hpp>
@@ -89,7 +89,7 @@ public:
 
     static constexpr const char* iteration_field = "training_iteration";
     static constexpr const char* checkpoint_field = "checkpoint_dir_name";
-    /// What complete() fills in; a user's metric must not have such a name.
+    /// What complete() fills in.
     static constexpr std::array filled_fields{"timestamp",
                                               checkpoint_field,
                                               "should_checkpoint",
@@ -134,7 +134,15 @@ public:
     }
 
     /// The whole line of a report: the user's metrics and the fields that Ray fills in.
+    /// Throws ConfigError [RT-C10] when a metric has the name of such a field.
     [[nodiscard]] Config complete(Config metrics, std::optional<std::string> checkpoint) {
+        for (const char* reserved : filled_fields) {
+            if (metrics.contains(reserved)) {
+                throw ConfigError("RT-C10", detail::concat("a metric is named \"", reserved,
+                                                           "\", which rtrain fills in; give it "
+                                                           "another name"));
+            }
+        }
         const auto now = Clock::now();
         const double seconds = std::chrono::duration<double>(now - last_report_).count();
         last_report_ = now;
