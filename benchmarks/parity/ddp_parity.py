@@ -14,13 +14,15 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+DEFAULT_DATA = "/usr/share/datasets/fashion-mnist"
 GLOBAL_BATCH = 64
 ROWS = 60000
 
 
 def read_idx(path, shape):
     data = path.read_bytes() if path.exists() else gzip.open(f"{path}.gz").read()
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8, offset=4 + 4 * len(shape)).view(shape)
+    header = 4 + 4 * len(shape)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8, offset=header).view(shape)
 
 
 def load(directory):
@@ -43,7 +45,7 @@ def reduced(value, op):
 
 def main():
     epochs = int(sys.argv[1])
-    directory = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else "/usr/share/datasets/fashion-mnist")
+    directory = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else DEFAULT_DATA)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -60,6 +62,7 @@ def main():
         ),
         gradient_as_bucket_view=True,
         static_graph=True,
+        bucket_cap_mb=25,  # the default size, but said aloud it makes one bucket instead of two
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
     loss_of = nn.CrossEntropyLoss()

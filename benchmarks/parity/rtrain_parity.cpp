@@ -11,6 +11,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <utility>
 

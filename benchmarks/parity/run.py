@@ -99,7 +99,7 @@ def run(name, ranks, lines_of_command):
     ends = [records[-1] for records in outputs]
     return {
         "contestant": name,
-        "cores_used_by_others": (cpu_of_others() - others) / (time.time() - started),
+        "cores_used_by_others": max(0.0, cpu_of_others() - others) / (time.time() - started),
         "epoch_seconds": [max(e["seconds"] for e in same) for same in zip(*epochs)],
         "losses": [statistics.fmean(e["loss"] for e in same) for same in zip(*epochs)],
         "launch_seconds": max(end["first_step"] for end in ends) - started,
@@ -198,6 +198,7 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is stopped
     runs = []
     for turn in range(options.rounds):
         names = list(commands(options, ""))

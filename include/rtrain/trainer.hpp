@@ -184,8 +184,8 @@ private:
     }
 
     [[nodiscard]] std::string run_name() const {
-        const char* const given = std::getenv(launch::Session::name_variable);
-        return given != nullptr && *given != '\0' ? std::string(given) : named_run().name;
+        const std::string& given = launch::Session::current().run_name();
+        return given.empty() ? named_run().name : given;
     }
 
     template <class F>

@@ -75,6 +75,9 @@ public:
     /// For a rank that a driver has launched: the call it is to train in.
     [[nodiscard]] const std::optional<int>& target() const noexcept { return target_; }
 
+    /// For such a rank: what the driver named the run, so that a restarted one is found again.
+    [[nodiscard]] const std::string& run_name() const noexcept { return run_name_; }
+
     /// The directory that driver and ranks share on one node; made when first needed.
     [[nodiscard]] const std::filesystem::path& directory() {
         if (directory_.empty()) {
@@ -146,6 +149,11 @@ private:
         }
         directory_ = directory;
         target_ = env_int(fit_variable);
+        const char* const name = std::getenv(name_variable);
+        run_name_ = name != nullptr ? name : "";
+        for (const char* variable : {directory_variable, fit_variable, name_variable}) {
+            ::unsetenv(variable); // programs that this one starts are not of the session
+        }
         const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
         if (target_ && nowhere >= 0) {
             muted_stdout_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
@@ -160,6 +168,7 @@ private:
 
     int fits_ = 0;
     std::optional<int> target_;
+    std::string run_name_;
     std::filesystem::path directory_;
     pid_t owner_ = 0; ///< the process that removes the directory
     int muted_stdout_ = -1;
