@@ -77,7 +77,8 @@ struct CheckpointConfig {
 /// Where a run lives. The same name and storage path again continue that run from its newest
 /// checkpoint.
 struct RunConfig {
-    /// Directory name of the run: letters, digits, '.', '_', '-'. Empty: `rtrain_run-<date>`.
+    /// Directory name of the run: letters, digits, '.', '_', '-'. Empty:
+    /// `rtrain_run-<date>-<process>`.
     std::string name{};
     /// Parent directory, absolute or relative to the working directory. Empty:
     /// `~/rtrain_results`. All ranks must see the same directory.

@@ -33,17 +33,19 @@
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
+
 namespace rtrain {
 
 namespace detail {
 
-/// `rtrain_run-<date>`.
+/// `rtrain_run-<date>-<process>`: two unnamed runs never meet in one directory.
 [[nodiscard]] inline std::string generated_name() {
     const std::time_t now = std::time(nullptr);
     char date[48] = {};
     std::tm local{};
     std::strftime(date, sizeof date, "rtrain_run-%Y-%m-%d_%H-%M-%S", localtime_r(&now, &local));
-    return date;
+    return concat(date, '-', ::getpid());
 }
 
 /// The absolute directory that runs are kept in.
