@@ -16,49 +16,42 @@
 
 // [backend]
 struct ForkedRanks {
-    static constexpr std::size_t most_bytes = std::size_t{1} << 20; // of one tensor
     struct Shared {
         pthread_barrier_t barrier;
-        char slots[3][most_bytes];
+        char slots[3][1 << 20]; // a tensor of each rank
     };
-    Shared* shared;
+    Shared* shared = static_cast<Shared*>(
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     int rank_ = 0;
-
-    ForkedRanks()
-        : shared(static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                                           MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+    ForkedRanks() {
         pthread_barrierattr_t attributes;
         pthread_barrierattr_init(&attributes);
         pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
         pthread_barrier_init(&shared->barrier, &attributes, 3);
-        for (int child = 1; child < size() && rank_ == 0; ++child) {
+        for (int child = 1; child < size() && rank_ == 0; ++child)
             rank_ = fork() == 0 ? child : 0;
-        }
     }
     int rank() const { return rank_; }
     int size() const { return 3; }
-
-    std::vector<at::Tensor> gather(const at::Tensor& tensor) { // every rank's, as copies
+    at::Tensor gather(const at::Tensor& tensor) { // every rank's elements, as rows of a copy
         std::memcpy(shared->slots[rank_], tensor.contiguous().data_ptr(), tensor.nbytes());
         pthread_barrier_wait(&shared->barrier);
-        std::vector<at::Tensor> all;
-        for (auto* slot : shared->slots) {
-            all.push_back(at::from_blob(slot, tensor.sizes(), tensor.options()).clone());
-        }
+        const std::int64_t row = (1 << 20) / tensor.element_size();
+        auto rows =
+            at::from_blob(shared->slots, {3, tensor.numel()}, {row, 1}, tensor.options()).clone();
         pthread_barrier_wait(&shared->barrier);
-        return all;
+        return rows;
     }
     void all_reduce(at::Tensor& tensor, rtrain::ReduceOp op) {
-        const at::Tensor all = at::stack(gather(tensor));
-        tensor.copy_(op == rtrain::ReduceOp::max   ? all.amax(0)
-                     : op == rtrain::ReduceOp::min ? all.amin(0)
-                                                   : all.sum(0, false, all.scalar_type()));
-        if (op == rtrain::ReduceOp::mean)
-            tensor.div_(size());
+        const auto rows = gather(tensor);
+        const auto sum = rows.sum(0, false, rows.scalar_type());
+        const auto result = op == rtrain::ReduceOp::max    ? rows.amax(0)
+                            : op == rtrain::ReduceOp::min  ? rows.amin(0)
+                            : op == rtrain::ReduceOp::mean ? sum / size()
+                                                           : sum;
+        tensor.copy_(result.view(tensor.sizes()));
     }
-    void broadcast(at::Tensor& tensor, int root) {
-        tensor.copy_(gather(tensor).at(static_cast<std::size_t>(root)));
-    }
+    void broadcast(at::Tensor& t, int root) { t.copy_(gather(t)[root].view(t.sizes())); }
 };
 // [backend]
 
