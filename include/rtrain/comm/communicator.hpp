@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -163,14 +164,23 @@ private:
 
     void look_around(const Backoff& backoff, const char* what) {
         board_.look();
-        if (const auto peer = board_.first(Outcome::Kind::failed)) {
+        const bool any_left =
+            board_.first(Outcome::Kind::failed) || board_.first(Outcome::Kind::finished);
+        if (any_left && !peer_left_) {
+            peer_left_ = Backoff::Clock::now();
+        }
+        const auto since =
+            peer_left_ ? Backoff::Clock::now() - *peer_left_ : Backoff::Clock::duration{};
+        // What a rank sent before it left may still be on its way, perhaps through other ranks.
+        constexpr std::chrono::milliseconds on_its_way{500};
+        if (const auto peer = board_.first(Outcome::Kind::failed); peer && since > on_its_way) {
             throw PeerError("RT-X1",
                             detail::concat("rank ", *peer, " failed while rank ", rank_,
                                            " waited in ", what, ": ", board_.of(*peer).message));
         }
-        // What a rank sent before it left is still on its way, so leaving alone is no error yet.
+        // A rank that has returned may only be early.
         constexpr std::chrono::seconds grace{2};
-        if (backoff.waited() > grace) {
+        if (since > grace) {
             if (const auto peer = board_.first(Outcome::Kind::finished)) {
                 throw PeerError(
                     "RT-X4",
@@ -196,6 +206,7 @@ private:
     std::chrono::seconds timeout_;
     OutcomeBoard board_;
     int sequence_ = 0;
+    std::optional<Backoff::Clock::time_point> peer_left_; ///< when the first was noticed
 };
 
 /// One all-reduce of a contiguous tensor, which can be started again and again and makes progress
