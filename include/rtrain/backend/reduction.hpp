@@ -6,8 +6,10 @@
 
 #include <rtrain/backend/policy.hpp>
 
+#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <utility>
 
 namespace rtrain::detail {
@@ -34,6 +36,17 @@ template <Backend B>
         return backend.all_reduce_async(tensor, op);
     } else {
         return BlockingReduction<B>(backend, tensor, op);
+    }
+}
+
+/// Zeroed memory for a bucket, where the backend reduces it best. Collective.
+template <Backend B>
+[[nodiscard]] at::Tensor make_bucket(B& backend, std::int64_t elements,
+                                     const at::TensorOptions& type) {
+    if constexpr (requires { backend.allocate_bucket(elements, type); }) {
+        return backend.allocate_bucket(elements, type);
+    } else {
+        return at::zeros({elements}, type);
     }
 }
 

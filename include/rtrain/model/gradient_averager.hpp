@@ -113,7 +113,7 @@ private:
             plans.back().elements += parameter.numel();
         }
         for (const Plan& plan : plans) {
-            at::Tensor memory = at::zeros({plan.elements}, plan.type);
+            at::Tensor memory = detail::make_bucket(backend_, plan.elements, plan.type);
             auto reduction = detail::make_reduction(backend_, memory, ReduceOp::sum);
             for (const auto& [index, offset] : plan.members) {
                 places_[index] = {buckets_.size(),
