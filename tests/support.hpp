@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,37 @@ private:
     std::filesystem::path path_;
     bool shared_ = false;
 };
+
+/// How many ranks each node has: RTRAIN_NODES, which nodes/nodes.py sets, or all on one.
+inline std::vector<int> ranks_of_nodes() {
+    const char* const nodes = std::getenv("RTRAIN_NODES");
+    if (nodes == nullptr) {
+        return {rtrain::launch::ranks().value_or(1)};
+    }
+    std::vector<int> ranks;
+    std::istringstream text(nodes);
+    for (std::string word; std::getline(text, word, ',');) {
+        ranks.push_back(std::stoi(word));
+    }
+    return ranks;
+}
+
+/// Where this rank must find itself: mpirun fills one node after the other.
+struct Place {
+    int local_rank, local_size, node_rank;
+};
+inline Place expected_place() {
+    Place place{rtrain::launch::env_int("OMPI_COMM_WORLD_RANK").value_or(0), 0, 0};
+    for (const int ranks : ranks_of_nodes()) {
+        place.local_size = ranks;
+        if (place.local_rank < ranks) {
+            break;
+        }
+        place.local_rank -= ranks;
+        ++place.node_rank;
+    }
+    return place;
+}
 
 /// A small classifier with every kind of state: batch norm has buffers, dropout draws random
 /// numbers.
