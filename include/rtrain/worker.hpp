@@ -254,6 +254,19 @@ public:
         return values;
     }
 
+    /// Reduces a tensor of shape (size, ...) and returns row rank() of the result. *Collective.*
+    [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
+        const torch::NoGradGuard no_grad;
+        return detail::reduce_scatter(*backend_, tensor, op);
+    }
+
+    /// All ranks as a communicator, where the backend has one: groups (`split`), messages, and
+    /// collectives with a handle to wait on.
+    [[nodiscard]] auto& communicator() const requires requires(B& backend) {
+        backend.communicator();
+    }
+    { return backend_->communicator(); }
+
 private:
     [[nodiscard]] data::EpochRequest epoch_request(bool shuffle, std::uint64_t seed) const {
         return {.rank = rank(), .size = size(), .shuffle = shuffle, .seed = seed};

@@ -35,6 +35,18 @@ template <Backend B>
     }
 }
 
+/// Row rank() of the reduction of a tensor of shape (size, ...).
+template <Backend B>
+[[nodiscard]] at::Tensor reduce_scatter(B& backend, const at::Tensor& tensor, ReduceOp op) {
+    if constexpr (requires { backend.reduce_scatter(tensor, op); }) {
+        return backend.reduce_scatter(tensor, op);
+    } else {
+        at::Tensor copy = tensor.clone();
+        backend.all_reduce(copy, op);
+        return copy[backend.rank()];
+    }
+}
+
 template <Backend B>
 void barrier(B& backend) {
     if constexpr (requires { backend.barrier(); }) {

@@ -53,9 +53,7 @@ public:
                                         " ranks were started; start `mpirun -n ",
                                         *scaling.num_workers, "`, or leave num_workers unset"));
         }
-        const auto node = communicator_->split_by_node();
-        local_size_ = node->size();
-        set_threads(*node, scaling);
+        set_threads(*communicator_, scaling);
         keep_freed_blocks();
     }
 
@@ -68,7 +66,7 @@ public:
     [[nodiscard]] int rank() const noexcept { return communicator_->rank(); }
     [[nodiscard]] int size() const noexcept { return communicator_->size(); }
     [[nodiscard]] int local_rank() const noexcept { return communicator_->local_rank(); }
-    [[nodiscard]] int local_size() const noexcept { return local_size_; }
+    [[nodiscard]] int local_size() const noexcept { return communicator_->local_size(); }
     [[nodiscard]] int node_rank() const noexcept { return communicator_->world().node_of(rank()); }
     /// All ranks, with every collective there is; split() makes groups.
     [[nodiscard]] comm::Communicator& communicator() const noexcept { return *communicator_; }
@@ -77,6 +75,9 @@ public:
     void broadcast(at::Tensor& tensor, int root) { communicator_->broadcast(tensor, root); }
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) {
         return communicator_->all_gather(tensor);
+    }
+    [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
+        return communicator_->reduce_scatter(tensor, op);
     }
     [[nodiscard]] comm::AllReduce all_reduce_async(at::Tensor& tensor, ReduceOp op) {
         return communicator_->all_reduce_async(tensor, op);
@@ -91,7 +92,6 @@ public:
 private:
     Options options_;
     std::shared_ptr<comm::Communicator> communicator_;
-    int local_size_ = 1;
 };
 
 static_assert(Backend<Mpi> && AsyncBackend<Mpi>);

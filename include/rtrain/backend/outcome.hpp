@@ -13,6 +13,9 @@ struct Outcome {
         failed = 'e',     ///< threw
         interrupted = 'i' ///< threw because another rank failed
     };
+    /// The message for a rank whose process was gone before it could send one.
+    static constexpr const char* died = "the process died";
+
     Kind kind = Kind::finished;
     std::string message; ///< of the exception
 };

@@ -19,29 +19,31 @@
 
 namespace rtrain::backend {
 
-/// Collective over `node`, the ranks of this machine.
-inline int threads_of_rank(comm::Communicator& node) {
+/// Cores of this rank, divided by the ranks of its node that may use one of them. Collective.
+inline int cores_per_rank(comm::Communicator& ranks) {
     cpu_set_t mine;
     CPU_ZERO(&mine);
     sched_getaffinity(0, sizeof mine, &mine);
     const at::Tensor all =
-        node.all_gather(at::from_blob(&mine, {static_cast<std::int64_t>(sizeof mine)}, at::kByte));
+        ranks.all_gather(at::from_blob(&mine, {static_cast<std::int64_t>(sizeof mine)}, at::kByte));
+    const comm::World& world = ranks.world();
     int sharing = 0;
-    for (int rank = 0; rank < node.size(); ++rank) {
+    for (int rank = 0; rank < ranks.size(); ++rank) {
         cpu_set_t other;
         std::memcpy(&other, all[rank].const_data_ptr(), sizeof other);
         CPU_AND(&other, &other, &mine);
-        sharing += CPU_COUNT(&other) > 0 ? 1 : 0;
+        const bool neighbour = world.node_of(rank) == world.node_of(ranks.rank());
+        sharing += neighbour && CPU_COUNT(&other) > 0 ? 1 : 0;
     }
     return std::max(1, CPU_COUNT(&mine) / std::max(1, sharing));
 }
 
-inline void set_threads(comm::Communicator& node, const ScalingConfig& scaling) {
-    const int cores_per_rank = threads_of_rank(node);
+inline void set_threads(comm::Communicator& ranks, const ScalingConfig& scaling) {
+    const int cores = cores_per_rank(ranks);
     if (scaling.threads_per_worker > 0) {
         at::set_num_threads(scaling.threads_per_worker);
     } else if (!launch::env_int("OMP_NUM_THREADS")) {
-        at::set_num_threads(cores_per_rank);
+        at::set_num_threads(cores);
     }
 }
 

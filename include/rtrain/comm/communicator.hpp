@@ -99,6 +99,8 @@ public:
     [[nodiscard]] bool shares_memory() const noexcept { return node_ != nullptr; }
     /// This rank's place among the members on its node, from 0.
     [[nodiscard]] int local_rank() const noexcept { return place_; }
+    /// Members on this rank's node.
+    [[nodiscard]] int local_size() const noexcept { return place_count_; }
 
     /// Reduces `tensor` in place, whatever its strides.
     void all_reduce(at::Tensor& tensor, ReduceOp op) {
@@ -335,6 +337,7 @@ private:
             if (found != ranks.end()) {
                 here = &ranks;
                 place_ = static_cast<int>(found - ranks.begin());
+                place_count_ = static_cast<int>(ranks.size());
             }
         }
         world().set_last_group(std::max(world().last_group(), id + 2));
@@ -511,7 +514,8 @@ private:
 
     Group all_;
     int nodes_ = 1;
-    int place_ = 0;  ///< of this rank on its node
+    int place_ = 0; ///< of this rank on its node
+    int place_count_ = 1;
     int slices_ = 1; ///< ranks of each node that reduce a slice: as many as the smallest node has
     std::unique_ptr<Group> node_group_;
     std::unique_ptr<Node> node_;

@@ -78,7 +78,7 @@ public:
         if (!outcome) {
             outcome.emplace();
             outcome->kind = Outcome::Kind::failed;
-            outcome->message = "the process died";
+            outcome->message = Outcome::died;
             died_.push_back(rank);
         }
     }

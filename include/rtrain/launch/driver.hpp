@@ -4,6 +4,7 @@
 /// and what signals it gets, and starts them again when they fail.
 #pragma once
 
+#include <rtrain/backend/outcome.hpp>
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/launch/child.hpp>
@@ -204,7 +205,10 @@ private:
             ::raise(*mpirun.interrupted());
         }
         Ending ending;
-        if (const auto recorded = session.recorded(fit)) {
+        const auto recorded = session.recorded(fit);
+        // Ranks may notice that another has died before mpirun ends them; only mpirun knows why.
+        const bool died = recorded && recorded->message.find(Outcome::died) != std::string::npos;
+        if (recorded && !(died && status != 0)) {
             ending = *recorded;
         } else if (status == 0) {
             ending = Ending::of(LaunchError(
