@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Averaged gradients against those of one process that sees every rank's batch.
 #include "../support.hpp"
-
-#include <rtrain/backend/mpi.hpp>
-#include <rtrain/model/data_parallel.hpp>
+#include "ranks.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,22 +9,9 @@
 
 using namespace rtrain;
 using test::code_of;
+using test::Ranks;
 
 namespace {
-
-struct Ranks {
-    std::shared_ptr<backend::Mpi> mpi =
-        std::make_shared<backend::Mpi>(backend::Mpi::Options{.timeout = std::chrono::seconds(60)});
-    Ranks() { mpi->start({}); }
-    ~Ranks() { (void)mpi->finish({}); }
-    Ranks(const Ranks&) = delete;
-    Ranks& operator=(const Ranks&) = delete;
-
-    template <class M>
-    auto prepare(std::shared_ptr<M> module, const DataParallelOptions& options = {}) {
-        return DataParallel<M, backend::Mpi>(mpi, std::move(module), options);
-    }
-};
 
 torch::Tensor input_of(int rank) {
     return torch::linspace(-1, 1, 40).view({8, 5}) * (rank + 1) + 0.1 * rank;
