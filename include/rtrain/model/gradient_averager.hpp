@@ -184,11 +184,7 @@ private:
         if (gradient.is_sparse()) {
             gradient = gradient.to_dense();
         }
-        if (gradient.const_data_ptr() == view.const_data_ptr()) {
-            view.mul_(bucket.scale);
-        } else {
-            at::mul_out(view, gradient, bucket.scale);
-        }
+        detail::scale_into(view, gradient, bucket.scale);
         if (!sync_) {
             gradient.reset(); // the next pass begins from nothing
         } else if (options_.gradient_as_bucket_view) {
