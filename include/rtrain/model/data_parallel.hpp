@@ -38,11 +38,13 @@ public:
         if (alone && options.reduction_order == ReductionOrder::ranks) {
             return; // nothing to average: one rank runs the bare model
         }
-        std::vector<at::Tensor> values = module_->parameters();
-        for (const at::Tensor& buffer : module_->buffers()) {
-            values.push_back(buffer);
+        if (!alone) {
+            std::vector<at::Tensor> values = module_->parameters();
+            for (const at::Tensor& buffer : module_->buffers()) {
+                values.push_back(buffer);
+            }
+            detail::broadcast_coalesced(*shared_->backend, std::move(values));
         }
-        detail::broadcast_coalesced(*shared_->backend, std::move(values));
         shared_->averager = std::make_unique<GradientAverager<B>>(
             *shared_->backend, detail::trainable_parameters(*module_), options);
     }
@@ -98,7 +100,7 @@ public:
                             max_norm, norm_type, error_if_nonfinite);
     }
 
-    /// Buckets in use; 0 on one rank.
+    /// Buckets in use; 0 on one rank, unless gradients are added up by micro-batch.
     [[nodiscard]] std::size_t bucket_count() const noexcept {
         return shared_->averager ? shared_->averager->bucket_count() : 0;
     }
@@ -111,8 +113,8 @@ private:
     };
 
     void synchronize_buffers() {
-        if (!shared_->averager || !shared_->options.broadcast_buffers || !module_->is_training() ||
-            !shared_->averager->sync()) {
+        if (shared_->backend->size() == 1 || !shared_->options.broadcast_buffers ||
+            !module_->is_training() || !shared_->averager->sync()) {
             return;
         }
         if (auto buffers = module_->buffers(); !buffers.empty()) {

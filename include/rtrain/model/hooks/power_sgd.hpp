@@ -13,7 +13,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -135,8 +134,10 @@ public:
         for (std::size_t i = 0; i < thin_.size(); ++i) {
             approximate(plan_.matrices[i], thin_[i]);
         }
+        // One step with infinite gradients, as a gradient scaler tries them, must not stay for ever
+        // in what later steps begin from.
+        at::nan_to_num_(second_memory_, 0, 0, 0);
         warm_ = options_.warm_start;
-        forget_after_overflow();
     }
 
 private:
@@ -179,21 +180,7 @@ private:
         }
         at::mm_out(matrix, thin.p, thin.q.t());
         if (thin.error.defined()) {
-            thin.error.sub_(matrix, 1.0 / ranks_);
-        }
-    }
-
-    /// One step with infinite gradients, as a gradient scaler tries them, must not stay for ever in
-    /// what was left out. All ranks see the same Q.
-    void forget_after_overflow() {
-        if (std::isfinite(second_memory_.sum().template item<double>())) {
-            return;
-        }
-        warm_ = false;
-        for (Thin& thin : thin_) {
-            if (thin.error.defined()) {
-                thin.error.zero_();
-            }
+            thin.error.sub_(matrix, 1.0 / ranks_).nan_to_num_(0, 0, 0);
         }
     }
 
