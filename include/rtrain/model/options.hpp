@@ -84,7 +84,7 @@ struct DataParallelOptions {
     ///   (`ScalingConfig::threads_per_worker`).
     /// With other numbers of passes, the same ranks still give the same bits. Between the passes of
     /// a step, `parameter.grad()` is undefined. Costs memory of log2(k) more sets of gradients and,
-    /// from 3 ranks on, of one bucket for each rank.
+    /// on several ranks, of one bucket for each.
     ReductionOrder reduction_order = ReductionOrder::ranks;
 };
 
