@@ -13,6 +13,7 @@
 #include <rtrain/error.hpp>
 #include <rtrain/json.hpp>
 #include <rtrain/model/data_parallel.hpp>
+#include <rtrain/model/fused_optimizer.hpp>
 #include <rtrain/options.hpp>
 #include <rtrain/progress.hpp>
 #include <rtrain/run.hpp>
@@ -87,7 +88,8 @@ public:
 
     /// Moves a model to this rank's device, gives it rank 0's parameters and buffers, and averages
     /// its gradients over ranks in every backward pass. Takes a module holder, a shared pointer to
-    /// a module, or a module by value. *Collective.* Throws ModelError [RT-M1, RT-M2, RT-M5].
+    /// a module, or a module by value. *Collective.* Throws ModelError [RT-M1, RT-M2, RT-M5] and
+    /// ConfigError [RT-C11, RT-C12].
     template <class M>
     requires requires(M model) { detail::module_of(std::move(model)); }
     [[nodiscard]] auto prepare(M model, const DataParallelOptions& options = {}) {
@@ -104,6 +106,13 @@ public:
         module->to(device());
         using Module = typename decltype(module)::element_type;
         return DataParallel<Module, B>(backend_, std::move(module), options);
+    }
+
+    /// Makes the step of torch::optim::SGD, Adam or AdamW one fused kernel; everything else about
+    /// the optimizer stays: see FusedOptimizer. Optimizers work without it, too.
+    template <std::derived_from<torch::optim::Optimizer> O>
+    [[nodiscard]] FusedOptimizer<O> prepare(O optimizer) {
+        return FusedOptimizer<O>(std::move(optimizer));
     }
 
     /// Gives a torch::data loader this rank's rows and device: see data::distribute_loader().

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Averaged gradients against those of one process that sees every rank's batch.
 #include "../support.hpp"
-
-#include <rtrain/backend/mpi.hpp>
-#include <rtrain/model/data_parallel.hpp>
+#include "ranks.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,22 +9,9 @@
 
 using namespace rtrain;
 using test::code_of;
+using test::Ranks;
 
 namespace {
-
-struct Ranks {
-    std::shared_ptr<backend::Mpi> mpi =
-        std::make_shared<backend::Mpi>(backend::Mpi::Options{.timeout = std::chrono::seconds(60)});
-    Ranks() { mpi->start({}); }
-    ~Ranks() { (void)mpi->finish({}); }
-    Ranks(const Ranks&) = delete;
-    Ranks& operator=(const Ranks&) = delete;
-
-    template <class M>
-    auto prepare(std::shared_ptr<M> module, const DataParallelOptions& options = {}) {
-        return DataParallel<M, backend::Mpi>(mpi, std::move(module), options);
-    }
-};
 
 torch::Tensor input_of(int rank) {
     return torch::linspace(-1, 1, 40).view({8, 5}) * (rank + 1) + 0.1 * rank;
@@ -94,7 +79,7 @@ void check_equal(MixedImpl& module, const std::vector<torch::Tensor>& expected) 
 TEST_CASE("Gradients.are_the_mean_over_ranks") {
     Ranks ranks;
     auto module = std::make_shared<MixedImpl>();
-    const auto expected = expected_gradients(*module, ranks.mpi->size());
+    const auto expected = expected_gradients(*module, ranks.size());
     for (const bool view : {true, false}) {
         for (const std::int64_t bytes : {1, 100, 1 << 20}) {
             CAPTURE(view);
@@ -105,11 +90,11 @@ TEST_CASE("Gradients.are_the_mean_over_ranks") {
             for (const bool set_to_none : {true, false, true}) { // a plain zero_grad() works
                 torch::optim::SGD optimizer(module->parameters(), 0.0);
                 optimizer.zero_grad(set_to_none);
-                loss_of(model(input_of(ranks.mpi->rank()))).backward();
+                loss_of(model(input_of(ranks.rank()))).backward();
                 check_equal(*module, expected);
                 optimizer.step();
             }
-            if (ranks.mpi->size() > 1) {
+            if (ranks.size() > 1) {
                 CHECK(model.bucket_count() == (bytes == 1 ? 7U : bytes == 100 ? 4U : 1U));
             }
         }
@@ -119,17 +104,17 @@ TEST_CASE("Gradients.are_the_mean_over_ranks") {
 TEST_CASE("Gradients.of_several_types") {
     Ranks ranks;
     auto module = std::make_shared<MixedImpl>(torch::kDouble);
-    const auto expected = expected_gradients(*module, ranks.mpi->size());
+    const auto expected = expected_gradients(*module, ranks.size());
     auto model = ranks.prepare(module);
     module->zero_grad();
-    loss_of(model(input_of(ranks.mpi->rank()))).backward();
+    loss_of(model(input_of(ranks.rank()))).backward();
     check_equal(*module, expected);
 }
 
 TEST_CASE("Gradients.accumulate_under_no_sync") {
     Ranks ranks;
     auto module = std::make_shared<MixedImpl>();
-    auto expected = expected_gradients(*module, ranks.mpi->size());
+    auto expected = expected_gradients(*module, ranks.size());
     for (auto& gradient : expected) {
         gradient *= 3;
     }
@@ -139,10 +124,10 @@ TEST_CASE("Gradients.accumulate_under_no_sync") {
             module->zero_grad();
             {
                 const auto guard = model.no_sync();
-                loss_of(model(input_of(ranks.mpi->rank()))).backward();
-                loss_of(model(input_of(ranks.mpi->rank()))).backward();
+                loss_of(model(input_of(ranks.rank()))).backward();
+                loss_of(model(input_of(ranks.rank()))).backward();
             }
-            loss_of(model(input_of(ranks.mpi->rank()))).backward();
+            loss_of(model(input_of(ranks.rank()))).backward();
             check_equal(*module, expected);
         }
     }
@@ -151,14 +136,14 @@ TEST_CASE("Gradients.accumulate_under_no_sync") {
 TEST_CASE("Gradients.accumulate_with_sync") {
     Ranks ranks;
     auto module = std::make_shared<MixedImpl>();
-    auto expected = expected_gradients(*module, ranks.mpi->size());
+    auto expected = expected_gradients(*module, ranks.size());
     for (auto& gradient : expected) {
         gradient *= 2;
     }
     auto model = ranks.prepare(module);
     module->zero_grad();
-    loss_of(model(input_of(ranks.mpi->rank()))).backward();
-    loss_of(model(input_of(ranks.mpi->rank()))).backward();
+    loss_of(model(input_of(ranks.rank()))).backward();
+    loss_of(model(input_of(ranks.rank()))).backward();
     check_equal(*module, expected);
 }
 
@@ -178,8 +163,8 @@ struct BranchesImpl : torch::nn::Module {
 
 TEST_CASE("Gradients.of_unused_parameters") {
     Ranks ranks;
-    const int size = ranks.mpi->size();
-    const bool left = ranks.mpi->rank() == 0;
+    const int size = ranks.size();
+    const bool left = ranks.rank() == 0;
     auto module = std::make_shared<BranchesImpl>();
     auto model = ranks.prepare(module, {.first_bucket_bytes = 1, .find_unused_parameters = true});
     for (int step = 0; step < 3; ++step) {
@@ -223,10 +208,10 @@ TEST_CASE("Gradients.sparse_ones_become_dense") {
     };
     auto module = std::make_shared<WordsImpl>();
     auto model = ranks.prepare(module);
-    const int size = ranks.mpi->size();
+    const int size = ranks.size();
     for (int step = 0; step < 2; ++step) {
         module->zero_grad();
-        model(torch::tensor({ranks.mpi->rank(), 5}, torch::kLong)).sum().backward();
+        model(torch::tensor({ranks.rank(), 5}, torch::kLong)).sum().backward();
         const auto gradient = module->words->weight.grad().to_dense();
         CHECK(gradient[0][0].item<double>() == doctest::Approx(1.0 / size));
         CHECK(gradient[5][2].item<double>() == doctest::Approx(1.0));
@@ -237,25 +222,141 @@ TEST_CASE("Gradients.two_models_in_one_backward") {
     Ranks ranks;
     auto one = std::make_shared<MixedImpl>();
     auto two = std::make_shared<MixedImpl>();
-    const auto expected = expected_gradients(*one, ranks.mpi->size());
+    const auto expected = expected_gradients(*one, ranks.size());
     auto first = ranks.prepare(one);
     auto second = ranks.prepare(two);
     one->zero_grad();
     two->zero_grad();
-    const auto x = input_of(ranks.mpi->rank());
+    const auto x = input_of(ranks.rank());
     (loss_of(first(x)) + loss_of(second(x))).backward();
     check_equal(*one, expected);
     check_equal(*two, expected);
 }
 
+TEST_CASE("Gradients.of_two_models_whose_passes_interleave") {
+    Ranks ranks;
+    auto one = std::make_shared<MixedImpl>();
+    auto two = std::make_shared<MixedImpl>();
+    const auto expected = expected_gradients(*one, ranks.size());
+    auto first = ranks.prepare(one, {.bucket_bytes = 100, .first_bucket_bytes = 100});
+    auto second = ranks.prepare(two);
+    const auto x = input_of(ranks.rank());
+    for (int step = 0; step < 2; ++step) {
+        one->zero_grad();
+        two->zero_grad();
+        const auto loss_one = loss_of(first(x));
+        {
+            const auto guard = second.no_sync(); // of the second only
+            loss_of(second(x)).backward();
+        }
+        const auto loss_two = loss_of(second(x));
+        loss_one.backward();
+        check_equal(*one, expected);
+        loss_two.backward();
+        auto twice = expected;
+        for (auto& gradient : twice) {
+            gradient = gradient * 2;
+        }
+        check_equal(*one, expected);
+        check_equal(*two, twice);
+    }
+}
+
+TEST_CASE("Gradients.of_a_model_prepared_again") {
+    Ranks ranks;
+    auto module = std::make_shared<MixedImpl>();
+    const auto expected = expected_gradients(*module, ranks.size());
+    const auto x = input_of(ranks.rank());
+    torch::Tensor kept;
+    for (const bool view : {true, false, true}) {
+        auto model = ranks.prepare(module, {.gradient_as_bucket_view = view});
+        for (const bool set_to_none : {false, true}) { // gradients of the last handle are there
+            module->zero_grad(set_to_none);
+            loss_of(model(x)).backward();
+            check_equal(*module, expected);
+        }
+        kept = module->first->weight.grad();
+    }
+    // Without a handle: this rank's own gradients, in the memory that the handle left.
+    CHECK(module->first->weight.grad().is_same(kept));
+    module->zero_grad(false);
+    loss_of(module->forward(x)).backward();
+    auto alone = std::make_shared<MixedImpl>();
+    loss_of(alone->forward(x)).backward();
+    CHECK(torch::allclose(kept, alone->first->weight.grad(), 1e-5, 1e-6));
+}
+
+TEST_CASE("Gradients.of_frozen_parameters_stay_undefined") {
+    Ranks ranks;
+    auto module = std::make_shared<MixedImpl>();
+    auto model = ranks.prepare(module);
+    loss_of(model(input_of(ranks.rank()))).backward();
+    CHECK(!module->frozen.grad().defined());
+    CHECK(module->again.is_same(module->tied->weight)); // still one tensor by two names
+    CHECK(module->again.grad().is_same(module->tied->weight.grad()));
+}
+
+TEST_CASE("Gradients.accumulate_although_the_last_pass_leaves_parameters_out") {
+    Ranks ranks;
+    const int size = ranks.size();
+    for (const bool view : {true, false}) {
+        auto module = std::make_shared<BranchesImpl>();
+        auto model = ranks.prepare(
+            module, {.find_unused_parameters = true, .gradient_as_bucket_view = view});
+        const auto x = torch::ones({4, 5});
+        for (const bool set_to_none : {true, false}) {
+            module->zero_grad(set_to_none);
+            {
+                const auto guard = model.no_sync(); // ranks differ: 4 * (rank + 1)
+                (model(x, true).sum() * (ranks.rank() + 1)).backward();
+            }
+            model(x, false).sum().backward();
+            const double mean = 4 * (size + 1) / 2.0;
+            CHECK(module->left->weight.grad().allclose(torch::full({2, 5}, mean)));
+            CHECK(module->right->weight.grad().allclose(torch::full({2, 5}, 4.0)));
+            // A second averaged pass adds to what is there.
+            model(x, false).sum().backward();
+            CHECK(module->left->weight.grad().allclose(torch::full({2, 5}, mean)));
+            CHECK(module->right->weight.grad().allclose(torch::full({2, 5}, 8.0)));
+            CHECK((!module->nobody->weight.grad().defined()));
+        }
+    }
+}
+
+TEST_CASE("Gradients.sparse_ones_accumulate") {
+    Ranks ranks;
+    const int size = ranks.size();
+    auto module =
+        std::make_shared<torch::nn::EmbeddingImpl>(torch::nn::EmbeddingOptions(6, 3).sparse(true));
+    auto model = ranks.prepare(module);
+    const auto mine = torch::tensor({ranks.rank(), 5}, torch::kLong);
+    torch::optim::SGD optimizer(module->parameters(), 1.0);
+    for (int step = 0; step < 2; ++step) {
+        optimizer.zero_grad();
+        {
+            const auto guard = model.no_sync();
+            model(mine).sum().backward();
+        }
+        model(mine).sum().backward();
+        model(mine).sum().backward(); // to the dense mean of the passes before
+        const auto gradient = module->weight.grad().to_dense();
+        CHECK(gradient[0][0].item<double>() == doctest::Approx(3.0 / size));
+        CHECK(gradient[5][2].item<double>() == doctest::Approx(3.0));
+        const auto before = module->weight.detach().clone();
+        optimizer.step();
+        CHECK(torch::allclose(module->weight, before - gradient));
+        CHECK(ranks.agree(module->weight));
+    }
+}
+
 TEST_CASE("Prepare.parameters_and_buffers_become_those_of_rank_0") {
     Ranks ranks;
-    torch::manual_seed(static_cast<std::uint64_t>(ranks.mpi->rank()));
+    torch::manual_seed(static_cast<std::uint64_t>(ranks.rank()));
     test::Net net(0.0, true);
-    net->batch_norm->running_mean.fill_(ranks.mpi->rank() + 1);
+    net->batch_norm->running_mean.fill_(ranks.rank() + 1);
     auto model = ranks.prepare(net.ptr());
     const auto all = ranks.mpi->all_gather(test::flat(*net));
-    for (int rank = 0; rank < ranks.mpi->size(); ++rank) {
+    for (int rank = 0; rank < ranks.size(); ++rank) {
         CHECK(all[rank].equal(all[0]));
     }
     CHECK(net->batch_norm->running_mean[0].item<float>() == 1);

@@ -3,6 +3,7 @@
 /// The handle that `worker.prepare(model)` returns.
 #pragma once
 
+#include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/gradient_averager.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/synchronize.hpp>
@@ -13,6 +14,7 @@
 #include <concepts>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace rtrain {
 
@@ -24,21 +26,25 @@ namespace rtrain {
 template <std::derived_from<torch::nn::Module> M, Backend B>
 class DataParallel {
 public:
-    /// Collective; the model must be the same on all ranks and takes over rank 0's values.
+    /// Collective; the model must be the same on all ranks and takes over rank 0's values. Throws
+    /// ModelError [RT-M1, RT-M2] and ConfigError [RT-C11, RT-C12].
     DataParallel(std::shared_ptr<B> backend, std::shared_ptr<M> module,
                  const DataParallelOptions& options)
         : module_(std::move(module)), shared_(std::make_shared<Shared>()) {
         shared_->backend = std::move(backend);
         shared_->options = options;
-        detail::check_model(*shared_->backend, *module_);
-        if (shared_->backend->size() == 1) {
+        detail::check_model(*shared_->backend, *module_, options);
+        const bool alone = shared_->backend->size() == 1;
+        if (alone && options.reduction_order == ReductionOrder::ranks) {
             return; // nothing to average: one rank runs the bare model
         }
-        std::vector<at::Tensor> values = module_->parameters();
-        for (const at::Tensor& buffer : module_->buffers()) {
-            values.push_back(buffer);
+        if (!alone) {
+            std::vector<at::Tensor> values = module_->parameters();
+            for (const at::Tensor& buffer : module_->buffers()) {
+                values.push_back(buffer);
+            }
+            detail::broadcast_coalesced(*shared_->backend, std::move(values));
         }
-        detail::broadcast_coalesced(*shared_->backend, std::move(values));
         shared_->averager = std::make_unique<GradientAverager<B>>(
             *shared_->backend, detail::trainable_parameters(*module_), options);
     }
@@ -79,7 +85,22 @@ public:
     };
     [[nodiscard]] NoSync no_sync() { return NoSync(shared_->averager.get()); }
 
-    /// Buckets in use; 0 on one rank.
+    /// Clips gradients by the norm of all of them together: after backward, when they are averaged,
+    /// and before the optimizer's step. Multiplies them by max_norm / norm where that is less than
+    /// 1, and returns the norm there was, which is the same on all ranks. As torch's
+    /// clip_grad_norm_ on the model's parameters, but a pass over each bucket instead of several
+    /// operations for each parameter. Sparse gradients of a run on one rank are clipped, too.
+    ///
+    /// `norm_type`: p of the p-norm, above 0; infinity takes the largest element. Throws ModelError
+    /// [RT-M6] for an infinite or undefined norm with `error_if_nonfinite`, else ConfigError
+    /// [RT-C11].
+    double clip_grad_norm_(double max_norm, double norm_type = 2, bool error_if_nonfinite = false) {
+        const torch::NoGradGuard no_grad;
+        return detail::clip(shared_->averager ? shared_->averager->gradients() : own_gradients(),
+                            max_norm, norm_type, error_if_nonfinite);
+    }
+
+    /// Buckets in use; 0 on one rank, unless gradients are added up by micro-batch.
     [[nodiscard]] std::size_t bucket_count() const noexcept {
         return shared_->averager ? shared_->averager->bucket_count() : 0;
     }
@@ -92,13 +113,28 @@ private:
     };
 
     void synchronize_buffers() {
-        if (!shared_->averager || !shared_->options.broadcast_buffers || !module_->is_training() ||
-            !shared_->averager->sync()) {
+        if (shared_->backend->size() == 1 || !shared_->options.broadcast_buffers ||
+            !module_->is_training() || !shared_->averager->sync()) {
             return;
         }
         if (auto buffers = module_->buffers(); !buffers.empty()) {
             detail::broadcast_coalesced(*shared_->backend, std::move(buffers));
         }
+    }
+
+    /// On one rank, where gradients are what backward made them.
+    [[nodiscard]] std::vector<at::Tensor> own_gradients() const {
+        std::vector<at::Tensor> gradients;
+        for (auto& [name, parameter] : detail::trainable_parameters(*module_)) {
+            at::Tensor& gradient = parameter.mutable_grad();
+            if (gradient.defined() && gradient.is_sparse()) {
+                gradient = gradient.coalesce();
+                gradients.push_back(gradient._values());
+            } else if (gradient.defined()) {
+                gradients.push_back(gradient);
+            }
+        }
+        return gradients;
     }
 
     std::shared_ptr<M> module_;

@@ -2,19 +2,22 @@
 /// @file
 /// Averages gradients over ranks while backward runs: the engine under `worker.prepare(model)`.
 ///
-/// Parameters are laid out in flat buckets, in reverse order of registration because backward
-/// reaches the last layer first (PyTorch DDP, Li et al., VLDB 2020, section 3.2.3). A hook behind
-/// each parameter's gradient accumulation copies gradient / size into the bucket; a full bucket is
-/// reduced at once, in the order of buckets so that all ranks communicate alike. When backward
-/// ends, the engine's final callback waits for what is still under way.
+/// A hook behind each parameter's gradient accumulation copies gradient / size into the parameter's
+/// place in a flat bucket (buckets.hpp). A full bucket is reduced at once, in the order of buckets
+/// so that all ranks communicate alike (bucket_reduction.hpp). When backward ends, the engine's
+/// final callback waits for what is still under way.
 ///
 /// The model/ room holds what prepare(model) returns. It may include backend/, error.hpp and torch;
 /// the worker includes it.
 #pragma once
 
-#include <rtrain/backend/reduction.hpp>
+#include <rtrain/backend/policy.hpp>
 #include <rtrain/error.hpp>
+#include <rtrain/model/bucket_reduction.hpp>
+#include <rtrain/model/buckets.hpp>
+#include <rtrain/model/hooks/select.hpp>
 #include <rtrain/model/options.hpp>
+#include <rtrain/model/tree_sum.hpp>
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -31,21 +34,17 @@
 
 namespace rtrain {
 
-/// A parameter and the name it has in its module.
-struct NamedParameter {
-    std::string name;
-    at::Tensor tensor;
-};
-
 template <Backend B>
 class GradientAverager {
 public:
     /// `parameters`: distinct, in the same order, shapes and types on all ranks. `backend` outlives
-    /// this object.
+    /// this object. Collective.
     GradientAverager(B& backend, std::vector<NamedParameter> parameters,
                      const DataParallelOptions& options)
         : backend_(backend), options_(options), parameters_(std::move(parameters)),
-          places_(parameters_.size()), seen_(parameters_.size(), false) {
+          by_tree_(options.reduction_order == ReductionOrder::micro_batches),
+          places_(parameters_.size()), seen_(parameters_.size(), false),
+          used_(parameters_.size(), false) {
         lay_out_buckets();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             auto accumulator = torch::autograd::impl::grad_accumulator(parameters_[i].tensor);
@@ -53,9 +52,7 @@ public:
             const auto key =
                 accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
                     [this, i](const Variables& outputs, const Variables& /*inputs*/) {
-                        if (sync_) {
-                            gradient_ready(i);
-                        }
+                        gradient_ready(i);
                         return outputs;
                     }));
             hooks_.emplace_back(std::move(accumulator), key);
@@ -77,12 +74,36 @@ public:
 
     [[nodiscard]] std::size_t bucket_count() const noexcept { return buckets_.size(); }
 
+    /// The memory of all gradients, in few tensors: a bucket where all of its gradients lie in it.
+    [[nodiscard]] std::vector<at::Tensor> gradients() const {
+        std::vector<at::Tensor> memory;
+        for (const Bucket& bucket : buckets_) {
+            const auto lies_in_it = [&](std::size_t i) {
+                const at::Tensor& gradient = parameters_[i].tensor.grad();
+                return gradient.defined() && !gradient.is_sparse() &&
+                       gradient.const_data_ptr() == places_[i].view.const_data_ptr();
+            };
+            if (std::all_of(bucket.parameters.begin(), bucket.parameters.end(), lies_in_it)) {
+                memory.push_back(bucket.memory);
+                continue;
+            }
+            for (const std::size_t i : bucket.parameters) {
+                if (const at::Tensor& gradient = parameters_[i].tensor.grad(); gradient.defined()) {
+                    memory.push_back(gradient);
+                }
+            }
+        }
+        return memory;
+    }
+
 private:
     struct Bucket {
-        at::Tensor memory; ///< one dimension, one type
-        std::size_t parameters = 0;
-        std::size_t missing = 0; ///< gradients that this backward has not brought yet
-        detail::Reduction<B> reduction;
+        at::Tensor memory;                   ///< one dimension, one type
+        at::Tensor scale;                    ///< what a gradient is multiplied by on its way in
+        std::vector<std::size_t> parameters; ///< those that lie in it
+        std::size_t missing = 0;             ///< gradients that this backward has not brought yet
+        std::unique_ptr<detail::BucketReduction> reduction;
+        detail::TreeReduction<B>* tree = nullptr; ///< `reduction`, when it is one
     };
 
     struct Place {
@@ -91,51 +112,41 @@ private:
     };
 
     void lay_out_buckets() {
-        struct Plan {
-            at::TensorOptions type;
-            std::int64_t elements = 0;
-            std::vector<std::pair<std::size_t, std::int64_t>> members; // parameter, offset
-        };
-        std::vector<Plan> plans;
-        std::int64_t limit = options_.first_bucket_bytes;
-        for (std::size_t i = parameters_.size(); i-- > 0;) {
-            const at::Tensor& parameter = parameters_[i].tensor;
-            const std::int64_t element_size = static_cast<std::int64_t>(parameter.element_size());
-            const auto type = parameter.options().requires_grad(false);
-            const bool fits = !plans.empty() && plans.back().type.dtype() == type.dtype() &&
-                              plans.back().type.device() == type.device() &&
-                              plans.back().elements * element_size < limit;
-            if (!fits) {
-                limit = plans.empty() ? options_.first_bucket_bytes : options_.bucket_bytes;
-                plans.push_back({type, 0, {}});
+        for (const auto& plan : detail::plan_buckets(parameters_, options_)) {
+            Bucket bucket;
+            if (by_tree_) {
+                bucket.memory = detail::make_bucket(backend_, plan.elements, plan.type);
+                auto tree = std::make_unique<detail::TreeReduction<B>>(backend_, bucket.memory);
+                bucket.tree = tree.get();
+                bucket.reduction = std::move(tree);
+            } else {
+                auto hooked = detail::make_hooked_bucket(backend_, plan, parameters_, options_.hook,
+                                                         buckets_.size());
+                bucket.memory = std::move(hooked.memory);
+                bucket.reduction = std::move(hooked.reduction);
             }
-            plans.back().members.emplace_back(i, plans.back().elements);
-            plans.back().elements += parameter.numel();
-        }
-        for (const Plan& plan : plans) {
-            at::Tensor memory = detail::make_bucket(backend_, plan.elements, plan.type);
-            auto reduction = detail::make_reduction(backend_, memory, ReduceOp::sum);
+            bucket.scale = scale_for(bucket.memory.scalar_type());
             for (const auto& [index, offset] : plan.members) {
                 places_[index] = {buckets_.size(),
-                                  alias(memory, offset, parameters_[index].tensor)};
+                                  detail::alias(bucket.memory, offset, parameters_[index].tensor)};
+                bucket.parameters.push_back(index);
             }
-            buckets_.push_back({std::move(memory), plan.members.size(), 0, std::move(reduction)});
+            buckets_.push_back(std::move(bucket));
         }
     }
 
-    /// A tensor of `like`'s shape over the bucket's memory. Not a view in autograd's eyes, so that
-    /// zero_grad(), which detaches gradients in place, works on it.
-    static at::Tensor alias(const at::Tensor& memory, std::int64_t offset, const at::Tensor& like) {
-        auto* const data = memory.slice(0, offset).data_ptr();
-        const auto strides =
-            like.is_non_overlapping_and_dense()
-                ? like.strides().vec()
-                : at::empty_like(like, at::MemoryFormat::Contiguous).strides().vec();
-        return at::from_blob(
-            data, like.sizes(), strides, [memory](void* /*data*/) {}, memory.options());
+    /// Of the type that multiplying needs, so that no step converts it; kernels for types of two
+    /// bytes compute in float32. A tree divides at its root.
+    [[nodiscard]] at::Tensor scale_for(at::ScalarType type) const {
+        return at::scalar_tensor(by_tree_ ? 1.0 : 1.0 / backend_.size(),
+                                 c10::isReducedFloatingType(type) ? at::kFloat : type);
     }
 
     void gradient_ready(std::size_t index) {
+        used_[index] = true;
+        if (!sync_ && !by_tree_) {
+            return;
+        }
         // A pass that an exception cut short leaves no other trace than the number of the next.
         if (const int pass = torch::autograd::get_current_graph_task_id(); pass != pass_) {
             pass_ = pass;
@@ -149,68 +160,101 @@ private:
         }
         seen_[index] = true;
         take_gradient(index);
-        --buckets_[places_[index].bucket].missing;
-        reduce_full_buckets();
+        if (sync_) {
+            reduce_full_buckets();
+        }
     }
 
     void begin_backward() {
         std::fill(seen_.begin(), seen_.end(), false);
         for (Bucket& bucket : buckets_) {
-            bucket.missing = bucket.parameters;
+            bucket.missing = bucket.parameters.size();
         }
         next_bucket_ = 0;
-        torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+        torch::autograd::Engine::get_default_engine().queue_callback(
+            [this, sync = sync_] { sync ? end_backward() : end_local_backward(); });
     }
 
     /// Moves a gradient into its bucket, divided by the number of ranks: now, while it is in cache.
     void take_gradient(std::size_t index) {
         const torch::NoGradGuard no_grad;
         at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
-        at::Tensor& view = places_[index].view;
-        const double scale = 1.0 / backend_.size();
+        auto& [number, view] = places_[index];
+        Bucket& bucket = buckets_[number];
         if (gradient.is_sparse()) {
             gradient = gradient.to_dense();
         }
-        if (gradient.const_data_ptr() == view.const_data_ptr()) {
-            view.mul_(scale);
-        } else {
-            at::mul_out(view, gradient, at::scalar_tensor(scale, view.options()));
-        }
-        if (options_.gradient_as_bucket_view) {
+        detail::scale_into(view, gradient, bucket.scale);
+        if (!sync_) {
+            gradient.reset(); // the next pass begins from nothing
+        } else if (options_.gradient_as_bucket_view) {
             gradient = view;
+        }
+        --bucket.missing;
+    }
+
+    /// Fills the place of a parameter that this pass has not used: with what earlier passes have
+    /// accumulated, or zeros.
+    void take_unused(std::size_t index) {
+        at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+        if (gradient.defined()) {
+            const at::Tensor kept = gradient;
+            take_gradient(index);
+            used_[index] = used_[index] || !sync_;
+            if (sync_) {
+                gradient = kept; // until it is known whether a rank has used it
+            }
+        } else {
+            places_[index].view.zero_();
+            --buckets_[places_[index].bucket].missing;
         }
     }
 
     void reduce_full_buckets() {
         for (std::size_t i = 0; i < next_bucket_; ++i) {
-            buckets_[i].reduction.poll();
+            buckets_[i].reduction->poll();
         }
         while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0) {
             Bucket& bucket = buckets_[next_bucket_++];
-            bucket.reduction.start();
-            bucket.reduction.poll();
+            const torch::NoGradGuard no_grad;
+            bucket.reduction->start();
+            bucket.reduction->poll();
         }
     }
 
     void end_backward() {
         const torch::NoGradGuard no_grad;
-        if (std::find(seen_.begin(), seen_.end(), false) != seen_.end() &&
-            !options_.find_unused_parameters) {
-            throw_unused();
+        if (std::find(seen_.begin(), seen_.end(), false) != seen_.end()) {
+            if (!options_.find_unused_parameters) {
+                throw_unused();
+            }
+            take_all_unused();
+            reduce_full_buckets();
         }
+        if (options_.find_unused_parameters) {
+            exchange_used();
+        }
+        for (Bucket& bucket : buckets_) {
+            bucket.reduction->wait();
+        }
+        hand_out_gradients();
+    }
+
+    /// Under no_sync(), with a tree: this pass's gradients are a leaf of it.
+    void end_local_backward() {
+        const torch::NoGradGuard no_grad;
+        take_all_unused();
+        for (Bucket& bucket : buckets_) {
+            bucket.tree->keep();
+        }
+    }
+
+    void take_all_unused() {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             if (!seen_[i]) {
-                places_[i].view.zero_();
-                --buckets_[places_[i].bucket].missing;
+                take_unused(i);
             }
         }
-        reduce_full_buckets();
-        const std::vector<bool> used_somewhere =
-            options_.find_unused_parameters ? exchange_used() : seen_;
-        for (Bucket& bucket : buckets_) {
-            bucket.reduction.wait();
-        }
-        hand_out_gradients(used_somewhere);
     }
 
     [[noreturn]] void throw_unused() const {
@@ -227,29 +271,29 @@ private:
                                                  "find_unused_parameters"));
     }
 
-    /// Which parameters some rank has used.
-    std::vector<bool> exchange_used() {
-        at::Tensor used = at::zeros({static_cast<std::int64_t>(seen_.size())}, at::kInt);
-        for (std::size_t i = 0; i < seen_.size(); ++i) {
-            used[static_cast<std::int64_t>(i)] = seen_[i] ? 1 : 0;
-        }
+    /// Leaves in used_ the parameters that some rank has used.
+    void exchange_used() {
+        at::Tensor used = at::empty({static_cast<std::int64_t>(used_.size())}, at::kInt);
+        int* const flags = used.mutable_data_ptr<int>();
+        std::copy(used_.begin(), used_.end(), flags);
         backend_.all_reduce(used, ReduceOp::max);
-        const int* const flags = used.const_data_ptr<int>();
-        return std::vector<bool>(flags, flags + used.numel());
+        std::copy(flags, flags + used_.size(), used_.begin());
     }
 
-    void hand_out_gradients(const std::vector<bool>& used_somewhere) {
+    void hand_out_gradients() {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-            if (!used_somewhere[i]) {
+            const at::Tensor& view = places_[i].view;
+            if (!used_[i]) {
                 continue; // no rank used it: the gradient stays what it was
             }
+            used_[i] = false;
             if (options_.gradient_as_bucket_view) {
-                gradient = places_[i].view;
+                gradient = view;
             } else if (gradient.defined()) {
-                gradient.copy_(places_[i].view);
+                gradient.copy_(view);
             } else {
-                gradient = places_[i].view.clone();
+                gradient = view.clone();
             }
         }
     }
@@ -257,9 +301,11 @@ private:
     B& backend_;
     DataParallelOptions options_;
     std::vector<NamedParameter> parameters_;
+    bool by_tree_;
     std::vector<Place> places_; ///< by parameter
     std::vector<Bucket> buckets_;
     std::vector<bool> seen_; ///< by parameter: its hook ran in this backward
+    std::vector<bool> used_; ///< by parameter: its hook ran since gradients were averaged last
     using Accumulator =
         decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
     std::vector<std::pair<Accumulator, std::uintptr_t>> hooks_;

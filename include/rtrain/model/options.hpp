@@ -1,11 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options of `worker.prepare(model)`: those of PyTorch's DistributedDataParallel.
+/// Options of `worker.prepare(model)`: those of PyTorch's DistributedDataParallel, its
+/// communication hooks, and the order in which gradients are added up.
 #pragma once
 
+#include <rtrain/error.hpp>
+
 #include <cstdint>
+#include <variant>
 
 namespace rtrain {
+
+/// What a bucket of gradients goes through on its way to the other ranks. Compression pays off
+/// between nodes; within one, converting costs more than it saves.
+namespace hook {
+
+/// Sends gradients as they are.
+struct None {};
+/// Sends float16: half the bytes of float32, values up to 65504.
+struct Float16 {};
+/// Sends bfloat16: half the bytes of float32, float32's range, three significant digits.
+struct BFloat16 {};
+
+/// Sends each gradient matrix (n x m, the dimensions behind the first taken together) as two thin
+/// ones, n x rank and m x rank, found by one step of power iteration (Vogels et al., PowerSGD,
+/// NeurIPS 2019). Vectors and types other than float32 and float64 are sent as they are. What the
+/// approximation leaves out is kept on the rank; a checkpoint does not hold it, so a resumed run
+/// begins again with nothing left out and with `start_iteration` exact steps.
+struct PowerSgd {
+    /// Columns of the thin matrices, at least 1; usual are 1 to 4.
+    std::int64_t rank = 1;
+    /// Steps that send gradients as they are before compression begins: training is most
+    /// sensitive at its start. About a tenth of all steps is usual.
+    std::int64_t start_iteration = 1000;
+    /// A matrix is compressed when that divides its size by more than this.
+    double min_compression_rate = 2;
+    /// Add what a step left out to the next step's gradient. Costs memory of one set of gradients.
+    bool use_error_feedback = true;
+    /// Begin from the thin matrices of the step before, not from random ones.
+    bool warm_start = true;
+    /// Of the first, random matrices.
+    std::uint64_t seed = 0;
+};
+
+} // namespace hook
+
+using Hook = std::variant<hook::None, hook::Float16, hook::BFloat16, hook::PowerSgd>;
+
+/// The order in which gradients are added up.
+enum class ReductionOrder : unsigned char {
+    /// What a rank accumulates is summed pass by pass, then ranks in their order. The same ranks
+    /// give the same bits in every run.
+    ranks,
+    /// A binary tree over the micro-batches of a step: those of rank 0 in the order of its passes,
+    /// then those of rank 1, and so on. See DataParallelOptions::reduction_order.
+    micro_batches
+};
 
 struct DataParallelOptions {
     /// Size of a gradient bucket in bytes. A bucket is averaged as soon as backward has filled it;
@@ -23,6 +73,58 @@ struct DataParallelOptions {
     bool gradient_as_bucket_view = true;
     /// Before each forward in training mode, buffers (running means) become those of rank 0.
     bool broadcast_buffers = true;
+    /// Compression of what is sent, for example `hook::PowerSgd{.rank = 2}`.
+    Hook hook = hook::None{};
+    /// With `micro_batches`, a step's gradients have the same bits on 1, 2, 4, ... ranks. For that,
+    /// with k passes on each rank, of which all but the last run under `no_sync()`:
+    /// - rank r runs the step's micro-batches r k to r k + k - 1, and k is a power of two;
+    /// - the loss is divided by k, as in any accumulation: gradients are the sum over a rank's
+    ///   passes and the mean over ranks;
+    /// - gradients are zeroed between steps, and ranks compute with equally many threads
+    ///   (`ScalingConfig::threads_per_worker`).
+    /// With other numbers of passes, the same ranks still give the same bits. Between the passes of
+    /// a step, `parameter.grad()` is undefined. Costs memory of log2(k) more sets of gradients and,
+    /// on several ranks, of one bucket for each.
+    ReductionOrder reduction_order = ReductionOrder::ranks;
 };
 
+namespace detail {
+
+/// Throws ConfigError for values that can not work: RT-C11, and RT-C12 for ones that exclude each
+/// other.
+inline void check_options(const DataParallelOptions& options) {
+    if (const auto* power = std::get_if<hook::PowerSgd>(&options.hook)) {
+        if (power->rank < 1 || power->start_iteration < 0 || !(power->min_compression_rate > 0)) {
+            throw ConfigError("RT-C11",
+                              concat("hook::PowerSgd with rank ", power->rank, ", start_iteration ",
+                                     power->start_iteration, ", min_compression_rate ",
+                                     power->min_compression_rate,
+                                     "; expected at least 1, at least 0, above 0"));
+        }
+    }
+    if (options.reduction_order == ReductionOrder::micro_batches &&
+        !std::holds_alternative<hook::None>(options.hook)) {
+        throw ConfigError("RT-C12", "reduction_order micro_batches adds gradients up exactly as "
+                                    "they are, but a hook is set, which rounds them; leave out "
+                                    "one of the two");
+    }
+}
+
+/// What must be the same on all ranks, as text.
+[[nodiscard]] inline std::string describe(const DataParallelOptions& options) {
+    std::string text = concat("options bucket_bytes ", options.bucket_bytes, " first_bucket_bytes ",
+                              options.first_bucket_bytes, " find_unused_parameters ",
+                              options.find_unused_parameters, " broadcast_buffers ",
+                              options.broadcast_buffers, " hook ", options.hook.index(),
+                              " reduction_order ", static_cast<int>(options.reduction_order));
+    if (const auto* power = std::get_if<hook::PowerSgd>(&options.hook)) {
+        text += concat(" rank ", power->rank, " start_iteration ", power->start_iteration,
+                       " min_compression_rate ", power->min_compression_rate,
+                       " use_error_feedback ", power->use_error_feedback, " warm_start ",
+                       power->warm_start, " seed ", power->seed);
+    }
+    return text + '\n';
+}
+
+} // namespace detail
 } // namespace rtrain

@@ -5,7 +5,8 @@
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/error.hpp>
-#include <rtrain/model/gradient_averager.hpp>
+#include <rtrain/model/buckets.hpp>
+#include <rtrain/model/options.hpp>
 
 #include <torch/nn/module.h>
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <sstream>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace rtrain::detail {
@@ -20,12 +22,10 @@ namespace rtrain::detail {
 /// Parameters that take part in training, each once even when two modules share it.
 [[nodiscard]] inline std::vector<NamedParameter> trainable_parameters(torch::nn::Module& module) {
     std::vector<NamedParameter> parameters;
+    std::unordered_set<const void*> known;
     for (const auto& item : module.named_parameters()) {
-        const bool repeated =
-            std::any_of(parameters.begin(), parameters.end(), [&](const NamedParameter& known) {
-                return known.tensor.is_same(item.value());
-            });
-        if (item.value().requires_grad() && !repeated) {
+        if (item.value().requires_grad() &&
+            known.insert(item.value().unsafeGetTensorImpl()).second) {
             parameters.push_back({item.key(), item.value()});
         }
     }
@@ -63,12 +63,14 @@ namespace rtrain::detail {
     }
 }
 
-/// Collective. Throws ModelError on all ranks: RT-M1 nothing to train, RT-M2 models differ.
+/// Collective. Throws on all ranks: ModelError RT-M1 nothing to train, RT-M2 models or options
+/// differ; ConfigError RT-C11 and RT-C12.
 template <Backend B>
-void check_model(B& backend, torch::nn::Module& module) {
-    const std::string mine = describe(module);
+void check_model(B& backend, torch::nn::Module& module, const DataParallelOptions& options) {
+    const std::string mine = describe(module) + describe(options);
     const std::string expected = broadcast(backend, mine, 0);
     succeed_together(backend, [&] {
+        check_options(options);
         if (trainable_parameters(module).empty()) {
             throw ModelError("RT-M1", concat("the model has ",
                                              module.parameters().empty() ? "no parameters"
@@ -79,7 +81,8 @@ void check_model(B& backend, torch::nn::Module& module) {
         if (mine != expected) {
             throw ModelError("RT-M2", concat("the model differs from that of rank 0: ",
                                              first_difference(mine, expected),
-                                             "; all ranks must build the same model"));
+                                             "; all ranks must prepare the same model in the "
+                                             "same way"));
         }
     });
 }

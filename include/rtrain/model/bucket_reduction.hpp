@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How a bucket of gradients becomes the mean over ranks: the interface that the averager drives,
+/// and the plain way. The others are in hooks/ and tree_sum.hpp.
+#pragma once
+
+#include <rtrain/backend/reduction.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+namespace rtrain::detail {
+
+/// Drives one bucket, pass after pass. start() and wait() are called by all ranks in the same
+/// order, poll() at any time between them; so only start() and wait() may begin to communicate.
+class BucketReduction {
+public:
+    BucketReduction() = default;
+    BucketReduction(const BucketReduction&) = delete;
+    BucketReduction& operator=(const BucketReduction&) = delete;
+    virtual ~BucketReduction() = default;
+
+    /// The bucket holds this rank's gradients divided by the number of ranks (undivided for
+    /// TreeSum), and belongs to this object until wait() returns.
+    virtual void start() = 0;
+    /// Goes on with what has been started, without waiting.
+    virtual void poll() = 0;
+    /// Returns when the bucket holds the mean.
+    virtual void wait() = 0;
+};
+
+/// Sums the bucket over ranks.
+template <Backend B>
+class PlainReduction : public BucketReduction {
+public:
+    PlainReduction(B& backend, at::Tensor memory)
+        : memory_(std::move(memory)), sum_(make_reduction(backend, memory_, ReduceOp::sum)) {}
+    void start() override { sum_.start(); }
+    void poll() override { sum_.poll(); }
+    void wait() override { sum_.wait(); }
+
+private:
+    at::Tensor memory_;
+    Reduction<B> sum_;
+};
+
+} // namespace rtrain::detail

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How parameters are laid out in flat buckets: in reverse order of registration, because backward
+/// reaches the last layer first (PyTorch DDP, Li et al., VLDB 2020, section 3.2.3), one element
+/// type and device in each.
+#pragma once
+
+#include <rtrain/model/options.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain {
+
+/// A parameter and the name it has in its module.
+struct NamedParameter {
+    std::string name;
+    at::Tensor tensor;
+};
+
+namespace detail {
+
+/// One bucket before it has memory.
+struct BucketPlan {
+    struct Member {
+        std::size_t parameter = 0;
+        std::int64_t offset = 0; ///< in elements
+    };
+    at::TensorOptions type;
+    std::int64_t elements = 0;
+    std::vector<Member> members;
+};
+
+[[nodiscard]] inline std::vector<BucketPlan>
+plan_buckets(const std::vector<NamedParameter>& parameters, const DataParallelOptions& options) {
+    std::vector<BucketPlan> plans;
+    for (std::size_t i = parameters.size(); i-- > 0;) {
+        const at::Tensor& parameter = parameters[i].tensor;
+        const auto type = parameter.options().requires_grad(false);
+        const std::int64_t limit =
+            plans.size() <= 1 ? options.first_bucket_bytes : options.bucket_bytes;
+        const bool fits =
+            !plans.empty() && plans.back().type.dtype() == type.dtype() &&
+            plans.back().type.device() == type.device() &&
+            plans.back().elements * static_cast<std::int64_t>(parameter.element_size()) < limit;
+        if (!fits) {
+            plans.push_back({type, 0, {}});
+        }
+        plans.back().members.push_back({i, plans.back().elements});
+        plans.back().elements += parameter.numel();
+    }
+    return plans;
+}
+
+/// A tensor of `like`'s shape over a bucket's memory. Not a view in autograd's eyes, so that
+/// zero_grad(), which detaches gradients in place, works on it.
+[[nodiscard]] inline at::Tensor alias(const at::Tensor& memory, std::int64_t offset,
+                                      const at::Tensor& like) {
+    auto* const data = memory.slice(0, offset).data_ptr();
+    const auto strides = like.is_non_overlapping_and_dense()
+                             ? like.strides().vec()
+                             : at::empty_like(like, at::MemoryFormat::Contiguous).strides().vec();
+    return at::from_blob(
+        data, like.sizes(), strides, [memory](void* /*data*/) {}, memory.options());
+}
+
+/// out = in * factor, which has no dimension. `out` may be `in`. Few elements are multiplied here,
+/// because calling ATen for them takes ten times as long.
+inline void scale_into(at::Tensor& out, const at::Tensor& in, const at::Tensor& factor) {
+    constexpr std::int64_t few = 1024;
+    const std::int64_t elements = in.numel();
+    if (elements <= few && in.scalar_type() == at::kFloat && in.is_cpu() &&
+        in.strides() == out.strides() && in.is_non_overlapping_and_dense()) {
+        const float by = *factor.const_data_ptr<float>();
+        const float* const from = in.const_data_ptr<float>();
+        float* const to = out.mutable_data_ptr<float>();
+        for (std::int64_t i = 0; i < elements; ++i) {
+            to[i] = from[i] * by;
+        }
+        return;
+    }
+    at::mul_out(out, in, factor);
+}
+
+} // namespace detail
+} // namespace rtrain

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Gradient clipping by global norm.
+#pragma once
+
+#include <rtrain/error.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// The p-norm of all elements, float64 and without a dimension. Sums of squares in float32 lose
+/// digits with every element, so norms of short rows are combined in float64.
+[[nodiscard]] inline at::Tensor norm_of(const at::Tensor& tensor, double norm_type) {
+    constexpr std::int64_t row = 4096;
+    const bool flat = tensor.dim() == 1 && tensor.is_contiguous() && tensor.numel() > row;
+    if (!flat) {
+        return at::linalg_vector_norm(tensor, norm_type).to(at::kDouble);
+    }
+    const std::int64_t whole = tensor.numel() / row * row;
+    const at::Tensor rows = tensor.slice(0, 0, whole).view({-1, row});
+    std::vector<at::Tensor> norms{at::linalg_vector_norm(rows, norm_type, at::IntArrayRef{1})};
+    if (whole < tensor.numel()) {
+        norms.push_back(at::linalg_vector_norm(tensor.slice(0, whole), norm_type).view({1}));
+    }
+    return at::linalg_vector_norm(at::cat(norms).to(at::kDouble), norm_type);
+}
+
+/// The norm of all elements of all tensors; multiplies them so that it is at most `max_norm`.
+inline double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
+                   bool error_if_nonfinite) {
+    if (!(norm_type > 0) || !(max_norm >= 0)) {
+        throw ConfigError("RT-C11", concat("clip_grad_norm_ with max_norm ", max_norm,
+                                           " and norm_type ", norm_type,
+                                           "; expected 0 or more, and above 0 (infinity for the "
+                                           "largest element)"));
+    }
+    // As an empty tensor has no largest element:
+    std::erase_if(tensors, [](const at::Tensor& tensor) { return tensor.numel() == 0; });
+    if (tensors.empty()) {
+        return 0;
+    }
+    std::vector<at::Tensor> norms;
+    for (const at::Tensor& tensor : tensors) {
+        norms.push_back(norm_of(tensor, norm_type).to(tensors.front().device()));
+    }
+    const double norm = at::linalg_vector_norm(at::stack(norms), norm_type).item<double>();
+    if (error_if_nonfinite && !std::isfinite(norm)) {
+        throw ModelError("RT-M6", concat("the norm of the gradients is ", norm,
+                                         ", so they cannot be clipped; lower the learning rate or "
+                                         "scale the loss, or set error_if_nonfinite = false"));
+    }
+    constexpr double guard = 1e-6; // torch's, against division by zero
+    const double factor = max_norm / (norm + guard);
+    if (!(factor >= 1)) { // also for NaN, which all gradients then become, as in torch
+        for (at::Tensor& tensor : tensors) {
+            tensor.mul_(factor);
+        }
+    }
+    return norm;
+}
+
+} // namespace rtrain::detail

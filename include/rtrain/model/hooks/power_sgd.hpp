@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The hook PowerSgd: gradient matrices travel as the product of two thin ones (Vogels,
+/// Karimireddy, Jaggi: PowerSGD, NeurIPS 2019, algorithms 1 and 2).
+#pragma once
+
+#include <rtrain/model/bucket_reduction.hpp>
+#include <rtrain/model/buckets.hpp>
+#include <rtrain/model/options.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// An orthonormal basis of the columns' span, also where columns depend on each other or are zero.
+[[nodiscard]] inline at::Tensor orthonormal(const at::Tensor& columns) {
+    return std::get<0>(at::linalg_qr(columns));
+}
+
+/// The parts of a bucket that PowerSGD compresses, and those that it leaves as they are.
+struct PowerSgdPlan {
+    std::vector<at::Tensor> matrices; ///< two-dimensional, in the bucket's memory
+    std::vector<at::Tensor> rest;     ///< one-dimensional, in the bucket's memory
+
+    PowerSgdPlan(const at::Tensor& memory, const BucketPlan& plan,
+                 const std::vector<NamedParameter>& parameters, const hook::PowerSgd& options) {
+        for (const auto& [index, offset] : plan.members) {
+            const at::Tensor& parameter = parameters[index].tensor;
+            const at::Tensor part = memory.slice(0, offset, offset + parameter.numel());
+            const std::int64_t rows = rows_in_memory(alias(memory, offset, parameter));
+            const std::int64_t columns = rows == 0 ? 0 : parameter.numel() / rows;
+            const std::int64_t rank = std::min({rows, columns, options.rank});
+            const double sent = static_cast<double>((rows + columns) * rank);
+            if (parameter.dim() > 1 &&
+                sent * options.min_compression_rate < static_cast<double>(parameter.numel())) {
+                matrices.push_back(part.view({rows, columns}));
+            } else {
+                rest.push_back(part);
+            }
+        }
+    }
+
+private:
+    /// Size of the dimension with the largest stride; the first, unless a parameter is transposed.
+    static std::int64_t rows_in_memory(const at::Tensor& tensor) {
+        std::int64_t rows = 0;
+        std::int64_t stride = -1;
+        for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+            if (tensor.stride(i) > stride) {
+                stride = tensor.stride(i);
+                rows = tensor.size(i);
+            }
+        }
+        return rows;
+    }
+};
+
+/// For each matrix M, with thin matrices P and Q: P = sum of M Q over ranks, made orthonormal;
+/// Q = sum of M' P; M becomes P Q'. As M is divided by the number of ranks, that approximates the
+/// mean.
+template <Backend B>
+class PowerSgdReduction : public BucketReduction {
+public:
+    PowerSgdReduction(B& backend, at::Tensor memory, PowerSgdPlan plan,
+                      const hook::PowerSgd& options, std::uint64_t bucket)
+        : options_(options), ranks_(backend.size()), memory_(std::move(memory)),
+          plan_(std::move(plan)), exact_(make_reduction(backend, memory_, ReduceOp::sum)),
+          first_memory_(make_bucket(backend, elements_first(), memory_.options())),
+          second_memory_(make_bucket(backend, elements_second(), memory_.options())),
+          first_(make_reduction(backend, first_memory_, ReduceOp::sum)),
+          second_(make_reduction(backend, second_memory_, ReduceOp::sum)),
+          random_(at::make_generator<at::CPUGeneratorImpl>(options.seed + bucket)) {
+        std::int64_t first = 0;
+        std::int64_t second = 0;
+        for (const at::Tensor& matrix : plan_.matrices) {
+            const std::int64_t rank = rank_of(matrix);
+            thin_.push_back({take(first_memory_, first, matrix.size(0), rank),
+                             take(second_memory_, second, matrix.size(1), rank),
+                             options_.use_error_feedback ? at::zeros_like(matrix) : at::Tensor()});
+        }
+        rest_ = first_memory_.slice(0, first);
+    }
+
+    void start() override {
+        exact_now_ = iteration_++ < options_.start_iteration;
+        if (exact_now_) {
+            exact_.start();
+            return;
+        }
+        for (std::size_t i = 0; i < thin_.size(); ++i) {
+            at::Tensor& matrix = plan_.matrices[i];
+            auto& [p, q, error] = thin_[i];
+            if (error.defined()) {
+                matrix.add_(error);
+            }
+            if (!warm_) {
+                q.copy_(at::randn(q.sizes(), random_, q.options().device(at::kCPU)));
+            }
+            at::mm_out(p, matrix, orthonormal(q));
+        }
+        if (!plan_.rest.empty()) {
+            at::cat_out(rest_, plan_.rest);
+        }
+        first_.start();
+    }
+
+    void poll() override { exact_now_ ? exact_.poll() : first_.poll(); }
+
+    void wait() override {
+        if (exact_now_) {
+            exact_.wait();
+            return;
+        }
+        first_.wait();
+        std::int64_t offset = 0;
+        for (at::Tensor& part : plan_.rest) {
+            part.copy_(rest_.slice(0, offset, offset + part.numel()));
+            offset += part.numel();
+        }
+        for (std::size_t i = 0; i < thin_.size(); ++i) {
+            auto& [p, q, error] = thin_[i];
+            p.copy_(orthonormal(p));
+            at::mm_out(q, plan_.matrices[i].t(), p);
+        }
+        second_.start();
+        second_.wait();
+        for (std::size_t i = 0; i < thin_.size(); ++i) {
+            approximate(plan_.matrices[i], thin_[i]);
+        }
+        // One step with infinite gradients, as a gradient scaler tries them, must not stay for ever
+        // in what later steps begin from.
+        at::nan_to_num_(second_memory_, 0, 0, 0);
+        warm_ = options_.warm_start;
+    }
+
+private:
+    struct Thin {
+        at::Tensor p;
+        at::Tensor q;
+        at::Tensor error; ///< what earlier steps left out, divided by the number of ranks
+    };
+
+    [[nodiscard]] std::int64_t rank_of(const at::Tensor& matrix) const {
+        return std::min({matrix.size(0), matrix.size(1), options_.rank});
+    }
+    [[nodiscard]] std::int64_t elements_first() const {
+        std::int64_t elements = 0;
+        for (const at::Tensor& matrix : plan_.matrices) {
+            elements += matrix.size(0) * rank_of(matrix);
+        }
+        for (const at::Tensor& part : plan_.rest) {
+            elements += part.numel();
+        }
+        return elements;
+    }
+    [[nodiscard]] std::int64_t elements_second() const {
+        std::int64_t elements = 0;
+        for (const at::Tensor& matrix : plan_.matrices) {
+            elements += matrix.size(1) * rank_of(matrix);
+        }
+        return elements;
+    }
+    static at::Tensor take(const at::Tensor& memory, std::int64_t& offset, std::int64_t rows,
+                           std::int64_t columns) {
+        const std::int64_t begin = offset;
+        offset += rows * columns;
+        return memory.slice(0, begin, offset).view({rows, columns});
+    }
+
+    void approximate(at::Tensor& matrix, Thin& thin) const {
+        if (thin.error.defined()) {
+            thin.error.copy_(matrix);
+        }
+        at::mm_out(matrix, thin.p, thin.q.t());
+        if (thin.error.defined()) {
+            thin.error.sub_(matrix, 1.0 / ranks_).nan_to_num_(0, 0, 0);
+        }
+    }
+
+    hook::PowerSgd options_;
+    int ranks_;
+    at::Tensor memory_;
+    PowerSgdPlan plan_;
+    Reduction<B> exact_;
+    at::Tensor first_memory_;  ///< all P, then what is not compressed
+    at::Tensor second_memory_; ///< all Q
+    Reduction<B> first_;
+    Reduction<B> second_;
+    at::Generator random_; ///< the same numbers on all ranks
+    std::vector<Thin> thin_;
+    at::Tensor rest_;
+    std::int64_t iteration_ = 0;
+    bool exact_now_ = true;
+    bool warm_ = false; ///< Q holds the step before
+};
+
+} // namespace rtrain::detail

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// From options to buckets: memory where it is reduced best, and the reduction that the options ask
+/// for.
+#pragma once
+
+#include <rtrain/model/bucket_reduction.hpp>
+#include <rtrain/model/buckets.hpp>
+#include <rtrain/model/hooks/half.hpp>
+#include <rtrain/model/hooks/power_sgd.hpp>
+#include <rtrain/model/options.hpp>
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace rtrain::detail {
+
+struct HookedBucket {
+    at::Tensor memory; ///< one dimension, zeros
+    std::unique_ptr<BucketReduction> reduction;
+};
+
+/// Buckets of integers, complex numbers and types of two bytes are never compressed. Collective.
+template <Backend B>
+[[nodiscard]] HookedBucket make_hooked_bucket(B& backend, const BucketPlan& plan,
+                                              const std::vector<NamedParameter>& parameters,
+                                              const Hook& hook, std::uint64_t number) {
+    const auto type = c10::typeMetaToScalarType(plan.type.dtype());
+    const bool wide = type == at::kFloat || type == at::kDouble;
+    const bool half = std::holds_alternative<hook::Float16>(hook);
+    if (wide && (half || std::holds_alternative<hook::BFloat16>(hook))) {
+        at::Tensor memory = at::zeros({plan.elements}, plan.type);
+        return {memory, std::make_unique<HalfReduction<B>>(backend, memory,
+                                                           half ? at::kHalf : at::kBFloat16)};
+    }
+    at::Tensor memory = make_bucket(backend, plan.elements, plan.type);
+    if (const auto* options = std::get_if<hook::PowerSgd>(&hook); options != nullptr && wide) {
+        PowerSgdPlan parts(memory, plan, parameters, *options);
+        if (!parts.matrices.empty()) {
+            return {memory, std::make_unique<PowerSgdReduction<B>>(
+                                backend, memory, std::move(parts), *options, number)};
+        }
+    }
+    return {memory, std::make_unique<PlainReduction<B>>(backend, memory)};
+}
+
+} // namespace rtrain::detail
