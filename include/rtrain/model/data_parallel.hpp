@@ -5,6 +5,7 @@
 
 #include <rtrain/model/gradient_averager.hpp>
 #include <rtrain/model/options.hpp>
+#include <rtrain/model/sync_batch_norm.hpp>
 #include <rtrain/model/synchronize.hpp>
 
 #include <torch/nn/module.h>
@@ -31,6 +32,7 @@ public:
         shared_->backend = std::move(backend);
         shared_->options = options;
         detail::check_model(*shared_->backend, *module_);
+        detail::connect_batch_norms(shared_->backend, *module_);
         if (shared_->backend->size() == 1) {
             return; // nothing to average: one rank runs the bare model
         }
