@@ -3,6 +3,7 @@
 /// The handle that `worker.prepare(model)` returns.
 #pragma once
 
+#include <rtrain/model/autocast.hpp>
 #include <rtrain/model/gradient_averager.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/sync_batch_norm.hpp>
@@ -49,7 +50,9 @@ public:
     template <class... Arguments>
     decltype(auto) operator()(Arguments&&... arguments) {
         synchronize_buffers();
-        return module_->forward(std::forward<Arguments>(arguments)...);
+        return detail::run_forward(shared_->options.autocast, *module_, [&]() -> decltype(auto) {
+            return module_->forward(std::forward<Arguments>(arguments)...);
+        });
     }
 
     [[nodiscard]] M* operator->() const noexcept { return module_.get(); }

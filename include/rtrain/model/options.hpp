@@ -3,7 +3,10 @@
 /// Options of `worker.prepare(model)`: those of PyTorch's DistributedDataParallel.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <optional>
 
 namespace rtrain {
 
@@ -23,6 +26,9 @@ struct DataParallelOptions {
     bool gradient_as_bucket_view = true;
     /// Before each forward in training mode, buffers (running means) become those of rank 0.
     bool broadcast_buffers = true;
+    /// Calling the handle runs forward under autocast in this type, at::kBFloat16 or at::kHalf, and
+    /// returns float32; parameters and gradients stay float32. Half needs a GradScaler.
+    std::optional<at::ScalarType> autocast = std::nullopt;
 };
 
 } // namespace rtrain
