@@ -51,7 +51,7 @@ double train(Ranks& ranks, const DataParallelOptions& options, bool scaled) {
             sum += loss.detach() / 10;
         }
     }
-    CHECK(ranks.agree_on(test::flat(*net)));
+    CHECK(ranks.agree(test::flat(*net)));
     CHECK((net->in->weight.scalar_type() == torch::kFloat));
     ranks.mpi->all_reduce(sum, ReduceOp::mean);
     return sum.item<double>();
@@ -171,7 +171,7 @@ TEST_CASE("GradScaler.one_ranks_overflow_is_everybodys") {
             CHECK(scaler.step(optimizer) == (culprit < 0));
             scaler.update();
             CHECK(test::flat(*module).equal(before) == (culprit >= 0));
-            CHECK(ranks.agree_on(test::flat(*module)));
+            CHECK(ranks.agree(test::flat(*module)));
         }
         CHECK(scaler.current_scale() == 16384);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The ranks of a test case, without a trainer.
+/// A test case's ranks, and models prepared on them.
 #pragma once
 
 #include <rtrain/backend/mpi.hpp>
@@ -28,14 +28,14 @@ struct Ranks {
         return rtrain::DataParallel<M, rtrain::backend::Mpi>(mpi, std::move(module), options);
     }
 
-    /// Whether a tensor has the same bits on all ranks. Collective.
-    [[nodiscard]] bool agree_on(const at::Tensor& tensor) {
-        const at::Tensor all = mpi->all_gather(tensor);
-        bool same = true;
-        for (int rank = 0; rank < size(); ++rank) {
-            same = same && all[rank].equal(all[0]);
+    /// Whether all ranks hold the same bits.
+    [[nodiscard]] bool agree(const torch::Tensor& tensor) {
+        const auto all = mpi->all_gather(tensor.detach().contiguous());
+        bool equal = true;
+        for (int other = 1; other < size(); ++other) {
+            equal = equal && all[other].equal(all[0]);
         }
-        return same;
+        return equal;
     }
 };
 

@@ -84,6 +84,21 @@ public:
     };
     [[nodiscard]] NoSync no_sync() { return NoSync(shared_->averager.get()); }
 
+    /// Overwrites parameters and floating-point buffers with their mean over ranks. Collective.
+    /// For ranks that have trained alone (LocalSgd does it).
+    void average_parameters() {
+        if (shared_->backend->size() == 1) {
+            return;
+        }
+        std::vector<at::Tensor> values = module_->parameters();
+        for (const at::Tensor& buffer : module_->buffers()) {
+            if (buffer.is_floating_point()) {
+                values.push_back(buffer);
+            }
+        }
+        detail::average_coalesced(*shared_->backend, std::move(values));
+    }
+
     /// Buckets in use; 0 on one rank.
     [[nodiscard]] std::size_t bucket_count() const noexcept {
         return shared_->averager ? shared_->averager->bucket_count() : 0;
