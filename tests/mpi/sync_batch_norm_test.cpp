@@ -202,8 +202,8 @@ torch::Tensor train(Model& model, Net& net, int rank, int size) {
 
 /// On ranks, against the bare model in one process.
 template <class Net>
-void check_training(Ranks& ranks, Net net, Net alone) {
-    auto model = ranks.prepare(net.ptr());
+void check_training(Ranks& ranks, Net net, Net alone, const DataParallelOptions& options = {}) {
+    auto model = ranks.prepare(net.ptr(), options);
     const auto found = train(model, net, ranks.rank(), ranks.size());
     auto single = [&](const torch::Tensor& image) { return alone->forward(image); };
     const auto expected = train(single, alone, 0, 1);
@@ -215,10 +215,28 @@ void check_training(Ranks& ranks, Net net, Net alone) {
 
 TEST_CASE("SyncBatchNorm.training_on_ranks_is_training_on_one") {
     Ranks ranks;
+    for (const std::int64_t bytes : {1, 1 << 20}) { // 1: buckets are under way when it communicates
+        torch::manual_seed(1);
+        SyncedNet net;
+        torch::manual_seed(1);
+        check_training(ranks, net, SyncedNet(),
+                       {.bucket_bytes = bytes, .first_bucket_bytes = bytes});
+    }
+}
+
+TEST_CASE("SyncBatchNorm.trains_under_autocast") {
+    Ranks ranks;
     torch::manual_seed(1);
     SyncedNet net;
+    auto model = ranks.prepare(net.ptr(), {.autocast = torch::kBFloat16});
+    const auto low = train(model, net, ranks.rank(), ranks.size());
     torch::manual_seed(1);
-    check_training(ranks, net, SyncedNet());
+    SyncedNet precise;
+    auto plain = ranks.prepare(precise.ptr());
+    const auto high = train(plain, precise, ranks.rank(), ranks.size());
+    CHECK(ranks.agree(low));
+    CHECK(!low.equal(high));
+    CHECK((low - high).abs().mean().item<double>() < 0.02 * high.abs().mean().item<double>());
 }
 
 TEST_CASE("SyncBatchNorm.replaces_batch_norm_in_sequential") {
