@@ -12,8 +12,12 @@
 #include <rtrain/data/torch_data.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/json.hpp>
+#include <rtrain/model/convert_sync_batch_norm.hpp>
 #include <rtrain/model/data_parallel.hpp>
 #include <rtrain/model/fused_optimizer.hpp>
+#include <rtrain/model/grad_scaler.hpp>
+#include <rtrain/model/local_sgd.hpp>
+#include <rtrain/model/reproducibility.hpp>
 #include <rtrain/options.hpp>
 #include <rtrain/progress.hpp>
 #include <rtrain/run.hpp>
@@ -86,6 +90,20 @@ public:
     /// The run's directory, `<storage_path>/<name>`.
     [[nodiscard]] const std::filesystem::path& run_path() const noexcept { return run_.path(); }
 
+    /// Makes this run give the same bits each time on the same ranks, machine and libtorch. Call it
+    /// first in the training function.
+    ///
+    /// Seeds torch's generators with `seed`, the same on all ranks, so that dropout draws the same
+    /// on all; for different draws call torch::manual_seed(seed + rank()) behind prepare(model).
+    /// Shifts the seeds of the shuffles of data sets and loaders by `seed`. Makes torch use
+    /// deterministic algorithms, which may be slower, and throw c10::Error where it has none; this
+    /// stays so in this process. How many threads a rank computes with also decides on the bits:
+    /// rtrain derives it from the cores unless ScalingConfig::threads_per_worker says it.
+    void enable_reproducibility(std::uint64_t seed = 0) {
+        detail::make_reproducible(seed);
+        seed_ = seed;
+    }
+
     /// Moves a model to this rank's device, gives it rank 0's parameters and buffers, and averages
     /// its gradients over ranks in every backward pass. Takes a module holder, a shared pointer to
     /// a module, or a module by value. *Collective.* Throws ModelError [RT-M1, RT-M2, RT-M5] and
@@ -148,8 +166,9 @@ public:
                                                     "was given ",
                                                     names.empty() ? "none" : names));
         }
-        return data::Shard<D>(found->second, data_, rank(), size(), device(),
-                              [this, name] { return progress_.new_position(name); });
+        return data::Shard<D>(
+            found->second, data_, rank(), size(), device(),
+            [this, name] { return progress_.new_position(name); }, seed_);
     }
 
     /// Records rank 0's metrics. *Collective.*
@@ -278,7 +297,7 @@ public:
 
 private:
     [[nodiscard]] data::EpochRequest epoch_request(bool shuffle, std::uint64_t seed) const {
-        return {.rank = rank(), .size = size(), .shuffle = shuffle, .seed = seed};
+        return {.rank = rank(), .size = size(), .shuffle = shuffle, .seed = seed_ + seed};
     }
     template <class T>
     static at::Tensor as_bytes(const T& value) {
@@ -296,6 +315,7 @@ private:
     Run<B, C>& run_;
     const TrainerOptions& options_;
     Progress progress_;
+    std::uint64_t seed_ = 0; ///< added to those of shuffles
     std::vector<std::weak_ptr<torch::nn::Module>> prepared_;
 };
 

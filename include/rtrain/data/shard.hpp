@@ -146,16 +146,19 @@ class Shard {
 public:
     using Register = std::function<std::shared_ptr<Position>()>;
 
-    Shard(Dataset dataset, D policy, int rank, int size, at::Device device, Register new_position)
+    /// `seed` is added to those of the permutations.
+    Shard(Dataset dataset, D policy, int rank, int size, at::Device device, Register new_position,
+          std::uint64_t seed = 0)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
-          device_(device), new_position_(std::move(new_position)) {}
+          device_(device), new_position_(std::move(new_position)), seed_(seed) {}
 
     /// Batches of this rank's rows, on its device.
     ///
     /// @code
     /// auto batches = worker.dataset_shard("train").batches({.size = 32, .shuffle = true});
     /// @endcode
-    [[nodiscard]] Batches<D> batches(const BatchOptions& options = {}) const {
+    [[nodiscard]] Batches<D> batches(BatchOptions options = {}) const {
+        options.seed += seed_;
         return Batches<D>(dataset_, policy_, rank_, size_, device_, options, new_position_());
     }
 
@@ -174,6 +177,7 @@ private:
     int size_;
     at::Device device_;
     Register new_position_;
+    std::uint64_t seed_;
 };
 
 } // namespace rtrain::data

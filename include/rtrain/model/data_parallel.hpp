@@ -3,9 +3,11 @@
 /// The handle that `worker.prepare(model)` returns.
 #pragma once
 
+#include <rtrain/model/autocast.hpp>
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/gradient_averager.hpp>
 #include <rtrain/model/options.hpp>
+#include <rtrain/model/sync_batch_norm.hpp>
 #include <rtrain/model/synchronize.hpp>
 
 #include <torch/nn/module.h>
@@ -34,6 +36,7 @@ public:
         shared_->backend = std::move(backend);
         shared_->options = options;
         detail::check_model(*shared_->backend, *module_, options);
+        detail::connect_batch_norms(shared_->backend, *module_);
         const bool alone = shared_->backend->size() == 1;
         if (alone && options.reduction_order == ReductionOrder::ranks) {
             return; // nothing to average: one rank runs the bare model
@@ -53,7 +56,9 @@ public:
     template <class... Arguments>
     decltype(auto) operator()(Arguments&&... arguments) {
         synchronize_buffers();
-        return module_->forward(std::forward<Arguments>(arguments)...);
+        return detail::run_forward(shared_->options.autocast, *module_, [&]() -> decltype(auto) {
+            return module_->forward(std::forward<Arguments>(arguments)...);
+        });
     }
 
     [[nodiscard]] M* operator->() const noexcept { return module_.get(); }
@@ -98,6 +103,21 @@ public:
         const torch::NoGradGuard no_grad;
         return detail::clip(shared_->averager ? shared_->averager->gradients() : own_gradients(),
                             max_norm, norm_type, error_if_nonfinite);
+    }
+
+    /// Overwrites parameters and floating-point buffers with their mean over ranks. Collective.
+    /// For ranks that have trained alone (LocalSgd does it).
+    void average_parameters() {
+        if (shared_->backend->size() == 1) {
+            return;
+        }
+        std::vector<at::Tensor> values = module_->parameters();
+        for (const at::Tensor& buffer : module_->buffers()) {
+            if (buffer.is_floating_point()) {
+                values.push_back(buffer);
+            }
+        }
+        detail::average_coalesced(*shared_->backend, std::move(values));
     }
 
     /// Buckets in use; 0 on one rank, unless gradients are added up by micro-batch.

@@ -6,7 +6,10 @@
 
 #include <rtrain/error.hpp>
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <optional>
 #include <variant>
 
 namespace rtrain {
@@ -86,6 +89,9 @@ struct DataParallelOptions {
     /// a step, `parameter.grad()` is undefined. Costs memory of log2(k) more sets of gradients and,
     /// on several ranks, of one bucket for each.
     ReductionOrder reduction_order = ReductionOrder::ranks;
+    /// Calling the handle runs forward under autocast in this type, at::kBFloat16 or at::kHalf, and
+    /// returns float32; parameters and gradients stay float32. Half needs a GradScaler.
+    std::optional<at::ScalarType> autocast = std::nullopt;
 };
 
 namespace detail {

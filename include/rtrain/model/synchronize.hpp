@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace rtrain::detail {
@@ -87,10 +88,10 @@ void check_model(B& backend, torch::nn::Module& module, const DataParallelOption
     });
 }
 
-/// Overwrites `tensors` with rank 0's, in few messages: tensors of one type travel together, up to
-/// 64 MiB at a time.
-template <Backend B>
-void broadcast_coalesced(B& backend, std::vector<at::Tensor> tensors) {
+/// Gives `communicate`, which changes it in place, the values of `tensors` in few messages: tensors
+/// of one type travel together, up to 64 MiB at a time.
+template <class Communicate>
+void coalesced(std::vector<at::Tensor> tensors, Communicate&& communicate) {
     constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
     const torch::NoGradGuard no_grad;
     std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
@@ -107,7 +108,7 @@ void broadcast_coalesced(B& backend, std::vector<at::Tensor> tensors) {
             bytes += static_cast<std::int64_t>(tensors[end].nbytes());
         }
         at::Tensor together = at::cat(flat);
-        backend.broadcast(together, 0);
+        communicate(together);
         std::int64_t offset = 0;
         for (; begin < end; ++begin) {
             const std::int64_t elements = tensors[begin].numel();
@@ -116,6 +117,19 @@ void broadcast_coalesced(B& backend, std::vector<at::Tensor> tensors) {
             offset += elements;
         }
     }
+}
+
+/// Overwrites `tensors` with rank 0's.
+template <Backend B>
+void broadcast_coalesced(B& backend, std::vector<at::Tensor> tensors) {
+    coalesced(std::move(tensors), [&](at::Tensor& values) { backend.broadcast(values, 0); });
+}
+
+/// Overwrites `tensors` with their mean over ranks.
+template <Backend B>
+void average_coalesced(B& backend, std::vector<at::Tensor> tensors) {
+    coalesced(std::move(tensors),
+              [&](at::Tensor& values) { backend.all_reduce(values, ReduceOp::mean); });
 }
 
 } // namespace rtrain::detail

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Loss scaling for float16: gradients too small for the type are scaled up, and steps whose
+/// gradients overflow are left out (Micikevicius et al., "Mixed precision training", ICLR 2018,
+/// section 3.2). The algorithm and defaults are those of torch.amp.GradScaler.
+#pragma once
+
+#include <rtrain/checkpoint/state_io.hpp>
+#include <rtrain/error.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace rtrain {
+
+struct GradScalerOptions {
+    double init_scale = 65536;   ///< what the first losses are multiplied by
+    double growth_factor = 2;    ///< the scale grows by it after `growth_interval` good steps
+    double backoff_factor = 0.5; ///< and shrinks by it when gradients overflowed
+    int growth_interval = 2000;
+    bool enabled = true; ///< false: scale() and update() do nothing, step() steps
+};
+
+/// Scales losses so that float16 gradients do not vanish, and skips steps that overflow.
+///
+/// @code
+/// rtrain::GradScaler scaler;
+/// auto state = rtrain::State{}.add("model", model).add("scaler", scaler);
+/// for (auto& batch : batches) {
+///     optimizer.zero_grad();
+///     scaler.scale(loss_of(model(batch["x"]), batch["y"])).backward();
+///     scaler.step(optimizer);
+///     scaler.update();
+/// }
+/// @endcode
+///
+/// Ranks agree about each step without communication, because it is averaged gradients that are
+/// looked at: one rank's infinity or NaN is in the average of all. Under `no_sync()` and LocalSgd
+/// each rank decides for itself. bfloat16 has float32's range and needs no scaler.
+class GradScaler {
+public:
+    explicit GradScaler(const GradScalerOptions& options = {})
+        : options_(options), scale_(static_cast<float>(options.init_scale)) {}
+
+    /// The loss, or another root of backward, multiplied by the scale.
+    [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const {
+        return options_.enabled ? loss * scale_ : loss;
+    }
+
+    /// Divides the gradients of the optimizer's parameters by the scale. step() does it; before,
+    /// it is for code that looks at gradients, such as clipping. Throws ModelError: RT-M18 a second
+    /// time for one step, RT-M19 a gradient is float16 (parameters must be float32).
+    template <class Optimizer>
+    void unscale_(Optimizer& optimizer) {
+        if (!options_.enabled) {
+            return;
+        }
+        Progress& progress = progress_[&optimizer];
+        if (progress.unscaled) {
+            throw_order("unscale_() was called twice, or after step(), for one optimizer");
+        }
+        const torch::NoGradGuard no_grad;
+        const float inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
+        for (auto& [kind, gradients] : gradients_of(optimizer)) {
+            const auto type = gradients.front().options().dtype(at::kFloat);
+            at::Tensor overflow = at::zeros({1}, type);
+            at::_amp_foreach_non_finite_check_and_unscale_(gradients, overflow,
+                                                           at::full({1}, inverse, type));
+            progress.overflows.push_back(std::move(overflow));
+        }
+        progress.unscaled = true;
+    }
+
+    /// optimizer.step(), with the gradients unscaled, unless one of them is infinite or NaN.
+    /// Returns whether it stepped. Throws ModelError: RT-M18 a second time before update(), or
+    /// without any gradient.
+    template <class Optimizer>
+    bool step(Optimizer& optimizer) {
+        if (!options_.enabled) {
+            optimizer.step();
+            return true;
+        }
+        Progress& progress = progress_[&optimizer];
+        if (progress.stepped) {
+            throw_order("step() was called twice for one optimizer");
+        }
+        if (!progress.unscaled) {
+            unscale_(optimizer);
+        }
+        if (progress.overflows.empty()) {
+            throw_order("step() found no gradients; call backward() before it");
+        }
+        progress.stepped = true;
+        for (const at::Tensor& overflow : progress.overflows) {
+            progress.overflowed = progress.overflowed || overflow.item<float>() != 0;
+        }
+        if (!progress.overflowed) {
+            optimizer.step();
+        }
+        return !progress.overflowed;
+    }
+
+    /// Ends the iteration, after step() for every optimizer: adjusts the scale. Throws ModelError
+    /// [RT-M18] without a step().
+    void update() {
+        if (!options_.enabled) {
+            return;
+        }
+        bool stepped = false;
+        bool overflowed = false;
+        for (const auto& [optimizer, progress] : progress_) {
+            stepped = stepped || progress.stepped;
+            overflowed = overflowed || progress.overflowed;
+        }
+        if (!stepped) {
+            throw_order("update() was called without step() before it");
+        }
+        progress_.clear();
+        if (overflowed) {
+            scale_ = static_cast<float>(scale_ * options_.backoff_factor);
+            good_steps_ = 0;
+        } else if (++good_steps_ == options_.growth_interval) {
+            const float larger = static_cast<float>(scale_ * options_.growth_factor);
+            scale_ = std::isfinite(larger) ? larger : scale_;
+            good_steps_ = 0;
+        }
+    }
+
+    /// What losses are multiplied by now.
+    [[nodiscard]] double current_scale() const noexcept { return options_.enabled ? scale_ : 1; }
+
+    /// For State::add(): the scale and how long it has lasted.
+    void save(StateWriter& out) const {
+        out.value("scale", scale_);
+        out.value("good_steps", good_steps_);
+    }
+    void load(const StateReader& in) {
+        scale_ = in.value("scale").to_number<float>();
+        good_steps_ = in.value("good_steps").to_number<int>();
+        progress_.clear();
+    }
+
+private:
+    /// How far an optimizer is in this iteration.
+    struct Progress {
+        bool unscaled = false;
+        bool stepped = false;
+        bool overflowed = false;
+        std::vector<at::Tensor> overflows; ///< not 0: a gradient was infinite or NaN
+    };
+
+    /// By device and type, as the kernel wants them.
+    template <class Optimizer>
+    static auto gradients_of(Optimizer& optimizer) {
+        std::map<std::tuple<int, int, at::ScalarType>, std::vector<at::Tensor>> gradients;
+        for (auto& group : optimizer.param_groups()) {
+            for (at::Tensor& parameter : group.params()) {
+                at::Tensor gradient = parameter.mutable_grad();
+                if (!gradient.defined()) {
+                    continue;
+                }
+                if (gradient.is_sparse()) { // duplicates of an index may overflow when added up
+                    parameter.mutable_grad() = gradient.coalesce();
+                    gradient = parameter.mutable_grad()._values();
+                }
+                if (gradient.scalar_type() == at::kHalf) {
+                    throw ModelError("RT-M19",
+                                     "a gradient is Half, which cannot be unscaled; keep the "
+                                     "parameters in Float and run forward under autocast");
+                }
+                gradients[{static_cast<int>(gradient.device().type()), gradient.device().index(),
+                           gradient.scalar_type()}]
+                    .push_back(gradient);
+            }
+        }
+        return gradients;
+    }
+
+    [[noreturn]] static void throw_order(const char* what) {
+        throw ModelError("RT-M18", detail::concat("GradScaler: ", what,
+                                                  "; each iteration is scale(loss).backward(), "
+                                                  "step(optimizer), update()"));
+    }
+
+    GradScalerOptions options_;
+    float scale_;
+    int good_steps_ = 0;                       ///< since the scale changed
+    std::map<const void*, Progress> progress_; ///< by optimizer
+};
+
+} // namespace rtrain

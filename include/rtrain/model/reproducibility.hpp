@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What `worker.enable_reproducibility(seed)` sets in this process: Ray Train's
+/// `train.torch.enable_reproducibility`.
+#pragma once
+
+#include <ATen/Context.h>
+#include <torch/utils.h>
+
+#include <cstdint>
+#include <cstdlib>
+
+namespace rtrain::detail {
+
+inline void make_reproducible(std::uint64_t seed) {
+    // cuBLAS reads it when it starts; without it, torch refuses matrix products on a GPU.
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+    torch::manual_seed(seed);
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+    at::globalContext().setDeterministicCuDNN(true);
+    at::globalContext().setBenchmarkCuDNN(false);
+}
+
+} // namespace rtrain::detail
