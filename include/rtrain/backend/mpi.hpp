@@ -71,6 +71,10 @@ public:
         return comm::AllReduce(*communicator_, tensor, op);
     }
 
+    /// Throws PeerError when another rank has failed or left; never blocks. See
+    /// comm::Communicator::check_peers().
+    void check_peers(const char* what) { communicator_->check_peers(what); }
+
 private:
     /// Ranks that share memory are one node; nodes are numbered by their lowest rank.
     void find_neighbours(const ScalingConfig& scaling) {

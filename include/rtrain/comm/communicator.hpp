@@ -125,6 +125,40 @@ public:
         }
     }
 
+    /// Throws PeerError when a rank that this one waits for in `what` has failed or left; never
+    /// blocks. For those who wait for something else than messages.
+    void check_peers(const char* what) {
+        board_.look();
+        const bool any_left =
+            board_.first(Outcome::Kind::failed) || board_.first(Outcome::Kind::finished);
+        if (any_left && !peer_left_) {
+            peer_left_ = Backoff::Clock::now();
+        }
+        const auto since =
+            peer_left_ ? Backoff::Clock::now() - *peer_left_ : Backoff::Clock::duration{};
+        // What a rank sent before it left may still be on its way, perhaps through other ranks.
+        constexpr std::chrono::milliseconds on_its_way{500};
+        if (const auto peer = board_.first(Outcome::Kind::failed); peer && since > on_its_way) {
+            throw PeerError("RT-X1",
+                            detail::concat("rank ", *peer, " failed while rank ", rank_,
+                                           " waited in ", what, ": ", board_.of(*peer).message));
+        }
+        // A rank that has returned may only be early.
+        constexpr std::chrono::seconds grace{2};
+        if (since > grace) {
+            if (const auto peer = board_.first(Outcome::Kind::finished)) {
+                throw PeerError(
+                    "RT-X4",
+                    detail::concat("rank ", *peer,
+                                   " has returned from the training function while "
+                                   "rank ",
+                                   rank_, " waits for it in ", what,
+                                   ": ranks must take equally many steps and reports; give them "
+                                   "equally many batches, or stop all at the shortest"));
+            }
+        }
+    }
+
 private:
     friend class AllReduce;
 
@@ -163,35 +197,7 @@ private:
     }
 
     void look_around(const Backoff& backoff, const char* what) {
-        board_.look();
-        const bool any_left =
-            board_.first(Outcome::Kind::failed) || board_.first(Outcome::Kind::finished);
-        if (any_left && !peer_left_) {
-            peer_left_ = Backoff::Clock::now();
-        }
-        const auto since =
-            peer_left_ ? Backoff::Clock::now() - *peer_left_ : Backoff::Clock::duration{};
-        // What a rank sent before it left may still be on its way, perhaps through other ranks.
-        constexpr std::chrono::milliseconds on_its_way{500};
-        if (const auto peer = board_.first(Outcome::Kind::failed); peer && since > on_its_way) {
-            throw PeerError("RT-X1",
-                            detail::concat("rank ", *peer, " failed while rank ", rank_,
-                                           " waited in ", what, ": ", board_.of(*peer).message));
-        }
-        // A rank that has returned may only be early.
-        constexpr std::chrono::seconds grace{2};
-        if (since > grace) {
-            if (const auto peer = board_.first(Outcome::Kind::finished)) {
-                throw PeerError(
-                    "RT-X4",
-                    detail::concat("rank ", *peer,
-                                   " has returned from the training function while "
-                                   "rank ",
-                                   rank_, " waits for it in ", what,
-                                   ": ranks must take equally many steps and reports; give them "
-                                   "equally many batches, or stop all at the shortest"));
-            }
-        }
+        check_peers(what);
         if (backoff.waited() > timeout_) {
             throw CommError("RT-X2",
                             detail::concat("rank ", rank_, " waited ", timeout_.count(), " s in ",
