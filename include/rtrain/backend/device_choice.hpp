@@ -42,8 +42,8 @@ struct NamedDevice {
 
 /// The first `devices` entries of a list, as CUDA numbers them, in the order in which ranks take
 /// them: by number, or as listed when there are names.
-[[nodiscard]] inline std::vector<NamedDevice> devices_in_order(const std::optional<std::string>& visible,
-                                                       int devices) {
+[[nodiscard]] inline std::vector<NamedDevice>
+devices_in_order(const std::optional<std::string>& visible, int devices) {
     std::vector<NamedDevice> listed;
     std::string_view rest = visible ? *visible : std::string_view{};
     bool numbers = true;
@@ -78,8 +78,7 @@ struct NamedDevice {
         std::count(visible.begin(), visible.begin() + static_cast<std::ptrdiff_t>(local_rank),
                    visible[local_rank]);
     if (request.gpus_per_worker >= 1) {
-        return static_cast<std::size_t>(before) *
-               static_cast<std::size_t>(request.gpus_per_worker);
+        return static_cast<std::size_t>(before) * static_cast<std::size_t>(request.gpus_per_worker);
     }
     constexpr double rounding = 1e-6; // three ranks of 0.3333333 share one
     const double on_each = std::floor(1 / request.gpus_per_worker + rounding);
@@ -105,20 +104,18 @@ struct NamedDevice {
     }
     const auto mine = static_cast<std::size_t>(request.local_rank);
     const auto& visible = request.visible;
-    const std::vector<NamedDevice> devices =
-        devices_in_order(visible[mine], request.devices);
+    const std::vector<NamedDevice> devices = devices_in_order(visible[mine], request.devices);
     const std::size_t position = device_position(request, mine);
     const double needed = std::max(1.0, share);
     if (static_cast<double>(position) + needed > static_cast<double>(devices.size())) {
         const auto ranks = std::count(visible.begin(), visible.end(), visible[mine]);
-        throw ConfigError(
-            "RT-N2",
-            concat(ranks, " ranks of this node share ", devices.size(),
-                   " GPU(s) (CUDA_VISIBLE_DEVICES ", visible[mine] ? *visible[mine] : "is not set",
-                   ") at ", share, " GPU(s) a rank, and none is left for local rank ",
-                   request.local_rank,
-                   "; start fewer ranks on a node, or let ranks share with "
-                   "ScalingConfig::gpus_per_worker = 0.5 or less"));
+        throw ConfigError("RT-N2", concat(ranks, " ranks of this node share ", devices.size(),
+                                          " GPU(s) (CUDA_VISIBLE_DEVICES ",
+                                          visible[mine] ? *visible[mine] : "is not set", ") at ",
+                                          share, " GPU(s) a rank, and none is left for local rank ",
+                                          request.local_rank,
+                                          "; start fewer ranks on a node, or let ranks share with "
+                                          "ScalingConfig::gpus_per_worker = 0.5 or less"));
     }
     DeviceChoice choice{devices[position].index, 0, 0};
     for (std::size_t other = 0; other < visible.size(); ++other) {

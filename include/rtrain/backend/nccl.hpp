@@ -54,15 +54,15 @@ public:
         /// Longest wait in one collective, and for the ranks to connect; then CommError [RT-N6].
         std::chrono::milliseconds timeout{std::chrono::minutes(10)};
         /// GPU of this rank, an index among those it can see, where the rule of
-        /// backend/device_choice.hpp does not fit: for example 0 where every rank sees only its own.
+        /// backend/device_choice.hpp does not fit: for example 0 where every rank sees only its
+        /// own.
         std::optional<int> device{};
         /// Of the communication on the CPU.
         Mpi::Options mpi{};
     };
 
     Nccl() : Nccl(Options{}) {}
-    explicit Nccl(const Options& options)
-        : state_(std::make_shared<State>(options)) {}
+    explicit Nccl(const Options& options) : state_(std::make_shared<State>(options)) {}
 
     /// Ranks that a launcher has started; empty when the program was started alone.
     [[nodiscard]] static std::optional<int> launched_ranks() { return Mpi::launched_ranks(); }
@@ -241,11 +241,11 @@ private:
         if (devices < 1) {
             const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
             throw ConfigError(
-                "RT-N1", detail::concat("backend::Nccl trains on GPUs, but CUDA finds none here ",
-                                        "(CUDA_VISIBLE_DEVICES is ",
-                                        visible == nullptr ? "not set"
-                                                           : "\"" + std::string(visible) + "\"",
-                                        "); look at `nvidia-smi`, or use backend::Mpi"));
+                "RT-N1",
+                detail::concat("backend::Nccl trains on GPUs, but CUDA finds none here ",
+                               "(CUDA_VISIBLE_DEVICES is ",
+                               visible == nullptr ? "not set" : "\"" + std::string(visible) + "\"",
+                               "); look at `nvidia-smi`, or use backend::Mpi"));
         }
         return devices;
     }
@@ -306,7 +306,8 @@ private:
                                                " ms; NCCL_DEBUG=INFO tells what it tries"));
             }
             if (state != ncclSuccess && state != ncclInProgress) {
-                throw CommError("RT-N5", "NCCL could not connect: " + communicator->describe(state));
+                throw CommError("RT-N5",
+                                "NCCL could not connect: " + communicator->describe(state));
             }
         });
         return std::make_shared<comm::NcclCollectives>(

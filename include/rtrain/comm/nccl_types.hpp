@@ -4,7 +4,8 @@
 #pragma once
 
 #if !__has_include(<nccl.h>)
-#error "rtrain: backend::Nccl needs nccl.h and CUDA's headers: link rtrain::nccl (CMake: find_package(rtrain COMPONENTS nccl))"
+#error                                                                                             \
+    "rtrain: backend::Nccl needs nccl.h and CUDA's headers: link rtrain::nccl (CMake: find_package(rtrain COMPONENTS nccl))"
 #endif
 
 #include <rtrain/backend/policy.hpp>
@@ -69,10 +70,10 @@ struct NcclElements {
     }
     const auto type = nccl_type(tensor.scalar_type());
     if (!type) {
-        throw CommError("RT-N8", detail::concat("NCCL cannot reduce tensors of type ",
-                                                tensor.scalar_type(),
-                                                "; convert to float32, or to int32 for a small "
-                                                "integer type, and back"));
+        throw CommError("RT-N8",
+                        detail::concat("NCCL cannot reduce tensors of type ", tensor.scalar_type(),
+                                       "; convert to float32, or to int32 for a small "
+                                       "integer type, and back"));
     }
     return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), *type};
 }

@@ -132,8 +132,8 @@ private:
         if (pending_.empty() && !suspicion_) {
             return;
         }
-        const Pending oldest = pending_.empty() ? Pending{"no collective", Clock::now(), nullptr}
-                                                : pending_.front();
+        const Pending oldest =
+            pending_.empty() ? Pending{"no collective", Clock::now(), nullptr} : pending_.front();
         const auto waited = Clock::now() - oldest.since;
         if (waited > patience_before_looking || suspicion_) {
             lock.unlock(); // the training thread must not wait for MPI here
@@ -141,8 +141,8 @@ private:
             lock.lock();
         }
         if (suspicion_ && Clock::now() - suspected_ > grace) {
-            throw CommError("RT-N5", detail::concat("rank ", rank_, " in ", oldest.what, ": ",
-                                                    *suspicion_));
+            throw CommError("RT-N5",
+                            detail::concat("rank ", rank_, " in ", oldest.what, ": ", *suspicion_));
         }
         if (waited > timeout_) {
             throw CommError(
