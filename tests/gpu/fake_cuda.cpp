@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fake.hpp"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -51,9 +52,10 @@ private:
         std::unique_lock lock(mutex_);
         while (true) {
             changed_.wait(lock, [this] { return !tasks_.empty(); });
-            const auto task = tasks_.front(); // it leaves the queue when it is done
+            auto task = std::move(tasks_.front()); // it leaves the queue when it is done
             lock.unlock();
             task();
+            task = nullptr; // what it holds may push, too
             lock.lock();
             tasks_.pop_front();
             changed_.notify_all();
@@ -169,6 +171,16 @@ struct CUDAHooks : CUDAHooksInterface { // the name under which libtorch looks f
     explicit CUDAHooks(CUDAHooksArgs /*args*/) {}
     void init() const override {}
     bool hasCUDA() const override { return true; }
+    bool isBuilt() const override { return true; }
+    bool isAvailable() const override { return true; }
+    Device getDeviceFromPtr(void* /*data*/) const override {
+        return {at::kCUDA, current_device_index()};
+    }
+    const Generator& getDefaultGenerator(DeviceIndex /*device*/) const override {
+        static const Generator generator = at::detail::createCPUGenerator();
+        return generator;
+    }
+    DeviceIndex getCurrentDevice() const override { return current_device_index(); }
     bool isPinnedPtr(const void* /*data*/) const override { return false; }
     bool hasPrimaryContext(DeviceIndex /*device*/) const override { return true; }
     DeviceIndex deviceCount() const override { return static_cast<DeviceIndex>(::device_count()); }
@@ -183,11 +195,17 @@ REGISTER_CUDA_HOOKS(CUDAHooks)
 
 namespace {
 
-/// The same memory in the other world.
+/// The same memory in the other world. A device's memory is freed in the order of the stream, as
+/// CUDA's caching allocator does it.
 at::Tensor alias(const at::Tensor& tensor, c10::Device device) {
-    return at::from_blob(
-        const_cast<void*>(tensor.const_data_ptr()), tensor.sizes(), tensor.strides(),
-        [tensor](void* /*data*/) {}, tensor.options().device(device), device);
+    const auto free = [tensor, device](void* /*data*/) mutable {
+        if (device.is_cuda()) {
+            stream_of(current_stream[Guard::at(device)], device.index())
+                .push([memory = std::move(tensor)] {});
+        }
+    };
+    return at::from_blob(const_cast<void*>(tensor.const_data_ptr()), tensor.sizes(),
+                         tensor.strides(), free, tensor.options().device(device), device);
 }
 
 /// Runs any operation by the CPU's kernel on the same memory, after the current stream.

@@ -106,7 +106,7 @@ TEST_CASE("Nccl.means_flags_and_strided_tensors" * doctest::timeout(60)) {
 TEST_CASE("Nccl.broadcast_all_gather_and_barrier" * doctest::timeout(60)) {
     auto nccl = started();
     const int last = nccl.size() - 1;
-    for (const auto type : {torch::kFloat, torch::kShort, torch::kBool, torch::kComplexFloat}) {
+    for (const auto type : {torch::kFloat, torch::kShort, torch::kBool, torch::kUInt16}) {
         auto tensor = torch::full({3, 5}, nccl.rank() == last ? 1 : 0).to(type).to(nccl.device());
         auto transposed = tensor.t();
         nccl.broadcast(transposed, last);
