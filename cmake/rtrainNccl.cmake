@@ -1,25 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # The component "nccl", for the build tree and for the installed package alike: defines rtrain::nccl
 # when NCCL is there, else sets rtrain_nccl_missing to what is not.
-# NCCL_ROOT and CUDAToolkit_ROOT name other places; the pip packages of the first python3 are found.
+# NCCL_ROOT and CUDAToolkit_ROOT name other places than the usual ones and pip's.
 
-execute_process(
-  COMMAND python3 -c "import nvidia; print(';'.join(nvidia.__path__))"
-  OUTPUT_VARIABLE rtrain_nvidia_packages OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-list(TRANSFORM rtrain_nvidia_packages APPEND /nccl OUTPUT_VARIABLE rtrain_nccl_packages)
-file(GLOB rtrain_cuda_places /usr/local/cuda)
-foreach(package IN LISTS rtrain_nvidia_packages)
-  list(APPEND rtrain_cuda_places ${package}/cu13 ${package}/cuda_runtime)
-endforeach()
+# pip puts NVIDIA's packages beside torch. A program must not load two NCCLs, so libtorch's own it is.
+get_filename_component(rtrain_nvidia_packages ${Torch_DIR}/../../../../nvidia ABSOLUTE)
 
-# libtorch's own NCCL first: a program must not load two.
-find_path(RTRAIN_NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${rtrain_nccl_packages}
-          PATH_SUFFIXES include)
-find_library(RTRAIN_NCCL_LIBRARY NAMES nccl libnccl.so.2 # pip's has no link without a version
-             HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${rtrain_nccl_packages} PATH_SUFFIXES lib lib64)
+find_path(RTRAIN_NCCL_INCLUDE_DIR nccl.h
+          HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${rtrain_nvidia_packages}/nccl PATH_SUFFIXES include)
+find_library(RTRAIN_NCCL_LIBRARY NAMES nccl libnccl.so.2 # pip's has no name without a version
+             HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${rtrain_nvidia_packages}/nccl
+             PATH_SUFFIXES lib lib64)
 find_path(RTRAIN_CUDA_INCLUDE_DIR cuda_runtime.h
-          HINTS ${CUDAToolkit_ROOT} $ENV{CUDA_HOME} ${rtrain_cuda_places}
-          PATH_SUFFIXES include targets/x86_64-linux/include)
+          HINTS ${CUDAToolkit_ROOT} $ENV{CUDA_HOME} /usr/local/cuda ${rtrain_nvidia_packages}/cu13
+                ${rtrain_nvidia_packages}/cuda_runtime
+          PATH_SUFFIXES include)
 mark_as_advanced(RTRAIN_NCCL_INCLUDE_DIR RTRAIN_NCCL_LIBRARY RTRAIN_CUDA_INCLUDE_DIR)
 
 set(rtrain_nccl_missing "")

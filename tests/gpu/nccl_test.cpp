@@ -227,6 +227,32 @@ TEST_CASE("Nccl.a_rank_that_throws_ends_the_others_in_bounded_time" * doctest::t
     CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(20));
 }
 
+TEST_CASE("Nccl.a_rank_that_throws_ends_backward_passes_of_the_others" * doctest::timeout(60)) {
+    const test::Directory directory("nccl-backward");
+    Trainer<backend::Nccl> trainer(options_in(directory), backend::Nccl{});
+    std::map<int, std::string> failures;
+    try {
+        trainer.fit([](GpuWorker& worker) {
+            test::Net net;
+            auto model = worker.prepare(net);
+            const auto x = torch::ones({4, 784}).to(worker.device());
+            for (int step = 0; step < 100; ++step) {
+                if (step == 3 && worker.rank() == worker.size() - 1) {
+                    throw std::runtime_error("no fourth step");
+                }
+                auto loss = model(x).sum();
+                loss.backward();
+                (void)loss.item<float>();
+            }
+        });
+    } catch (const TrainingFailedError& error) {
+        failures = error.worker_failures();
+    }
+    // What the hooks threw in autograd's threads is known as the other rank's fault.
+    REQUIRE(failures.size() == 1);
+    CHECK(contains(failures.begin()->second, "no fourth step"));
+}
+
 TEST_CASE("Nccl.a_rank_that_returns_early_is_named" * doctest::timeout(60)) {
     const test::Directory directory("nccl-uneven");
     Trainer<backend::Nccl> trainer(options_in(directory), backend::Nccl{});

@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 using rtrain::backend::choose_device;
 using rtrain::backend::DeviceChoice;
 using rtrain::backend::DeviceRequest;
@@ -88,7 +90,7 @@ TEST_CASE("DeviceChoice.what_cannot_be_is_refused") {
     CHECK(contains(message, "3 ranks of this node share 2 GPU(s) (CUDA_VISIBLE_DEVICES 6,7)"));
     CHECK(contains(message, "local rank 2"));
     CHECK(code_of([] { (void)choose_device({{"0"}, 0, 1, 2}); }) == "RT-N2");
-    for (const double share : {0.0, -1.0, 1.5, std::nan(""), INFINITY}) {
+    for (const double share : {0.0, -1.0, 1.5, std::nan(""), HUGE_VAL}) {
         CHECK(code_of([&] { (void)choose_device({{"0"}, 0, 1, share}); }) == "RT-N3");
     }
     CHECK(choose_device({{"4,5"}, 0, 2, 1, 1}).index == 1);

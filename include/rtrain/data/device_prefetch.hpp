@@ -81,15 +81,16 @@ private:
             if (!batch) {
                 return;
             }
-            const c10::StreamGuard guard(stream_);
             const auto copy = [this](at::Tensor& tensor) {
                 if (!tensor.defined()) {
                     return;
                 }
-                const bool can_be_pinned =
-                    tensor.device().is_cpu() && tensor.layout() == at::kStrided;
-                const at::Tensor source = can_be_pinned ? tensor.pin_memory() : tensor;
-                tensor = source.to(device_, /*non_blocking=*/true);
+                if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided) {
+                    tensor = tensor.to(device_); // the current stream may still be writing it
+                    return;
+                }
+                const c10::StreamGuard guard(stream_);
+                tensor = tensor.pin_memory().to(device_, /*non_blocking=*/true);
             };
             each_tensor(*batch, copy);
             copied_.record(stream_);
