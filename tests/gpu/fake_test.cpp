@@ -97,6 +97,30 @@ TEST_CASE("NcclFaults.a_collective_may_take_time_to_reach_its_stream" * doctest:
     (void)nccl.finish({});
 }
 
+TEST_CASE("NcclFaults.a_reduction_comes_behind_the_current_stream" * doctest::timeout(30)) {
+    auto nccl = patient(std::chrono::seconds(20));
+    nccl.start({});
+    auto tensor = torch::zeros({10}).to(nccl.device());
+    auto* const values = tensor.mutable_data_ptr<float>();
+    const c10::Stream current =
+        c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(nccl.device());
+    for (const bool asynchronous : {false, true}) {
+        fake::enqueue(current.native_handle(), [values] { // a slow kernel
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            std::fill(values, values + 10, 1.0F);
+        });
+        if (asynchronous) {
+            auto handle = nccl.all_reduce_async(tensor, ReduceOp::sum);
+            handle.start();
+            handle.wait();
+        } else {
+            nccl.all_reduce(tensor, ReduceOp::sum);
+        }
+        CHECK(tensor.cpu().eq(nccl.size()).all().item<bool>());
+    }
+    (void)nccl.finish({});
+}
+
 TEST_CASE("NcclFaults.an_orderly_end_destroys_and_a_failure_aborts" * doctest::timeout(30)) {
     if (ranks() > 1) {
         const int destroyed = fake::destroyed();
