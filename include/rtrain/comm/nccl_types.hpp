@@ -4,8 +4,7 @@
 #pragma once
 
 #if !__has_include(<nccl.h>)
-#error                                                                                             \
-    "rtrain: backend::Nccl needs nccl.h and CUDA's headers: link rtrain::nccl (CMake: find_package(rtrain COMPONENTS nccl))"
+#error "rtrain: backend::Nccl needs nccl.h and CUDA's headers; link the target rtrain::nccl"
 #endif
 
 #include <rtrain/backend/policy.hpp>
