@@ -25,8 +25,11 @@ struct ScalingConfig {
     /// Ranks, at least 1. Unset: as many as mpirun gave, or 1 when the program was started alone.
     /// When set, it must equal what mpirun gave (RT-C2).
     std::optional<int> num_workers{};
-    /// Train on GPUs; needs a backend with devices (RT-C5).
+    /// Train on GPUs; needs a backend with devices (RT-C5). backend::Nccl always does.
     bool use_gpu = false;
+    /// GPUs of a rank, for backends with devices. 0.5: two ranks share a GPU; 2: a rank has two for
+    /// itself, and computes on the first. Below 1 any fraction, above 1 whole numbers (RT-N3).
+    double gpus_per_worker = 1;
     /// Intra-op threads of a rank. 0: OMP_NUM_THREADS if set, else the cores this rank may use
     /// divided by the ranks that share them.
     int threads_per_worker = 0;

@@ -103,6 +103,11 @@ namespace detail {
         throw CheckpointError(code, message);
     case 'S':
         throw StorageError(code, message);
+    case 'N':
+        if (code <= "RT-N4") { // which GPU, before any communication
+            throw ConfigError(code, message);
+        }
+        throw CommError(code, message);
     case 'X':
         throw CommError(code, message);
     case 'L':

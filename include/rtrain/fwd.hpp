@@ -14,6 +14,7 @@ namespace rtrain {
 namespace backend {
 class Local;
 class Mpi;
+class Nccl;
 } // namespace backend
 
 namespace data {

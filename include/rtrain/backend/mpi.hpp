@@ -89,6 +89,10 @@ public:
     }
     void barrier() { communicator_->barrier(); }
 
+    /// Throws PeerError when another rank has failed or left; never blocks. See
+    /// comm::Communicator::check_peers().
+    void check_peers(const char* what) { communicator_->check_peers(what); }
+
 private:
     Options options_;
     std::shared_ptr<comm::Communicator> communicator_;

@@ -102,6 +102,9 @@ public:
     /// Members on this rank's node.
     [[nodiscard]] int local_size() const noexcept { return place_count_; }
 
+    /// Throws PeerError when a member has failed, left or died; never blocks.
+    void check_peers(const char* what) { world().check_peers(what, members()); }
+
     /// Reduces `tensor` in place, whatever its strides.
     void all_reduce(at::Tensor& tensor, ReduceOp op) {
         auto buckets = find_buckets(tensor);

@@ -56,6 +56,44 @@ public:
         }
     }
 
+    /// Throws PeerError when one of `members`, which this rank waits for in `what`, has failed,
+    /// left or died; never blocks. For those who wait for something else than messages, too.
+    void check_peers(const char* what, const std::vector<int>& members) {
+        using detail::concat;
+        board_.look();
+        notice_deaths();
+        const int mine = rank();
+        if (const auto peer = board_.first_died(members)) {
+            throw PeerError("RT-X9", concat("rank ", *peer, " died while rank ", mine,
+                                            " waited for it in ", what,
+                                            "; its process is gone without a word: look for a "
+                                            "signal, or for the kernel's out-of-memory killer"));
+        }
+        const auto failed = board_.first(Outcome::Kind::failed, members);
+        const auto finished = board_.first(Outcome::Kind::finished, members);
+        if ((failed || finished) && !peer_left_) {
+            peer_left_ = Backoff::Clock::now();
+        }
+        const auto since =
+            peer_left_ ? Backoff::Clock::now() - *peer_left_ : Backoff::Clock::duration{};
+        // What a rank sent before it left may still be on its way, perhaps through other ranks.
+        constexpr std::chrono::milliseconds on_its_way{500};
+        if (failed && since > on_its_way) {
+            throw PeerError("RT-X1", concat("rank ", *failed, " failed while rank ", mine,
+                                            " waited in ", what, ": ", board_.of(*failed).message));
+        }
+        // A rank that has returned may only be early.
+        constexpr std::chrono::seconds grace{2};
+        if (finished && since > grace) {
+            throw PeerError("RT-X4", concat("rank ", *finished,
+                                            " has returned from the training function while rank ",
+                                            mine, " waits for it in ", what,
+                                            ": ranks must take equally many steps and reports; "
+                                            "give them equally many batches, or stop all at the "
+                                            "shortest"));
+        }
+    }
+
     /// Numbers that tell groups apart: a new one is larger than all that its members have used.
     [[nodiscard]] int last_group() const noexcept { return last_group_; }
     void set_last_group(int group) noexcept { last_group_ = group; }
@@ -137,43 +175,11 @@ private:
     }
 
     void look_around(const Backoff& backoff, const char* what, const std::vector<int>& members) {
-        using detail::concat;
-        board_.look();
-        notice_deaths();
-        const int mine = rank();
-        if (const auto peer = board_.first_died(members)) {
-            throw PeerError("RT-X9", concat("rank ", *peer, " died while rank ", mine,
-                                            " waited for it in ", what,
-                                            "; its process is gone without a word: look for a "
-                                            "signal, or for the kernel's out-of-memory killer"));
-        }
-        const auto failed = board_.first(Outcome::Kind::failed, members);
-        const auto finished = board_.first(Outcome::Kind::finished, members);
-        if ((failed || finished) && !peer_left_) {
-            peer_left_ = Backoff::Clock::now();
-        }
-        const auto since =
-            peer_left_ ? Backoff::Clock::now() - *peer_left_ : Backoff::Clock::duration{};
-        // What a rank sent before it left may still be on its way, perhaps through other ranks.
-        constexpr std::chrono::milliseconds on_its_way{500};
-        if (failed && since > on_its_way) {
-            throw PeerError("RT-X1", concat("rank ", *failed, " failed while rank ", mine,
-                                            " waited in ", what, ": ", board_.of(*failed).message));
-        }
-        // A rank that has returned may only be early.
-        constexpr std::chrono::seconds grace{2};
-        if (finished && since > grace) {
-            throw PeerError("RT-X4", concat("rank ", *finished,
-                                            " has returned from the training function while rank ",
-                                            mine, " waits for it in ", what,
-                                            ": ranks must take equally many steps and reports; "
-                                            "give them equally many batches, or stop all at the "
-                                            "shortest"));
-        }
+        check_peers(what, members);
         if (backoff.waited() > options_.timeout) {
-            throw CommError("RT-X2",
-                            concat("rank ", mine, " waited ", options_.timeout.count(), " s in ",
-                                   what, ": some rank has not called it, or hangs"));
+            throw CommError("RT-X2", detail::concat("rank ", rank(), " waited ",
+                                                    options_.timeout.count(), " s in ", what,
+                                                    ": some rank has not called it, or hangs"));
         }
     }
 

@@ -48,6 +48,14 @@ public:
         return Batch(std::move(moved));
     }
 
+    /// Calls `visit(tensor)` for each column; it may replace the tensor.
+    template <class Visit>
+    void each_column(Visit&& visit) {
+        for (auto& [name, column] : columns_) {
+            visit(column);
+        }
+    }
+
 private:
     [[nodiscard]] std::size_t index_of(std::string_view name) const {
         std::string names;

@@ -5,6 +5,7 @@
 
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/dataset.hpp>
+#include <rtrain/data/device_prefetch.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/position.hpp>
 #include <rtrain/error.hpp>
@@ -17,6 +18,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace rtrain::data {
@@ -34,7 +36,7 @@ template <DataPolicy D>
 class Batches {
 public:
     /// `position` is shared with whoever saves it. Batches are read on the CPU and sent to
-    /// `device`.
+    /// `device`, one ahead of the loop.
     Batches(Dataset dataset, D policy, int rank, int size, at::Device device, BatchOptions options,
             std::shared_ptr<Position> position)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
@@ -51,56 +53,52 @@ public:
         using difference_type = std::ptrdiff_t;
 
         Iterator(const Batches& batches, at::Tensor order)
-            : batches_(&batches), order_(std::move(order)), position_(batches.position_) {
+            : batches_(&batches), order_(std::move(order)), pass_(batches.position_),
+              prefetch_(batches.device_) {
             const std::int64_t sharing = batches.policy_.ranks_sharing(batches.size_);
-            row_ = std::min(order_.numel(), position_->samples / sharing);
-            position_->iterating = true;
-            read();
+            taken_ = std::min(order_.numel(), pass_.position().samples / sharing);
+            row_ = taken_;
+            next();
         }
-        Iterator(Iterator&&) = default;
-        Iterator& operator=(Iterator&&) = default;
-        Iterator(const Iterator&) = delete;
-        Iterator& operator=(const Iterator&) = delete;
-        ~Iterator() { end_epoch(); }
 
         [[nodiscard]] Batch& operator*() { return batch_; }
         Iterator& operator++() {
-            read();
+            next();
             return *this;
         }
-        void operator++(int) { read(); }
+        void operator++(int) { next(); }
         friend bool operator==(const Iterator& self, std::default_sentinel_t /*end*/) {
             return self.batch_.size() == 0;
         }
 
     private:
-        void read() {
+        void next() {
+            batch_ = prefetch_.next([this] { return read(); }).value_or(Batch());
+            if (batch_.size() == 0) {
+                pass_.end();
+                return;
+            }
+            taken_ = std::min(order_.numel(), taken_ + batches_->options_.size);
+            pass_.position().samples = taken_ * batches_->policy_.ranks_sharing(batches_->size_);
+        }
+
+        [[nodiscard]] std::optional<Batch> read() {
             const BatchOptions& options = batches_->options_;
             const std::int64_t rows = std::min(options.size, order_.numel() - row_);
             if (rows <= 0 || (options.drop_last && rows < options.size)) {
-                batch_ = Batch();
-                end_epoch();
-                return;
+                return std::nullopt;
             }
-            batch_ = batches_->dataset_.rows(order_.slice(0, row_, row_ + rows));
-            if (!batches_->device_.is_cpu()) {
-                batch_ = batch_.to(batches_->device_);
-            }
+            const at::Tensor indices = order_.slice(0, row_, row_ + rows);
             row_ += rows;
-            position_->samples = row_ * batches_->policy_.ranks_sharing(batches_->size_);
-        }
-
-        void end_epoch() {
-            if (position_) { // not moved from, and not ended before
-                position_->finish_epoch();
-                position_.reset();
-            }
+            return batches_->dataset_.rows(indices);
         }
 
         const Batches* batches_;
         at::Tensor order_;
-        std::shared_ptr<Position> position_;
-        std::int64_t row_ = 0;
+        Pass pass_;
+        DevicePrefetch<Batch> prefetch_;
+        std::int64_t row_ = 0;   ///< the next to be read
+        std::int64_t taken_ = 0; ///< rows up to the end of the current batch
         Batch batch_;
     };
 

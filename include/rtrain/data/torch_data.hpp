@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/data/dataset.hpp>
+#include <rtrain/data/device_prefetch.hpp>
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/sampler.hpp>
 #include <rtrain/error.hpp>
@@ -97,32 +98,6 @@ private:
     std::int64_t next_ = 0;
 };
 
-/// A batch of torch::data on `device`: tensors, examples and vectors of them; anything else stays.
-template <class T>
-[[nodiscard]] T to_device(T value, const at::Device& /*device*/) {
-    return value;
-}
-[[nodiscard]] inline at::Tensor to_device(const at::Tensor& tensor, const at::Device& device) {
-    return tensor.to(device);
-}
-template <class Data, class Target>
-[[nodiscard]] torch::data::Example<Data, Target>
-to_device(torch::data::Example<Data, Target> example, const at::Device& device) {
-    return {to_device(std::move(example.data), device),
-            to_device(std::move(example.target), device)};
-}
-[[nodiscard]] inline torch::data::TensorExample to_device(torch::data::TensorExample example,
-                                                          const at::Device& device) {
-    return torch::data::TensorExample(example.data.to(device));
-}
-template <class T>
-[[nodiscard]] std::vector<T> to_device(std::vector<T> values, const at::Device& device) {
-    for (T& value : values) {
-        value = to_device(std::move(value), device);
-    }
-    return values;
-}
-
 /// A torch::data loader over this rank's rows, whose batches arrive on the rank's device. Each
 /// begin() is a new epoch, except the first after a resumed checkpoint, which goes on where the
 /// checkpoint was taken.
@@ -144,51 +119,49 @@ public:
         using difference_type = std::ptrdiff_t;
 
         explicit Iterator(DeviceLoader& loader)
-            : loader_(&loader), position_(loader.position_), next_(loader.loader_->begin()) {
-            position_->iterating = true;
-            read();
+            : loader_(&loader), pass_(loader.position_), prefetch_(loader.device_),
+              next_(loader.loader_->begin()) {
+            next();
         }
-        Iterator(Iterator&&) = default;
-        Iterator& operator=(Iterator&&) = default;
-        Iterator(const Iterator&) = delete;
-        Iterator& operator=(const Iterator&) = delete;
-        ~Iterator() { end_epoch(); }
 
         [[nodiscard]] Batch& operator*() { return *batch_; }
         [[nodiscard]] Batch* operator->() { return &*batch_; }
         Iterator& operator++() {
-            ++next_;
-            read();
+            next();
             return *this;
         }
-        void operator++(int) { ++*this; }
+        void operator++(int) { next(); }
         friend bool operator==(const Iterator& self, std::default_sentinel_t /*end*/) {
             return !self.batch_.has_value();
         }
 
     private:
-        void read() {
-            batch_.reset();
-            if (next_ == loader_->loader_->end()) {
-                end_epoch();
+        void next() {
+            batch_ = prefetch_.next([this] { return read(); });
+            if (!batch_) {
+                pass_.end();
                 return;
             }
-            batch_.emplace(loader_->device_.is_cpu()
-                               ? std::move(*next_)
-                               : to_device(std::move(*next_), loader_->device_));
-            position_->samples +=
+            pass_.position().samples +=
                 static_cast<std::int64_t>(loader_->loader_->options().batch_size) * loader_->ranks_;
         }
-        void end_epoch() {
-            if (position_) { // not moved from, and not ended before
-                position_->finish_epoch();
-                position_.reset();
+
+        /// torch's iterator reads when it is advanced.
+        [[nodiscard]] std::optional<Batch> read() {
+            if (std::exchange(started_, true)) {
+                ++next_;
             }
+            if (next_ == loader_->loader_->end()) {
+                return std::nullopt;
+            }
+            return std::move(*next_);
         }
 
         DeviceLoader* loader_;
-        std::shared_ptr<Position> position_;
+        Pass pass_;
+        DevicePrefetch<Batch> prefetch_;
         torch::data::Iterator<Batch> next_;
+        bool started_ = false;
         std::optional<Batch> batch_;
     };
 

@@ -118,11 +118,12 @@ inline void check_options(const DataParallelOptions& options) {
 
 /// What must be the same on all ranks, as text.
 [[nodiscard]] inline std::string describe(const DataParallelOptions& options) {
-    std::string text = concat("options bucket_bytes ", options.bucket_bytes, " first_bucket_bytes ",
-                              options.first_bucket_bytes, " find_unused_parameters ",
-                              options.find_unused_parameters, " broadcast_buffers ",
-                              options.broadcast_buffers, " hook ", options.hook.index(),
-                              " reduction_order ", static_cast<int>(options.reduction_order));
+    std::string text = concat(
+        "options bucket_bytes ", options.bucket_bytes, " first_bucket_bytes ",
+        options.first_bucket_bytes, " find_unused_parameters ", options.find_unused_parameters,
+        " broadcast_buffers ", options.broadcast_buffers, " hook ", options.hook.index(),
+        " reduction_order ", static_cast<int>(options.reduction_order), " autocast ",
+        options.autocast ? c10::toString(*options.autocast) : "off");
     if (const auto* power = std::get_if<hook::PowerSgd>(&options.hook)) {
         text += concat(" rank ", power->rank, " start_iteration ", power->start_iteration,
                        " min_compression_rate ", power->min_compression_rate,

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Backend over MPI ranks with a GPU each: GPU tensors travel over NCCL, everything else over MPI.
+/// Not included by trainer.hpp; link rtrain::nccl and include it to use it:
+/// @code
+/// #include <rtrain/backend/nccl.hpp>
+/// #include <rtrain/trainer.hpp>
+/// rtrain::Trainer<rtrain::backend::Nccl> trainer(options);
+/// @endcode
+#pragma once
+
+#include <rtrain/comm/nccl_types.hpp> // first: it says what is missing without NCCL
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/backend/device_choice.hpp>
+#include <rtrain/backend/mpi.hpp>
+#include <rtrain/backend/outcome.hpp>
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/comm/backoff.hpp>
+#include <rtrain/comm/nccl.hpp>
+#include <rtrain/comm/nccl_collectives.hpp>
+#include <rtrain/config.hpp>
+#include <rtrain/exception_text.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rtrain::backend {
+
+/// One rank of MPI_COMM_WORLD, with a GPU. Collectives on GPU tensors are put on a stream and do
+/// not hold up the host; collectives on CPU tensors block.
+///
+/// A thread of this backend looks for failed ranks over MPI while a GPU collective is under way. It
+/// never does so while rtrain itself is in MPI; a training function that calls MPI on its own must
+/// initialise it with MPI_THREAD_MULTIPLE.
+class Nccl {
+    struct State;
+
+public:
+    struct Options {
+        /// Longest wait in one collective, and for the ranks to connect; then CommError [RT-N6].
+        std::chrono::milliseconds timeout{std::chrono::minutes(10)};
+        /// GPU of this rank, an index among those it can see, where the rule of
+        /// backend/device_choice.hpp does not fit: for example 0 where every rank sees only its
+        /// own.
+        std::optional<int> device{};
+        /// Of the communication on the CPU.
+        Mpi::Options mpi{};
+    };
+
+    Nccl() : Nccl(Options{}) {}
+    explicit Nccl(const Options& options) : state_(std::make_shared<State>(options)) {}
+
+    /// Ranks that a launcher has started; empty when the program was started alone.
+    [[nodiscard]] static std::optional<int> launched_ranks() { return Mpi::launched_ranks(); }
+
+    /// Joins the other ranks and takes a GPU; collective. Throws on all ranks what one of them
+    /// meets: ConfigError [RT-C2, RT-N1 to RT-N4], CommError [RT-N5, RT-N6].
+    void start(const ScalingConfig& scaling) {
+        state_->gpu.reset();
+        state_->cpu.start(scaling);
+        const std::vector<std::optional<std::string>> visible = gather_visible();
+        DeviceChoice choice;
+        detail::succeed_together(state_->cpu, [&] {
+            choice = choose_device({visible, local_rank(), usable_devices(),
+                                    scaling.gpus_per_worker, state_->options.device});
+            state_->device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(choice.index));
+            c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(state_->device);
+        });
+        if (size() > 1) {
+            share_device(choice);
+            state_->gpu = connect();
+        }
+    }
+
+    /// Ends the training function's communication on all ranks: says how this rank ended, returns
+    /// how each did.
+    [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine) {
+        Outcome outcome = mine;
+        if (state_->gpu && outcome.kind == Outcome::Kind::finished) {
+            try {
+                state_->gpu->drain();
+            } catch (const std::exception& error) {
+                const bool others_fault = detail::code_of(error) == "RT-X1";
+                outcome = {others_fault ? Outcome::Kind::interrupted : Outcome::Kind::failed,
+                           detail::text_of(error)};
+            }
+        }
+        if (state_->gpu && outcome.kind != Outcome::Kind::finished) {
+            state_->gpu->close(/*orderly=*/false);
+        }
+        const std::unique_lock lock(state_->mpi);
+        std::vector<Outcome> outcomes = state_->cpu.finish(outcome);
+        if (state_->gpu && outcome.kind == Outcome::Kind::finished) {
+            state_->gpu->close(std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) {
+                return o.kind == Outcome::Kind::finished;
+            }));
+        }
+        return outcomes;
+    }
+
+    [[nodiscard]] int rank() const noexcept { return state_->cpu.rank(); }
+    [[nodiscard]] int size() const noexcept { return state_->cpu.size(); }
+    [[nodiscard]] int local_rank() const noexcept { return state_->cpu.local_rank(); }
+    [[nodiscard]] int local_size() const noexcept { return state_->cpu.local_size(); }
+    [[nodiscard]] int node_rank() const noexcept { return state_->cpu.node_rank(); }
+    [[nodiscard]] at::Device device() const noexcept { return state_->device; }
+
+    void all_reduce(at::Tensor& tensor, ReduceOp op) { state_->all_reduce(tensor, op); }
+    void broadcast(at::Tensor& tensor, int root) {
+        if (on_cpu(tensor)) {
+            const auto lock = state_->lock_mpi();
+            state_->cpu.broadcast(tensor, root);
+        } else if (state_->gpu) {
+            state_->gpu->broadcast(tensor, root);
+        }
+    }
+    [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) {
+        if (on_cpu(tensor)) {
+            const auto lock = state_->lock_mpi();
+            return state_->cpu.all_gather(tensor);
+        }
+        return state_->gpu ? state_->gpu->all_gather(tensor) : tensor.unsqueeze(0).clone();
+    }
+    /// Waits on the host until all ranks have come here.
+    void barrier() {
+        const auto lock = state_->lock_mpi();
+        detail::barrier(state_->cpu);
+    }
+
+    /// What all_reduce_async() returns: an all-reduce to be started again and again.
+    class AllReduce {
+    public:
+        void start() {
+            if (gpu_) {
+                gpu_->start();
+            } else {
+                state_->all_reduce(tensor_, op_);
+            }
+        }
+        void poll() {
+            if (gpu_) {
+                gpu_->poll();
+            }
+        }
+        void wait() {
+            if (gpu_) {
+                gpu_->wait();
+            }
+        }
+
+    private:
+        friend class Nccl;
+        AllReduce(std::shared_ptr<State> state, at::Tensor tensor, ReduceOp op)
+            : state_(std::move(state)), tensor_(std::move(tensor)), op_(op) {
+            if (state_->gpu && !on_cpu(tensor_)) {
+                gpu_.emplace(state_->gpu, tensor_, op_);
+            }
+        }
+        std::shared_ptr<State> state_;
+        at::Tensor tensor_;
+        ReduceOp op_;
+        std::optional<comm::NcclAllReduce> gpu_;
+    };
+
+    /// On a GPU it overlaps with what the current stream does between start() and wait(); neither
+    /// waits on the host. A CPU tensor is reduced in start(). The tensor is contiguous.
+    [[nodiscard]] AllReduce all_reduce_async(at::Tensor& tensor, ReduceOp op) {
+        return {state_, tensor, op};
+    }
+
+private:
+    struct State {
+        explicit State(const Options& given) : options(given), cpu(given.mpi) {}
+
+        /// Also keeps what a rank computed after its peers were lost from being used.
+        [[nodiscard]] std::unique_lock<std::mutex> lock_mpi() {
+            if (gpu) {
+                gpu->check();
+            }
+            return std::unique_lock(mpi);
+        }
+
+        void all_reduce(at::Tensor& tensor, ReduceOp op) {
+            if (on_cpu(tensor)) {
+                const auto lock = lock_mpi();
+                cpu.all_reduce(tensor, op);
+            } else if (gpu) {
+                gpu->all_reduce(tensor, op);
+            }
+        }
+
+        Options options;
+        Mpi cpu;
+        std::mutex mpi; ///< held by the thread that is in MPI
+        at::Device device{at::kCPU};
+        std::shared_ptr<comm::NcclCollectives> gpu; ///< empty on a single rank
+    };
+
+    static bool on_cpu(const at::Tensor& tensor) {
+        return !tensor.defined() || tensor.device().is_cpu();
+    }
+
+    /// CUDA_VISIBLE_DEVICES of the ranks of this node, by local rank.
+    [[nodiscard]] std::vector<std::optional<std::string>> gather_visible() {
+        const char* const mine = std::getenv("CUDA_VISIBLE_DEVICES");
+        const auto texts =
+            detail::all_gather(state_->cpu, mine == nullptr ? "" : std::string("=") + mine);
+        const at::Tensor nodes = state_->cpu.all_gather(at::full({1}, node_rank(), at::kInt));
+        std::vector<std::optional<std::string>> visible;
+        for (int rank = 0; rank < size(); ++rank) {
+            if (nodes[rank].item<int>() == node_rank()) {
+                const std::string& text = texts[static_cast<std::size_t>(rank)];
+                visible.push_back(text.empty() ? std::nullopt : std::optional(text.substr(1)));
+            }
+        }
+        return visible;
+    }
+
+    /// Throws ConfigError [RT-N1] when there is none.
+    [[nodiscard]] static int usable_devices() {
+        if (!c10::impl::hasDeviceGuardImpl(at::kCUDA)) {
+            throw ConfigError("RT-N1",
+                              "backend::Nccl trains on GPUs, but this program's libtorch was built "
+                              "without CUDA; link one that was, or use backend::Mpi");
+        }
+        const int devices = c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
+        if (devices < 1) {
+            const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+            throw ConfigError(
+                "RT-N1",
+                detail::concat("backend::Nccl trains on GPUs, but CUDA finds none here ",
+                               "(CUDA_VISIBLE_DEVICES is ",
+                               visible == nullptr ? "not set" : "\"" + std::string(visible) + "\"",
+                               "); look at `nvidia-smi`, or use backend::Mpi"));
+        }
+        return devices;
+    }
+
+    /// NCCL takes two ranks on one GPU for a mistake. Ranks that share one pretend to be on
+    /// different hosts, and then talk over sockets.
+    void share_device(const DeviceChoice& choice) const {
+        if (choice.sharing > 1) {
+            const std::string host =
+                detail::concat("rtrain-node", node_rank(), "-place", choice.place);
+            ::setenv("NCCL_HOSTID", host.c_str(), /*overwrite=*/0);
+            ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", /*overwrite=*/0); // from NCCL 2.29 on
+        }
+    }
+
+    /// Collective. All ranks look at each other's progress until all are connected or one is not.
+    [[nodiscard]] std::shared_ptr<comm::NcclCollectives> connect() {
+        Mpi& cpu = state_->cpu;
+        at::Tensor id = at::zeros({static_cast<std::int64_t>(sizeof(ncclUniqueId))}, at::kByte);
+        ncclUniqueId name;
+        detail::succeed_together(cpu, [&] {
+            if (rank() == 0) {
+                name = comm::new_nccl_id();
+                std::memcpy(id.mutable_data_ptr(), &name, sizeof name);
+            }
+        });
+        cpu.broadcast(id, 0);
+        std::memcpy(&name, id.const_data_ptr(), sizeof name);
+
+        std::unique_ptr<comm::NcclCommunicator> communicator;
+        detail::succeed_together(cpu, [&] {
+            communicator = std::make_unique<comm::NcclCommunicator>(name, rank(), size());
+        });
+        const auto begun = comm::Backoff::Clock::now();
+        enum Progress : int { connected, connecting, gave_up };
+        Progress slowest = connecting;
+        ncclResult_t state = ncclInProgress;
+        while (slowest == connecting) {
+            state = communicator->state();
+            const bool in_time = comm::Backoff::Clock::now() - begun < state_->options.timeout;
+            at::Tensor progress = at::full({1}, gave_up, at::kInt);
+            if (state == ncclSuccess || (state == ncclInProgress && in_time)) {
+                progress.fill_(state == ncclSuccess ? connected : connecting);
+            }
+            cpu.all_reduce(progress, ReduceOp::max);
+            slowest = static_cast<Progress>(progress.item<int>());
+            if (slowest == connecting) {
+                constexpr std::chrono::milliseconds pause{5};
+                std::this_thread::sleep_for(pause);
+            }
+        }
+        detail::succeed_together(cpu, [&] {
+            if (slowest == gave_up && state == ncclInProgress &&
+                comm::Backoff::Clock::now() - begun >= state_->options.timeout) {
+                throw CommError("RT-N6",
+                                detail::concat("NCCL did not connect within ",
+                                               state_->options.timeout.count(),
+                                               " ms; NCCL_DEBUG=INFO tells what it tries"));
+            }
+            if (state != ncclSuccess && state != ncclInProgress) {
+                throw CommError("RT-N5",
+                                "NCCL could not connect: " + communicator->describe(state));
+            }
+        });
+        return std::make_shared<comm::NcclCollectives>(
+            std::move(communicator), device(), rank(), size(), state_->options.timeout,
+            [state = state_.get()](const char* what) {
+                // A training thread that is in MPI looks for itself.
+                if (const std::unique_lock lock(state->mpi, std::try_to_lock); lock) {
+                    state->cpu.check_peers(what);
+                }
+            });
+    }
+
+    std::shared_ptr<State> state_;
+};
+
+static_assert(Backend<Nccl> && AsyncBackend<Nccl>);
+
+} // namespace rtrain::backend

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Batches on their way to a device: the next one is copied from pinned memory on a stream of its
+/// own while the current one is trained on. On the CPU there is nothing to do, and nothing is done.
+/// Written for c10's generic devices, so it needs no CUDA headers.
+#pragma once
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <concepts>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <utility>
+
+namespace rtrain::data {
+
+/// Calls `visit(tensor)` for each tensor of a batch: a tensor, a Batch, torch's examples, and
+/// ranges of them. Anything else is left alone.
+template <class T, class Visit>
+void each_tensor(T& batch, Visit& visit) {
+    if constexpr (std::same_as<T, at::Tensor>) {
+        visit(batch);
+    } else if constexpr (requires { batch.each_column(visit); }) {
+        batch.each_column(visit);
+    } else if constexpr (std::ranges::range<T>) {
+        for (auto& item : batch) {
+            each_tensor(item, visit);
+        }
+    } else if constexpr (requires { batch.data; }) { // torch::data::Example
+        each_tensor(batch.data, visit);
+        if constexpr (requires { batch.target; }) {
+            each_tensor(batch.target, visit);
+        }
+    }
+}
+
+/// One batch ahead of its reader. Random numbers that reading a batch draws are thus drawn one
+/// batch early.
+template <class T>
+class DevicePrefetch {
+public:
+    explicit DevicePrefetch(at::Device device) {
+        if (!device.is_cpu()) {
+            copies_.emplace(device);
+        }
+    }
+
+    /// The next batch that `read()`, returning std::optional<T>, gives: as it is on the CPU, else
+    /// on the device, where the current stream waits for its copy.
+    template <class Read>
+    [[nodiscard]] std::optional<T> next(Read&& read) {
+        if (!copies_) {
+            return read();
+        }
+        if (!ahead_) {
+            ahead_ = true;
+            copies_->begin(staged_ = read());
+        }
+        std::optional<T> batch = std::exchange(staged_, std::nullopt);
+        if (batch) {
+            copies_->hand_over(*batch);
+            copies_->begin(staged_ = read());
+        }
+        return batch;
+    }
+
+private:
+    class Copies {
+    public:
+        explicit Copies(at::Device device)
+            : device_(device), implementation_(device.type()),
+              stream_(implementation_.getStreamFromGlobalPool(indexed())), copied_(device.type()) {}
+
+        /// Starts copying on the stream of copies.
+        void begin(std::optional<T>& batch) {
+            if (!batch) {
+                return;
+            }
+            const auto copy = [this](at::Tensor& tensor) {
+                if (!tensor.defined()) {
+                    return;
+                }
+                if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided) {
+                    tensor = tensor.to(device_); // the current stream may still be writing it
+                    return;
+                }
+                const c10::StreamGuard guard(stream_);
+                tensor = tensor.pin_memory().to(device_, /*non_blocking=*/true);
+            };
+            each_tensor(*batch, copy);
+            copied_.record(stream_);
+        }
+
+        /// The current stream may use the batch once it is copied; its memory, which belongs to the
+        /// stream of copies, is not given to another batch before.
+        void hand_over(T& batch) {
+            const c10::Stream current = implementation_.getStream(indexed());
+            copied_.block(current);
+            const auto keep = [&](at::Tensor& tensor) {
+                if (tensor.defined() && tensor.layout() == at::kStrided) {
+                    implementation_.recordDataPtrOnStream(tensor.storage().data_ptr(), current);
+                }
+            };
+            each_tensor(batch, keep);
+        }
+
+    private:
+        [[nodiscard]] at::Device indexed() const {
+            return device_.has_index() ? device_ : implementation_.getDevice();
+        }
+
+        at::Device device_;
+        c10::impl::VirtualGuardImpl implementation_;
+        c10::Stream stream_;
+        c10::Event copied_;
+    };
+
+    std::optional<Copies> copies_; ///< empty on the CPU
+    std::optional<T> staged_;      ///< its copy has begun
+    bool ahead_ = false;
+};
+
+} // namespace rtrain::data

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A CUDA device and an NCCL that exist in host memory only, to run backend::Nccl's host code where
+/// there is no GPU. fake_cuda.cpp makes libtorch believe in the devices: its streams are threads
+/// that work off a queue, so a missing wait between streams shows. fake_nccl.cpp connects processes
+/// of one machine through shared memory. What they cannot show: speed, overlap, and whether the
+/// real libraries behave like this.
+#pragma once
+
+#include <functional>
+
+namespace fake {
+
+/// Appends to a stream's queue; `stream` is a cudaStream_t.
+void enqueue(void* stream, std::function<void()> task);
+
+/// What the fake NCCL of this process does wrong from now on.
+struct Faults {
+    bool never_connects = false; ///< initialisation stays in progress
+    int refuses = 0;             ///< an ncclResult_t that the next collective returns
+    int breaks = 0;              ///< an ncclResult_t that ncclCommGetAsyncError reports
+    int connects_slowly = 0;     ///< looks at the state until a collective is on its stream
+};
+Faults& faults();
+
+/// Calls of ncclCommAbort, and of ncclCommDestroy, so far.
+int aborted();
+int destroyed();
+
+} // namespace fake

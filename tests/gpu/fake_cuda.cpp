@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fake.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int most_devices = 8;
+int device_count() {
+    const char* const text = std::getenv("FAKE_GPUS");
+    return text == nullptr ? 4 : std::atoi(text);
+}
+
+/// A thread that works off its queue.
+class Stream {
+public:
+    Stream() : thread_([this] { run(); }) { thread_.detach(); }
+
+    void push(std::function<void()> task) {
+        const std::scoped_lock lock(mutex_);
+        tasks_.push_back(std::move(task));
+        changed_.notify_all();
+    }
+    bool idle() {
+        const std::scoped_lock lock(mutex_);
+        return tasks_.empty();
+    }
+    void synchronize() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return tasks_.empty(); });
+    }
+
+private:
+    void run() {
+        std::unique_lock lock(mutex_);
+        while (true) {
+            changed_.wait(lock, [this] { return !tasks_.empty(); });
+            auto task = std::move(tasks_.front()); // it leaves the queue when it is done
+            lock.unlock();
+            task();
+            task = nullptr; // what it holds may push, too
+            lock.lock();
+            tasks_.pop_front();
+            changed_.notify_all();
+        }
+    }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> tasks_;
+    std::thread thread_;
+};
+
+/// Streams live as long as the process: number 0 is the default one of a device.
+Stream& stream_of(c10::StreamId id, int device) {
+    static std::mutex mutex;
+    static auto* const streams = new std::array<std::vector<std::unique_ptr<Stream>>, most_devices>;
+    const std::scoped_lock lock(mutex);
+    auto& of_device = (*streams)[static_cast<std::size_t>(device)];
+    while (of_device.size() <= static_cast<std::size_t>(id)) {
+        of_device.push_back(std::make_unique<Stream>());
+    }
+    return *of_device[static_cast<std::size_t>(id)];
+}
+
+struct Event {
+    std::shared_ptr<std::atomic<bool>> reached;
+};
+
+thread_local c10::DeviceIndex current_device = 0;
+thread_local std::array<c10::StreamId, most_devices> current_stream{};
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+    static c10::Device cuda(c10::DeviceIndex index) { return {c10::DeviceType::CUDA, index}; }
+    static std::size_t at(c10::Device device) {
+        return static_cast<std::size_t>(device.has_index() ? device.index() : current_device);
+    }
+    c10::DeviceType type() const override { return c10::DeviceType::CUDA; }
+    c10::Device exchangeDevice(c10::Device device) const override {
+        return cuda(std::exchange(current_device, device.index()));
+    }
+    c10::Device getDevice() const override { return cuda(current_device); }
+    void setDevice(c10::Device device) const override {
+        TORCH_CHECK(device.index() < device_count(), "invalid device ordinal");
+        current_device = device.index();
+    }
+    void uncheckedSetDevice(c10::Device device) const noexcept override {
+        current_device = device.index();
+    }
+    c10::Stream getStream(c10::Device device) const override {
+        const auto index = static_cast<c10::DeviceIndex>(at(device));
+        return c10::Stream(c10::Stream::UNSAFE, cuda(index), current_stream[at(device)]);
+    }
+    c10::Stream getDefaultStream(c10::Device device) const override {
+        return c10::Stream(c10::Stream::DEFAULT, device);
+    }
+    c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high*/) const override {
+        static std::atomic<c10::StreamId> next{1};
+        return c10::Stream(c10::Stream::UNSAFE, device, next++);
+    }
+    c10::Stream exchangeStream(c10::Stream stream) const override {
+        const auto old = std::exchange(current_stream[at(stream.device())], stream.id());
+        return c10::Stream(c10::Stream::UNSAFE, stream.device(), old);
+    }
+    void* getStreamNativeHandle(const c10::Stream stream) const override {
+        return &stream_of(stream.id(), stream.device_index());
+    }
+    c10::DeviceIndex deviceCount() const noexcept override {
+        return static_cast<c10::DeviceIndex>(device_count());
+    }
+    void record(void** event, const c10::Stream& stream, const c10::DeviceIndex /*device*/,
+                const c10::EventFlag /*flag*/) const override {
+        if (*event == nullptr) {
+            *event = new Event;
+        }
+        auto reached = std::make_shared<std::atomic<bool>>(false);
+        static_cast<Event*>(*event)->reached = reached;
+        stream_of(stream.id(), stream.device_index()).push([reached] { *reached = true; });
+    }
+    void block(void* event, const c10::Stream& stream) const override {
+        if (event != nullptr) {
+            stream_of(stream.id(), stream.device_index())
+                .push([reached = static_cast<Event*>(event)->reached] {
+                    while (!*reached) {
+                        std::this_thread::sleep_for(std::chrono::microseconds(20));
+                    }
+                });
+        }
+    }
+    bool queryEvent(void* event) const override {
+        return event == nullptr || *static_cast<Event*>(event)->reached;
+    }
+    void synchronizeEvent(void* event) const override {
+        while (!queryEvent(event)) {
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
+    }
+    void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
+        delete static_cast<Event*>(event);
+    }
+    bool queryStream(const c10::Stream& stream) const override {
+        return stream_of(stream.id(), stream.device_index()).idle();
+    }
+    void synchronizeStream(const c10::Stream& stream) const override {
+        stream_of(stream.id(), stream.device_index()).synchronize();
+    }
+};
+C10_REGISTER_GUARD_IMPL(CUDA, Guard)
+
+} // namespace
+
+namespace at {
+
+struct CUDAHooks : CUDAHooksInterface { // the name under which libtorch looks for them
+    explicit CUDAHooks(CUDAHooksArgs /*args*/) {}
+    void init() const override {}
+    bool hasCUDA() const override { return true; }
+    bool isBuilt() const override { return true; }
+    bool isAvailable() const override { return true; }
+    Device getDeviceFromPtr(void* /*data*/) const override {
+        return {at::kCUDA, current_device_index()};
+    }
+    const Generator& getDefaultGenerator(DeviceIndex /*device*/) const override {
+        static const Generator generator = at::detail::createCPUGenerator();
+        return generator;
+    }
+    DeviceIndex getCurrentDevice() const override { return current_device_index(); }
+    bool isPinnedPtr(const void* /*data*/) const override { return false; }
+    bool hasPrimaryContext(DeviceIndex /*device*/) const override { return true; }
+    DeviceIndex deviceCount() const override { return static_cast<DeviceIndex>(::device_count()); }
+    DeviceIndex current_device() const override { return current_device_index(); }
+    int getNumGPUs() const override { return ::device_count(); }
+    Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+    static DeviceIndex current_device_index() { return ::current_device; }
+};
+REGISTER_CUDA_HOOKS(CUDAHooks)
+
+} // namespace at
+
+namespace {
+
+/// The same memory in the other world. A device's memory is freed in the order of the stream, as
+/// CUDA's caching allocator does it.
+at::Tensor alias(const at::Tensor& tensor, c10::Device device) {
+    const auto free = [tensor, device](void* /*data*/) mutable {
+        if (device.is_cuda()) {
+            stream_of(current_stream[Guard::at(device)], device.index())
+                .push([memory = std::move(tensor)] {});
+        }
+    };
+    return at::from_blob(const_cast<void*>(tensor.const_data_ptr()), tensor.sizes(),
+                         tensor.strides(), free, tensor.options().device(device), device);
+}
+
+/// Runs any operation by the CPU's kernel on the same memory, after the current stream.
+void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
+             torch::jit::Stack* stack) {
+    Guard guard;
+    guard.synchronizeStream(guard.getStream(Guard::cuda(current_device)));
+    c10::Device device = Guard::cuda(current_device);
+    const std::size_t count = op.schema().arguments().size();
+    const std::size_t first = stack->size() - count;
+    std::vector<std::pair<at::Tensor, at::Tensor>> pairs; // ours, the CPU's
+    const auto to_host = [&](const at::Tensor& tensor) {
+        if (!tensor.defined() || !tensor.is_cuda()) {
+            return tensor;
+        }
+        device = tensor.device();
+        for (const auto& [ours, hosts] : pairs) {
+            if (ours.is_same(tensor)) {
+                return hosts;
+            }
+        }
+        pairs.emplace_back(tensor, alias(tensor, at::kCPU));
+        return pairs.back().second;
+    };
+    for (std::size_t i = first; i < stack->size(); ++i) {
+        c10::IValue& value = (*stack)[i];
+        if (value.isTensor()) {
+            value = to_host(value.toTensor());
+        } else if (value.isTensorList()) {
+            std::vector<at::Tensor> tensors;
+            for (const at::Tensor& tensor : value.toTensorVector()) {
+                tensors.push_back(to_host(tensor));
+            }
+            value = tensors;
+        } else if (value.isOptionalTensorList()) {
+            c10::List<std::optional<at::Tensor>> tensors;
+            for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+                tensors.push_back(tensor ? std::optional(to_host(*tensor)) : std::nullopt);
+            }
+            value = tensors;
+        } else if (value.isDevice() && value.toDevice().is_cuda()) {
+            device = value.toDevice().has_index() ? value.toDevice() : device;
+            value = c10::Device(at::kCPU);
+        }
+    }
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    const auto from_host = [&](const at::Tensor& tensor) {
+        if (!tensor.defined()) {
+            return tensor;
+        }
+        for (const auto& [ours, hosts] : pairs) {
+            if (hosts.is_same(tensor)) {
+                return ours;
+            }
+        }
+        return alias(tensor, device);
+    };
+    for (auto& [ours, hosts] : pairs) { // resized
+        if (ours.sizes() != hosts.sizes()) {
+            const at::Tensor grown = alias(hosts, ours.device());
+            ours.unsafeGetTensorImpl()->set_storage_keep_dtype(grown.storage());
+            ours.unsafeGetTensorImpl()->set_sizes_and_strides(grown.sizes(), grown.strides());
+        }
+    }
+    // A result on the CPU stays there only where it was asked for: copies into the CPU's tensors.
+    const std::size_t results = op.schema().returns().size();
+    for (std::size_t i = stack->size() - results; i < stack->size(); ++i) {
+        c10::IValue& value = (*stack)[i];
+        const bool into_host = op.schema().name() == "aten::copy_" && pairs.size() == 1 &&
+                               value.isTensor() && !value.toTensor().is_same(pairs[0].second);
+        if (value.isTensor() && !into_host) {
+            value = from_host(value.toTensor());
+        } else if (value.isTensorList()) {
+            std::vector<at::Tensor> tensors;
+            for (const at::Tensor& tensor : value.toTensorVector()) {
+                tensors.push_back(from_host(tensor));
+            }
+            value = tensors;
+        }
+    }
+}
+
+TORCH_LIBRARY_IMPL(_, CUDA, library) {
+    library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_host>());
+}
+TORCH_LIBRARY_IMPL(aten, CUDA, library) { // those whose generic version looks for a CUDA kernel
+    for (const char* const name : {"copy_", "_local_scalar_dense"}) {
+        library.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_host>());
+    }
+}
+
+} // namespace
+
+void fake::enqueue(void* stream, std::function<void()> task) {
+    static_cast<Stream*>(stream)->push(std::move(task));
+}

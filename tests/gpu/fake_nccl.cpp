@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fake.hpp"
+
+#include <ATen/Functions.h>
+
+#include <nccl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace {
+
+constexpr int most_ranks = 8;
+constexpr std::size_t slot_bytes = std::size_t{1} << 20;
+
+/// What the ranks of a communicator share.
+struct Shared {
+    std::atomic<int> joined;
+    std::atomic<int> steps[most_ranks]; ///< barriers that a rank has come to
+    alignas(64) char slots[most_ranks][slot_bytes];
+};
+
+std::atomic<int> abort_calls{0};
+std::atomic<int> destroy_calls{0};
+
+} // namespace
+
+struct ncclComm {
+    Shared* shared = nullptr;
+    int rank = 0;
+    int size = 1;
+    int looks = 0; ///< that the state stays "in progress"
+    std::function<void()> postponed;
+    std::shared_ptr<std::atomic<bool>> stopped = std::make_shared<std::atomic<bool>>(false);
+
+    /// False when the communicator was aborted.
+    static bool meet(Shared& shared, int rank, int size, const std::atomic<bool>& stopped) {
+        const int step = ++shared.steps[rank];
+        for (int peer = 0; peer < size; ++peer) {
+            while (shared.steps[peer] < step) {
+                if (stopped) {
+                    return false;
+                }
+                std::this_thread::sleep_for(std::chrono::microseconds(20));
+            }
+        }
+        return true;
+    }
+};
+
+fake::Faults& fake::faults() {
+    static Faults faults;
+    return faults;
+}
+int fake::aborted() {
+    return abort_calls;
+}
+int fake::destroyed() {
+    return destroy_calls;
+}
+
+namespace {
+
+/// `combine(slots, offset, bytes)` writes this rank's result of a piece.
+template <class Combine>
+ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* mine, std::size_t bytes,
+                        Combine combine) {
+    if (fake::faults().refuses != 0) {
+        return static_cast<ncclResult_t>(std::exchange(fake::faults().refuses, 0));
+    }
+    auto work = [stopped = comm->stopped, shared = comm->shared, rank = comm->rank,
+                 size = comm->size, mine, bytes, combine] {
+        for (std::size_t offset = 0; offset < bytes; offset += slot_bytes) {
+            const std::size_t piece = std::min(slot_bytes, bytes - offset);
+            std::memcpy(shared->slots[rank], static_cast<const char*>(mine) + offset, piece);
+            if (!ncclComm::meet(*shared, rank, size, *stopped)) {
+                return;
+            }
+            combine(*shared, size, offset, piece);
+            if (!ncclComm::meet(*shared, rank, size, *stopped)) {
+                return;
+            }
+        }
+    };
+    comm->looks = fake::faults().connects_slowly;
+    if (comm->looks > 0) {
+        comm->postponed = [stream, work] { fake::enqueue(stream, work); };
+        return ncclInProgress;
+    }
+    fake::enqueue(stream, work);
+    return ncclSuccess;
+}
+
+at::ScalarType type_of(ncclDataType_t type) {
+    switch (type) {
+    case ncclFloat32:
+        return at::kFloat;
+    case ncclFloat64:
+        return at::kDouble;
+    case ncclFloat16:
+        return at::kHalf;
+    case ncclBfloat16:
+        return at::kBFloat16;
+    case ncclInt32:
+        return at::kInt;
+    case ncclInt64:
+        return at::kLong;
+    case ncclInt8:
+        return at::kChar;
+    default:
+        return at::kByte;
+    }
+}
+
+} // namespace
+
+const char* ncclGetErrorString(ncclResult_t result) {
+    return result == ncclSystemError ? "unhandled system error" : "fake error";
+}
+const char* ncclGetLastError(ncclComm_t /*comm*/) {
+    return "the fake says so";
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+    std::memset(id, 0, sizeof *id);
+    static int number = 0;
+    std::snprintf(id->internal, sizeof id->internal, "/rtrain-fake-nccl-%d-%d",
+                  static_cast<int>(::getpid()), number++);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+    *comm = nullptr;
+    if (config->magic != 0xcafebeef || config->blocking != 0 || ranks > most_ranks) {
+        return ncclInvalidArgument;
+    }
+    const int file = ::shm_open(id.internal, O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ::ftruncate(file, sizeof(Shared)) != 0) {
+        return ncclSystemError;
+    }
+    void* const memory =
+        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ::close(file);
+    *comm = new ncclComm;
+    (*comm)->shared = static_cast<Shared*>(memory);
+    (*comm)->rank = rank;
+    (*comm)->size = ranks;
+    if (++(*comm)->shared->joined == ranks) {
+        ::shm_unlink(id.internal);
+    }
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+    *state = ncclSuccess;
+    if (fake::faults().breaks != 0) {
+        *state = static_cast<ncclResult_t>(fake::faults().breaks);
+    } else if (comm->shared->joined < comm->size || fake::faults().never_connects) {
+        *state = ncclInProgress;
+    } else if (comm->looks > 0) {
+        --comm->looks;
+        *state = ncclInProgress;
+    } else if (comm->postponed) {
+        std::exchange(comm->postponed, nullptr)();
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t /*comm*/) {
+    return ncclInProgress;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    ++destroy_calls;
+    ::munmap(comm->shared, sizeof(Shared));
+    delete comm;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) { // its memory stays: streams may still look at it
+    ++abort_calls;
+    *comm->stopped = true;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    const at::ScalarType scalar = type_of(type);
+    return collective(
+        comm, stream, from, count * c10::elementSize(scalar),
+        [=](Shared& shared, int size, std::size_t offset, std::size_t bytes) {
+            const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(scalar));
+            at::Tensor sum = at::from_blob(shared.slots[0], {elements}, scalar).clone();
+            for (int rank = 1; rank < size; ++rank) {
+                const at::Tensor next = at::from_blob(shared.slots[rank], {elements}, scalar);
+                sum = op == ncclMin   ? at::minimum(sum, next)
+                      : op == ncclMax ? at::maximum(sum, next)
+                                      : at::add(sum, next);
+            }
+            if (op == ncclAvg) {
+                sum.div_(size);
+            }
+            std::memcpy(static_cast<char*>(to) + offset, sum.const_data_ptr(), bytes);
+        });
+}
+
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+    return collective(comm, stream, from, count * c10::elementSize(type_of(type)),
+                      [=](Shared& shared, int /*size*/, std::size_t offset, std::size_t bytes) {
+                          std::memcpy(static_cast<char*>(to) + offset, shared.slots[root], bytes);
+                      });
+}
+
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+    const std::size_t all = count * c10::elementSize(type_of(type));
+    return collective(comm, stream, from, all,
+                      [=](Shared& shared, int size, std::size_t offset, std::size_t bytes) {
+                          for (int rank = 0; rank < size; ++rank) {
+                              std::memcpy(static_cast<char*>(to) +
+                                              static_cast<std::size_t>(rank) * all + offset,
+                                          shared.slots[rank], bytes);
+                          }
+                      });
+}

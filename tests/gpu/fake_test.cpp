@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only a fake NCCL can be made to do: fail.
+#include "../support.hpp"
+#include "fake.hpp"
+
+#include <rtrain/backend/nccl.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+
+using namespace rtrain;
+using test::code_of;
+using test::contains;
+using test::message_of;
+
+namespace {
+
+backend::Nccl patient(std::chrono::milliseconds timeout) {
+    return backend::Nccl({.timeout = timeout,
+                          .mpi = {.timeout = std::chrono::seconds(30),
+                                  .failure_patience = std::chrono::seconds(10)}});
+}
+
+struct WithFaults {
+    WithFaults() { fake::faults() = {}; }
+    ~WithFaults() { fake::faults() = {}; }
+    WithFaults(const WithFaults&) = delete;
+    WithFaults& operator=(const WithFaults&) = delete;
+};
+
+bool last(const backend::Nccl& nccl) {
+    return nccl.rank() == nccl.size() - 1;
+}
+
+int ranks() {
+    int size = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    return size;
+}
+
+} // namespace
+
+TEST_CASE("NcclFaults.ranks_take_the_devices_in_order") {
+    auto nccl = patient(std::chrono::seconds(30));
+    nccl.start({});
+    CHECK(nccl.device() == at::Device(at::kCUDA, static_cast<at::DeviceIndex>(nccl.rank())));
+    (void)nccl.finish({});
+    nccl.start({.gpus_per_worker = 0.5});
+    CHECK(nccl.device() == at::Device(at::kCUDA, static_cast<at::DeviceIndex>(nccl.rank() / 2)));
+    if (nccl.size() > 1) {
+        const char* const host = std::getenv("NCCL_HOSTID");
+        const bool alone = nccl.size() % 2 == 1 && last(nccl);
+        CHECK((host == nullptr) == alone);
+    }
+    (void)nccl.finish({});
+    ::unsetenv("NCCL_HOSTID");
+    ::unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    // More ranks than devices: all ranks throw what one of them met.
+    const auto message = message_of([&] { nccl.start({.gpus_per_worker = 3}); });
+    CHECK((contains(message, "RT-N2") == (nccl.size() > 1)));
+}
+
+TEST_CASE("NcclFaults.a_communicator_that_cannot_connect_is_given_up_by_all" *
+          doctest::timeout(30)) {
+    const WithFaults faults;
+    if (ranks() > 1) {
+        auto nccl = patient(std::chrono::milliseconds(500));
+        int rank = 0;
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        fake::faults().never_connects = rank == 0;
+        const auto message = message_of([&] { nccl.start({}); });
+        CHECK(contains(message, "rank 0 of"));
+        CHECK(contains(message, "RT-N6"));
+
+        fake::faults().never_connects = false;
+        fake::faults().breaks = rank == ranks() - 1 ? ncclSystemError : 0;
+        auto other = patient(std::chrono::seconds(30));
+        const auto broken = message_of([&] { other.start({}); });
+        CHECK(contains(broken, "RT-N5"));
+        CHECK(contains(broken, "the fake says so"));
+    }
+}
+
+TEST_CASE("NcclFaults.a_collective_may_take_time_to_reach_its_stream" * doctest::timeout(30)) {
+    const WithFaults faults;
+    auto nccl = patient(std::chrono::seconds(20));
+    nccl.start({});
+    fake::faults().connects_slowly = 300;
+    for (int step = 0; step < 3; ++step) {
+        auto tensor = torch::ones({10}).to(nccl.device());
+        auto handle = nccl.all_reduce_async(tensor, ReduceOp::sum);
+        handle.start();
+        handle.wait();
+        CHECK(tensor.cpu().eq(nccl.size()).all().item<bool>());
+    }
+    (void)nccl.finish({});
+}
+
+TEST_CASE("NcclFaults.a_reduction_comes_behind_the_current_stream" * doctest::timeout(30)) {
+    auto nccl = patient(std::chrono::seconds(20));
+    nccl.start({});
+    auto tensor = torch::zeros({10}).to(nccl.device());
+    auto* const values = tensor.mutable_data_ptr<float>();
+    const c10::Stream current =
+        c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(nccl.device());
+    for (const bool asynchronous : {false, true}) {
+        fake::enqueue(current.native_handle(), [values] { // a slow kernel
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            std::fill(values, values + 10, 1.0F);
+        });
+        if (asynchronous) {
+            auto handle = nccl.all_reduce_async(tensor, ReduceOp::sum);
+            handle.start();
+            handle.wait();
+        } else {
+            nccl.all_reduce(tensor, ReduceOp::sum);
+        }
+        CHECK(tensor.cpu().eq(nccl.size()).all().item<bool>());
+    }
+    (void)nccl.finish({});
+}
+
+TEST_CASE("NcclFaults.an_orderly_end_destroys_and_a_failure_aborts" * doctest::timeout(30)) {
+    if (ranks() > 1) {
+        const int destroyed = fake::destroyed();
+        const int aborted = fake::aborted();
+        auto nccl = patient(std::chrono::seconds(20));
+        nccl.start({});
+        auto tensor = torch::ones({10}).to(nccl.device());
+        nccl.all_reduce(tensor, ReduceOp::sum);
+        (void)nccl.finish({});
+        CHECK(fake::destroyed() == destroyed + 1);
+        CHECK(fake::aborted() == aborted);
+        nccl.start({});
+        (void)nccl.finish({Outcome::Kind::failed, "by intent"});
+        CHECK(fake::destroyed() == destroyed + 1);
+        CHECK(fake::aborted() == aborted + 1);
+    }
+}
+
+TEST_CASE("NcclFaults.an_error_of_nccl_is_told_with_its_text" * doctest::timeout(60)) {
+    const WithFaults faults;
+    const test::Directory directory("nccl-faults");
+    if (ranks() > 1) {
+        for (const bool asynchronous : {false, true}) {
+            const auto begun = std::chrono::steady_clock::now();
+            Trainer<backend::Nccl> trainer({.run = {.name = asynchronous ? "later" : "at-once",
+                                                    .storage_path = directory.path()}},
+                                           patient(std::chrono::seconds(40)));
+            std::map<int, std::string> failures;
+            try {
+                trainer.fit([&](auto& worker) {
+                    auto tensor = torch::ones({10}).to(worker.device());
+                    worker.all_reduce(tensor);
+                    worker.barrier();
+                    if (worker.rank() == 0) {
+                        (asynchronous ? fake::faults().breaks : fake::faults().refuses) =
+                            ncclSystemError;
+                    }
+                    for (int step = 0; step < 100; ++step) {
+                        worker.all_reduce(tensor);
+                        (void)tensor[0].template item<float>();
+                        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                    }
+                });
+            } catch (const TrainingFailedError& error) {
+                failures = error.worker_failures();
+            }
+            fake::faults() = {};
+            REQUIRE(failures.size() == 1); // the others were interrupted
+            CHECK(contains(failures[0], "unhandled system error"));
+            CHECK(contains(failures[0], "RT-N5"));
+            CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(15));
+        }
+    }
+}
+
+TEST_CASE("NcclFaults.copies_to_the_device_run_ahead_but_places_do_not") {
+    const auto rows = torch::arange(20, torch::kFloat);
+    int reads = 0;
+    const auto dataset = data::lazy([&] { return data::from_tensors({{"x", rows}}); });
+    auto position = std::make_shared<data::Position>();
+    data::Batches<data::Sharded> batches(dataset, {}, 0, 1, at::Device(at::kCUDA, 0), {.size = 6},
+                                         position);
+    std::vector<torch::Tensor> seen;
+    for (auto& batch : batches) {
+        CHECK(batch["x"].is_cuda());
+        seen.push_back(batch["x"].cpu());
+        ++reads;
+        CHECK(position->samples == std::min(20, 6 * reads));
+        CHECK(position->iterating);
+    }
+    CHECK(torch::cat(seen).equal(rows));
+    CHECK(position->epoch == 1);
+    CHECK_FALSE(position->iterating);
+    // A loop that is left early ends its epoch; one that resumes begins behind the place.
+    for ([[maybe_unused]] auto& batch : batches) {
+        break;
+    }
+    CHECK(position->epoch == 2);
+    position->samples = 12;
+    auto resumed = batches.begin();
+    CHECK((*resumed)["x"].cpu().equal(rows.slice(0, 12, 18)));
+}
+
+TEST_CASE("NcclFaults.every_tensor_of_a_torch_batch_reaches_the_device") {
+    struct Pairs : torch::data::datasets::Dataset<Pairs> {
+        torch::data::Example<> get(std::size_t index) override {
+            return {torch::full({2}, static_cast<double>(index)), torch::full({1}, 1.0)};
+        }
+        [[nodiscard]] std::optional<std::size_t> size() const override { return 10; }
+    };
+    auto loader =
+        data::make_distributed_loader(Pairs(), torch::data::DataLoaderOptions(4), {},
+                                      at::Device(at::kCUDA, 0), std::make_shared<data::Position>());
+    double total = 0;
+    std::size_t examples = 0;
+    for (auto& batch : loader) {
+        for (const auto& example : batch) {
+            CHECK(example.data.is_cuda());
+            CHECK(example.target.is_cuda());
+            total += example.data[0].template item<double>();
+            ++examples;
+        }
+    }
+    CHECK(examples == 10);
+    CHECK(total == 45);
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// What holds on GPUs and on the fake ones alike.
+#include "../support.hpp"
+
+#include <rtrain/backend/nccl.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+
+using namespace rtrain;
+using test::code_of;
+using test::contains;
+using test::message_of;
+
+namespace {
+
+/// As many GPUs a rank as there are, at most one.
+ScalingConfig scaling() {
+    int ranks = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const int devices = c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
+    return {.gpus_per_worker = std::min(1.0, static_cast<double>(devices) / ranks)};
+}
+
+backend::Nccl started(std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
+    backend::Nccl nccl({.timeout = timeout,
+                        .mpi = {.timeout = std::chrono::seconds(60),
+                                .failure_patience = std::chrono::seconds(10)}});
+    nccl.start(scaling());
+    return nccl;
+}
+
+/// Small integers, so that sums are exact in every type.
+torch::Tensor contribution(int rank, std::int64_t elements, at::ScalarType type) {
+    return ((torch::arange(elements) * (rank + 3)) % 7 + rank).to(type);
+}
+
+using GpuWorker = Trainer<backend::Nccl>::WorkerType;
+
+TrainerOptions options_in(const test::Directory& directory) {
+    return {.scaling = scaling(), .run = {.name = "run", .storage_path = directory.path()}};
+}
+
+backend::Nccl impatient() {
+    return backend::Nccl({.timeout = std::chrono::seconds(3),
+                          .mpi = {.timeout = std::chrono::seconds(30),
+                                  .failure_patience = std::chrono::seconds(10)}});
+}
+
+} // namespace
+
+TEST_CASE("Nccl.all_reduce_equals_a_plain_sum" * doctest::timeout(120)) {
+    auto nccl = started();
+    const auto mine = static_cast<std::size_t>(nccl.rank());
+    for (const auto type : {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16,
+                            torch::kInt, torch::kLong, torch::kChar, torch::kByte}) {
+        for (const std::int64_t elements : {0, 1, 17, 1000, 1 << 19}) {
+            CAPTURE(type);
+            CAPTURE(elements);
+            std::vector<torch::Tensor> all;
+            for (int rank = 0; rank < nccl.size(); ++rank) {
+                all.push_back(contribution(rank, elements, type));
+            }
+            const auto stacked = torch::stack(all);
+            auto tensor = all[mine].to(nccl.device());
+            nccl.all_reduce(tensor, ReduceOp::sum);
+            CHECK(tensor.cpu().equal(stacked.sum(0, false, type)));
+            if (elements > 0) {
+                tensor = all[mine].to(nccl.device());
+                nccl.all_reduce(tensor, ReduceOp::min);
+                CHECK(tensor.cpu().equal(stacked.amin(0)));
+                tensor = all[mine].to(nccl.device());
+                nccl.all_reduce(tensor, ReduceOp::max);
+                CHECK(tensor.cpu().equal(stacked.amax(0)));
+            }
+        }
+    }
+    CHECK(nccl.finish({}).size() == static_cast<std::size_t>(nccl.size()));
+}
+
+TEST_CASE("Nccl.means_flags_and_strided_tensors" * doctest::timeout(60)) {
+    auto nccl = started();
+    const int size = nccl.size();
+    auto mean = torch::full({5}, static_cast<double>(nccl.rank())).to(nccl.device());
+    nccl.all_reduce(mean, ReduceOp::mean);
+    CHECK(mean.cpu().allclose(torch::full({5}, (size - 1) / 2.0)));
+    auto every_other = torch::zeros({6, 4}, nccl.device()).slice(1, 0, 4, 2);
+    every_other.fill_(nccl.rank() + 1);
+    nccl.all_reduce(every_other, ReduceOp::sum);
+    CHECK(every_other.cpu().eq(size * (size + 1) / 2).all().item<bool>());
+    auto flags = torch::zeros({size}, torch::kBool);
+    flags[nccl.rank()] = true;
+    flags = flags.to(nccl.device());
+    nccl.all_reduce(flags, ReduceOp::sum); // any
+    CHECK(flags.cpu().all().item<bool>());
+    if (size > 1) { // else there is nothing to reduce, and nothing is looked at
+        auto integers = torch::ones({2}, torch::kLong).to(nccl.device());
+        CHECK(code_of([&] { nccl.all_reduce(integers, ReduceOp::mean); }) == "RT-X7");
+        auto shorts = torch::ones({2}, torch::kShort).to(nccl.device());
+        CHECK(code_of([&] { nccl.all_reduce(shorts, ReduceOp::sum); }) == "RT-N8");
+    }
+    (void)nccl.finish({});
+}
+
+TEST_CASE("Nccl.broadcast_all_gather_and_barrier" * doctest::timeout(60)) {
+    auto nccl = started();
+    const int last = nccl.size() - 1;
+    for (const auto type : {torch::kFloat, torch::kShort, torch::kBool, torch::kUInt16}) {
+        auto tensor = torch::full({3, 5}, nccl.rank() == last ? 1 : 0).to(type).to(nccl.device());
+        auto transposed = tensor.t();
+        nccl.broadcast(transposed, last);
+        CHECK(tensor.cpu().to(torch::kFloat).eq(1).all().item<bool>());
+    }
+    const auto gathered =
+        nccl.all_gather(torch::full({2, 3}, nccl.rank(), torch::kLong).to(nccl.device()));
+    CHECK(gathered.device() == nccl.device());
+    const auto ranks = torch::arange(nccl.size());
+    CHECK(gathered.cpu().equal(ranks.view({-1, 1, 1}).expand({-1, 2, 3})));
+    // The same members take the CPU's tensors over MPI.
+    CHECK(nccl.all_gather(torch::full({1}, nccl.rank(), torch::kLong)).view({-1}).equal(ranks));
+    auto on_cpu = torch::ones({3});
+    nccl.all_reduce(on_cpu, ReduceOp::sum);
+    CHECK(on_cpu.eq(nccl.size()).all().item<bool>());
+    nccl.barrier();
+    CHECK(rtrain::detail::broadcast(nccl, std::string("hello"), 0) == "hello");
+    (void)nccl.finish({});
+}
+
+TEST_CASE("Nccl.async_all_reduces_wait_for_their_tensor_and_are_waited_for" *
+          doctest::timeout(120)) {
+    auto nccl = started();
+    constexpr int buckets = 4;
+    std::vector<torch::Tensor> memory;
+    std::vector<backend::Nccl::AllReduce> reductions;
+    for (int i = 0; i < buckets; ++i) {
+        memory.push_back(torch::zeros({100000 + i}).to(nccl.device()));
+        reductions.push_back(nccl.all_reduce_async(memory.back(), ReduceOp::sum));
+    }
+    for (int step = 1; step <= 20; ++step) {
+        for (std::size_t i = 0; i < buckets; ++i) {
+            memory[i].fill_(step * (nccl.rank() + 1)); // the reduction must come behind this
+            reductions[i].start();
+            reductions[i].poll();
+        }
+        torch::Tensor total = torch::zeros({1}).to(nccl.device());
+        for (std::size_t i = 0; i < buckets; ++i) {
+            reductions[i].wait();
+            total += memory[i].min() + memory[i].max(); // and this behind the reduction
+        }
+        const int sum = step * nccl.size() * (nccl.size() + 1) / 2;
+        REQUIRE(total.item<float>() == doctest::Approx(2 * buckets * sum));
+    }
+    (void)nccl.finish({});
+}
+
+TEST_CASE("Nccl.trains_like_one_process" * doctest::timeout(120)) {
+    const test::Directory directory("nccl-training");
+    torch::manual_seed(7);
+    const auto x = torch::randn({64, 784});
+    const auto y = torch::randint(10, {64});
+    TrainerOptions options = options_in(directory);
+    options.datasets.emplace("train", data::from_tensors({{"x", x}, {"y", y}}));
+    torch::Tensor trained;
+    Trainer<backend::Nccl> trainer(std::move(options), impatient());
+    trainer.fit([&](GpuWorker& worker) {
+        CHECK(worker.device().is_cuda());
+        torch::manual_seed(static_cast<std::uint64_t>(worker.rank())); // rank 0's parameters count
+        test::Net net;
+        auto model = worker.prepare(net, {.bucket_bytes = 4096, .first_bucket_bytes = 1024});
+        torch::optim::Adam optimizer(net->parameters(), 1e-3);
+        auto state = State{}.add("model", model).add("optimizer", optimizer);
+        for (int epoch : worker.epochs(3, state)) {
+            for (auto& batch : worker.dataset_shard("train").batches({.size = 8})) {
+                CHECK(batch["x"].device() == worker.device());
+                optimizer.zero_grad();
+                torch::cross_entropy_loss(model(batch["x"]), batch["y"]).backward();
+                optimizer.step();
+            }
+            worker.report({{"epoch", epoch}}, state);
+        }
+        trained = test::flat(*net).cpu();
+    });
+    int rank = 0;
+    int size = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    torch::manual_seed(0);
+    test::Net reference;
+    torch::optim::Adam optimizer(reference->parameters(), 1e-3);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+        for (std::int64_t begin = 0; begin < 64; begin += 8 * size) {
+            // Rank r of n reads rows r, r + n, ...: together the ranks' batches are these rows.
+            const auto rows = torch::arange(begin, begin + 8 * size);
+            optimizer.zero_grad();
+            torch::cross_entropy_loss(reference(x.index_select(0, rows)), y.index_select(0, rows))
+                .backward();
+            optimizer.step();
+        }
+    }
+    CHECK(trained.allclose(test::flat(*reference), 1e-3, 1e-4));
+    CHECK(rank < size);
+}
+
+TEST_CASE("Nccl.a_rank_that_throws_ends_the_others_in_bounded_time" * doctest::timeout(60)) {
+    const test::Directory directory("nccl-throw");
+    Trainer<backend::Nccl> trainer(options_in(directory), backend::Nccl{});
+    const auto begun = std::chrono::steady_clock::now();
+    std::string message;
+    try {
+        trainer.fit([](GpuWorker& worker) {
+            auto tensor = torch::ones({1000}).to(worker.device());
+            worker.all_reduce(tensor);
+            if (worker.rank() == worker.size() - 1) {
+                throw std::runtime_error("no more data");
+            }
+            for (int step = 0; step < 3; ++step) {
+                worker.all_reduce(tensor);
+                (void)tensor[0].item<float>(); // the host waits for the GPU, which waits for a peer
+            }
+        });
+    } catch (const TrainingFailedError& error) {
+        message = error.what();
+        CHECK(error.worker_failures().size() == 1);
+    }
+    CHECK(contains(message, "no more data"));
+    CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(20));
+}
+
+TEST_CASE("Nccl.a_rank_that_throws_ends_backward_passes_of_the_others" * doctest::timeout(60)) {
+    const test::Directory directory("nccl-backward");
+    Trainer<backend::Nccl> trainer(options_in(directory), backend::Nccl{});
+    std::map<int, std::string> failures;
+    try {
+        trainer.fit([](GpuWorker& worker) {
+            test::Net net;
+            auto model = worker.prepare(net);
+            const auto x = torch::ones({4, 784}).to(worker.device());
+            for (int step = 0; step < 100; ++step) {
+                if (step == 3 && worker.rank() == worker.size() - 1) {
+                    throw std::runtime_error("no fourth step");
+                }
+                auto loss = model(x).sum();
+                loss.backward();
+                (void)loss.item<float>();
+            }
+        });
+    } catch (const TrainingFailedError& error) {
+        failures = error.worker_failures();
+    }
+    // What the hooks threw in autograd's threads is known as the other rank's fault.
+    REQUIRE(failures.size() == 1);
+    CHECK(contains(failures.begin()->second, "no fourth step"));
+}
+
+TEST_CASE("Nccl.a_rank_that_returns_early_is_named" * doctest::timeout(60)) {
+    const test::Directory directory("nccl-uneven");
+    Trainer<backend::Nccl> trainer(options_in(directory), backend::Nccl{});
+    const auto message = message_of([&] {
+        trainer.fit([](GpuWorker& worker) {
+            auto tensor = torch::ones({1000}).to(worker.device());
+            for (int step = 0; step < 3 + (worker.rank() == 0 ? 1 : 0); ++step) {
+                worker.all_reduce(tensor);
+            }
+            if (worker.size() == 1) {
+                throw std::runtime_error("alone: RT-X4");
+            }
+        });
+    });
+    CHECK(contains(message, "RT-X4"));
+}
+
+TEST_CASE("Nccl.a_rank_that_stays_away_times_out" * doctest::timeout(60)) {
+    const test::Directory directory("nccl-timeout");
+    Trainer<backend::Nccl> trainer(options_in(directory), impatient());
+    const auto message = message_of([&] {
+        trainer.fit([](GpuWorker& worker) {
+            auto tensor = torch::ones({1000}).to(worker.device());
+            worker.all_reduce(tensor);
+            if (worker.rank() == 0) {
+                worker.all_reduce(tensor);
+                (void)tensor[0].item<float>();
+            } else {
+                std::this_thread::sleep_for(std::chrono::seconds(5)); // the timeout is 3 s
+            }
+            worker.barrier();
+            if (worker.size() == 1) {
+                throw std::runtime_error("alone: rank 0 waited in all_reduce RT-N6");
+            }
+        });
+    });
+    CHECK(contains(message, "RT-N6"));
+    CHECK(contains(message, "rank 0 waited"));
+    CHECK(contains(message, "all_reduce"));
+}
+
+TEST_CASE("Nccl.tensors_elsewhere_and_handles_of_ended_runs_are_refused" * doctest::timeout(60)) {
+    auto nccl = started();
+    auto tensor = torch::ones({3}).to(nccl.device());
+    auto handle = nccl.all_reduce_async(tensor, ReduceOp::sum);
+    if (nccl.size() > 1) {
+        torch::Tensor undefined;
+        CHECK(code_of([&] { nccl.all_reduce(undefined, ReduceOp::sum); }) == "RT-X6");
+        auto meta = torch::ones({3}, torch::kMeta);
+        CHECK(code_of([&] { nccl.all_reduce(meta, ReduceOp::sum); }) == "RT-N7");
+    }
+    (void)nccl.finish({});
+    if (nccl.size() > 1) {
+        CHECK(code_of([&] { handle.start(); }) == "RT-N9");
+    }
+    nccl.start(scaling()); // and a new run begins afresh
+    nccl.all_reduce(tensor, ReduceOp::sum);
+    CHECK(tensor.cpu().eq(nccl.size()).all().item<bool>());
+    (void)nccl.finish({});
+}

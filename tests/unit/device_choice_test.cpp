@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../support.hpp"
+
+#include <rtrain/backend/device_choice.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+using rtrain::backend::choose_device;
+using rtrain::backend::DeviceChoice;
+using rtrain::backend::DeviceRequest;
+using test::code_of;
+using test::contains;
+using test::message_of;
+
+namespace {
+
+using Visible = std::optional<std::string>;
+
+/// The index that each of `ranks` ranks takes, all with the same list.
+std::vector<int> indices(const Visible& visible, int devices, int ranks, double share = 1) {
+    std::vector<int> chosen;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<Visible> all(static_cast<std::size_t>(ranks), visible);
+        chosen.push_back(choose_device({all, rank, devices, share}).index);
+    }
+    return chosen;
+}
+
+using Indices = std::vector<int>;
+
+} // namespace
+
+TEST_CASE("DeviceChoice.ranks_take_the_lowest_ids_first") {
+    CHECK(indices(std::nullopt, 4, 4) == Indices{0, 1, 2, 3});
+    CHECK(indices(std::nullopt, 4, 2) == Indices{0, 1});
+    CHECK(indices("0,1,2", 3, 3) == Indices{0, 1, 2});
+    // An index counts within the list: device 1 of the node is number 1 of "3,1".
+    CHECK(indices("3,1", 2, 2) == Indices{1, 0});
+    CHECK(indices("10,9,2", 3, 3) == Indices{2, 1, 0}); // numbers, not texts
+    CHECK(indices(" 5 , 4", 2, 2) == Indices{1, 0});
+    // Names have no order of their own.
+    CHECK(indices("GPU-ff01,GPU-00ab", 2, 2) == Indices{0, 1});
+    CHECK(indices("MIG-b,MIG-a", 2, 2) == Indices{0, 1});
+    CHECK(indices("3,GPU-00ab", 2, 2) == Indices{0, 1});
+    // CUDA ends the list at an entry that does not exist; it has told how many count.
+    CHECK(indices("1,0,-1,2", 2, 2) == Indices{1, 0});
+}
+
+TEST_CASE("DeviceChoice.fractions_share_and_multiples_skip") {
+    // Ray Train's test_backend: half a GPU each, three workers.
+    CHECK(indices("0,1", 2, 3, 0.5) == Indices{0, 0, 1});
+    CHECK(indices("0,1", 2, 4, 0.5) == Indices{0, 0, 1, 1});
+    CHECK(indices(std::nullopt, 1, 3, 0.3333333) == Indices{0, 0, 0});
+    CHECK(indices(std::nullopt, 1, 3, 0.3) == Indices{0, 0, 0});
+    CHECK(indices(std::nullopt, 2, 2, 0.6) == Indices{0, 1}); // two do not fit
+    CHECK(indices(std::nullopt, 4, 2, 2) == Indices{0, 2});
+
+    const std::vector<Visible> both(3, "0,1");
+    CHECK(choose_device({both, 0, 2, 0.5}).sharing == 2);
+    CHECK(choose_device({both, 1, 2, 0.5}).place == 1);
+    CHECK(choose_device({both, 2, 2, 0.5}).sharing == 1);
+    CHECK(choose_device({both, 2, 2, 0.5}).place == 0);
+}
+
+TEST_CASE("DeviceChoice.a_launcher_may_give_each_rank_its_own") {
+    const std::vector<Visible> own{"2", "0", "1"};
+    for (int rank = 0; rank < 3; ++rank) {
+        const DeviceChoice choice = choose_device({own, rank, 1});
+        CHECK(choice.index == 0);
+        CHECK(choice.sharing == 1);
+    }
+    // Two halves of a node.
+    const std::vector<Visible> halves{"0,1", "0,1", "2,3", "2,3"};
+    CHECK(choose_device({halves, 1, 2}).index == 1);
+    CHECK(choose_device({halves, 2, 2}).index == 0);
+    CHECK(choose_device({halves, 3, 2}).index == 1);
+    CHECK(choose_device({halves, 3, 2}).sharing == 1);
+    // Different lists that meet on a GPU.
+    const std::vector<Visible> meeting{"0,1", "0"};
+    CHECK(choose_device({meeting, 0, 2}).sharing == 2);
+}
+
+TEST_CASE("DeviceChoice.what_cannot_be_is_refused") {
+    const std::vector<Visible> three(3, Visible("6,7"));
+    CHECK(choose_device({three, 1, 2}).index == 1);
+    const auto message = message_of([&] { (void)choose_device({three, 2, 2}); });
+    CHECK(contains(message, "RT-N2"));
+    CHECK(contains(message, "3 ranks of this node share 2 GPU(s) (CUDA_VISIBLE_DEVICES 6,7)"));
+    CHECK(contains(message, "local rank 2"));
+    CHECK(code_of([] { (void)choose_device({{"0"}, 0, 1, 2}); }) == "RT-N2");
+    for (const double share : {0.0, -1.0, 1.5, std::nan(""), HUGE_VAL}) {
+        CHECK(code_of([&] { (void)choose_device({{"0"}, 0, 1, share}); }) == "RT-N3");
+    }
+    CHECK(choose_device({{"4,5"}, 0, 2, 1, 1}).index == 1);
+    CHECK(code_of([] { (void)choose_device({{"4,5"}, 0, 2, 1, 2}); }) == "RT-N4");
+    CHECK(code_of([] { (void)choose_device({{"4,5"}, 0, 2, 1, -1}); }) == "RT-N4");
+}
