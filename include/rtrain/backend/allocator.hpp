@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <initializer_list>
 
 #include <malloc.h>
 

@@ -11,8 +11,8 @@
 #include <rtrain/config.hpp>
 #include <rtrain/launch/environment.hpp>
 
-#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -27,6 +27,10 @@ public:
         std::chrono::seconds timeout{1800};
         /// After a rank has failed: how long the others have to notice before the job is ended.
         std::chrono::seconds failure_patience{30};
+        /// Compare the calls of all ranks before each collective: an order that differs is then an
+        /// error at once (RT-X10), also between nodes. Costs a message to each rank. Also set by
+        /// RTRAIN_CHECK_CALLS=1 in the environment.
+        bool check_calls = false;
     };
 
     Mpi() = default;
@@ -39,28 +43,35 @@ public:
     /// number of ranks.
     void start(const ScalingConfig& scaling) {
         comm::ensure_mpi();
-        communicator_ = std::make_shared<comm::Communicator>(options_.timeout);
+        communicator_ = std::make_shared<comm::Communicator>(comm::World::Options{
+            .timeout = options_.timeout,
+            .check_calls =
+                options_.check_calls || launch::env_int("RTRAIN_CHECK_CALLS").value_or(0) != 0});
         if (scaling.num_workers && *scaling.num_workers != size()) {
             throw ConfigError(
                 "RT-C2", detail::concat("num_workers is ", *scaling.num_workers, ", but ", size(),
                                         " ranks were started; start `mpirun -n ",
                                         *scaling.num_workers, "`, or leave num_workers unset"));
         }
-        find_neighbours(scaling);
+        const auto node = communicator_->split_by_node();
+        local_size_ = node->size();
+        set_threads(*node, scaling);
         keep_freed_blocks();
     }
 
     /// Ends the training function's communication on all ranks: says how this rank ended, returns
     /// how each did.
     [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine) {
-        return communicator_->finish(mine, options_.failure_patience);
+        return communicator_->world().finish(mine, options_.failure_patience);
     }
 
     [[nodiscard]] int rank() const noexcept { return communicator_->rank(); }
     [[nodiscard]] int size() const noexcept { return communicator_->size(); }
-    [[nodiscard]] int local_rank() const noexcept { return local_rank_; }
+    [[nodiscard]] int local_rank() const noexcept { return communicator_->local_rank(); }
     [[nodiscard]] int local_size() const noexcept { return local_size_; }
-    [[nodiscard]] int node_rank() const noexcept { return node_rank_; }
+    [[nodiscard]] int node_rank() const noexcept { return communicator_->world().node_of(rank()); }
+    /// All ranks, with every collective there is; split() makes groups.
+    [[nodiscard]] comm::Communicator& communicator() const noexcept { return *communicator_; }
 
     void all_reduce(at::Tensor& tensor, ReduceOp op) { communicator_->all_reduce(tensor, op); }
     void broadcast(at::Tensor& tensor, int root) { communicator_->broadcast(tensor, root); }
@@ -68,37 +79,19 @@ public:
         return communicator_->all_gather(tensor);
     }
     [[nodiscard]] comm::AllReduce all_reduce_async(at::Tensor& tensor, ReduceOp op) {
-        return comm::AllReduce(*communicator_, tensor, op);
+        return communicator_->all_reduce_async(tensor, op);
     }
+    /// Memory that the ranks of a node share, in which all_reduce() needs no copies.
+    [[nodiscard]] at::Tensor allocate_bucket(std::int64_t elements,
+                                             const at::TensorOptions& options) {
+        return communicator_->allocate_bucket(elements, options);
+    }
+    void barrier() { communicator_->barrier(); }
 
 private:
-    /// Ranks that share memory are one node; nodes are numbered by their lowest rank.
-    void find_neighbours(const ScalingConfig& scaling) {
-        MPI_Comm node = MPI_COMM_NULL;
-        comm::check_mpi(
-            MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, &node),
-            "MPI_Comm_split_type");
-        MPI_Comm_rank(node, &local_rank_);
-        MPI_Comm_size(node, &local_size_);
-        int leader = rank();
-        comm::check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, node), "MPI_Bcast");
-        std::vector<int> leaders(static_cast<std::size_t>(size()));
-        comm::check_mpi(
-            MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, MPI_COMM_WORLD),
-            "MPI_Allgather");
-        std::sort(leaders.begin(), leaders.end());
-        leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
-        node_rank_ = static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), leader) -
-                                      leaders.begin());
-        set_threads(node, scaling);
-        MPI_Comm_free(&node);
-    }
-
     Options options_;
     std::shared_ptr<comm::Communicator> communicator_;
-    int local_rank_ = 0;
     int local_size_ = 1;
-    int node_rank_ = 0;
 };
 
 static_assert(Backend<Mpi> && AsyncBackend<Mpi>);

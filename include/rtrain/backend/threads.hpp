@@ -4,39 +4,39 @@
 /// ones. torchrun sets 1 whatever the machine, Ray Train leaves every rank all cores.
 #pragma once
 
-#include <rtrain/comm/mpi.hpp>
+#include <rtrain/comm/communicator.hpp>
 #include <rtrain/config.hpp>
 #include <rtrain/launch/environment.hpp>
 
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <vector>
+#include <cstdint>
+#include <cstring>
 
 #include <sched.h>
 
 namespace rtrain::backend {
 
 /// Collective over `node`, the ranks of this machine.
-inline int threads_of_rank(MPI_Comm node) {
+inline int threads_of_rank(comm::Communicator& node) {
     cpu_set_t mine;
     CPU_ZERO(&mine);
     sched_getaffinity(0, sizeof mine, &mine);
-    int ranks = 1;
-    MPI_Comm_size(node, &ranks);
-    std::vector<cpu_set_t> all(static_cast<std::size_t>(ranks));
-    comm::check_mpi(
-        MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, node),
-        "MPI_Allgather");
-    const auto sharing = std::count_if(all.begin(), all.end(), [&](const cpu_set_t& other) {
-        cpu_set_t common;
-        CPU_AND(&common, &mine, &other);
-        return CPU_COUNT(&common) > 0;
-    });
-    return std::max(1, CPU_COUNT(&mine) / std::max(1, static_cast<int>(sharing)));
+    const at::Tensor all =
+        node.all_gather(at::from_blob(&mine, {static_cast<std::int64_t>(sizeof mine)}, at::kByte));
+    int sharing = 0;
+    for (int rank = 0; rank < node.size(); ++rank) {
+        cpu_set_t other;
+        std::memcpy(&other, all[rank].const_data_ptr(), sizeof other);
+        CPU_AND(&other, &other, &mine);
+        sharing += CPU_COUNT(&other) > 0 ? 1 : 0;
+    }
+    return std::max(1, CPU_COUNT(&mine) / std::max(1, sharing));
 }
 
-inline void set_threads(MPI_Comm node, const ScalingConfig& scaling) {
+inline void set_threads(comm::Communicator& node, const ScalingConfig& scaling) {
     const int cores_per_rank = threads_of_rank(node);
     if (scaling.threads_per_worker > 0) {
         at::set_num_threads(scaling.threads_per_worker);

@@ -1,346 +1,519 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Collectives on CPU tensors over MPI messages. Unlike MPI's own they end when another rank fails,
-/// and waiting gives the core away (comm/backoff.hpp).
+/// Collectives on CPU tensors. Ranks of one node go through shared memory, nodes through MPI
+/// messages, so that a node's bytes cross the network once and not once a rank. Unlike MPI's own
+/// collectives they end when another rank fails, and waiting gives the core away.
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
-#include <rtrain/comm/backoff.hpp>
-#include <rtrain/comm/outcomes.hpp>
-#include <rtrain/comm/requests.hpp>
+#include <rtrain/comm/bucket.hpp>
+#include <rtrain/comm/call.hpp>
+#include <rtrain/comm/group.hpp>
+#include <rtrain/comm/messages.hpp>
+#include <rtrain/comm/node.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace rtrain::comm {
 
-class AllReduce;
-
-/// All ranks of MPI_COMM_WORLD. Every member that communicates is collective: all ranks call the
-/// same ones in the same order. Any of them throws PeerError when another rank has failed (RT-X1)
-/// or has left (RT-X4), and CommError after `timeout` (RT-X2).
-class Communicator {
+/// A collective under way. It makes progress in poll() and wait(), not by itself; operations of
+/// one communicator may be waited for in any order. The communicator must outlive it.
+template <class Operation>
+class Pending {
 public:
-    explicit Communicator(std::chrono::seconds timeout)
-        : messages_(MPI_COMM_WORLD), notices_(MPI_COMM_WORLD), rank_(rank_in(messages_.get())),
-          size_(size_of(messages_.get())), timeout_(timeout), board_(notices_.get(), rank_, size_) {
+    Pending(Group& group, const char* what, at::Tensor result, Operation operation)
+        : group_(&group), what_(what), result_(std::move(result)),
+          operation_(std::move(operation)) {}
+
+    /// Goes on as far as possible without waiting; whether it is complete.
+    bool poll() { return operation_.done(); }
+    /// The result, when it is complete. Throws as the blocking collective does.
+    at::Tensor wait() {
+        group_->wait(operation_, what_);
+        return result_;
     }
 
-    [[nodiscard]] int rank() const noexcept { return rank_; }
-    [[nodiscard]] int size() const noexcept { return size_; }
+private:
+    Group* group_;
+    const char* what_;
+    at::Tensor result_;
+    Operation operation_;
+};
 
-    /// Reduces `tensor` in place, whatever its strides. Elements are combined in the order of
-    /// ranks, so the result has the same bits on all ranks and in every run.
-    void all_reduce(at::Tensor& tensor, ReduceOp op);
+/// An all-reduce of one tensor that can be started again and again: start(), then poll() as often
+/// as one likes, then wait(). In place for tensors in memory from allocate_bucket().
+class AllReduce {
+public:
+    void start() {
+        std::visit([](auto& operation) { operation.start(); }, operation_);
+    }
+    bool poll() {
+        return std::visit([](auto& operation) { return operation.done(); }, operation_);
+    }
+    void wait() {
+        std::visit([this](auto& operation) { group_->wait(operation, "all_reduce"); }, operation_);
+    }
 
-    /// Overwrites `tensor` with that of `root`; a binomial tree.
-    void broadcast(at::Tensor& tensor, int root) {
-        require_cpu(tensor);
+private:
+    friend class Communicator;
+    using Operation = std::variant<MessageAllReduce, BucketAllReduce>;
+    AllReduce(Group& group, Operation operation)
+        : group_(&group), operation_(std::move(operation)) {}
+
+    Group* group_;
+    Operation operation_;
+};
+
+/// Some ranks that communicate. Every member but rank(), size(), send() and receive() is
+/// collective: all ranks call the same ones in the same order. Any throws PeerError when another
+/// rank has failed (RT-X1), left (RT-X4) or died (RT-X9), and CommError when ranks disagree about
+/// the call (RT-X5, RT-X10), after the timeout (RT-X2), and for tensors that are not on the CPU
+/// (RT-X6) or of a type that cannot be reduced (RT-X7, RT-X11). Reductions combine elements in the
+/// order of ranks, first within nodes: the same bits on all ranks and in every run.
+class Communicator {
+public:
+    /// All ranks.
+    explicit Communicator(const World::Options& options)
+        : Communicator(std::make_shared<World>(options)) {}
+
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
+
+    [[nodiscard]] int rank() const noexcept { return all_.rank(); }
+    [[nodiscard]] int size() const noexcept { return all_.size(); }
+    /// The world ranks of the members, by rank.
+    [[nodiscard]] const std::vector<int>& members() const noexcept { return all_.members(); }
+    [[nodiscard]] World& world() const noexcept { return all_.world(); }
+    /// Whether ranks of a node use shared memory; false where the kernel does not allow it.
+    [[nodiscard]] bool shares_memory() const noexcept { return node_ != nullptr; }
+    /// This rank's place among the members on its node, from 0.
+    [[nodiscard]] int local_rank() const noexcept { return place_; }
+
+    /// Reduces `tensor` in place, whatever its strides.
+    void all_reduce(at::Tensor& tensor, ReduceOp op) {
+        auto buckets = find_buckets(tensor);
+        const Call call =
+            prepare(buckets ? Collective::all_reduce_bucket : Collective::all_reduce, tensor, op);
+        if (size() == 1) {
+            return;
+        }
+        if (buckets) {
+            AllReduce reduction = in_place(std::move(buckets), tensor, call);
+            reduction.start();
+            reduction.wait();
+            return;
+        }
         at::Tensor buffer = tensor.contiguous();
-        const int tag = next_tag(Collective::broadcast);
-        const int relative = (rank_ - root + size_) % size_;
-        int bit = 1;
-        for (; bit < size_; bit <<= 1) {
-            if ((relative & bit) != 0) {
-                Requests receive(messages_.get());
-                receive.receive(buffer, (relative - bit + root) % size_, tag);
-                wait(receive, "broadcast");
-                break;
-            }
+        const Reduction reduction{call.type, op, divisor(op)};
+        if (node_ == nullptr) {
+            MessageAllReduce messages(all_, buffer, op, divisor(op));
+            messages.start();
+            all_.wait(messages, "all_reduce");
+        } else if (one_node()) {
+            node_->all_reduce(call, bytes_of(buffer), buffer.numel(), reduction);
+        } else {
+            all_reduce_across(call, buffer);
         }
-        Requests sends(messages_.get());
-        for (bit >>= 1; bit > 0; bit >>= 1) {
-            if (relative + bit < size_) {
-                sends.send(buffer, (relative + bit + root) % size_, tag);
-            }
+        copy_back(buffer, tensor);
+    }
+
+    /// Overwrites `tensor` with that of `root`.
+    void broadcast(at::Tensor& tensor, int root) {
+        Call call = prepare(Collective::broadcast, tensor);
+        call.root = static_cast<std::int16_t>(require_rank(root));
+        if (size() == 1) {
+            return;
         }
-        wait(sends, "broadcast");
-        if (!buffer.is_same(tensor)) {
-            tensor.copy_(buffer);
+        at::Tensor buffer = tensor.contiguous();
+        if (one_node()) {
+            node_->broadcast(call, bytes_of(buffer), buffer.nbytes(), root);
+        } else if (node_ == nullptr) {
+            broadcast_among(all_, buffer, root);
+        } else {
+            broadcast_across(call, buffer, root);
+        }
+        if (root != rank()) {
+            copy_back(buffer, tensor);
         }
     }
 
     /// The tensors of all ranks, stacked: shape (size, *tensor.sizes()).
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) {
-        require_cpu(tensor);
-        std::vector<std::int64_t> shape = tensor.sizes().vec();
-        shape.insert(shape.begin(), size_);
-        at::Tensor gathered = at::empty(shape, tensor.options());
-        const at::Tensor mine = tensor.contiguous();
-        gathered.select(0, rank_).copy_(mine);
-        const int tag = next_tag(Collective::all_gather);
-        Requests requests(messages_.get());
-        for (int step = 1; step < size_; ++step) {
-            const int from = (rank_ - step + size_) % size_;
-            requests.receive(gathered.select(0, from), from, tag);
+        const Call call = prepare(Collective::all_gather, tensor);
+        at::Tensor gathered = rows_for(tensor);
+        if (one_node()) {
+            node_->all_gather(call, Slices::equal(tensor.numel(), size()), bytes_of(gathered));
+        } else {
+            MessageAllGather messages(all_, gathered);
+            all_.wait(messages, "all_gather");
         }
-        for (int step = 1; step < size_; ++step) {
-            requests.send(mine, (rank_ + step) % size_, tag);
-        }
-        wait(requests, "all_gather");
         return gathered;
     }
 
-    /// Tells the others how this rank ended and waits for their outcomes, indexed by rank. A rank
-    /// that does not react within `patience` after a failure ends the whole job (MPI_Abort).
-    [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine, std::chrono::seconds patience) {
-        board_.announce(mine);
-        if (!board_.wait_for_all(patience)) {
-            std::fprintf(
-                stderr, "rtrain: rank %d: %s; rank %s did not stop within %lld s, ending the job\n",
-                rank_, mine.message.c_str(), board_.missing().c_str(),
-                static_cast<long long>(patience.count()));
-            MPI_Abort(MPI_COMM_WORLD, 1);
+    /// Reduces a tensor of shape (size, ...) and returns row rank() of the result.
+    [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
+        const Call call = prepare(Collective::reduce_scatter, tensor, op);
+        const Slices slices = rows_of(tensor);
+        const at::Tensor buffer = tensor.contiguous();
+        at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());
+        if (one_node()) {
+            node_->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(row),
+                                  {call.type, op, divisor(op)});
+        } else if (node_ == nullptr) {
+            MessageReduceScatter messages(all_, buffer.view({-1}), slices, row, op, divisor(op));
+            messages.reserve();
+            messages.begin();
+            all_.wait(messages, "reduce_scatter");
+        } else { // fewer bytes between nodes than sending every rank its row
+            at::Tensor copy = buffer.clone();
+            all_reduce_across(call, copy);
+            row.copy_(copy[rank()]);
         }
-        std::vector<Outcome> outcomes;
-        bool clean = true;
-        for (int peer = 0; peer < size_; ++peer) {
-            outcomes.push_back(board_.of(peer));
-            clean = clean && outcomes.back().kind == Outcome::Kind::finished;
-        }
-        if (clean) {
-            messages_.free();
-            notices_.free();
-        }
-        return outcomes;
+        return row;
     }
 
-    /// Waits for messages under way; `what` names the collective in errors.
-    template <class Progress>
-    void wait(Progress& progress, const char* what) {
-        Backoff backoff;
-        while (!progress.done()) {
-            if (backoff.time_to_look_around()) {
-                look_around(backoff, what);
-            }
-            backoff.pause();
+    /// Waits for all ranks.
+    void barrier() {
+        if (one_node()) {
+            node_->meet({});
+        } else {
+            (void)all_gather(at::zeros({1}, at::kByte));
         }
     }
+
+    /// Sends a contiguous tensor to a rank; `tag`, from 0 to 4095, tells messages apart.
+    void send(const at::Tensor& tensor, int to, int tag = 0) { send_async(tensor, to, tag).wait(); }
+    /// Receives into a contiguous tensor as many bytes as it has.
+    void receive(at::Tensor& tensor, int from, int tag = 0) {
+        receive_async(tensor, from, tag).wait();
+    }
+    [[nodiscard]] Pending<Requests> send_async(const at::Tensor& tensor, int to, int tag = 0) {
+        require_contiguous(tensor);
+        Requests requests = all_.requests();
+        requests.send(tensor, require_rank(to), all_.user_tag(tag));
+        return {all_, "send", tensor, std::move(requests)};
+    }
+    [[nodiscard]] Pending<Requests> receive_async(at::Tensor& tensor, int from, int tag = 0) {
+        require_contiguous(tensor);
+        Requests requests = all_.requests();
+        requests.receive(tensor, require_rank(from), all_.user_tag(tag));
+        return {all_, "receive", tensor, std::move(requests)};
+    }
+
+    /// An all-reduce of a contiguous tensor, to be started.
+    [[nodiscard]] AllReduce all_reduce_async(at::Tensor& tensor, ReduceOp op) {
+        require_contiguous(tensor);
+        const Call call = prepare(Collective::all_reduce_bucket, tensor, op);
+        if (auto buckets = find_buckets(tensor)) {
+            return in_place(std::move(buckets), tensor, call);
+        }
+        return {all_, MessageAllReduce(all_, tensor, op, divisor(op))};
+    }
+    /// broadcast() of a contiguous tensor.
+    [[nodiscard]] Pending<MessageBroadcast> broadcast_async(at::Tensor& tensor, int root) {
+        require_contiguous(tensor);
+        (void)prepare(Collective::broadcast, tensor);
+        return {all_, "broadcast", tensor, MessageBroadcast(all_, tensor, require_rank(root))};
+    }
+    /// all_gather(), whose result wait() returns.
+    [[nodiscard]] Pending<MessageAllGather> all_gather_async(const at::Tensor& tensor) {
+        (void)prepare(Collective::all_gather, tensor);
+        at::Tensor gathered = rows_for(tensor);
+        return {all_, "all_gather", gathered, MessageAllGather(all_, gathered)};
+    }
+    /// reduce_scatter(), whose result wait() returns.
+    [[nodiscard]] Pending<MessageReduceScatter> reduce_scatter_async(const at::Tensor& tensor,
+                                                                     ReduceOp op) {
+        require_contiguous(tensor);
+        (void)prepare(Collective::reduce_scatter, tensor, op);
+        at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());
+        MessageReduceScatter messages(all_, tensor.view({-1}), rows_of(tensor), row, op,
+                                      divisor(op));
+        messages.reserve();
+        messages.begin();
+        return {all_, "reduce_scatter", row, std::move(messages)};
+    }
+
+    /// Zeroed memory for `elements` of a type, which the ranks of a node share and all_reduce()
+    /// reduces in place. Throws CommError [RT-X12] when there is not enough.
+    [[nodiscard]] at::Tensor allocate_bucket(std::int64_t elements,
+                                             const at::TensorOptions& options) {
+        if (node_ == nullptr || elements == 0) {
+            return at::zeros({elements}, options);
+        }
+        const std::size_t bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
+        auto buckets = std::make_shared<SharedBuckets>(node_->group(), bytes);
+        std::erase_if(buckets_, [](const auto& item) { return item.expired(); });
+        buckets_.push_back(buckets);
+        return at::from_blob(
+            buckets->mine(), {elements}, [buckets](void* /*data*/) {}, options);
+    }
+
+    /// A communicator for the ranks that pass the same colour, ordered by key, then by rank.
+    [[nodiscard]] std::unique_ptr<Communicator> split(int colour, int key = 0) {
+        const at::Tensor mine = at::tensor({colour, key, world().last_group()}, at::kInt);
+        const at::Tensor theirs = all_gather(mine);
+        std::vector<std::pair<int, int>> chosen; // key, world rank
+        int last_group = 0;
+        for (int peer = 0; peer < size(); ++peer) {
+            const at::Tensor row = theirs[peer];
+            last_group = std::max(last_group, row[2].item<int>());
+            if (row[0].item<int>() == colour) {
+                chosen.emplace_back(row[1].item<int>(), all_.world_rank(peer));
+            }
+        }
+        std::stable_sort(chosen.begin(), chosen.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        std::vector<int> members;
+        for (const auto& [order, rank] : chosen) {
+            members.push_back(rank);
+        }
+        return std::unique_ptr<Communicator>(
+            new Communicator(all_.shared_world(), std::move(members), last_group + 1));
+    }
+    /// The members on this rank's node.
+    [[nodiscard]] std::unique_ptr<Communicator> split_by_node() {
+        return split(world().node_of(world().rank()));
+    }
+    /// The members that have this rank's place on their nodes, one a node.
+    [[nodiscard]] std::unique_ptr<Communicator> split_across_nodes() { return split(place_); }
 
 private:
-    friend class AllReduce;
+    explicit Communicator(const std::shared_ptr<World>& world)
+        : Communicator(world, everyone(*world), 0) {}
 
-    enum class Collective : int {
-        all_reduce = 0,
-        scatter_phase = 1,
-        broadcast = 2,
-        all_gather = 3
-    };
-
-    static int rank_in(MPI_Comm comm) {
-        int rank = 0;
-        check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-        return rank;
+    /// Takes the group numbers from `id` to `id + 2`.
+    Communicator(const std::shared_ptr<World>& world, std::vector<int> members, int id)
+        : all_(world, std::move(members), id) {
+        std::vector<std::vector<int>> nodes;
+        std::vector<int> node_numbers;
+        for (const int member : all_.members()) {
+            const int number = world->node_of(member);
+            auto found = std::find(node_numbers.begin(), node_numbers.end(), number);
+            if (found == node_numbers.end()) {
+                node_numbers.push_back(number);
+                nodes.emplace_back();
+                found = node_numbers.end() - 1;
+            }
+            nodes[static_cast<std::size_t>(found - node_numbers.begin())].push_back(member);
+        }
+        connect(nodes, id);
     }
-    static int size_of(MPI_Comm comm) {
-        int size = 1;
-        check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-        return size;
+
+    static std::vector<int> everyone(const World& world) {
+        std::vector<int> ranks;
+        for (int rank = 0; rank < world.size(); ++rank) {
+            ranks.push_back(rank);
+        }
+        return ranks;
     }
 
-    static void require_cpu(const at::Tensor& tensor) {
+    /// Shares memory within nodes, and links ranks of the same place across them, if it pays.
+    void connect(const std::vector<std::vector<int>>& nodes, int id) {
+        const int mine = world().rank();
+        std::size_t fewest = nodes.front().size();
+        std::size_t most = 0;
+        const std::vector<int>* here = nullptr;
+        for (const auto& ranks : nodes) {
+            fewest = std::min(fewest, ranks.size());
+            most = std::max(most, ranks.size());
+            const auto found = std::find(ranks.begin(), ranks.end(), mine);
+            if (found != ranks.end()) {
+                here = &ranks;
+                place_ = static_cast<int>(found - ranks.begin());
+            }
+        }
+        world().set_last_group(std::max(world().last_group(), id + 2));
+        if (most == 1) {
+            return;
+        }
+        slices_ = static_cast<int>(fewest);
+        node_group_ = std::make_unique<Group>(all_.shared_world(), *here, id + 1);
+        std::vector<int> same_place;
+        for (const auto& ranks : nodes) {
+            if (place_ < slices_) {
+                same_place.push_back(ranks[static_cast<std::size_t>(place_)]);
+            }
+        }
+        if (nodes.size() > 1 && place_ < slices_) {
+            across_ = std::make_unique<Group>(all_.shared_world(), std::move(same_place), id + 2);
+        }
+        try {
+            node_ = std::make_unique<Node>(*node_group_);
+        } catch (const CommError& error) {
+            std::fprintf(stderr,
+                         "rtrain: rank %d: %s; gradients travel as messages, which is slower\n",
+                         mine, error.what());
+        }
+        at::Tensor shared = at::zeros({size()}, at::kByte);
+        shared[rank()] = node_ != nullptr ? 1 : 0;
+        MessageAllGather messages(all_, shared);
+        all_.wait(messages, "joining");
+        if (shared.min().item<int>() == 0) {
+            node_.reset();
+        }
+        nodes_ = static_cast<int>(nodes.size());
+    }
+
+    [[nodiscard]] bool one_node() const noexcept { return node_ != nullptr && nodes_ == 1; }
+    [[nodiscard]] int divisor(ReduceOp op) const noexcept {
+        return op == ReduceOp::mean ? size() : 1;
+    }
+
+    /// What this rank is about to do, checked on its own and, if asked for, against all others.
+    Call prepare(Collective collective, const at::Tensor& tensor,
+                 std::optional<ReduceOp> op = std::nullopt) {
         if (!tensor.defined() || !tensor.device().is_cpu()) {
             throw CommError("RT-X6",
                             detail::concat("backend::Mpi communicates CPU tensors, this one is ",
                                            tensor.defined() ? tensor.device().str() : "undefined",
                                            "; move it with tensor.cpu()"));
         }
+        if (op) {
+            require_reducible(tensor.scalar_type(), *op);
+        }
+        const Call call{collective, op.value_or(ReduceOp::sum), tensor.scalar_type(),
+                        0,          hash_of(tensor.sizes()),    tensor.numel()};
+        if (world().options().check_calls) {
+            compare_with_all(call);
+        }
+        return call;
     }
 
-    /// Collectives under way at the same time, and of different kinds, never share a tag.
-    int next_tag(Collective kind) {
-        constexpr int sequences = 4096; // MPI guarantees tags up to 32767
-        sequence_ = (sequence_ + 1) % sequences;
-        return sequence_ * 4 + static_cast<int>(kind);
-    }
-
-    void look_around(const Backoff& backoff, const char* what) {
-        board_.look();
-        const bool any_left =
-            board_.first(Outcome::Kind::failed) || board_.first(Outcome::Kind::finished);
-        if (any_left && !peer_left_) {
-            peer_left_ = Backoff::Clock::now();
-        }
-        const auto since =
-            peer_left_ ? Backoff::Clock::now() - *peer_left_ : Backoff::Clock::duration{};
-        // What a rank sent before it left may still be on its way, perhaps through other ranks.
-        constexpr std::chrono::milliseconds on_its_way{500};
-        if (const auto peer = board_.first(Outcome::Kind::failed); peer && since > on_its_way) {
-            throw PeerError("RT-X1",
-                            detail::concat("rank ", *peer, " failed while rank ", rank_,
-                                           " waited in ", what, ": ", board_.of(*peer).message));
-        }
-        // A rank that has returned may only be early.
-        constexpr std::chrono::seconds grace{2};
-        if (since > grace) {
-            if (const auto peer = board_.first(Outcome::Kind::finished)) {
-                throw PeerError(
-                    "RT-X4",
-                    detail::concat("rank ", *peer,
-                                   " has returned from the training function while "
-                                   "rank ",
-                                   rank_, " waits for it in ", what,
-                                   ": ranks must take equally many steps and reports; give them "
-                                   "equally many batches, or stop all at the shortest"));
+    void compare_with_all(const Call& call) {
+        at::Tensor calls = at::empty({size(), static_cast<std::int64_t>(sizeof call)}, at::kByte);
+        std::memcpy(calls[rank()].data_ptr(), &call, sizeof call);
+        MessageAllGather messages(all_, calls);
+        all_.wait(messages, name_of(call.collective));
+        for (int peer = 0; peer < size(); ++peer) {
+            Call theirs;
+            std::memcpy(&theirs, calls[peer].const_data_ptr(), sizeof theirs);
+            if (!(theirs == call)) {
+                throw_calls_differ(all_.world_rank(rank()), call, all_.world_rank(peer), theirs);
             }
         }
-        if (backoff.waited() > timeout_) {
-            throw CommError("RT-X2",
-                            detail::concat("rank ", rank_, " waited ", timeout_.count(), " s in ",
-                                           what, ": some rank has not called it, or hangs"));
+    }
+
+    void all_reduce_across(const Call& call, at::Tensor& buffer) {
+        const Slices slices = Slices::balanced(buffer.numel(), slices_);
+        at::Tensor own = buffer.view({-1}).narrow(0, slices.begin(place_), slices.count(place_));
+        node_->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(own), {call.type, call.op});
+        if (across_ != nullptr) {
+            MessageAllReduce messages(*across_, own, call.op, divisor(call.op));
+            messages.start();
+            all_.wait(messages, "all_reduce");
+        }
+        node_->all_gather(call, slices, bytes_of(buffer));
+    }
+
+    static void broadcast_among(Group& group, at::Tensor& buffer, int root) {
+        MessageBroadcast messages(group, buffer, root);
+        group.wait(messages, "broadcast");
+    }
+
+    /// From the root to its node, from there to the first rank of each, and on within the nodes.
+    void broadcast_across(Call call, at::Tensor& buffer, int root) {
+        const int root_node = world().node_of(all_.world_rank(root));
+        const bool at_root = root_node == world().node_of(world().rank());
+        const auto within = [&](int from) {
+            node_->broadcast(call, bytes_of(buffer), buffer.nbytes(), from);
+        };
+        if (at_root) {
+            const auto& here = node_->group().members();
+            within(static_cast<int>(std::find(here.begin(), here.end(), all_.world_rank(root)) -
+                                    here.begin()));
+        }
+        if (place_ == 0) {
+            const auto& leaders = across_->members();
+            const auto first = std::find_if(leaders.begin(), leaders.end(), [&](int rank) {
+                return world().node_of(rank) == root_node;
+            });
+            broadcast_among(*across_, buffer, static_cast<int>(first - leaders.begin()));
+        }
+        if (!at_root) {
+            within(0);
         }
     }
 
-    OwnedComm messages_;
-    OwnedComm notices_;
-    int rank_;
-    int size_;
-    std::chrono::seconds timeout_;
-    OutcomeBoard board_;
-    int sequence_ = 0;
-    std::optional<Backoff::Clock::time_point> peer_left_; ///< when the first was noticed
+    [[nodiscard]] AllReduce in_place(std::shared_ptr<SharedBuckets> buckets,
+                                     const at::Tensor& tensor, const Call& call) {
+        return {all_, BucketAllReduce(node_->group(), across_.get(), slices_, std::move(buckets),
+                                      tensor, call, divisor(call.op))};
+    }
+
+    /// The buckets that a contiguous tensor lies in, if it does.
+    [[nodiscard]] std::shared_ptr<SharedBuckets> find_buckets(const at::Tensor& tensor) const {
+        if (buckets_.empty() || !tensor.defined() || !tensor.device().is_cpu() ||
+            !tensor.is_contiguous()) {
+            return nullptr;
+        }
+        for (const auto& item : buckets_) {
+            auto buckets = item.lock();
+            if (buckets && buckets->contains(tensor.const_data_ptr(), tensor.nbytes())) {
+                return buckets;
+            }
+        }
+        return nullptr;
+    }
+
+    /// Room for everybody's tensor, with this rank's in its row.
+    [[nodiscard]] at::Tensor rows_for(const at::Tensor& tensor) const {
+        std::vector<std::int64_t> shape = tensor.sizes().vec();
+        shape.insert(shape.begin(), size());
+        at::Tensor rows = at::empty(shape, tensor.options());
+        rows.select(0, rank()).copy_(tensor);
+        return rows;
+    }
+    [[nodiscard]] Slices rows_of(const at::Tensor& tensor) const {
+        if (tensor.dim() == 0 || tensor.size(0) != size()) {
+            throw CommError("RT-X13",
+                            detail::concat("reduce_scatter needs a tensor with one row "
+                                           "for each of ",
+                                           size(), " ranks; this one has shape ", tensor.sizes()));
+        }
+        return Slices::equal(tensor.numel() / size(), size());
+    }
+    [[nodiscard]] int require_rank(int rank) const {
+        if (rank < 0 || rank >= size()) {
+            throw CommError("RT-X13", detail::concat("there is no rank ", rank, " among ", size()));
+        }
+        return rank;
+    }
+    static void require_contiguous(const at::Tensor& tensor) {
+        if (!tensor.defined() || !tensor.device().is_cpu() || !tensor.is_contiguous()) {
+            throw CommError("RT-X13", "messages and collectives under way need contiguous CPU "
+                                      "tensors; pass tensor.contiguous()");
+        }
+    }
+
+    [[nodiscard]] static std::byte* bytes_of(const at::Tensor& tensor) {
+        return static_cast<std::byte*>(tensor.data_ptr());
+    }
+    static void copy_back(const at::Tensor& buffer, at::Tensor& tensor) {
+        if (!buffer.is_same(tensor)) {
+            tensor.copy_(buffer);
+        }
+    }
+
+    Group all_;
+    int nodes_ = 1;
+    int place_ = 0;  ///< of this rank on its node
+    int slices_ = 1; ///< ranks of each node that reduce a slice: as many as the smallest node has
+    std::unique_ptr<Group> node_group_;
+    std::unique_ptr<Node> node_;
+    std::unique_ptr<Group> across_;
+    std::vector<std::weak_ptr<SharedBuckets>> buckets_;
 };
-
-/// One all-reduce of a contiguous tensor, which can be started again and again and makes progress
-/// in poll(). Rank r receives everybody's slice r, adds them up in the order of ranks, and sends
-/// the sum to everybody: the bytes on the wire are those of a ring, in two steps instead of 2(n-1).
-class AllReduce {
-public:
-    /// `tensor` is contiguous, on the CPU, and stays the same size on all ranks.
-    AllReduce(Communicator& communicator, at::Tensor tensor, ReduceOp op)
-        : communicator_(&communicator), op_(op), elements_(tensor.view({-1})),
-          scatter_(communicator.messages_.get()), gather_(communicator.messages_.get()) {
-        const int size = communicator.size();
-        if (size > 1) {
-            const std::int64_t slots = size - 1;
-            incoming_ = at::empty({slots, slice(communicator.rank()).numel()}, elements_.options());
-        }
-    }
-
-    /// Sends this rank's slices; the tensor must not be touched until done() is true.
-    void start() {
-        const int rank = communicator_->rank();
-        const int size = communicator_->size();
-        phase_ = size > 1 ? Phase::scatter : Phase::done;
-        const int tag = communicator_->next_tag(Communicator::Collective::scatter_phase);
-        gather_tag_ = communicator_->next_tag(Communicator::Collective::all_reduce);
-        for (int step = 1; step < size; ++step) {
-            const int from = (rank - step + size) % size;
-            scatter_.receive(part_of(from), from, tag);
-        }
-        for (int step = 1; step < size; ++step) {
-            const int to = (rank + step) % size;
-            scatter_.send(slice(to), to, tag);
-        }
-    }
-
-    /// Goes on as far as messages have arrived; true when the tensor holds the result.
-    bool done() {
-        if (phase_ == Phase::scatter && scatter_.done()) {
-            reduce();
-            share();
-            phase_ = Phase::gather;
-        }
-        if (phase_ == Phase::gather && gather_.done()) {
-            phase_ = Phase::done;
-        }
-        return phase_ == Phase::done;
-    }
-
-    void poll() { (void)done(); }
-    void wait() { communicator_->wait(*this, "all_reduce"); }
-
-private:
-    enum class Phase : unsigned char { scatter, gather, done };
-
-    /// The part of the tensor that `rank` adds up; whole cache lines of float32.
-    [[nodiscard]] at::Tensor slice(int rank) const {
-        constexpr std::int64_t line = 16;
-        const std::int64_t size = communicator_->size();
-        const std::int64_t step = ((elements_.numel() + size - 1) / size + line - 1) / line * line;
-        const std::int64_t begin = std::min(elements_.numel(), step * rank);
-        return elements_.slice(0, begin, std::min(elements_.numel(), begin + step));
-    }
-
-    /// What `rank` contributes to this rank's slice.
-    [[nodiscard]] at::Tensor part_of(int rank) const {
-        const int mine = communicator_->rank();
-        return rank == mine ? slice(mine) : incoming_.select(0, rank < mine ? rank : rank - 1);
-    }
-
-    void reduce() {
-        const int size = communicator_->size();
-        at::Tensor result = slice(communicator_->rank());
-        at::Tensor sum = part_of(0);
-        for (int rank = 1; rank < size; ++rank) {
-            at::Tensor target = rank + 1 == size ? result : sum;
-            combine(target, sum, part_of(rank));
-            sum = target;
-        }
-        if (op_ == ReduceOp::mean) {
-            result.div_(size);
-        }
-    }
-
-    void combine(at::Tensor& target, const at::Tensor& left, const at::Tensor& right) const {
-        switch (op_) {
-        case ReduceOp::sum:
-        case ReduceOp::mean:
-            at::add_out(target, left, right);
-            break;
-        case ReduceOp::min:
-            at::minimum_out(target, left, right);
-            break;
-        case ReduceOp::max:
-            at::maximum_out(target, left, right);
-            break;
-        }
-    }
-
-    void share() {
-        const int rank = communicator_->rank();
-        const int size = communicator_->size();
-        for (int step = 1; step < size; ++step) {
-            const int from = (rank - step + size) % size;
-            gather_.receive(slice(from), from, gather_tag_);
-        }
-        for (int step = 1; step < size; ++step) {
-            gather_.send(slice(rank), (rank + step) % size, gather_tag_);
-        }
-    }
-
-    Communicator* communicator_;
-    ReduceOp op_;
-    at::Tensor elements_;
-    at::Tensor incoming_;
-    Requests scatter_;
-    Requests gather_;
-    int gather_tag_ = 0;
-    Phase phase_ = Phase::done;
-};
-
-inline void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
-    require_cpu(tensor);
-    if (op == ReduceOp::mean && !tensor.is_floating_point() && !tensor.is_complex()) {
-        throw CommError("RT-X7", detail::concat("the mean of ", tensor.scalar_type(),
-                                                " tensors is no integer; reduce a sum, or "
-                                                "convert to a floating-point type first"));
-    }
-    at::Tensor buffer = tensor.contiguous();
-    AllReduce reduction(*this, buffer, op);
-    reduction.start();
-    reduction.wait();
-    if (!buffer.is_same(tensor)) {
-        tensor.copy_(buffer);
-    }
-}
 
 } // namespace rtrain::comm

@@ -8,6 +8,7 @@
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/mpi.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -59,9 +60,10 @@ public:
         }
     }
 
-    /// The first rank, other than this one, that ended in this way so far.
-    [[nodiscard]] std::optional<int> first(Outcome::Kind kind) const {
-        for (int peer = 0; peer < size(); ++peer) {
+    /// The first of `ranks`, other than this one, that ended in this way so far.
+    [[nodiscard]] std::optional<int> first(Outcome::Kind kind,
+                                           const std::vector<int>& ranks) const {
+        for (const int peer : ranks) {
             const auto& outcome = outcomes_[static_cast<std::size_t>(peer)];
             if (peer != rank_ && outcome && outcome->kind == kind) {
                 return peer;
@@ -70,17 +72,37 @@ public:
         return std::nullopt;
     }
 
+    /// For a rank whose process is gone; an outcome that it has announced stands.
+    void set_died(int rank) {
+        auto& outcome = outcomes_[static_cast<std::size_t>(rank)];
+        if (!outcome) {
+            outcome.emplace();
+            outcome->kind = Outcome::Kind::failed;
+            outcome->message = "the process died";
+            died_.push_back(rank);
+        }
+    }
+    /// The first of `ranks` that died.
+    [[nodiscard]] std::optional<int> first_died(const std::vector<int>& ranks) const {
+        const auto found =
+            std::find_first_of(died_.begin(), died_.end(), ranks.begin(), ranks.end());
+        return found == died_.end() ? std::nullopt : std::optional(*found);
+    }
+
     [[nodiscard]] const Outcome& of(int rank) const {
         return outcomes_.at(static_cast<std::size_t>(rank)).value();
     }
 
     /// Waits until every rank has announced its outcome. Once some rank has failed, the others get
     /// `patience` to notice; false when one has not (it computes without communicating, or hangs).
-    [[nodiscard]] bool wait_for_all(std::chrono::seconds patience) {
+    /// `look_elsewhere` is called meanwhile, and may call set_died().
+    template <class F>
+    [[nodiscard]] bool wait_for_all(std::chrono::seconds patience, F&& look_elsewhere) {
         Backoff backoff;
         std::optional<Backoff::Clock::time_point> failed_at;
         while (true) {
             look();
+            look_elsewhere();
             bool complete = true;
             for (const auto& outcome : outcomes_) {
                 complete = complete && outcome.has_value();
@@ -92,7 +114,7 @@ public:
             check_mpi(MPI_Testall(static_cast<int>(sends_.size()), sends_.data(), &sent,
                                   MPI_STATUSES_IGNORE),
                       "MPI_Testall");
-            if (complete && sent != 0) {
+            if (complete && (sent != 0 || !died_.empty())) {
                 return true;
             }
             if (failed_at && Backoff::Clock::now() - *failed_at > patience) {
@@ -122,6 +144,7 @@ private:
     MPI_Comm comm_;
     int rank_;
     std::vector<std::optional<Outcome>> outcomes_;
+    std::vector<int> died_;
     std::string text_;
     std::vector<MPI_Request> sends_;
 };

@@ -20,9 +20,11 @@ namespace rtrain::comm {
 /// is too small for a large message.
 class Requests {
 public:
-    explicit Requests(MPI_Comm comm) : comm_(comm) {}
+    /// Peers are numbers in `members`, which gives their ranks in `comm`.
+    Requests(MPI_Comm comm, const std::vector<int>* members) : comm_(comm), members_(members) {}
     Requests(Requests&& other) noexcept
-        : comm_(other.comm_), messages_(std::exchange(other.messages_, {})) {}
+        : comm_(other.comm_), members_(other.members_),
+          messages_(std::exchange(other.messages_, {})) {}
     Requests(const Requests&) = delete;
     Requests& operator=(const Requests&) = delete;
     Requests& operator=(Requests&&) = delete;
@@ -32,7 +34,8 @@ public:
     void send(const at::Tensor& tensor, int to, int tag) {
         each_piece(tensor, [&](char* data, int count) {
             MPI_Request request = MPI_REQUEST_NULL;
-            check_mpi(MPI_Isend(data, count, MPI_BYTE, to, tag, comm_, &request), "MPI_Isend");
+            check_mpi(MPI_Isend(data, count, MPI_BYTE, rank_of(to), tag, comm_, &request),
+                      "MPI_Isend");
             messages_.push_back({.memory = tensor, .request = request, .under_way = true});
         });
     }
@@ -40,8 +43,11 @@ public:
     /// Receives as many bytes into a contiguous tensor as it has.
     void receive(const at::Tensor& tensor, int from, int tag) {
         each_piece(tensor, [&](char* data, int count) {
-            messages_.push_back(
-                {.memory = tensor, .data = data, .count = count, .from = from, .tag = tag});
+            messages_.push_back({.memory = tensor,
+                                 .data = data,
+                                 .count = count,
+                                 .from = rank_of(from),
+                                 .tag = tag});
         });
     }
 
@@ -82,6 +88,10 @@ private:
         MPI_Request request = MPI_REQUEST_NULL;
         bool under_way = false; ///< sent, or arriving
     };
+
+    [[nodiscard]] int rank_of(int member) const {
+        return (*members_)[static_cast<std::size_t>(member)];
+    }
 
     /// Messages above MPI's count limit travel in pieces, one behind the other.
     template <class F>
@@ -135,6 +145,7 @@ private:
     }
 
     MPI_Comm comm_;
+    const std::vector<int>* members_;
     std::vector<Message> messages_;
 };
 

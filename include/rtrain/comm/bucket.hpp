@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Gradient buckets in memory that a node's ranks share, and their all-reduce without any copy:
+/// each rank combines its slice straight from the buckets of its neighbours and writes the result
+/// to all of them.
+#pragma once
+
+#include <rtrain/comm/call.hpp>
+#include <rtrain/comm/group.hpp>
+#include <rtrain/comm/kernels.hpp>
+#include <rtrain/comm/messages.hpp>
+#include <rtrain/comm/node.hpp>
+#include <rtrain/comm/shared_memory.hpp>
+#include <rtrain/comm/slices.hpp>
+
+#include <ATen/Functions.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace rtrain::comm {
+
+/// One bucket a rank, of equal size, in one mapping.
+class SharedBuckets {
+public:
+    /// Collective over `group`, whose ranks share a node. Throws CommError [RT-X12].
+    SharedBuckets(Group& group, std::size_t bytes)
+        : size_(group.size()), rank_(group.rank()), stride_(round_up(bytes)),
+          memory_(share_memory(group, header_bytes() +
+                                          static_cast<std::size_t>(group.size()) * stride_)) {}
+
+    /// Where a rank's bucket begins; on a page of its own.
+    [[nodiscard]] std::byte* bucket_of(int rank) const {
+        return memory_.data() + header_bytes() + static_cast<std::size_t>(rank) * stride_;
+    }
+    [[nodiscard]] std::byte* mine() const { return bucket_of(rank_); }
+    [[nodiscard]] bool contains(const void* address, std::size_t bytes) const {
+        const auto* const begin = static_cast<const std::byte*>(address);
+        return begin >= mine() && begin + bytes <= mine() + stride_;
+    }
+
+    /// How far ranks are with the reductions of this bucket. As in Rounds, the calls are double.
+    struct alignas(64) Line {
+        std::atomic<std::uint64_t> stage;
+        Call calls[2];
+    };
+    [[nodiscard]] Line& line_of(int rank) const {
+        return reinterpret_cast<Line*>(memory_.data())[rank];
+    }
+    /// Reductions that have begun, on this rank.
+    std::uint64_t reductions = 0;
+
+private:
+    static constexpr std::size_t page = 4096;
+    [[nodiscard]] static std::size_t round_up(std::size_t bytes) {
+        return (bytes + page - 1) / page * page;
+    }
+    [[nodiscard]] std::size_t header_bytes() const {
+        return round_up(static_cast<std::size_t>(size_) * sizeof(Line));
+    }
+
+    int size_;
+    int rank_;
+    std::size_t stride_;
+    SharedMemory memory_;
+};
+
+/// All-reduce in place of a tensor in a bucket. Can be started again and again; one at a time for
+/// each bucket.
+class BucketAllReduce {
+public:
+    /// `across`: the ranks that reduce the same slice on other nodes; null for a rank without a
+    /// slice, or with one node. `slices`: how many ranks of each node reduce one.
+    BucketAllReduce(Group& node, Group* across, int slices, std::shared_ptr<SharedBuckets> buckets,
+                    const at::Tensor& tensor, const Call& call, int divisor)
+        : node_(&node), buckets_(std::move(buckets)), call_(call),
+          slices_(Slices::balanced(tensor.numel(), slices)), element_(c10::elementSize(call.type)),
+          offset_(static_cast<std::size_t>(static_cast<const std::byte*>(tensor.const_data_ptr()) -
+                                           buckets_->mine())) {
+        const at::Tensor mine =
+            tensor.view({-1}).narrow(0, slices_.begin(node.rank()), slices_.count(node.rank()));
+        if (across != nullptr) {
+            across_.emplace(*across, mine, call.op, divisor);
+        }
+        here_ = {call.type, call.op, across == nullptr ? divisor : 1};
+    }
+
+    void start() {
+        const std::uint64_t reduction = ++buckets_->reductions;
+        arrived_ = 2 * reduction - 1;
+        reduced_ = 2 * reduction;
+        if (across_) {
+            across_->reserve();
+        }
+        SharedBuckets::Line& line = buckets_->line_of(node_->rank());
+        line.calls[reduction % 2] = call_;
+        line.stage.store(arrived_, std::memory_order_release);
+        phase_ = Phase::arriving;
+        waiting_for_ = 0;
+    }
+
+    /// Goes on as far as the others have got; true when the tensor holds the result.
+    [[nodiscard]] bool done() {
+        if (phase_ == Phase::arriving && all_at(arrived_)) {
+            compare_calls();
+            reduce_here();
+        }
+        if (phase_ == Phase::across && across_->done()) {
+            hand_out();
+        }
+        if (phase_ == Phase::sharing && all_at(reduced_)) {
+            phase_ = Phase::done;
+        }
+        return phase_ == Phase::done;
+    }
+
+private:
+    enum class Phase : unsigned char { arriving, across, sharing, done };
+
+    [[nodiscard]] bool all_at(std::uint64_t stage) {
+        while (waiting_for_ < node_->size() &&
+               buckets_->line_of(waiting_for_).stage.load(std::memory_order_acquire) >= stage) {
+            ++waiting_for_;
+        }
+        return waiting_for_ == node_->size();
+    }
+
+    void compare_calls() const {
+        for (int rank = 0; rank < node_->size(); ++rank) {
+            const Call& theirs = buckets_->line_of(rank).calls[reduced_ / 2 % 2];
+            if (!(theirs == call_)) {
+                throw_calls_differ(node_->world_rank(node_->rank()), call_, node_->world_rank(rank),
+                                   theirs);
+            }
+        }
+    }
+
+    [[nodiscard]] std::byte* slice_in(int rank) const {
+        return buckets_->bucket_of(rank) + offset_ +
+               static_cast<std::size_t>(slices_.begin(node_->rank())) * element_;
+    }
+
+    void reduce_here() {
+        pointers_.clear();
+        for (int rank = 0; rank < node_->size(); ++rank) {
+            pointers_.push_back(slice_in(rank));
+        }
+        const std::vector<const std::byte*> sources(pointers_.begin(), pointers_.end());
+        std::byte* const own = slice_in(node_->rank());
+        const std::span<std::byte* const> targets =
+            across_ ? std::span<std::byte* const>(&own, 1) : std::span<std::byte* const>(pointers_);
+        here_.run(targets, sources, slices_.count(node_->rank()));
+        if (across_) {
+            across_->begin();
+            phase_ = Phase::across;
+        } else {
+            publish_result();
+        }
+    }
+
+    void hand_out() {
+        const auto bytes = static_cast<std::size_t>(slices_.count(node_->rank())) * element_;
+        for (int rank = 0; rank < node_->size() && bytes > 0; ++rank) {
+            if (rank != node_->rank()) {
+                std::memcpy(slice_in(rank), slice_in(node_->rank()), bytes);
+            }
+        }
+        publish_result();
+    }
+
+    void publish_result() {
+        buckets_->line_of(node_->rank()).stage.store(reduced_, std::memory_order_release);
+        waiting_for_ = 0;
+        phase_ = Phase::sharing;
+    }
+
+    Group* node_;
+    std::shared_ptr<SharedBuckets> buckets_;
+    Call call_;
+    Slices slices_;
+    std::size_t element_;
+    std::size_t offset_;
+    std::optional<MessageAllReduce> across_;
+    Reduction here_{};
+    std::vector<std::byte*> pointers_;
+    std::uint64_t arrived_ = 0;
+    std::uint64_t reduced_ = 0;
+    int waiting_for_ = 0;
+    Phase phase_ = Phase::done;
+};
+
+} // namespace rtrain::comm

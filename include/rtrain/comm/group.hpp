@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Some of the world's ranks, who send each other messages. Groups need no MPI communicator of
+/// their own, so making one cannot hang on a rank that has failed.
+#pragma once
+
+#include <rtrain/comm/requests.hpp>
+#include <rtrain/comm/world.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace rtrain::comm {
+
+class Group {
+public:
+    /// `members`: world ranks in the order of their ranks here, this one among them. `id`: the same
+    /// on all members, and in no other group that two of them share.
+    Group(std::shared_ptr<World> world, std::vector<int> members, int id)
+        : world_(std::move(world)), members_(std::move(members)), id_(id) {
+        const int mine = world_->rank();
+        rank_ =
+            static_cast<int>(std::find(members_.begin(), members_.end(), mine) - members_.begin());
+        world_->set_last_group(std::max(world_->last_group(), id));
+    }
+
+    [[nodiscard]] int rank() const noexcept { return rank_; }
+    [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
+    [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
+    /// A member's rank in the world, which is what errors name.
+    [[nodiscard]] int world_rank(int rank) const {
+        return members_[static_cast<std::size_t>(rank)];
+    }
+    [[nodiscard]] World& world() const noexcept { return *world_; }
+    [[nodiscard]] const std::shared_ptr<World>& shared_world() const noexcept { return world_; }
+
+    /// A tag for the next collective, which all members call in the same order.
+    [[nodiscard]] int next_tag() {
+        sequence_ = (sequence_ + 1) % sequences;
+        return id_ * (sequences + user_tags) + sequence_;
+    }
+    /// The tag of a user's own messages. Throws CommError [RT-X13] unless 0 <= tag < 4096.
+    [[nodiscard]] int user_tag(int tag) const {
+        if (tag < 0 || tag >= user_tags) {
+            throw CommError("RT-X13", detail::concat("a message's tag is ", tag, "; expected 0 to ",
+                                                     user_tags - 1));
+        }
+        return id_ * (sequences + user_tags) + sequences + tag;
+    }
+
+    /// Messages to and from members.
+    [[nodiscard]] Requests requests() const { return Requests(world_->messages(), &members_); }
+
+    template <class Progress>
+    void wait(Progress& progress, const char* what) const {
+        world_->wait(progress, what, members_);
+    }
+
+private:
+    static constexpr int sequences = 4096;
+    static constexpr int user_tags = 4096;
+
+    std::shared_ptr<World> world_;
+    std::vector<int> members_;
+    int id_;
+    int rank_ = 0;
+    int sequence_ = 0;
+};
+
+} // namespace rtrain::comm

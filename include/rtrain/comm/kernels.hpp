@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Combining the elements of several ranks, in the order of ranks, a block that fits the L1 cache
+/// at a time. Half-precision types are added in float32 and rounded once.
+#pragma once
+
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/error.hpp>
+
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+namespace rtrain::comm {
+
+/// Where results go and what they are made of.
+struct Reduction {
+    at::ScalarType type;
+    ReduceOp op;
+    int divisor = 1; ///< of sums: the number of ranks, for a mean
+
+    /// targets[*][i] = sources[0][i] op sources[1][i] op ... for `elements` elements. A target may
+    /// be a source, but no other overlap is allowed.
+    void run(std::span<std::byte* const> targets, std::span<const std::byte* const> sources,
+             std::int64_t elements) const;
+};
+
+namespace kernels {
+
+template <class T>
+inline constexpr bool is_half = std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>;
+/// What elements of type T are added up in.
+template <class T>
+using Wide = std::conditional_t<is_half<T>, float, T>;
+
+struct Sum {
+    template <class T>
+    static T combine(T a, T b) {
+        if constexpr (std::is_integral_v<T>) { // wraps around, as in ATen
+            using U = std::make_unsigned_t<T>;
+            return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+        } else {
+            return a + b;
+        }
+    }
+};
+/// A NaN on any rank is the result, as in ATen.
+struct Min {
+    template <class T>
+    static T combine(T a, T b) {
+        return a < b || a != a ? a : b;
+    }
+};
+struct Max {
+    template <class T>
+    static T combine(T a, T b) {
+        return a > b || a != a ? a : b;
+    }
+};
+
+/// A constant number of elements at a time is what g++ vectorises at -O2.
+inline constexpr std::int64_t lanes = 32;
+
+template <class Op, class T>
+[[gnu::always_inline]] inline void combine_into(Wide<T>* __restrict sum, const T* __restrict with,
+                                                std::int64_t elements) {
+    std::int64_t i = 0;
+    for (; i + lanes <= elements; i += lanes) {
+        for (std::int64_t lane = 0; lane < lanes; ++lane) {
+            sum[i + lane] = Op::combine(sum[i + lane], static_cast<Wide<T>>(with[i + lane]));
+        }
+    }
+    for (; i < elements; ++i) {
+        sum[i] = Op::combine(sum[i], static_cast<Wide<T>>(with[i]));
+    }
+}
+
+template <class W>
+[[gnu::always_inline]] inline void divide(W* values, W divisor, std::int64_t elements) {
+    std::int64_t i = 0;
+    for (; i + lanes <= elements; i += lanes) {
+        for (std::int64_t lane = 0; lane < lanes; ++lane) {
+            values[i + lane] /= divisor;
+        }
+    }
+    for (; i < elements; ++i) {
+        values[i] /= divisor;
+    }
+}
+
+template <class T, class Op>
+[[gnu::always_inline]] inline void reduce_blocks(std::span<std::byte* const> targets,
+                                                 std::span<const std::byte* const> sources,
+                                                 std::int64_t elements, int divisor) {
+    constexpr std::int64_t block = 8192 / static_cast<std::int64_t>(sizeof(Wide<T>));
+    alignas(64) Wide<T> sum[static_cast<std::size_t>(block)];
+    for (std::int64_t begin = 0; begin < elements; begin += block) {
+        const std::int64_t count = std::min(block, elements - begin);
+        const T* const first = reinterpret_cast<const T*>(sources[0]) + begin;
+        if constexpr (is_half<T>) {
+            std::copy(first, first + count, sum);
+        } else {
+            std::memcpy(sum, first, static_cast<std::size_t>(count) * sizeof(T));
+        }
+        for (const std::byte* source : sources.subspan(1)) {
+            combine_into<Op, T>(sum, reinterpret_cast<const T*>(source) + begin, count);
+        }
+        if constexpr (std::is_floating_point_v<Wide<T>>) {
+            if (divisor > 1) {
+                divide(sum, static_cast<Wide<T>>(divisor), count);
+            }
+        }
+        for (std::byte* target : targets) {
+            T* const to = reinterpret_cast<T*>(target) + begin;
+            if constexpr (is_half<T>) {
+                std::copy(sum, sum + count, to);
+            } else {
+                std::memcpy(to, sum, static_cast<std::size_t>(count) * sizeof(T));
+            }
+        }
+    }
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+template <class T, class Op>
+[[gnu::target("avx2")]] void reduce_avx2(std::span<std::byte* const> targets,
+                                         std::span<const std::byte* const> sources,
+                                         std::int64_t elements, int divisor) {
+    reduce_blocks<T, Op>(targets, sources, elements, divisor);
+}
+#endif
+
+template <class T, class Op>
+void reduce(std::span<std::byte* const> targets, std::span<const std::byte* const> sources,
+            std::int64_t elements, int divisor) {
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (__builtin_cpu_supports("avx2")) {
+        reduce_avx2<T, Op>(targets, sources, elements, divisor);
+        return;
+    }
+#endif
+    reduce_blocks<T, Op>(targets, sources, elements, divisor);
+}
+
+template <class T>
+void reduce(ReduceOp op, std::span<std::byte* const> targets,
+            std::span<const std::byte* const> sources, std::int64_t elements, int divisor) {
+    switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::mean:
+        return reduce<T, Sum>(targets, sources, elements, divisor);
+    case ReduceOp::min:
+        return reduce<T, Min>(targets, sources, elements, divisor);
+    case ReduceOp::max:
+        return reduce<T, Max>(targets, sources, elements, divisor);
+    }
+}
+
+} // namespace kernels
+
+/// Whether Reduction can combine elements of this type in this way; throws CommError otherwise:
+/// RT-X7 for a mean of integers, RT-X11 for other types.
+inline void require_reducible(at::ScalarType type, ReduceOp op) {
+    const bool complex = type == at::kComplexFloat || type == at::kComplexDouble;
+    const bool floating = type == at::kFloat || type == at::kDouble || type == at::kHalf ||
+                          type == at::kBFloat16 || complex;
+    const bool integral = c10::isIntegralType(type, true);
+    if (op == ReduceOp::mean && integral) {
+        throw CommError("RT-X7", detail::concat("the mean of ", c10::toString(type),
+                                                " tensors is no integer; reduce a sum, or "
+                                                "convert to a floating-point type first"));
+    }
+    const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
+    if (!(floating || integral) || (complex && ordered)) {
+        throw CommError("RT-X11", detail::concat("ranks cannot ", ordered ? "order" : "add",
+                                                 " tensors of type ", c10::toString(type),
+                                                 "; convert to another type first"));
+    }
+}
+
+inline void Reduction::run(std::span<std::byte* const> targets,
+                           std::span<const std::byte* const> sources, std::int64_t elements) const {
+    switch (type) {
+    case at::kComplexFloat:
+        return kernels::reduce<float>(op, targets, sources, 2 * elements, divisor);
+    case at::kComplexDouble:
+        return kernels::reduce<double>(op, targets, sources, 2 * elements, divisor);
+    case at::kFloat:
+        return kernels::reduce<float>(op, targets, sources, elements, divisor);
+    case at::kDouble:
+        return kernels::reduce<double>(op, targets, sources, elements, divisor);
+    case at::kHalf:
+        return kernels::reduce<c10::Half>(op, targets, sources, elements, divisor);
+    case at::kBFloat16:
+        return kernels::reduce<c10::BFloat16>(op, targets, sources, elements, divisor);
+    case at::kChar:
+        return kernels::reduce<std::int8_t>(op, targets, sources, elements, divisor);
+    case at::kByte:
+        return kernels::reduce<std::uint8_t>(op, targets, sources, elements, divisor);
+    case at::kBool: // true + true is true
+        return kernels::reduce<std::uint8_t>(op == ReduceOp::sum ? ReduceOp::max : op, targets,
+                                             sources, elements, divisor);
+    case at::kShort:
+        return kernels::reduce<std::int16_t>(op, targets, sources, elements, divisor);
+    case at::kUInt16:
+        return kernels::reduce<std::uint16_t>(op, targets, sources, elements, divisor);
+    case at::kInt:
+        return kernels::reduce<std::int32_t>(op, targets, sources, elements, divisor);
+    case at::kUInt32:
+        return kernels::reduce<std::uint32_t>(op, targets, sources, elements, divisor);
+    case at::kLong:
+        return kernels::reduce<std::int64_t>(op, targets, sources, elements, divisor);
+    case at::kUInt64:
+        return kernels::reduce<std::uint64_t>(op, targets, sources, elements, divisor);
+    default:
+        require_reducible(type, op);
+    }
+}
+
+} // namespace rtrain::comm

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Collectives over messages, for ranks that share no memory. Each is started, makes progress when
+/// asked whether it is done(), and never blocks by itself.
+#pragma once
+
+#include <rtrain/comm/group.hpp>
+#include <rtrain/comm/kernels.hpp>
+#include <rtrain/comm/slices.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace rtrain::comm {
+
+/// Sends every rank its slice and combines what arrives for this rank's, in the order of ranks.
+/// Can be started again and again.
+class MessageReduceScatter {
+public:
+    /// `elements`: one dimension, contiguous, with one slice for each rank. The result goes to
+    /// `own`, which may be this rank's slice.
+    MessageReduceScatter(Group& group, at::Tensor elements, const Slices& slices, at::Tensor own,
+                         ReduceOp op, int divisor)
+        : group_(&group), elements_(std::move(elements)), slices_(slices),
+          own_(std::move(own)), reduction_{elements_.scalar_type(), op, divisor},
+          requests_(group.requests()) {
+        if (group.size() > 1) {
+            incoming_ = at::empty({group.size(), slices.count(group.rank())}, elements_.options());
+        }
+    }
+
+    /// Takes its place in the order of collectives; begin() may come later.
+    void reserve() { tag_ = group_->next_tag(); }
+
+    /// The elements must not be touched until done().
+    void begin() {
+        const int size = group_->size();
+        for (int step = 1; step < size; ++step) {
+            const int from = (group_->rank() - step + size) % size;
+            requests_.receive(incoming_.select(0, from), from, tag_);
+        }
+        for (int step = 1; step < size; ++step) {
+            const int to = (group_->rank() + step) % size;
+            requests_.send(slice(to), to, tag_);
+        }
+        under_way_ = true;
+    }
+
+    [[nodiscard]] bool done() {
+        if (under_way_ && requests_.done()) {
+            reduce();
+            under_way_ = false;
+        }
+        return !under_way_;
+    }
+
+    [[nodiscard]] at::Tensor slice(int rank) const {
+        return elements_.narrow(0, slices_.begin(rank), slices_.count(rank));
+    }
+
+private:
+    void reduce() {
+        std::vector<const std::byte*> sources;
+        for (int rank = 0; rank < group_->size(); ++rank) {
+            const at::Tensor part =
+                rank == group_->rank() ? slice(rank) : incoming_.select(0, rank);
+            sources.push_back(static_cast<const std::byte*>(part.const_data_ptr()));
+        }
+        std::byte* const target = static_cast<std::byte*>(own_.data_ptr());
+        reduction_.run({&target, 1}, sources, slices_.count(group_->rank()));
+    }
+
+    Group* group_;
+    at::Tensor elements_;
+    Slices slices_;
+    at::Tensor own_;
+    Reduction reduction_;
+    at::Tensor incoming_;
+    Requests requests_;
+    int tag_ = 0;
+    bool under_way_ = false;
+};
+
+/// All-reduce of a contiguous tensor, which can be started again and again: a reduce-scatter, then
+/// everybody sends its slice to everybody. The bytes on the wire are those of a ring, in two steps
+/// instead of 2(n-1).
+class MessageAllReduce {
+public:
+    MessageAllReduce(Group& group, const at::Tensor& tensor, ReduceOp op, int divisor)
+        : group_(&group), elements_(tensor.view({-1})),
+          slices_(Slices::balanced(elements_.numel(), group.size())),
+          scatter_(group, elements_, slices_,
+                   elements_.narrow(0, slices_.begin(group.rank()), slices_.count(group.rank())),
+                   op, divisor),
+          gather_(group.requests()) {}
+
+    void reserve() {
+        scatter_.reserve();
+        gather_tag_ = group_->next_tag();
+    }
+    void begin() {
+        scatter_.begin();
+        phase_ = Phase::scatter;
+    }
+    void start() {
+        reserve();
+        begin();
+    }
+
+    /// True when the tensor holds the result.
+    [[nodiscard]] bool done() {
+        if (phase_ == Phase::scatter && scatter_.done()) {
+            share();
+            phase_ = Phase::gather;
+        }
+        if (phase_ == Phase::gather && gather_.done()) {
+            phase_ = Phase::done;
+        }
+        return phase_ == Phase::done;
+    }
+
+private:
+    enum class Phase : unsigned char { scatter, gather, done };
+
+    void share() {
+        const int size = group_->size();
+        for (int step = 1; step < size; ++step) {
+            const int from = (group_->rank() - step + size) % size;
+            gather_.receive(scatter_.slice(from), from, gather_tag_);
+        }
+        for (int step = 1; step < size; ++step) {
+            const int to = (group_->rank() + step) % size;
+            gather_.send(scatter_.slice(group_->rank()), to, gather_tag_);
+        }
+    }
+
+    Group* group_;
+    at::Tensor elements_;
+    Slices slices_;
+    MessageReduceScatter scatter_;
+    Requests gather_;
+    int gather_tag_ = 0;
+    Phase phase_ = Phase::done;
+};
+
+/// Overwrites a contiguous tensor with that of `root`; a binomial tree.
+class MessageBroadcast {
+public:
+    MessageBroadcast(Group& group, at::Tensor tensor, int root)
+        : group_(&group), tensor_(std::move(tensor)), root_(root), tag_(group.next_tag()),
+          from_parent_(group.requests()), to_children_(group.requests()) {
+        if (relative() != 0) {
+            from_parent_.receive(tensor_, absolute(relative() & (relative() - 1)), tag_);
+        }
+    }
+
+    [[nodiscard]] bool done() {
+        if (!received_ && from_parent_.done()) {
+            received_ = true;
+            for (int bit = 1; bit < group_->size() && (relative() & bit) == 0; bit <<= 1) {
+                if (const int child = relative() | bit; child < group_->size()) {
+                    to_children_.send(tensor_, absolute(child), tag_);
+                }
+            }
+        }
+        return received_ && to_children_.done();
+    }
+
+private:
+    /// Ranks counted from the root: the parent of a rank lacks its lowest bit.
+    [[nodiscard]] int relative() const {
+        return (group_->rank() - root_ + group_->size()) % group_->size();
+    }
+    [[nodiscard]] int absolute(int relative) const { return (relative + root_) % group_->size(); }
+
+    Group* group_;
+    at::Tensor tensor_;
+    int root_;
+    int tag_;
+    Requests from_parent_;
+    Requests to_children_;
+    bool received_ = false;
+};
+
+/// Fills the rows of `gathered`, shape (size, ...), contiguous; row rank() holds this rank's part.
+class MessageAllGather {
+public:
+    MessageAllGather(Group& group, const at::Tensor& gathered) : requests_(group.requests()) {
+        const int tag = group.next_tag();
+        for (int step = 1; step < group.size(); ++step) {
+            const int from = (group.rank() - step + group.size()) % group.size();
+            requests_.receive(gathered.select(0, from), from, tag);
+        }
+        for (int step = 1; step < group.size(); ++step) {
+            requests_.send(gathered.select(0, group.rank()), (group.rank() + step) % group.size(),
+                           tag);
+        }
+    }
+    [[nodiscard]] bool done() { return requests_.done(); }
+
+private:
+    Requests requests_;
+};
+
+} // namespace rtrain::comm

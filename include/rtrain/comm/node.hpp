@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Blocking collectives among ranks that share memory. Data passes through slots in pieces small
+/// enough to stay in the caches, so that main memory is read once and written once.
+#pragma once
+
+#include <rtrain/comm/call.hpp>
+#include <rtrain/comm/group.hpp>
+#include <rtrain/comm/kernels.hpp>
+#include <rtrain/comm/messages.hpp>
+#include <rtrain/comm/rounds.hpp>
+#include <rtrain/comm/shared_memory.hpp>
+#include <rtrain/comm/slices.hpp>
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace rtrain::comm {
+
+/// Zeroed memory that all members of `group`, who are on one node, see. Collective. Throws
+/// CommError [RT-X12] on all of them when one cannot.
+[[nodiscard]] inline SharedMemory share_memory(Group& group, std::size_t bytes) {
+    SharedMemory memory;
+    std::string problem;
+    const auto attempt = [&](auto&& action) {
+        try {
+            action();
+        } catch (const CommError& error) {
+            problem = error.message();
+        }
+    };
+    SharedMemory::Ticket ticket;
+    if (group.rank() == 0) {
+        attempt([&] {
+            memory = SharedMemory::create(bytes);
+            ticket = memory.ticket();
+        });
+    }
+    at::Tensor posted = at::tensor({ticket.process, ticket.file}, at::kInt);
+    MessageBroadcast broadcast(group, posted, 0);
+    group.wait(broadcast, "sharing memory");
+    ticket = {posted[0].item<int>(), posted[1].item<int>()};
+    if (group.rank() != 0 && ticket.file >= 0) {
+        attempt([&] { memory = SharedMemory::open(ticket, bytes); });
+    }
+    at::Tensor succeeded = at::zeros({group.size()}, at::kByte);
+    succeeded[group.rank()] = memory.data() != nullptr ? 1 : 0;
+    MessageAllGather gather(group, succeeded);
+    group.wait(gather, "sharing memory");
+    memory.close_file();
+    if (!problem.empty()) {
+        throw CommError("RT-X12", problem);
+    }
+    if (succeeded.min().item<int>() == 0) {
+        const int peer = static_cast<int>(succeeded.argmin().item<std::int64_t>());
+        throw CommError("RT-X12", detail::concat("rank ", group.world_rank(peer), " cannot share ",
+                                                 bytes, " bytes of memory with this node's ranks"));
+    }
+    return memory;
+}
+
+class Node {
+public:
+    /// `group`: ranks of one node, for as long as this object lives. Collective; throws CommError
+    /// [RT-X12].
+    explicit Node(Group& group)
+        : group_(group), memory_(share_memory(group, Memory::bytes_for(group.size(), slot_bytes))),
+          rounds_(memory_.data(), group.rank(), group.size(), slot_bytes) {}
+
+    [[nodiscard]] Group& group() noexcept { return group_; }
+
+    /// One round without data: all ranks have got here, with the same call.
+    void meet(const Call& call) {
+        rounds_.publish(call);
+        group_.wait(rounds_, name_of(call.collective));
+        if (const auto peer = rounds_.disagreeing()) {
+            throw_calls_differ(group_.world_rank(rounds_.rank()), rounds_.call_of(rounds_.rank()),
+                               group_.world_rank(*peer), rounds_.call_of(*peer));
+        }
+    }
+
+    void all_reduce(const Call& call, std::byte* data, std::int64_t elements,
+                    const Reduction& reduction) {
+        const std::size_t bytes = static_cast<std::size_t>(elements) * c10::elementSize(call.type);
+        if (bytes * static_cast<std::size_t>(size() - 1) <= small_bytes) {
+            all_reduce_at_once(call, data, elements, bytes, reduction);
+            return;
+        }
+        const Slices slices = Slices::balanced(elements, size());
+        in_pieces(call, slices, data, slice_of(call, slices, data), data, &reduction);
+    }
+
+    /// Combines everybody's slices `rank()` of `data` into `own`, which may be the slice itself.
+    void reduce_scatter(const Call& call, const Slices& slices, const std::byte* data,
+                        std::byte* own, const Reduction& reduction) {
+        in_pieces(call, slices, data, own, nullptr, &reduction);
+    }
+
+    /// Gives all ranks everybody's slice of `data`.
+    void all_gather(const Call& call, const Slices& slices, std::byte* data) {
+        in_pieces(call, slices, data, slice_of(call, slices, data), data, nullptr);
+    }
+
+    void broadcast(const Call& call, std::byte* data, std::size_t bytes, int root) {
+        std::size_t begin = 0;
+        do {
+            const std::size_t count = std::min(slot_bytes, bytes - begin);
+            if (rounds_.rank() == root && count > 0) {
+                std::memcpy(rounds_.next_slot(), data + begin, count);
+            }
+            meet(call);
+            if (rounds_.rank() != root && count > 0) {
+                std::memcpy(data + begin, rounds_.published_slot(root), count);
+            }
+            begin += count;
+        } while (begin < bytes);
+    }
+
+private:
+    using Memory = Rounds<Call>;
+    /// Two slots a rank fit its L2 cache.
+    static constexpr std::size_t slot_bytes = std::size_t{256} << 10;
+    /// Up to here, one barrier and reading everybody's data beats two barriers and slices.
+    static constexpr std::size_t small_bytes = std::size_t{32} << 10;
+
+    [[nodiscard]] int size() const noexcept { return rounds_.size(); }
+    [[nodiscard]] std::byte* slice_of(const Call& call, const Slices& slices,
+                                      std::byte* data) const {
+        return data +
+               static_cast<std::size_t>(slices.begin(rounds_.rank())) * c10::elementSize(call.type);
+    }
+
+    void all_reduce_at_once(const Call& call, std::byte* data, std::int64_t elements,
+                            std::size_t bytes, const Reduction& reduction) {
+        if (bytes > 0) {
+            std::memcpy(rounds_.next_slot(), data, bytes);
+        }
+        meet(call);
+        sources_.clear();
+        for (int rank = 0; rank < size(); ++rank) {
+            sources_.push_back(rounds_.published_slot(rank));
+        }
+        reduction.run({&data, 1}, sources_, elements);
+    }
+
+    /// A reduce-scatter of `data` into `own`, with a `reduction`, and an all-gather of `own` into
+    /// `all`, unless that is null. In one round piece k is handed out and piece k - 1, reduced
+    /// meanwhile, collected: one barrier a piece.
+    void in_pieces(const Call& call, const Slices& slices, const std::byte* data, std::byte* own,
+                   std::byte* all, const Reduction* reduction) {
+        const std::size_t element = c10::elementSize(call.type);
+        const int mine = rounds_.rank();
+        // A slot holds a piece for each rank, and one that is reduced.
+        const std::size_t room = slot_bytes / static_cast<std::size_t>(size() + 1) / 64 * 64;
+        const auto piece = static_cast<std::int64_t>(room / element);
+        const std::int64_t pieces = (slices.longest + piece - 1) / piece;
+        const auto room_of = [&](int part) { return static_cast<std::size_t>(part) * room; };
+        const auto count = [&](int part, std::int64_t k) {
+            return std::clamp<std::int64_t>(slices.count(part) - k * piece, 0, piece);
+        };
+        const auto bytes = [&](int part, std::int64_t k) {
+            return static_cast<std::size_t>(count(part, k)) * element;
+        };
+        const auto offset = [&](int part, std::int64_t k) {
+            return static_cast<std::size_t>(slices.begin(part) + k * piece) * element;
+        };
+        if (pieces == 0) {
+            meet(call);
+        }
+        for (std::int64_t k = reduction != nullptr ? 0 : 1; k <= pieces && pieces > 0; ++k) {
+            std::byte* const slot = rounds_.next_slot();
+            std::byte* const reduced = slot + room_of(size());
+            if (k > 0 && count(mine, k - 1) > 0) {
+                std::byte* const result = own + static_cast<std::size_t>((k - 1) * piece) * element;
+                if (reduction != nullptr) {
+                    sources_.clear();
+                    for (int rank = 0; rank < size(); ++rank) {
+                        sources_.push_back(rank == mine
+                                               ? data + offset(mine, k - 1)
+                                               : rounds_.published_slot(rank) + room_of(mine));
+                    }
+                    std::byte* const targets[] = {result, reduced};
+                    reduction->run({targets, all != nullptr ? std::size_t{2} : std::size_t{1}},
+                                   sources_, count(mine, k - 1));
+                } else {
+                    std::memcpy(reduced, result, bytes(mine, k - 1));
+                }
+            }
+            if (k == pieces && all == nullptr) {
+                break;
+            }
+            for (int part = 0; part < size() && reduction != nullptr; ++part) {
+                if (part != mine && k < pieces && count(part, k) > 0) {
+                    std::memcpy(slot + room_of(part), data + offset(part, k), bytes(part, k));
+                }
+            }
+            meet(call);
+            for (int part = 0; part < size() && all != nullptr && k > 0; ++part) {
+                if (part != mine && count(part, k - 1) > 0) {
+                    std::memcpy(all + offset(part, k - 1),
+                                rounds_.published_slot(part) + room_of(size()), bytes(part, k - 1));
+                }
+            }
+        }
+    }
+
+    Group& group_;
+    SharedMemory memory_;
+    Rounds<Call> rounds_;
+    std::vector<const std::byte*> sources_;
+};
+
+} // namespace rtrain::comm

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Memory that the ranks of a node share. It has no name in any file system, so that nothing stays
+/// behind however the ranks end, and the size of /dev/shm (64 MiB in a container) is no limit.
+#pragma once
+
+#include <rtrain/error.hpp>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace rtrain::comm {
+
+/// A mapping, zeroed when it was created. One process calls create() and hands ticket() to the
+/// others, which call open() before close_file().
+class SharedMemory {
+public:
+    /// Where other processes of this machine find the memory.
+    struct Ticket {
+        int process = 0;
+        int file = -1;
+    };
+
+    /// Throws CommError [RT-X12] when the kernel does not give so much memory. It is reserved here:
+    /// touching it later cannot fail.
+    [[nodiscard]] static SharedMemory create(std::size_t bytes) {
+        SharedMemory memory;
+        memory.file_ = ::memfd_create("rtrain", MFD_CLOEXEC);
+        if (memory.file_ < 0) {
+            fail("memfd_create", bytes);
+        }
+        if (const int error = ::posix_fallocate(memory.file_, 0, static_cast<off_t>(bytes));
+            error != 0) {
+            errno = error;
+            fail("posix_fallocate", bytes);
+        }
+        memory.map(bytes);
+        return memory;
+    }
+
+    /// Throws CommError [RT-X12] when the memory of that process cannot be reached, for example
+    /// from another container.
+    [[nodiscard]] static SharedMemory open(const Ticket& ticket, std::size_t bytes) {
+        SharedMemory memory;
+        const auto path = detail::concat("/proc/", ticket.process, "/fd/", ticket.file);
+        memory.file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+        if (memory.file_ < 0) {
+            fail("open " + path, bytes);
+        }
+        memory.map(bytes);
+        memory.close_file();
+        return memory;
+    }
+
+    SharedMemory() = default;
+    SharedMemory(SharedMemory&& other) noexcept
+        : file_(std::exchange(other.file_, -1)), data_(std::exchange(other.data_, nullptr)),
+          bytes_(std::exchange(other.bytes_, 0)) {}
+    SharedMemory& operator=(SharedMemory&& other) noexcept {
+        std::swap(file_, other.file_);
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~SharedMemory() {
+        close_file();
+        if (data_ != nullptr) {
+            ::munmap(data_, bytes_);
+        }
+    }
+
+    [[nodiscard]] Ticket ticket() const { return {static_cast<int>(::getpid()), file_}; }
+    /// Once all have opened it; the mapping stays.
+    void close_file() {
+        if (file_ >= 0) {
+            ::close(std::exchange(file_, -1));
+        }
+    }
+
+    [[nodiscard]] std::byte* data() const noexcept { return data_; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+private:
+    /// Page faults cost 1 to 5 us each in a virtual machine: all are taken here, not on the step.
+    void map(std::size_t bytes) {
+        void* const data =
+            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file_, 0);
+        if (data == MAP_FAILED) {
+            fail("mmap", bytes);
+        }
+        data_ = static_cast<std::byte*>(data);
+        bytes_ = bytes;
+    }
+
+    [[noreturn]] static void fail(const std::string& call, std::size_t bytes) {
+        throw CommError("RT-X12", detail::concat("cannot share ", bytes,
+                                                 " bytes of memory with the ranks of this node: ",
+                                                 call, ": ", std::strerror(errno)));
+    }
+
+    int file_ = -1;
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+} // namespace rtrain::comm

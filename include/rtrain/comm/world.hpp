@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What all communicators of a process share: two MPI communicators over the same ranks, one for
+/// data and one for notices, who is on which node, and how long a wait may last.
+#pragma once
+
+#include <rtrain/comm/backoff.hpp>
+#include <rtrain/comm/mpi.hpp>
+#include <rtrain/comm/outcomes.hpp>
+#include <rtrain/comm/processes.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <vector>
+
+#include <sched.h>
+
+namespace rtrain::comm {
+
+class World {
+public:
+    struct Options {
+        /// Longest wait in one collective, then CommError [RT-X2].
+        std::chrono::seconds timeout{1800};
+        /// Compare the calls of all ranks before each collective, also where that costs messages.
+        bool check_calls = false;
+    };
+
+    /// Joins all ranks of MPI_COMM_WORLD; collective.
+    explicit World(const Options& options)
+        : options_(options), messages_(MPI_COMM_WORLD), notices_(MPI_COMM_WORLD),
+          board_(notices_.get(), rank_in(notices_.get()), size_of(notices_.get())) {
+        find_nodes();
+    }
+
+    [[nodiscard]] int rank() const { return rank_in(messages_.get()); }
+    [[nodiscard]] int size() const { return static_cast<int>(node_of_.size()); }
+    /// The node that a rank is on, numbered in the order of their lowest ranks.
+    [[nodiscard]] int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] const Options& options() const noexcept { return options_; }
+    [[nodiscard]] MPI_Comm messages() const noexcept { return messages_.get(); }
+
+    /// Waits for `progress.done()`; `what` names the wait in errors. `members` are the ranks that
+    /// it may depend on. Throws PeerError when one of them has failed (RT-X1), left (RT-X4) or died
+    /// (RT-X9), and CommError after the timeout (RT-X2).
+    template <class Progress>
+    void wait(Progress& progress, const char* what, const std::vector<int>& members) {
+        Backoff backoff(crowded_);
+        while (!progress.done()) {
+            if (backoff.time_to_look_around()) {
+                look_around(backoff, what, members);
+            }
+            backoff.pause();
+        }
+    }
+
+    /// Numbers that tell groups apart: a new one is larger than all that its members have used.
+    [[nodiscard]] int last_group() const noexcept { return last_group_; }
+    void set_last_group(int group) noexcept { last_group_ = group; }
+
+    /// Tells the others how this rank ended and waits for their outcomes, indexed by rank. A rank
+    /// that does not react within `patience` after a failure ends the whole job (MPI_Abort).
+    [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine, std::chrono::seconds patience) {
+        board_.announce(mine);
+        if (!board_.wait_for_all(patience, [this] { notice_deaths(); })) {
+            std::fprintf(
+                stderr, "rtrain: rank %d: %s; rank %s did not stop within %lld s, ending the job\n",
+                rank(), mine.message.c_str(), board_.missing().c_str(),
+                static_cast<long long>(patience.count()));
+            MPI_Abort(MPI_COMM_WORLD, 1);
+        }
+        std::vector<Outcome> outcomes;
+        bool clean = true;
+        for (int peer = 0; peer < size(); ++peer) {
+            outcomes.push_back(board_.of(peer));
+            clean = clean && outcomes.back().kind == Outcome::Kind::finished;
+        }
+        if (clean) {
+            messages_.free();
+            notices_.free();
+        }
+        return outcomes;
+    }
+
+private:
+    static int rank_in(MPI_Comm comm) {
+        int rank = 0;
+        check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+        return rank;
+    }
+    static int size_of(MPI_Comm comm) {
+        int size = 1;
+        check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+        return size;
+    }
+
+    void find_nodes() {
+        MPI_Comm node = MPI_COMM_NULL;
+        const int mine = rank();
+        check_mpi(
+            MPI_Comm_split_type(messages_.get(), MPI_COMM_TYPE_SHARED, mine, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+        int leader = mine;
+        check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, node), "MPI_Bcast");
+        std::vector<int> leaders(static_cast<std::size_t>(size_of(messages_.get())));
+        check_mpi(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, messages_.get()),
+                  "MPI_Allgather");
+        std::vector<int> nodes = leaders;
+        std::sort(nodes.begin(), nodes.end());
+        nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+        for (const int rank : leaders) {
+            node_of_.push_back(static_cast<int>(std::lower_bound(nodes.begin(), nodes.end(), rank) -
+                                                nodes.begin()));
+        }
+        std::vector<int> neighbours;
+        for (int rank = 0; rank < size(); ++rank) {
+            if (node_of(rank) == node_of(mine)) {
+                neighbours.push_back(rank);
+            }
+        }
+        processes_.watch(node, neighbours);
+        check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
+        cpu_set_t cores;
+        CPU_ZERO(&cores);
+        sched_getaffinity(0, sizeof cores, &cores);
+        crowded_ = static_cast<int>(neighbours.size()) > CPU_COUNT(&cores);
+    }
+
+    /// A process that is gone and has not said how it ended has died.
+    void notice_deaths() {
+        for (const int rank : processes_.ended()) {
+            board_.look();
+            board_.set_died(rank);
+        }
+    }
+
+    void look_around(const Backoff& backoff, const char* what, const std::vector<int>& members) {
+        using detail::concat;
+        board_.look();
+        notice_deaths();
+        const int mine = rank();
+        if (const auto peer = board_.first_died(members)) {
+            throw PeerError("RT-X9", concat("rank ", *peer, " died while rank ", mine,
+                                            " waited for it in ", what,
+                                            "; its process is gone without a word: look for a "
+                                            "signal, or for the kernel's out-of-memory killer"));
+        }
+        const auto failed = board_.first(Outcome::Kind::failed, members);
+        const auto finished = board_.first(Outcome::Kind::finished, members);
+        if ((failed || finished) && !peer_left_) {
+            peer_left_ = Backoff::Clock::now();
+        }
+        const auto since =
+            peer_left_ ? Backoff::Clock::now() - *peer_left_ : Backoff::Clock::duration{};
+        // What a rank sent before it left may still be on its way, perhaps through other ranks.
+        constexpr std::chrono::milliseconds on_its_way{500};
+        if (failed && since > on_its_way) {
+            throw PeerError("RT-X1", concat("rank ", *failed, " failed while rank ", mine,
+                                            " waited in ", what, ": ", board_.of(*failed).message));
+        }
+        // A rank that has returned may only be early.
+        constexpr std::chrono::seconds grace{2};
+        if (finished && since > grace) {
+            throw PeerError("RT-X4", concat("rank ", *finished,
+                                            " has returned from the training function while rank ",
+                                            mine, " waits for it in ", what,
+                                            ": ranks must take equally many steps and reports; "
+                                            "give them equally many batches, or stop all at the "
+                                            "shortest"));
+        }
+        if (backoff.waited() > options_.timeout) {
+            throw CommError("RT-X2",
+                            concat("rank ", mine, " waited ", options_.timeout.count(), " s in ",
+                                   what, ": some rank has not called it, or hangs"));
+        }
+    }
+
+    Options options_;
+    OwnedComm messages_;
+    OwnedComm notices_;
+    OutcomeBoard board_;
+    ProcessWatch processes_;
+    std::vector<int> node_of_;
+    bool crowded_ = false;
+    int last_group_ = 0;
+    std::optional<Backoff::Clock::time_point> peer_left_; ///< when the first was noticed
+};
+
+} // namespace rtrain::comm
