@@ -13,7 +13,6 @@
 // the slowest rank counts. Up to 4 KiB a sample is 16 calls in a row, rewriting included, and
 // counts 1/32, because ranks leave a barrier as far apart as such a call takes.
 #include <rtrain/backend/mpi.hpp>
-#include <rtrain/backend/reduction.hpp>
 
 #include <ATen/ATen.h>
 
@@ -58,16 +57,15 @@ public:
     void measure(const std::string& mode, std::int64_t bytes) {
         const std::int64_t elements = bytes / static_cast<std::int64_t>(sizeof(float));
         const bool copies = mode == "copy" || mode == "cached_copy";
-        at::Tensor buffer = mode == "bucket"
-                                ? rtrain::detail::make_bucket(mpi_, elements, at::kFloat)
-                                : at::zeros({elements}, at::kFloat);
+        at::Tensor buffer = mode == "bucket" ? mpi_.allocate_bucket(elements, at::kFloat)
+                                             : at::zeros({elements}, at::kFloat);
         at::Tensor copied = copies ? at::zeros({elements}, at::kFloat) : at::Tensor();
         float* const data = buffer.data_ptr<float>();
         const auto run = [&](auto&& call) {
             time_calls(mode, bytes, data, copies ? copied.data_ptr<float>() : data, !copies, call);
         };
         if (mode == "bucket") {
-            auto reduction = rtrain::detail::make_reduction(mpi_, buffer, rtrain::ReduceOp::sum);
+            auto reduction = mpi_.all_reduce_async(buffer, rtrain::ReduceOp::sum);
             run([&] {
                 reduction.start();
                 reduction.wait();
