@@ -3,11 +3,13 @@
 
 import json
 import os
+import pathlib
 import resource
 import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 
 TIMEOUT_S = 1800
 WORDS = {True: "met", False: "**missed**", None: ""}
@@ -84,6 +86,37 @@ def run(name, commands):
         for process in processes:
             stop(process)
     return outputs, started, max(0.0, cpu_of_others() - others) / (time.time() - started)
+
+
+def machine():
+    """What the results depend on."""
+
+    def first_line(*words):
+        return subprocess.run(words, capture_output=True, text=True).stdout.split("\n")[0]
+
+    try:
+        torch = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        torch = "of unknown version"
+    with open("/proc/cpuinfo") as file:
+        model = next((line for line in file if line.startswith("model name")), "unknown")
+    return {
+        "processor": model.split(":")[-1].strip(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "kernel": os.uname().release,
+        "mpi": first_line("mpirun", "--version"),
+        "torch": f"torch {torch}",
+    }
+
+
+def write_results(path, **results):
+    """The JSON file that benchmarks/report.py reads; nothing without a path."""
+    if path:
+        words = [pathlib.Path(word).name if word[0] == "/" else word for word in sys.argv]
+        words[0] = "/".join(pathlib.Path(sys.argv[0]).resolve().parts[-3:])
+        head = {"command": " ".join(["python", *words]), "machine": machine()}
+        path.write_text(json.dumps({**head, **results}, indent=1) + "\n")
 
 
 def end_on_sigterm():

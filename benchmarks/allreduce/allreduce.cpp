@@ -10,7 +10,7 @@
 // cache. SECONDS are spent on each pair. Rank 0 prints a JSON line for each.
 //
 // A sample is one call: the buffer is rewritten, ranks meet in a barrier, the call is timed, and
-// the slowest rank counts. Up to 4 KiB a sample is 16 calls in a row, rewriting included, and
+// the slowest rank counts. Up to 1 KiB a sample is 16 calls in a row, rewriting included, and
 // counts 1/32, because ranks leave a barrier as far apart as such a call takes.
 #include <rtrain/backend/mpi.hpp>
 
@@ -33,7 +33,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t small_bytes = 4096;
+constexpr std::int64_t small_bytes = 1024;
 constexpr int calls_of_small_sample = 16;
 constexpr std::int64_t cached_elements = 16384; // 64 KiB, twice
 

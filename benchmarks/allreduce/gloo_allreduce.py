@@ -16,7 +16,7 @@ import time
 import torch
 import torch.distributed as dist
 
-SMALL_BYTES = 4096
+SMALL_BYTES = 1024
 CALLS_OF_SMALL_SAMPLE = 16
 
 

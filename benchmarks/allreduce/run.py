@@ -9,7 +9,6 @@ wrong; a missed speed goal is only marked.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
@@ -18,8 +17,11 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+import charts  # noqa: E402
 import harness  # noqa: E402
 
+LABELS = {"bucket": "in place", "tensor": "any tensor", "mpi": "Open MPI", "gloo": "Gloo"}
+COPIES = {"copy": "copy", "cached_copy": "cached copy"}
 NATIVE = ["bucket", "tensor", "mpi", "copy", "cached_copy"]
 PARITY_MODEL, DDP_BUCKET = 2_680_000, 26_000_000
 SIZES = sorted([2**power for power in range(2, 29)] + [PARITY_MODEL, DDP_BUCKET])
@@ -133,11 +135,9 @@ def microseconds(value):
 
 def of_ranks(times, ranks):
     """A table of times, and one of what they come to."""
-    names = {"bucket": "in place", "tensor": "any tensor", "mpi": "Open MPI", "gloo": "Gloo"}
-    copies = {"copy": "copy", "cached_copy": "cached copy"}
     measured, derived = [], []
     for size in times.sizes(ranks):
-        typical = {name: times.typical[ranks, size, name] for name in [*names, *copies]}
+        typical = {name: times.typical[ranks, size, name] for name in [*LABELS, *COPIES]}
         least = {name: times.least[ranks, size, name] for name in typical}
         bus = 2 * (ranks - 1) / ranks * size / 1000  # over microseconds: GB/s
         measured.append(
@@ -151,25 +151,52 @@ def of_ranks(times, ranks):
                 f"{typical['bucket'] / typical['gloo']:.3f}",
                 f"{min(typical['mpi'], typical['gloo']) / typical['tensor']:.2f}",
                 f"{typical['tensor'] / typical['copy']:.1f}",
-                *(f"{bus / typical[name]:.2f}" for name in names),
+                *(f"{bus / typical[name]:.2f}" for name in LABELS),
             ]
         )
     head = ["bytes", "in place / Open MPI", "in place / Gloo", "better peer / any tensor"]
-    head += ["any tensor / copy", *(f"{name} GB/s" for name in names.values())]
+    head += ["any tensor / copy", *(f"{name} GB/s" for name in LABELS.values())]
     return "\n\n".join(
         [
             f"### {ranks} ranks",
             "Microseconds: median (least).",
-            harness.table(["bytes", *names.values(), *copies.values()], measured),
+            harness.table(["bytes", *LABELS.values(), *COPIES.values()], measured),
             "Ratios of medians, and bus bandwidth: 2(n-1)/n bytes over the median.",
             harness.table(head, derived),
         ]
     )
 
 
-def report(times, all_ranks, met):
+def report(records):
+    times = Times(records)
+    all_ranks = sorted({r["ranks"] for r in records})
+    met = goals(times, all_ranks)
     tables = [of_ranks(times, ranks) for ranks in all_ranks]
     return "\n\n".join([*tables, "### Goals", harness.goals_table(met)])
+
+
+def pictures(records):
+    """Names and texts of the SVG files."""
+    times = Times(records)
+    files = {}
+    for ranks in sorted({r["ranks"] for r in records}):
+        curves = [
+            (
+                label,
+                [(size, times.typical[ranks, size, name]) for size in times.sizes(ranks)],
+                name in COPIES,
+            )
+            for name, label in {**LABELS, **COPIES}.items()
+        ]
+        files[f"allreduce-{ranks}.svg"] = charts.Chart(
+            f"All-reduce of float32, {ranks} ranks",
+            "bytes",
+            "microseconds, median (dashed: memcpy)",
+            curves,
+            x_base=2,
+            x_text=charts.binary,
+        ).svg()
+    return files
 
 
 def parse_arguments():
@@ -196,11 +223,8 @@ def main():
                 records += measure(ranks, turn, options)
     except harness.Failure as failure:
         sys.exit(str(failure))
-    times = Times(records)
-    met = goals(times, options.ranks)
-    print(report(times, options.ranks, met))
-    if options.json:
-        options.json.write_text(json.dumps({"goals": met, "records": records}, indent=2) + "\n")
+    print(report(records))
+    harness.write_results(options.json, records=records)
     return 0
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parity workload on PyTorch's DistributedDataParallel over Gloo, tuned by hand.
 
-    python -m torch.distributed.run --standalone --nproc-per-node 2 ddp_parity.py --epochs 5
+python -m torch.distributed.run --standalone --nproc-per-node 2 ddp_parity.py --epochs 5
 """
 
 import argparse

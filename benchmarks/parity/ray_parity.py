@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parity workload on Ray Train: two workers, its TorchTrainer, the same tuned DDP inside.
 
-    python ray_parity.py --epochs 5
+python ray_parity.py --epochs 5
 """
 
 import os
