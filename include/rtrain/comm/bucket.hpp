@@ -12,10 +12,10 @@
 #include <rtrain/comm/node.hpp>
 #include <rtrain/comm/shared_memory.hpp>
 #include <rtrain/comm/slices.hpp>
+#include <rtrain/comm/stages.hpp>
 
 #include <ATen/Functions.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,8 +31,8 @@ public:
     /// Collective over `group`, whose ranks share a node. Throws CommError [RT-X12].
     SharedBuckets(Group& group, std::size_t bytes)
         : size_(group.size()), rank_(group.rank()), stride_(round_up(bytes)),
-          memory_(share_memory(group, header_bytes() +
-                                          static_cast<std::size_t>(group.size()) * stride_)) {}
+          memory_(share_memory(group, header_bytes() + static_cast<std::size_t>(size_) * stride_)),
+          stages_(memory_.data(), rank_, size_) {}
 
     /// Where a rank's bucket begins; on a page of its own.
     [[nodiscard]] std::byte* bucket_of(int rank) const {
@@ -44,16 +44,8 @@ public:
         return begin >= mine() && begin + bytes <= mine() + stride_;
     }
 
-    /// How far ranks are with the reductions of this bucket. As in Rounds, the calls are double.
-    struct alignas(64) Line {
-        std::atomic<std::uint64_t> stage;
-        Call calls[2];
-    };
-    [[nodiscard]] Line& line_of(int rank) const {
-        return reinterpret_cast<Line*>(memory_.data())[rank];
-    }
-    /// Reductions that have begun, on this rank.
-    std::uint64_t reductions = 0;
+    /// How far the ranks are with this bucket's reductions.
+    [[nodiscard]] Stages<Call>& stages() noexcept { return stages_; }
 
 private:
     static constexpr std::size_t page = 4096;
@@ -61,13 +53,14 @@ private:
         return (bytes + page - 1) / page * page;
     }
     [[nodiscard]] std::size_t header_bytes() const {
-        return round_up(static_cast<std::size_t>(size_) * sizeof(Line));
+        return round_up(Stages<Call>::bytes_for(size_));
     }
 
     int size_;
     int rank_;
     std::size_t stride_;
     SharedMemory memory_;
+    Stages<Call> stages_;
 };
 
 /// All-reduce in place of a tensor in a bucket. Can be started again and again; one at a time for
@@ -91,29 +84,23 @@ public:
     }
 
     void start() {
-        const std::uint64_t reduction = ++buckets_->reductions;
-        arrived_ = 2 * reduction - 1;
-        reduced_ = 2 * reduction;
         if (across_) {
             across_->reserve();
         }
-        SharedBuckets::Line& line = buckets_->line_of(node_->rank());
-        line.calls[reduction % 2] = call_;
-        line.stage.store(arrived_, std::memory_order_release);
+        buckets_->stages().publish(call_);
         phase_ = Phase::arriving;
-        waiting_for_ = 0;
     }
 
     /// Goes on as far as the others have got; true when the tensor holds the result.
     [[nodiscard]] bool done() {
-        if (phase_ == Phase::arriving && all_at(arrived_)) {
-            compare_calls();
+        if (phase_ == Phase::arriving && buckets_->stages().done()) {
+            require_agreement(*node_, buckets_->stages());
             reduce_here();
         }
         if (phase_ == Phase::across && across_->done()) {
             hand_out();
         }
-        if (phase_ == Phase::sharing && all_at(reduced_)) {
+        if (phase_ == Phase::sharing && buckets_->stages().done()) {
             phase_ = Phase::done;
         }
         return phase_ == Phase::done;
@@ -121,24 +108,6 @@ public:
 
 private:
     enum class Phase : unsigned char { arriving, across, sharing, done };
-
-    [[nodiscard]] bool all_at(std::uint64_t stage) {
-        while (waiting_for_ < node_->size() &&
-               buckets_->line_of(waiting_for_).stage.load(std::memory_order_acquire) >= stage) {
-            ++waiting_for_;
-        }
-        return waiting_for_ == node_->size();
-    }
-
-    void compare_calls() const {
-        for (int rank = 0; rank < node_->size(); ++rank) {
-            const Call& theirs = buckets_->line_of(rank).calls[reduced_ / 2 % 2];
-            if (!(theirs == call_)) {
-                throw_calls_differ(node_->world_rank(node_->rank()), call_, node_->world_rank(rank),
-                                   theirs);
-            }
-        }
-    }
 
     [[nodiscard]] std::byte* slice_in(int rank) const {
         return buckets_->bucket_of(rank) + offset_ +
@@ -174,8 +143,7 @@ private:
     }
 
     void publish_result() {
-        buckets_->line_of(node_->rank()).stage.store(reduced_, std::memory_order_release);
-        waiting_for_ = 0;
+        buckets_->stages().publish(call_);
         phase_ = Phase::sharing;
     }
 
@@ -188,9 +156,6 @@ private:
     std::optional<MessageAllReduce> across_;
     Reduction here_{};
     std::vector<std::byte*> pointers_;
-    std::uint64_t arrived_ = 0;
-    std::uint64_t reduced_ = 0;
-    int waiting_for_ = 0;
     Phase phase_ = Phase::done;
 };
 

@@ -185,6 +185,9 @@ public:
 
     /// Waits for all ranks.
     void barrier() {
+        if (world().options().check_calls) {
+            compare_with_all({});
+        }
         if (one_node()) {
             node_->meet({});
         } else {

@@ -66,6 +66,14 @@ namespace rtrain::comm {
     return memory;
 }
 
+/// Throws CommError [RT-X10] when a rank is at this stage with another call.
+inline void require_agreement(const Group& group, const Stages<Call>& stages) {
+    if (const auto peer = stages.disagreeing()) {
+        throw_calls_differ(group.world_rank(stages.rank()), stages.call_of(stages.rank()),
+                           group.world_rank(*peer), stages.call_of(*peer));
+    }
+}
+
 class Node {
 public:
     /// `group`: ranks of one node, for as long as this object lives. Collective; throws CommError
@@ -76,14 +84,11 @@ public:
 
     [[nodiscard]] Group& group() noexcept { return group_; }
 
-    /// One round without data: all ranks have got here, with the same call.
+    /// Publishes this rank's slot and waits until all have got here, with the same call.
     void meet(const Call& call) {
         rounds_.publish(call);
-        group_.wait(rounds_, name_of(call.collective));
-        if (const auto peer = rounds_.disagreeing()) {
-            throw_calls_differ(group_.world_rank(rounds_.rank()), rounds_.call_of(rounds_.rank()),
-                               group_.world_rank(*peer), rounds_.call_of(*peer));
-        }
+        group_.wait(rounds_.stages(), name_of(call.collective));
+        require_agreement(group_, rounds_.stages());
     }
 
     void all_reduce(const Call& call, std::byte* data, std::int64_t elements,

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The protocols of shared memory with threads for ranks, so that ThreadSanitizer sees every access.
+// It sees missing order between a rank's writes and the others' reads, on all interleavings that
+// came up. It does not see what two processes do, nor anything that goes through MPI.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+
+#include <rtrain/comm/rounds.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <sched.h>
+
+using rtrain::comm::Rounds;
+using rtrain::comm::Stages;
+
+namespace {
+
+struct Call {
+    std::uint64_t number = 0;
+    friend bool operator==(const Call&, const Call&) = default;
+};
+
+/// Zeroed, on a cache line.
+class Memory {
+public:
+    explicit Memory(std::size_t bytes) : lines_((bytes + 63) / 64) {}
+    std::byte* data() { return reinterpret_cast<std::byte*>(lines_.data()); }
+
+private:
+    struct alignas(64) Line {
+        std::byte bytes[64]{};
+    };
+    std::vector<Line> lines_;
+};
+
+template <class F>
+void on_threads(int size, F&& body) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+        threads.emplace_back([&body, rank] { body(rank); });
+    }
+    for (auto& thread : threads) {
+        thread.join();
+    }
+}
+
+template <class Progress>
+void wait(Progress& progress) {
+    while (!progress.done()) {
+        sched_yield();
+    }
+}
+
+std::uint64_t value(int rank, std::uint64_t round, std::size_t i) {
+    return static_cast<std::uint64_t>(rank) * 1000003 + round * 101 + i;
+}
+
+/// Some ranks are late, others early, differently each time.
+void linger(std::minstd_rand& random) {
+    for (auto n = random() % 4; n > 0; --n) {
+        sched_yield();
+    }
+}
+
+} // namespace
+
+TEST_CASE("Rounds.all_see_what_all_wrote") {
+    constexpr std::size_t words = 64;
+    for (const int size : {1, 2, 3, 5, 8}) {
+        Memory memory(Rounds<Call>::bytes_for(size, words * 8));
+        std::atomic<int> wrong = 0;
+        on_threads(size, [&](int rank) {
+            std::minstd_rand random(static_cast<unsigned>(rank));
+            Rounds<Call> rounds(memory.data(), rank, size, words * 8);
+            for (std::uint64_t round = 1; round <= 400; ++round) {
+                auto* const slot = reinterpret_cast<std::uint64_t*>(rounds.next_slot());
+                for (std::size_t i = 0; i < words; ++i) {
+                    slot[i] = value(rank, round, i);
+                }
+                rounds.publish({round});
+                wait(rounds.stages());
+                wrong += rounds.stages().disagreeing().has_value() ? 1 : 0;
+                for (int peer = 0; peer < size; ++peer) {
+                    const auto* const theirs =
+                        reinterpret_cast<const std::uint64_t*>(rounds.published_slot(peer));
+                    for (std::size_t i = 0; i < words; ++i) {
+                        wrong += theirs[i] != value(peer, round, i) ? 1 : 0;
+                    }
+                }
+                linger(random);
+            }
+        });
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("Rounds.a_call_that_differs_is_seen_by_all") {
+    Memory memory(Rounds<Call>::bytes_for(3, 64));
+    std::atomic<int> seen = 0;
+    on_threads(3, [&](int rank) {
+        Rounds<Call> rounds(memory.data(), rank, 3, 64);
+        rounds.publish({7});
+        wait(rounds.stages());
+        CHECK_FALSE(rounds.stages().disagreeing().has_value());
+        rounds.publish({rank == 2 ? 9U : 8U});
+        wait(rounds.stages());
+        const auto other = rounds.stages().disagreeing();
+        seen += other && *other == (rank == 2 ? 0 : 2) ? 1 : 0;
+    });
+    CHECK(seen == 3);
+}
+
+// As BucketAllReduce does it: everybody's slice of all buckets, twice a stage for one reduction.
+TEST_CASE("Stages.buckets_reduced_in_place") {
+    constexpr std::size_t words = 120;
+    for (const int size : {2, 3, 5, 8}) {
+        const auto ranks = static_cast<std::size_t>(size);
+        Memory lines(Stages<Call>::bytes_for(size));
+        std::vector<std::vector<std::uint64_t>> buckets(ranks, std::vector<std::uint64_t>(words));
+        std::atomic<int> wrong = 0;
+        on_threads(size, [&](int rank) {
+            std::minstd_rand random(static_cast<unsigned>(rank + 10));
+            Stages<Call> stages(lines.data(), rank, size);
+            const std::size_t begin = words * static_cast<std::size_t>(rank) / ranks;
+            const std::size_t end = words * static_cast<std::size_t>(rank + 1) / ranks;
+            auto& mine = buckets[static_cast<std::size_t>(rank)];
+            for (std::uint64_t step = 1; step <= 400; ++step) {
+                for (std::size_t i = 0; i < words; ++i) {
+                    mine[i] = value(rank, step, i);
+                }
+                linger(random);
+                stages.publish({step});
+                wait(stages);
+                for (std::size_t i = begin; i < end; ++i) {
+                    std::uint64_t sum = 0;
+                    for (const auto& bucket : buckets) {
+                        sum += bucket[i];
+                    }
+                    for (auto& bucket : buckets) {
+                        bucket[i] = sum;
+                    }
+                }
+                stages.publish({step});
+                wait(stages);
+                for (std::size_t i = 0; i < words; ++i) {
+                    std::uint64_t sum = 0;
+                    for (int peer = 0; peer < size; ++peer) {
+                        sum += value(peer, step, i);
+                    }
+                    wrong += mine[i] != sum ? 1 : 0;
+                }
+            }
+        });
+        CHECK(wrong == 0);
+    }
+}
