@@ -31,6 +31,7 @@ struct Options {
     std::int64_t hidden = 512;       ///< units of each of the two hidden layers
     std::string optimizer = "sgd";   ///< or adam
     std::int64_t steps = 0;          ///< of an epoch; 0: all
+    std::int64_t fused = 0;          ///< rtrain_parity: 1 prepares the optimizer, too
     std::int64_t rank = 0, size = 1; ///< bare_parity: computes what this rank would
     std::string data = "/usr/share/datasets/fashion-mnist";
     std::string storage = "results"; ///< rtrain_parity: a fresh directory
@@ -46,8 +47,11 @@ struct Options {
 
 private:
     void set(const std::string& name, const char* value) {
-        const std::map<std::string, std::int64_t*> numbers = {
-            {"--hidden", &hidden}, {"--steps", &steps}, {"--rank", &rank}, {"--size", &size}};
+        const std::map<std::string, std::int64_t*> numbers = {{"--hidden", &hidden},
+                                                              {"--steps", &steps},
+                                                              {"--fused", &fused},
+                                                              {"--rank", &rank},
+                                                              {"--size", &size}};
         const std::map<std::string, std::string*> texts = {
             {"--optimizer", &optimizer}, {"--data", &data}, {"--storage", &storage}};
         if (name == "--epochs") {

@@ -24,8 +24,16 @@ struct TrainParity {
     void operator()(auto& worker) const {
         torch::manual_seed(0);
         auto model = worker.prepare(parity::Mlp(options.hidden));
-        parity::with_optimizer(options.optimizer, model->parameters(),
-                               [&](auto optimizer) { train(worker, model, optimizer); });
+        parity::with_optimizer(options.optimizer, model->parameters(), [&](auto optimizer) {
+            if (options.fused == 0) {
+                train(worker, model, optimizer);
+            } else if constexpr (requires { worker.prepare(std::move(optimizer)); }) {
+                auto fused = worker.prepare(std::move(optimizer));
+                train(worker, model, fused);
+            } else {
+                throw std::runtime_error("prepare(optimizer) is not there");
+            }
+        });
     }
 
     void train(auto& worker, auto& model, auto& optimizer) const {
