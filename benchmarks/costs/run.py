@@ -80,6 +80,22 @@ def solve(rows, values):
     return [row[-1] for row in matrix]
 
 
+def fit_to_ratios(rows, values):
+    """Factors, and the sum of p/v + v/p - 2 over predictions p and values v, which it makes least:
+    twice too much is as wrong as half. An error of None: some factor would be negative."""
+    predicted = values
+    for _ in range(30):
+        weights = [1 / (p * v) ** 0.5 for p, v in zip(predicted, values)]
+        factors = solve(
+            [[x * w for x in row] for row, w in zip(rows, weights)],
+            [v * w for v, w in zip(values, weights)],
+        )
+        if factors is None or min(factors) < 0:
+            return factors, None
+        predicted = [sum(a * b for a, b in zip(row, factors)) for row in rows]
+    return factors, sum(p / v + v / p - 2 for p, v in zip(predicted, values))
+
+
 def load(ranks, cores):
     """How many ranks a core has to serve."""
     return max(1.0, ranks / cores)
@@ -87,7 +103,7 @@ def load(ranks, cores):
 
 def fit(costs, cores):
     """Averaging costs a + b ranks + (c tensors + d megabytes) ranks a core, in microseconds: the
-    a, b, c and d, none negative, with the least relative error; and the median of that error."""
+    a, b, c and d, none negative, that fit best; the median relative error; and the formula."""
     measured = {
         key: cost["averaging"]
         for key, cost in costs.items()
@@ -104,12 +120,9 @@ def fit(costs, cores):
         kept = [i for i in range(4) if used[i]]
         if not kept:
             continue
-        rows = [[terms(key)[i] / value for i in kept] for key, value in measured.items()]
-        solution = solve(rows, [1.0] * len(rows))
-        if solution is None or min(solution) < 0:
-            continue
-        error = sum((sum(map(lambda a, b: a * b, row, solution)) - 1) ** 2 for row in rows)
-        if best is None or error < best[0]:
+        rows = [[terms(key)[i] for i in kept] for key in measured]
+        solution, error = fit_to_ratios(rows, list(measured.values()))
+        if error is not None and (best is None or error < best[0]):
             factors = [0.0] * 4
             for i, value in zip(kept, solution):
                 factors[i] = value
