@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parity workload on libtorch alone: what one rank costs without rtrain.
 //
-//   ./bare_parity EPOCHS [DATA_DIRECTORY [RANK SIZE]]
+//   ./bare_parity --epochs 5 [--rank 0 --size 2]      (parity.hpp has all options)
 //
-// With RANK and SIZE it computes what that rank would, and averages nothing: SIZE of these at once
-// are the ceiling for training on SIZE ranks.
+// With rank and size it computes what that rank would, and averages nothing: so many of these at
+// once are the ceiling for training on SIZE ranks.
 #include "parity.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -14,26 +14,24 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <utility>
 
 namespace {
 
-void train(int epochs, const char* files, std::int64_t rank, std::int64_t size) {
-    torch::set_num_threads(1);
-    torch::manual_seed(0);
-    parity::Mlp model;
-    torch::optim::SGD optimizer(model->parameters(), parity::learning_rate);
-    const parity::Data data = parity::load(files);
-    const std::int64_t batch = parity::global_batch / size;
+/// Prints an epoch's line for each, and the last line.
+void train(const parity::Options& options, parity::Mlp& model, auto optimizer) {
+    const parity::Data data = parity::load(options.data);
+    const std::int64_t batch = parity::global_batch / options.size;
     double first_step = 0.0;
 
-    for (int epoch = 0; epoch < epochs; ++epoch) {
+    for (int epoch = 0; epoch < options.epochs; ++epoch) {
         const auto start = parity::Clock::now();
         auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(epoch));
         const auto order = torch::randperm(parity::Data::rows, generator, torch::kLong)
-                               .slice(0, rank, parity::Data::rows, size)
+                               .slice(0, options.rank, parity::Data::rows, options.size)
                                .contiguous();
         auto total = torch::zeros({});
-        double steps = 0;
+        std::int64_t steps = 0;
         for (std::int64_t row = 0; row < order.numel(); row += batch) {
             const auto indices = order.slice(0, row, std::min(row + batch, order.numel()));
             const auto image = data.image.index_select(0, indices);
@@ -43,12 +41,14 @@ void train(int epochs, const char* files, std::int64_t rank, std::int64_t size) 
             loss.backward();
             optimizer.step();
             total += loss.detach();
-            ++steps;
             if (first_step == 0.0) {
                 first_step = parity::unix_time();
             }
+            if (++steps == options.steps) {
+                break;
+            }
         }
-        const double loss = total.item<double>() / steps;
+        const double loss = total.item<double>() / static_cast<double>(steps);
         parity::print_epoch(epoch, parity::seconds_since(start), loss);
     }
     parity::print_end(first_step, parity::pss_mb());
@@ -57,13 +57,14 @@ void train(int epochs, const char* files, std::int64_t rank, std::int64_t size) 
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 2 || argc == 4) {
-        std::cerr << "usage: bare_parity EPOCHS [DATA_DIRECTORY [RANK SIZE]]" << std::endl;
-        return EXIT_FAILURE;
-    }
     try {
-        train(std::atoi(argv[1]), argc > 2 ? argv[2] : parity::default_data,
-              argc > 4 ? std::atoi(argv[3]) : 0, argc > 4 ? std::atoi(argv[4]) : 1);
+        const parity::Options options(argc, argv);
+        torch::set_num_threads(1);
+        torch::manual_seed(0);
+        parity::Mlp model(options.hidden);
+        parity::with_optimizer(options.optimizer, model->parameters(), [&](auto optimizer) {
+            train(options, model, std::move(optimizer));
+        });
     } catch (const std::exception& error) {
         std::cerr << "bare_parity: " << error.what() << std::endl;
         return EXIT_FAILURE;

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parity workload on PyTorch's DistributedDataParallel over Gloo, tuned by hand.
 
-    python -m torch.distributed.run --standalone --nproc-per-node 2 ddp_parity.py EPOCHS [DATA]
+python -m torch.distributed.run --standalone --nproc-per-node 2 ddp_parity.py --epochs 5
 """
 
+import argparse
 import gzip
 import pathlib
-import sys
 import time
 
 import torch
@@ -14,9 +14,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-DEFAULT_DATA = "/usr/share/datasets/fashion-mnist"
 GLOBAL_BATCH = 64
 ROWS = 60000
+LEARNING_RATE = 1e-3
+DDP_OPTIONS = {
+    "gradient_as_bucket_view": True,
+    "static_graph": True,
+    "bucket_cap_mb": 25,  # the default size, but said aloud it makes one bucket instead of two
+}
 
 
 def read_idx(path, shape):
@@ -43,39 +48,37 @@ def reduced(value, op):
     return tensor.item()
 
 
-def main():
-    epochs = int(sys.argv[1])
-    directory = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else DEFAULT_DATA)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank, size = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)
-    model = DistributedDataParallel(
-        nn.Sequential(
-            nn.Flatten(),
-            nn.Linear(784, 512),
-            nn.ReLU(),
-            nn.Linear(512, 512),
-            nn.ReLU(),
-            nn.Linear(512, 10),
-            nn.ReLU(),
-        ),
-        gradient_as_bucket_view=True,
-        static_graph=True,
-        bucket_cap_mb=25,  # the default size, but said aloud it makes one bucket instead of two
+def build(hidden):
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(784, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, 10),
+        nn.ReLU(),
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
+
+
+def train(options, prepare, say):
+    """`prepare` makes the model distributed; rank 0 calls `say` with each line of results."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = prepare(build(options.hidden))
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[options.optimizer]
+    optimizer = kind(model.parameters(), lr=LEARNING_RATE, fused=True)
     loss_of = nn.CrossEntropyLoss()
-    images, labels = load(directory)
+    images, labels = load(pathlib.Path(options.data))
     first_step = 0.0
 
-    for epoch in range(epochs):
+    for epoch in range(options.epochs):
         dist.barrier()
         start = time.perf_counter()
         generator = torch.Generator().manual_seed(epoch)
         order = torch.randperm(ROWS, generator=generator)[rank::size].contiguous()
         total = torch.zeros(())
-        batches = order.split(GLOBAL_BATCH // size)
+        batches = order.split(GLOBAL_BATCH // size)[: options.steps or None]
         for indices in batches:
             image = images.index_select(0, indices)
             label = labels.index_select(0, indices)
@@ -90,11 +93,31 @@ def main():
         seconds = reduced(time.perf_counter() - start, dist.ReduceOp.MAX)
         loss = reduced(mine, dist.ReduceOp.SUM) / size
         if rank == 0:
-            print(f'{{"epoch": {epoch}, "seconds": {seconds:.6f}, "loss": {loss:.9f}}}', flush=True)
+            say(f'{{"epoch": {epoch}, "seconds": {seconds:.6f}, "loss": {loss:.9f}}}')
 
     pss = reduced(pss_mb(), dist.ReduceOp.SUM)
     if rank == 0:
-        print(f'{{"first_step": {first_step:.6f}, "pss_mb": {pss:.3f}}}', flush=True)
+        say(f'{{"first_step": {first_step:.6f}, "pss_mb": {pss:.3f}}}')
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--hidden", type=int, default=512)
+    parser.add_argument("--optimizer", choices=["sgd", "adam"], default="sgd")
+    parser.add_argument("--steps", type=int, default=0, help="of an epoch; 0: all")
+    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_arguments()
+    dist.init_process_group("gloo")
+    train(
+        options,
+        lambda model: DistributedDataParallel(model, **DDP_OPTIONS),
+        lambda line: print(line, flush=True),
+    )
     dist.destroy_process_group()
 
 

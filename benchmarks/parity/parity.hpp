@@ -13,22 +13,69 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace parity {
 
-constexpr const char* default_data = "/usr/share/datasets/fashion-mnist";
 constexpr double learning_rate = 1e-3;
 constexpr std::int64_t global_batch = 64;
 
+/// The command line: `--name value` pairs.
+struct Options {
+    int epochs = 1;
+    std::int64_t hidden = 512;       ///< units of each of the two hidden layers
+    std::string optimizer = "sgd";   ///< or adam
+    std::int64_t steps = 0;          ///< of an epoch; 0: all
+    std::int64_t fused = 0;          ///< rtrain_parity: 1 prepares the optimizer, too
+    std::int64_t rank = 0, size = 1; ///< bare_parity: computes what this rank would
+    std::string data = "/usr/share/datasets/fashion-mnist";
+    std::string storage = "results"; ///< rtrain_parity: a fresh directory
+
+    Options(int argc, char** argv) {
+        for (int i = 1; i + 1 < argc; i += 2) {
+            set(argv[i], argv[i + 1]);
+        }
+        if (argc % 2 == 0 || (optimizer != "sgd" && optimizer != "adam")) {
+            throw std::invalid_argument("options are pairs of --name and value");
+        }
+    }
+
+private:
+    void set(const std::string& name, const char* value) {
+        const std::map<std::string, std::int64_t*> numbers = {{"--hidden", &hidden},
+                                                              {"--steps", &steps},
+                                                              {"--fused", &fused},
+                                                              {"--rank", &rank},
+                                                              {"--size", &size}};
+        const std::map<std::string, std::string*> texts = {
+            {"--optimizer", &optimizer}, {"--data", &data}, {"--storage", &storage}};
+        if (name == "--epochs") {
+            epochs = std::stoi(value);
+        } else if (const auto number = numbers.find(name); number != numbers.end()) {
+            *number->second = std::stoll(value);
+        } else if (const auto text = texts.find(name); text != texts.end()) {
+            *text->second = value;
+        } else {
+            throw std::invalid_argument("unknown option " + name);
+        }
+    }
+};
+
 /// The model of Ray Train's Fashion-MNIST example, with the ReLU that it has behind the last layer.
 struct MlpImpl : torch::nn::Module {
-    torch::nn::Linear in = register_module("in", torch::nn::Linear(784, 512));
-    torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(512, 512));
-    torch::nn::Linear out = register_module("out", torch::nn::Linear(512, 10));
+    explicit MlpImpl(std::int64_t units) {
+        in = register_module("in", torch::nn::Linear(784, units));
+        hidden = register_module("hidden", torch::nn::Linear(units, units));
+        out = register_module("out", torch::nn::Linear(units, 10));
+    }
+    torch::nn::Linear in{nullptr};
+    torch::nn::Linear hidden{nullptr};
+    torch::nn::Linear out{nullptr};
 
     torch::Tensor forward(const torch::Tensor& image) {
         const auto x = torch::relu(in(image.flatten(1)));
@@ -63,6 +110,16 @@ inline Data load(const std::filesystem::path& directory) {
     const auto pixels = read_idx(directory / "train-images-idx3-ubyte", {Data::rows, 28, 28});
     const auto labels = read_idx(directory / "train-labels-idx1-ubyte", {Data::rows});
     return {pixels.to(torch::kFloat).div_(255.0).sub_(0.5).div_(0.5), labels.to(torch::kLong)};
+}
+
+/// Calls `train` with the optimizer that was asked for.
+template <class Train>
+void with_optimizer(const std::string& name, std::vector<torch::Tensor> parameters, Train&& train) {
+    if (name == "adam") {
+        train(torch::optim::Adam(std::move(parameters), learning_rate));
+    } else {
+        train(torch::optim::SGD(std::move(parameters), learning_rate));
+    }
 }
 
 using Clock = std::chrono::steady_clock;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parity workload as a user of rtrain writes it.
 //
-//   mpirun -n 2 ./rtrain_parity EPOCHS STORAGE_DIRECTORY [DATA_DIRECTORY]
+//   mpirun -n 2 ./rtrain_parity --epochs 5 --storage FRESH_DIRECTORY    (parity.hpp has all
+//   options)
 //
-// Started alone it launches one rank itself. STORAGE_DIRECTORY should be fresh.
+// Started alone it launches one rank itself.
 #include "parity.hpp"
 
 #include <rtrain/trainer.hpp>
@@ -18,20 +19,34 @@
 namespace {
 
 struct TrainParity {
-    void operator()(auto& worker, const rtrain::Config& config) const {
+    parity::Options options;
+
+    void operator()(auto& worker) const {
         torch::manual_seed(0);
-        auto model = worker.prepare(parity::Mlp{});
-        torch::optim::SGD optimizer(model->parameters(), parity::learning_rate);
+        auto model = worker.prepare(parity::Mlp(options.hidden));
+        parity::with_optimizer(options.optimizer, model->parameters(), [&](auto optimizer) {
+            if (options.fused == 0) {
+                train(worker, model, optimizer);
+            } else if constexpr (requires { worker.prepare(std::move(optimizer)); }) {
+                auto fused = worker.prepare(std::move(optimizer));
+                train(worker, model, fused);
+            } else {
+                throw std::runtime_error("prepare(optimizer) is not there");
+            }
+        });
+    }
+
+    void train(auto& worker, auto& model, auto& optimizer) const {
         auto state = rtrain::State{}.add("model", model).add("optimizer", optimizer);
         auto batches = worker.dataset_shard("train").batches(
             {.size = parity::global_batch / worker.size(), .shuffle = true});
-        const auto steps = static_cast<double>(batches.size());
         double first_step = 0.0;
 
-        for (const int epoch : worker.epochs(config.at("epochs").to_number<int>(), state)) {
+        for (const int epoch : worker.epochs(options.epochs, state)) {
             worker.barrier();
             const auto start = parity::Clock::now();
             auto total = torch::zeros({});
+            std::int64_t steps = 0;
             for (auto& batch : batches) {
                 optimizer.zero_grad();
                 auto loss = torch::cross_entropy_loss(model(batch["image"]), batch["label"]);
@@ -41,8 +56,11 @@ struct TrainParity {
                 if (first_step == 0.0) {
                     first_step = parity::unix_time();
                 }
+                if (++steps == options.steps) {
+                    break;
+                }
             }
-            const double mine = total.item<double>() / steps;
+            const double mine = total.item<double>() / static_cast<double>(steps);
             const double seconds =
                 worker.all_reduce(parity::seconds_since(start), rtrain::ReduceOp::max);
             const double loss = worker.all_reduce(mine, rtrain::ReduceOp::mean);
@@ -61,25 +79,20 @@ struct TrainParity {
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 3) {
-        std::cerr << "usage: rtrain_parity EPOCHS STORAGE_DIRECTORY [DATA_DIRECTORY]" << std::endl;
-        return EXIT_FAILURE;
-    }
-    const char* const files = argc > 3 ? argv[3] : parity::default_data;
     try {
+        const parity::Options options(argc, argv);
         rtrain::Trainer<> trainer{{
-            .config = {{"epochs", std::atoi(argv[1])}},
             .scaling = {.num_workers = rtrain::launch::ranks().value_or(1),
                         .threads_per_worker = 1},
-            .run = {.storage_path = argv[2]},
+            .run = {.storage_path = options.storage},
             // Lazy: a driver, which only launches, reads nothing.
-            .datasets = {{"train", rtrain::data::lazy([files] {
+            .datasets = {{"train", rtrain::data::lazy([files = options.data] {
                               auto [image, label] = parity::load(files);
                               return rtrain::data::from_tensors(
                                   {{"image", std::move(image)}, {"label", std::move(label)}});
                           })}},
         }};
-        (void)trainer.fit(TrainParity{});
+        (void)trainer.fit(TrainParity{options});
     } catch (const std::exception& error) {
         std::cerr << "rtrain_parity: " << error.what() << std::endl;
         return EXIT_FAILURE;

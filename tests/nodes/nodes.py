@@ -78,7 +78,8 @@ def start_node(number):
     holder = subprocess.Popen(
         ["unshare", *NAMESPACES, "sh", "-ec"]
         + [
-            f"hostname {name}; mount -t tmpfs tmpfs /dev/shm; mount --bind {SCRATCH}/hosts /etc/hosts;"
+            f"hostname {name}; mount -t tmpfs tmpfs /dev/shm;"
+            f"mount --bind {SCRATCH}/hosts /etc/hosts;"
             "ip link set lo up; echo ready; exec sleep infinity"
         ],
         stdout=subprocess.PIPE,
@@ -157,9 +158,7 @@ def main():
     require_namespaces()
     SCRATCH.mkdir(exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    process = subprocess.Popen(
-        simulation([sys.executable, __file__, "--inside", *sys.argv[1:]])
-    )
+    process = subprocess.Popen(simulation([sys.executable, __file__, "--inside", *sys.argv[1:]]))
     try:
         return process.wait()
     finally:

@@ -3,7 +3,6 @@
 #include "../support.hpp"
 
 #include <rtrain/backend/mpi.hpp>
-#include <rtrain/backend/reduction.hpp>
 
 #include <doctest/doctest.h>
 
@@ -102,8 +101,8 @@ TEST_CASE("Nodes.share_a_name_and_memory_inside_only") {
 
 TEST_CASE("Nodes.bytes_of_a_bucket_are_counted_per_node_and_not_per_rank") {
     auto mpi = started();
-    auto bucket = rtrain::detail::make_bucket(mpi, elements, torch::kFloat);
-    auto reduction = rtrain::detail::make_reduction(mpi, bucket, ReduceOp::sum);
+    auto bucket = mpi.allocate_bucket(elements, torch::kFloat);
+    auto reduction = mpi.all_reduce_async(bucket, ReduceOp::sum);
     check_megabytes(megabytes_sent_by([&] {
         bucket.fill_(mpi.rank() + 1);
         reduction.start();
