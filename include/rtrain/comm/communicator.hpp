@@ -11,6 +11,8 @@
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/node.hpp>
+#include <rtrain/comm/pending.hpp>
+#include <rtrain/comm/places.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -22,58 +24,9 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace rtrain::comm {
-
-/// A collective under way. It makes progress in poll() and wait(), not by itself; operations of
-/// one communicator may be waited for in any order. The communicator must outlive it.
-template <class Operation>
-class Pending {
-public:
-    Pending(Group& group, const char* what, at::Tensor result, Operation operation)
-        : group_(&group), what_(what), result_(std::move(result)),
-          operation_(std::move(operation)) {}
-
-    /// Goes on as far as possible without waiting; whether it is complete.
-    bool poll() { return operation_.done(); }
-    /// The result, when it is complete. Throws as the blocking collective does.
-    at::Tensor wait() {
-        group_->wait(operation_, what_);
-        return result_;
-    }
-
-private:
-    Group* group_;
-    const char* what_;
-    at::Tensor result_;
-    Operation operation_;
-};
-
-/// An all-reduce of one tensor that can be started again and again: start(), then poll() as often
-/// as one likes, then wait(). In place for tensors in memory from allocate_bucket().
-class AllReduce {
-public:
-    void start() {
-        std::visit([](auto& operation) { operation.start(); }, operation_);
-    }
-    bool poll() {
-        return std::visit([](auto& operation) { return operation.done(); }, operation_);
-    }
-    void wait() {
-        std::visit([this](auto& operation) { group_->wait(operation, "all_reduce"); }, operation_);
-    }
-
-private:
-    friend class Communicator;
-    using Operation = std::variant<MessageAllReduce, BucketAllReduce>;
-    AllReduce(Group& group, Operation operation)
-        : group_(&group), operation_(std::move(operation)) {}
-
-    Group* group_;
-    Operation operation_;
-};
 
 /// Some ranks that communicate. Every member but rank(), size(), send() and receive() is
 /// collective: all ranks call the same ones in the same order. Any throws PeerError when another
@@ -98,9 +51,11 @@ public:
     /// Whether ranks of a node use shared memory; false where the kernel does not allow it.
     [[nodiscard]] bool shares_memory() const noexcept { return node_ != nullptr; }
     /// This rank's place among the members on its node, from 0.
-    [[nodiscard]] int local_rank() const noexcept { return place_; }
+    [[nodiscard]] int local_rank() const noexcept { return places_.place(); }
     /// Members on this rank's node.
-    [[nodiscard]] int local_size() const noexcept { return place_count_; }
+    [[nodiscard]] int local_size() const noexcept {
+        return static_cast<int>(places_.here().size());
+    }
 
     /// Throws PeerError when a member has failed, left or died; never blocks.
     void check_peers(const char* what) { world().check_peers(what, members()); }
@@ -295,7 +250,7 @@ public:
         return split(world().node_of(world().rank()));
     }
     /// The members that have this rank's place on their nodes, one a node.
-    [[nodiscard]] std::unique_ptr<Communicator> split_across_nodes() { return split(place_); }
+    [[nodiscard]] std::unique_ptr<Communicator> split_across_nodes() { return split(local_rank()); }
 
 private:
     explicit Communicator(const std::shared_ptr<World>& world)
@@ -303,20 +258,11 @@ private:
 
     /// Takes the group numbers from `id` to `id + 2`.
     Communicator(const std::shared_ptr<World>& world, std::vector<int> members, int id)
-        : all_(world, std::move(members), id) {
-        std::vector<std::vector<int>> nodes;
-        std::vector<int> node_numbers;
-        for (const int member : all_.members()) {
-            const int number = world->node_of(member);
-            auto found = std::find(node_numbers.begin(), node_numbers.end(), number);
-            if (found == node_numbers.end()) {
-                node_numbers.push_back(number);
-                nodes.emplace_back();
-                found = node_numbers.end() - 1;
-            }
-            nodes[static_cast<std::size_t>(found - node_numbers.begin())].push_back(member);
+        : all_(world, std::move(members), id), places_(all_.members(), *world) {
+        world->set_last_group(std::max(world->last_group(), id + 2));
+        if (places_.ranks_per_node_at_most() > 1) {
+            share_nodes(id);
         }
-        connect(nodes, id);
     }
 
     static std::vector<int> everyone(const World& world) {
@@ -327,43 +273,20 @@ private:
         return ranks;
     }
 
-    /// Shares memory within nodes, and links ranks of the same place across them, if it pays.
-    void connect(const std::vector<std::vector<int>>& nodes, int id) {
-        const int mine = world().rank();
-        std::size_t fewest = nodes.front().size();
-        std::size_t most = 0;
-        const std::vector<int>* here = nullptr;
-        for (const auto& ranks : nodes) {
-            fewest = std::min(fewest, ranks.size());
-            most = std::max(most, ranks.size());
-            const auto found = std::find(ranks.begin(), ranks.end(), mine);
-            if (found != ranks.end()) {
-                here = &ranks;
-                place_ = static_cast<int>(found - ranks.begin());
-                place_count_ = static_cast<int>(ranks.size());
-            }
-        }
-        world().set_last_group(std::max(world().last_group(), id + 2));
-        if (most == 1) {
-            return;
-        }
-        slices_ = static_cast<int>(fewest);
-        node_group_ = std::make_unique<Group>(all_.shared_world(), *here, id + 1);
-        std::vector<int> same_place;
-        for (const auto& ranks : nodes) {
-            if (place_ < slices_) {
-                same_place.push_back(ranks[static_cast<std::size_t>(place_)]);
-            }
-        }
-        if (nodes.size() > 1 && place_ < slices_) {
-            across_ = std::make_unique<Group>(all_.shared_world(), std::move(same_place), id + 2);
+    /// Shares memory within nodes and links ranks of the same place across them. All use messages
+    /// where one cannot share.
+    void share_nodes(int id) {
+        const std::shared_ptr<World>& world = all_.shared_world();
+        node_group_ = std::make_unique<Group>(world, places_.here(), id + 1);
+        if (places_.nodes() > 1 && places_.place() < places_.slices()) {
+            across_ = std::make_unique<Group>(world, places_.same_place(), id + 2);
         }
         try {
             node_ = std::make_unique<Node>(*node_group_);
         } catch (const CommError& error) {
             std::fprintf(stderr,
                          "rtrain: rank %d: %s; gradients travel as messages, which is slower\n",
-                         mine, error.what());
+                         world->rank(), error.what());
         }
         at::Tensor shared = at::zeros({size()}, at::kByte);
         shared[rank()] = node_ != nullptr ? 1 : 0;
@@ -372,10 +295,11 @@ private:
         if (shared.min().item<int>() == 0) {
             node_.reset();
         }
-        nodes_ = static_cast<int>(nodes.size());
     }
 
-    [[nodiscard]] bool one_node() const noexcept { return node_ != nullptr && nodes_ == 1; }
+    [[nodiscard]] bool one_node() const noexcept {
+        return node_ != nullptr && places_.nodes() == 1;
+    }
     [[nodiscard]] int divisor(ReduceOp op) const noexcept {
         return op == ReduceOp::mean ? size() : 1;
     }
@@ -415,8 +339,9 @@ private:
     }
 
     void all_reduce_across(const Call& call, at::Tensor& buffer) {
-        const Slices slices = Slices::balanced(buffer.numel(), slices_);
-        at::Tensor own = buffer.view({-1}).narrow(0, slices.begin(place_), slices.count(place_));
+        const Slices slices = Slices::balanced(buffer.numel(), places_.slices());
+        at::Tensor own =
+            buffer.view({-1}).narrow(0, slices.begin(local_rank()), slices.count(local_rank()));
         node_->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(own), {call.type, call.op});
         if (across_ != nullptr) {
             MessageAllReduce messages(*across_, own, call.op, divisor(call.op));
@@ -443,7 +368,7 @@ private:
             within(static_cast<int>(std::find(here.begin(), here.end(), all_.world_rank(root)) -
                                     here.begin()));
         }
-        if (place_ == 0) {
+        if (local_rank() == 0) {
             const auto& leaders = across_->members();
             const auto first = std::find_if(leaders.begin(), leaders.end(), [&](int rank) {
                 return world().node_of(rank) == root_node;
@@ -457,8 +382,8 @@ private:
 
     [[nodiscard]] AllReduce in_place(std::shared_ptr<SharedBuckets> buckets,
                                      const at::Tensor& tensor, const Call& call) {
-        return {all_, BucketAllReduce(node_->group(), across_.get(), slices_, std::move(buckets),
-                                      tensor, call, divisor(call.op))};
+        return {all_, BucketAllReduce(node_->group(), across_.get(), places_.slices(),
+                                      std::move(buckets), tensor, call, divisor(call.op))};
     }
 
     /// The buckets that a contiguous tensor lies in, if it does.
@@ -516,10 +441,7 @@ private:
     }
 
     Group all_;
-    int nodes_ = 1;
-    int place_ = 0; ///< of this rank on its node
-    int place_count_ = 1;
-    int slices_ = 1; ///< ranks of each node that reduce a slice: as many as the smallest node has
+    Places places_;
     std::unique_ptr<Group> node_group_;
     std::unique_ptr<Node> node_;
     std::unique_ptr<Group> across_;

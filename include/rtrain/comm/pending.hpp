@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Handles for collectives under way.
+#pragma once
+
+#include <rtrain/comm/bucket.hpp>
+#include <rtrain/comm/group.hpp>
+#include <rtrain/comm/messages.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <variant>
+
+namespace rtrain::comm {
+
+/// A collective under way. It makes progress in poll() and wait(), not by itself; operations of
+/// one communicator may be waited for in any order. The communicator must outlive it.
+template <class Operation>
+class Pending {
+public:
+    Pending(Group& group, const char* what, at::Tensor result, Operation operation)
+        : group_(&group), what_(what), result_(std::move(result)),
+          operation_(std::move(operation)) {}
+
+    /// Goes on as far as possible without waiting; whether it is complete.
+    bool poll() { return operation_.done(); }
+    /// The result, when it is complete. Throws as the blocking collective does.
+    at::Tensor wait() {
+        group_->wait(operation_, what_);
+        return result_;
+    }
+
+private:
+    Group* group_;
+    const char* what_;
+    at::Tensor result_;
+    Operation operation_;
+};
+
+/// An all-reduce of one tensor that can be started again and again: start(), then poll() as often
+/// as one likes, then wait(). In place for tensors in memory from allocate_bucket().
+class AllReduce {
+public:
+    void start() {
+        if (!poll()) {
+            wait(); // an exception left it under way, on all ranks or else they learn of it here
+        }
+        std::visit([](auto& operation) { operation.start(); }, operation_);
+    }
+    bool poll() {
+        return std::visit([](auto& operation) { return operation.done(); }, operation_);
+    }
+    void wait() {
+        std::visit([this](auto& operation) { group_->wait(operation, "all_reduce"); }, operation_);
+    }
+
+private:
+    friend class Communicator;
+    using Operation = std::variant<MessageAllReduce, BucketAllReduce>;
+    AllReduce(Group& group, Operation operation)
+        : group_(&group), operation_(std::move(operation)) {}
+
+    Group* group_;
+    Operation operation_;
+};
+
+} // namespace rtrain::comm

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where the members of a group are: on which nodes, and in which place on each.
+#pragma once
+
+#include <rtrain/comm/world.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace rtrain::comm {
+
+class Places {
+public:
+    /// `members`: world ranks, this rank's among them. Nodes are numbered as they first appear.
+    Places(const std::vector<int>& members, const World& world) {
+        std::vector<int> numbers;
+        for (const int member : members) {
+            const int number = world.node_of(member);
+            auto found = std::find(numbers.begin(), numbers.end(), number);
+            if (found == numbers.end()) {
+                found = numbers.insert(found, number);
+                nodes_.emplace_back();
+            }
+            const auto node = static_cast<std::size_t>(found - numbers.begin());
+            if (member == world.rank()) {
+                here_ = node;
+                place_ = static_cast<int>(nodes_[node].size());
+            }
+            nodes_[node].push_back(member);
+        }
+    }
+
+    [[nodiscard]] int nodes() const noexcept { return static_cast<int>(nodes_.size()); }
+    /// The members on this rank's node.
+    [[nodiscard]] const std::vector<int>& here() const { return nodes_[here_]; }
+    /// This rank's index among them.
+    [[nodiscard]] int place() const noexcept { return place_; }
+    /// How many ranks of each node reduce a slice for it: as many as the smallest node has.
+    [[nodiscard]] int slices() const {
+        const auto smallest = std::min_element(nodes_.begin(), nodes_.end(), fewer);
+        return static_cast<int>(smallest->size());
+    }
+    [[nodiscard]] int ranks_per_node_at_most() const {
+        const auto largest = std::max_element(nodes_.begin(), nodes_.end(), fewer);
+        return static_cast<int>(largest->size());
+    }
+    /// The members with this rank's place, one a node; only for places below slices().
+    [[nodiscard]] std::vector<int> same_place() const {
+        std::vector<int> ranks;
+        for (const auto& node : nodes_) {
+            ranks.push_back(node[static_cast<std::size_t>(place_)]);
+        }
+        return ranks;
+    }
+
+private:
+    static bool fewer(const std::vector<int>& a, const std::vector<int>& b) {
+        return a.size() < b.size();
+    }
+
+    std::vector<std::vector<int>> nodes_;
+    std::size_t here_ = 0;
+    int place_ = 0;
+};
+
+} // namespace rtrain::comm
