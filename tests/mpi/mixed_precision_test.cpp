@@ -192,14 +192,17 @@ TEST_CASE("GradScaler.unscales_once_for_code_between") {
     CHECK(wide.grad().eq(3).all().item<bool>());
     CHECK(words->weight.grad().to_dense()[1].eq(2).all().item<bool>());
     CHECK(code_of([&] { scaler.unscale_(optimizer); }) == "RT-M18");
-    CHECK(code_of([&] { scaler.update(); }) == "RT-M18");
     CHECK(scaler.step(optimizer));
     CHECK(dense[0].item<double>() == -1); // not unscaled again
     CHECK(code_of([&] { scaler.step(optimizer); }) == "RT-M18");
     CHECK(code_of([&] { scaler.unscale_(optimizer); }) == "RT-M18");
     CHECK(code_of([&] { scaler.step(other); }) == "RT-M18"); // no gradients
     scaler.update();
-    scaler.unscale_(optimizer); // a new iteration
+    CHECK(code_of([&] { scaler.update(); }) == "RT-M18"); // nothing new was looked at
+    dense.mutable_grad().fill_(infinity);
+    scaler.unscale_(optimizer); // a new iteration, whose step the caller leaves out
+    scaler.update();
+    CHECK(scaler.current_scale() == 512);
 
     auto half = torch::ones({1}, torch::kHalf).requires_grad_();
     half.mutable_grad() = torch::ones({1}, torch::kHalf);

@@ -65,7 +65,7 @@ void compare(Ranks& ranks, const Case& item) {
         }
         module->to(item.type);
     }
-    rtrain::detail::connect_batch_norms(ranks.mpi, *synced);
+    const auto connection = rtrain::detail::connect_batch_norms(ranks.mpi, *synced);
     const int steps = options.track_running_stats() ? 3 : 2;
     for (int step = 0; step < steps; ++step) {
         CAPTURE(step);
@@ -146,10 +146,10 @@ TEST_CASE("SyncBatchNorm.is_batch_norm_over_all_ranks") {
 TEST_CASE("SyncBatchNorm.computes_16_bit_inputs_in_float32") {
     Ranks ranks;
     SyncBatchNorm norm(4);
-    rtrain::detail::connect_batch_norms(ranks.mpi, *norm);
+    const auto connection = rtrain::detail::connect_batch_norms(ranks.mpi, *norm);
     const auto input = batch_of(ranks.rank(), 8, {4, 3}, torch::kBFloat16);
     SyncBatchNorm precise(norm->options);
-    rtrain::detail::connect_batch_norms(ranks.mpi, *precise);
+    const auto second = rtrain::detail::connect_batch_norms(ranks.mpi, *precise);
     auto low = input.clone().requires_grad_();
     auto high = input.to(torch::kFloat).requires_grad_();
     const auto output = norm(low);
@@ -263,7 +263,7 @@ TEST_CASE("SyncBatchNorm.replaces_batch_norm_in_sequential") {
 TEST_CASE("SyncBatchNorm.says_what_it_cannot_do") {
     Ranks ranks;
     SyncBatchNorm norm(3);
-    rtrain::detail::connect_batch_norms(ranks.mpi, *norm);
+    const auto model = ranks.prepare(norm.ptr());
     if (ranks.size() > 1) {
         CHECK(code_of([&] { norm(torch::ones({4, 2})); }) == "RT-M13");
         CHECK(code_of([&] { norm(torch::ones({3})); }) == "RT-M13");
@@ -273,13 +273,24 @@ TEST_CASE("SyncBatchNorm.says_what_it_cannot_do") {
         const auto loss = norm(input).pow(3).sum();
         CHECK(code_of([&] { torch::autograd::grad({loss}, {input}, {}, true, true); }) == "RT-M15");
     }
-    // A clone is on its own, and so is a model that is prepared for one rank later.
+}
+
+TEST_CASE("SyncBatchNorm.is_on_its_own_without_a_handle") {
+    Ranks ranks;
+    SyncBatchNorm norm(3);
+    torch::nn::BatchNorm1d plain(3);
+    const auto input = torch::randn({4, 3}) + ranks.rank();
+    const auto expected = plain(input);
+    CHECK(norm(input).equal(expected));
+    {
+        const auto model = ranks.prepare(norm.ptr());
+        CHECK(norm(input).equal(expected) == (ranks.size() == 1));
+        if (ranks.rank() == 0) { // a clone does not communicate
+            const auto clone = std::dynamic_pointer_cast<SyncBatchNormImpl>(norm->clone());
+            CHECK(clone->forward(input).equal(expected));
+        }
+    }
     if (ranks.rank() == 0) {
-        const auto clone = std::dynamic_pointer_cast<SyncBatchNormImpl>(norm->clone());
-        const auto input = torch::randn({4, 3});
-        torch::nn::BatchNorm1d plain(3);
-        CHECK(clone->forward(input).equal(plain(input)));
-        rtrain::detail::connect_batch_norms(std::make_shared<backend::Local>(), *norm);
-        CHECK(norm(input).equal(plain(input)));
+        CHECK(norm(input).equal(expected));
     }
 }

@@ -36,7 +36,7 @@ public:
         shared_->backend = std::move(backend);
         shared_->options = options;
         detail::check_model(*shared_->backend, *module_, options);
-        detail::connect_batch_norms(shared_->backend, *module_);
+        shared_->batch_norms = detail::connect_batch_norms(shared_->backend, *module_);
         const bool alone = shared_->backend->size() == 1;
         if (alone && options.reduction_order == ReductionOrder::ranks) {
             return; // nothing to average: one rank runs the bare model
@@ -129,6 +129,7 @@ private:
     struct Shared {
         std::shared_ptr<B> backend;
         DataParallelOptions options;
+        c10::intrusive_ptr<detail::BatchNormRanks> batch_norms; ///< holds their connection
         std::unique_ptr<GradientAverager<B>> averager;
     };
 

@@ -73,7 +73,8 @@ public:
             at::Tensor overflow = at::zeros({1}, type);
             at::_amp_foreach_non_finite_check_and_unscale_(gradients, overflow,
                                                            at::full({1}, inverse, type));
-            progress.overflows.push_back(std::move(overflow));
+            progress.overflowed = progress.overflowed || overflow.item<float>() != 0;
+            progress.checked = true;
         }
         progress.unscaled = true;
     }
@@ -94,13 +95,10 @@ public:
         if (!progress.unscaled) {
             unscale_(optimizer);
         }
-        if (progress.overflows.empty()) {
+        if (!progress.checked) {
             throw_order("step() found no gradients; call backward() before it");
         }
         progress.stepped = true;
-        for (const at::Tensor& overflow : progress.overflows) {
-            progress.overflowed = progress.overflowed || overflow.item<float>() != 0;
-        }
         if (!progress.overflowed) {
             optimizer.step();
         }
@@ -108,18 +106,18 @@ public:
     }
 
     /// Ends the iteration, after step() for every optimizer: adjusts the scale. Throws ModelError
-    /// [RT-M18] without a step().
+    /// [RT-M18] when no gradients were looked at.
     void update() {
         if (!options_.enabled) {
             return;
         }
-        bool stepped = false;
+        bool checked = false;
         bool overflowed = false;
         for (const auto& [optimizer, progress] : progress_) {
-            stepped = stepped || progress.stepped;
+            checked = checked || progress.checked;
             overflowed = overflowed || progress.overflowed;
         }
-        if (!stepped) {
+        if (!checked) {
             throw_order("update() was called without step() before it");
         }
         progress_.clear();
@@ -152,8 +150,8 @@ private:
     struct Progress {
         bool unscaled = false;
         bool stepped = false;
-        bool overflowed = false;
-        std::vector<at::Tensor> overflows; ///< not 0: a gradient was infinite or NaN
+        bool checked = false;    ///< it has gradients
+        bool overflowed = false; ///< one of them is infinite or NaN
     };
 
     /// By device and type, as the kernel wants them.

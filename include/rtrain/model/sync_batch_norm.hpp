@@ -20,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -154,8 +155,9 @@ private:
 /// Batch normalisation over the channels of an input (N, C) or (N, C, ...); the options are those
 /// of torch::nn::BatchNorm, and so are the names of parameters and buffers in a checkpoint.
 ///
-/// Until `prepare(model)` has connected it to the other ranks, on one rank, and in evaluation mode,
-/// it is torch::nn::BatchNorm. Connected and in training mode, it normalises with mean and variance
+/// `prepare(model)` connects it to the other ranks for as long as a handle of the model lives. On
+/// one rank, in evaluation mode and when not connected, it is torch::nn::BatchNorm. Connected and
+/// in training mode, it normalises with mean and variance
 /// of all ranks' batches, which may differ in size or be empty; all ranks must then run forward and
 /// backward together. A clone is not connected.
 ///
@@ -167,6 +169,7 @@ private:
 /// @endcode
 class SyncBatchNormImpl : public torch::nn::BatchNormImplBase<0, SyncBatchNormImpl> {
     using Base = torch::nn::BatchNormImplBase<0, SyncBatchNormImpl>;
+    using Ranks = c10::intrusive_ptr<detail::BatchNormRanks>;
 
 public:
     using Base::Base;
@@ -190,14 +193,15 @@ public:
     /// Collective when connected and in training mode. Throws ModelError: RT-M13 an input of
     /// another shape, RT-M14 one value or none in a channel of all ranks' batches.
     at::Tensor forward(const at::Tensor& input) {
-        if (!connection_.ranks || !is_training()) {
+        const auto ranks = is_training() ? connection_.ranks.lock() : Ranks();
+        if (!ranks) {
             return Base::forward(input);
         }
         _check_input_dim(input);
         detail::BatchStatistics statistics;
         {
             const torch::NoGradGuard no_grad;
-            statistics = detail::batch_statistics(input.detach(), *connection_.ranks);
+            statistics = detail::batch_statistics(input.detach(), *ranks);
             if (statistics.count <= 1) {
                 throw ModelError("RT-M14",
                                  detail::concat("SyncBatchNorm needs more than one value in a "
@@ -212,7 +216,7 @@ public:
         return detail::SyncBatchNormFunction::apply(
             input, affine ? weight : at::ones({options.num_features()}, plain),
             affine ? bias : at::zeros({options.num_features()}, plain), statistics, options.eps(),
-            connection_.ranks);
+            ranks);
     }
 
     void pretty_print(std::ostream& stream) const override {
@@ -220,9 +224,10 @@ public:
                << ')';
     }
 
-    /// Normalises over these ranks from now on; null: over this one.
-    void connect(c10::intrusive_ptr<detail::BatchNormRanks> ranks) {
-        connection_.ranks = std::move(ranks);
+    /// Normalises over these ranks from now on, as long as somebody holds them; null: over this
+    /// one.
+    void connect(const Ranks& ranks) {
+        connection_.ranks = c10::weak_intrusive_ptr<detail::BatchNormRanks>(ranks);
     }
 
 protected:
@@ -242,7 +247,7 @@ private:
         Connection(const Connection& /*other*/) {}
         Connection& operator=(const Connection& /*other*/) { return *this; }
         ~Connection() = default;
-        c10::intrusive_ptr<detail::BatchNormRanks> ranks;
+        c10::weak_intrusive_ptr<detail::BatchNormRanks> ranks{Ranks()};
     };
 
     void update_running(const detail::BatchStatistics& statistics) {
@@ -263,16 +268,18 @@ TORCH_MODULE(SyncBatchNorm);
 
 namespace detail {
 
-/// Connects every SyncBatchNorm in the model to the backend's ranks.
+/// Connects every SyncBatchNorm in the model to the backend's ranks while the result is held.
 template <Backend B>
-void connect_batch_norms(const std::shared_ptr<B>& backend, torch::nn::Module& module) {
-    const auto ranks = backend->size() == 1 ? c10::intrusive_ptr<BatchNormRanks>()
-                                            : c10::make_intrusive<BatchNormRanks>(backend);
+[[nodiscard]] c10::intrusive_ptr<BatchNormRanks>
+connect_batch_norms(const std::shared_ptr<B>& backend, torch::nn::Module& module) {
+    auto ranks = backend->size() == 1 ? c10::intrusive_ptr<BatchNormRanks>()
+                                      : c10::make_intrusive<BatchNormRanks>(backend);
     for (const auto& part : module.modules()) {
         if (auto* const norm = part->as<SyncBatchNormImpl>()) {
             norm->connect(ranks);
         }
     }
+    return ranks;
 }
 
 } // namespace detail
