@@ -3,7 +3,7 @@
 /// Watches collectives that lie on a GPU's stream. A host that waits for the GPU, in `loss.item()`
 /// or any other synchronisation, cannot look around; when a peer never joins, this thread notices
 /// and aborts the communicator, the stream runs on, and the host's next call throws.
-/// Why a thread, and what it may call: docs/decisions/0012-nccl-backend.md.
+/// Why a thread, and what it may call: docs/decisions/0010-nccl-backend.md.
 #pragma once
 
 #include <rtrain/comm/backoff.hpp>
