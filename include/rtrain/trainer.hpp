@@ -204,8 +204,9 @@ private:
             action();
             return {};
         } catch (const PeerError& error) {
-            const bool by_another = error.code() == "RT-X1" || error.code() == "RT-X9";
-            return {by_another ? Outcome::Kind::interrupted : Outcome::Kind::failed, error.what()};
+            return {caused_by_another(error.code()) ? Outcome::Kind::interrupted
+                                                    : Outcome::Kind::failed,
+                    error.what()};
         } catch (const std::exception& error) {
             return {Outcome::Kind::failed, detail::text_of(error)};
         } catch (...) {

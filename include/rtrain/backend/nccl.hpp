@@ -94,7 +94,7 @@ public:
             try {
                 state_->gpu->drain();
             } catch (const std::exception& error) {
-                const bool others_fault = detail::code_of(error) == "RT-X1";
+                const bool others_fault = caused_by_another(detail::code_of(error));
                 outcome = {others_fault ? Outcome::Kind::interrupted : Outcome::Kind::failed,
                            detail::text_of(error)};
             }

@@ -4,8 +4,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace rtrain {
+
+/// Whether an error with this code only tells that another rank failed or died, which knows better
+/// why.
+[[nodiscard]] inline bool caused_by_another(std::string_view code) {
+    return code == "RT-X1" || code == "RT-X9";
+}
 
 struct Outcome {
     enum class Kind : char {

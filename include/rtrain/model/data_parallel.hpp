@@ -65,6 +65,9 @@ public:
     [[nodiscard]] M& operator*() const noexcept { return *module_; }
     [[nodiscard]] const std::shared_ptr<M>& ptr() const noexcept { return module_; }
 
+    /// What it was prepared with.
+    [[nodiscard]] const DataParallelOptions& options() const noexcept { return shared_->options; }
+
     /// While it lives, backward leaves gradients on this rank: for gradient accumulation, all
     /// passes but the last run under it.
     class NoSync {

@@ -41,13 +41,19 @@ struct LocalSgdOptions {
 template <class M, Backend B>
 class LocalSgd {
 public:
-    /// Throws ModelError [RT-M20] for a period below 1 or a negative warm-up.
+    /// Throws ModelError [RT-M20] for a period below 1 or a negative warm-up, ConfigError [RT-C12]
+    /// for a model whose gradients are added up by micro-batch.
     explicit LocalSgd(DataParallel<M, B> model, const LocalSgdOptions& options = {})
         : model_(std::move(model)), options_(options) {
         if (options.period < 1 || options.warmup_steps < 0) {
             throw ModelError("RT-M20", detail::concat("LocalSgd was given period ", options.period,
                                                       " and ", options.warmup_steps,
                                                       " warm-up steps; expected at least 1 and 0"));
+        }
+        if (model_.options().reduction_order == ReductionOrder::micro_batches) {
+            throw ConfigError("RT-C12", "LocalSgd steps between averagings, but with "
+                                        "reduction_order micro_batches gradients exist only "
+                                        "behind one; leave out one of the two");
         }
         choose_mode();
     }
