@@ -11,6 +11,7 @@
 #include <rtrain/comm/rounds.hpp>
 #include <rtrain/comm/shared_memory.hpp>
 #include <rtrain/comm/slices.hpp>
+#include <rtrain/comm/slot_writer.hpp>
 
 #include <ATen/Functions.h>
 
@@ -117,8 +118,8 @@ public:
         std::size_t begin = 0;
         do {
             const std::size_t count = std::min(slot_bytes, bytes - begin);
-            if (rounds_.rank() == root && count > 0) {
-                std::memcpy(rounds_.next_slot(), data + begin, count);
+            if (rounds_.rank() == root) {
+                slot_writer_.copy(rounds_.next_slot(), data + begin, count);
             }
             meet(call);
             if (rounds_.rank() != root && count > 0) {
@@ -145,9 +146,7 @@ private:
 
     void all_reduce_at_once(const Call& call, std::byte* data, std::int64_t elements,
                             std::size_t bytes, const Reduction& reduction) {
-        if (bytes > 0) {
-            std::memcpy(rounds_.next_slot(), data, bytes);
-        }
+        slot_writer_.copy(rounds_.next_slot(), data, bytes);
         meet(call);
         sources_.clear();
         for (int rank = 0; rank < size(); ++rank) {
@@ -192,11 +191,10 @@ private:
                                                ? data + offset(mine, k - 1)
                                                : rounds_.published_slot(rank) + room_of(mine));
                     }
-                    std::byte* const targets[] = {result, reduced};
-                    reduction->run({targets, all != nullptr ? std::size_t{2} : std::size_t{1}},
-                                   sources_, count(mine, k - 1));
-                } else {
-                    std::memcpy(reduced, result, bytes(mine, k - 1));
+                    reduction->run({&result, 1}, sources_, count(mine, k - 1));
+                }
+                if (all != nullptr) {
+                    slot_writer_.copy(reduced, result, bytes(mine, k - 1));
                 }
             }
             if (k == pieces && all == nullptr) {
@@ -204,7 +202,7 @@ private:
             }
             for (int part = 0; part < size() && reduction != nullptr; ++part) {
                 if (part != mine && k < pieces && count(part, k) > 0) {
-                    std::memcpy(slot + room_of(part), data + offset(part, k), bytes(part, k));
+                    slot_writer_.copy(slot + room_of(part), data + offset(part, k), bytes(part, k));
                 }
             }
             meet(call);
@@ -220,6 +218,7 @@ private:
     Group& group_;
     SharedMemory memory_;
     Rounds<Call> rounds_;
+    SlotWriter slot_writer_;
     std::vector<const std::byte*> sources_;
 };
 
