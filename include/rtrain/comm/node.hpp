@@ -10,8 +10,8 @@
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/rounds.hpp>
 #include <rtrain/comm/shared_memory.hpp>
+#include <rtrain/comm/shared_writer.hpp>
 #include <rtrain/comm/slices.hpp>
-#include <rtrain/comm/slot_writer.hpp>
 
 #include <ATen/Functions.h>
 
@@ -119,7 +119,7 @@ public:
         do {
             const std::size_t count = std::min(slot_bytes, bytes - begin);
             if (rounds_.rank() == root) {
-                slot_writer_.copy(rounds_.next_slot(), data + begin, count);
+                writer_.copy(rounds_.next_slot(), data + begin, count);
             }
             meet(call);
             if (rounds_.rank() != root && count > 0) {
@@ -146,7 +146,7 @@ private:
 
     void all_reduce_at_once(const Call& call, std::byte* data, std::int64_t elements,
                             std::size_t bytes, const Reduction& reduction) {
-        slot_writer_.copy(rounds_.next_slot(), data, bytes);
+        writer_.copy(rounds_.next_slot(), data, bytes);
         meet(call);
         sources_.clear();
         for (int rank = 0; rank < size(); ++rank) {
@@ -194,7 +194,7 @@ private:
                     reduction->run({&result, 1}, sources_, count(mine, k - 1));
                 }
                 if (all != nullptr) {
-                    slot_writer_.copy(reduced, result, bytes(mine, k - 1));
+                    writer_.copy(reduced, result, bytes(mine, k - 1));
                 }
             }
             if (k == pieces && all == nullptr) {
@@ -202,7 +202,7 @@ private:
             }
             for (int part = 0; part < size() && reduction != nullptr; ++part) {
                 if (part != mine && k < pieces && count(part, k) > 0) {
-                    slot_writer_.copy(slot + room_of(part), data + offset(part, k), bytes(part, k));
+                    writer_.copy(slot + room_of(part), data + offset(part, k), bytes(part, k));
                 }
             }
             meet(call);
@@ -218,7 +218,7 @@ private:
     Group& group_;
     SharedMemory memory_;
     Rounds<Call> rounds_;
-    SlotWriter slot_writer_;
+    SharedWriter writer_;
     std::vector<const std::byte*> sources_;
 };
 

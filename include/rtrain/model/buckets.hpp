@@ -69,23 +69,5 @@ plan_buckets(const std::vector<NamedParameter>& parameters, const DataParallelOp
         data, like.sizes(), strides, [memory](void* /*data*/) {}, memory.options());
 }
 
-/// out = in * factor, which has no dimension. `out` may be `in`. Few elements are multiplied here,
-/// because calling ATen for them takes ten times as long.
-inline void scale_into(at::Tensor& out, const at::Tensor& in, const at::Tensor& factor) {
-    constexpr std::int64_t few = 1024;
-    const std::int64_t elements = in.numel();
-    if (elements <= few && in.scalar_type() == at::kFloat && in.is_cpu() &&
-        in.strides() == out.strides() && in.is_non_overlapping_and_dense()) {
-        const float by = *factor.const_data_ptr<float>();
-        const float* const from = in.const_data_ptr<float>();
-        float* const to = out.mutable_data_ptr<float>();
-        for (std::int64_t i = 0; i < elements; ++i) {
-            to[i] = from[i] * by;
-        }
-        return;
-    }
-    at::mul_out(out, in, factor);
-}
-
 } // namespace detail
 } // namespace rtrain

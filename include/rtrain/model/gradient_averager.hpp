@@ -7,14 +7,15 @@
 /// so that all ranks communicate alike (bucket_reduction.hpp). When backward ends, the engine's
 /// final callback waits for what is still under way.
 ///
-/// The model/ room holds what prepare(model) returns. It may include backend/, error.hpp and torch;
-/// the worker includes it.
+/// The model/ room holds what prepare(model) returns. It may include backend/, checkpoint/state_io,
+/// comm/shared_writer, error.hpp and torch; the worker includes it.
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/model/bucket_reduction.hpp>
 #include <rtrain/model/buckets.hpp>
+#include <rtrain/model/gradient_writer.hpp>
 #include <rtrain/model/hooks/select.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/tree_sum.hpp>
@@ -184,7 +185,7 @@ private:
         if (gradient.is_sparse()) {
             gradient = gradient.to_dense();
         }
-        detail::scale_into(view, gradient, bucket.scale);
+        writer_.scale_into(view, gradient, bucket.scale);
         if (!sync_) {
             gradient.reset(); // the next pass begins from nothing
         } else if (options_.gradient_as_bucket_view) {
@@ -309,6 +310,7 @@ private:
     using Accumulator =
         decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
     std::vector<std::pair<Accumulator, std::uintptr_t>> hooks_;
+    detail::GradientWriter writer_;
     std::size_t next_bucket_ = 0; ///< the first that is not being reduced
     int pass_ = -1;               ///< the backward pass under way, or the last
     bool sync_ = true;

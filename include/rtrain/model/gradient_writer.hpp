@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Moves gradients into bucket memory, multiplied by a factor on the way.
+#pragma once
+
+#include <rtrain/comm/shared_writer.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace rtrain::detail {
+
+class GradientWriter {
+public:
+    /// out = in * factor, which has no dimension. `out` may be `in`.
+    void scale_into(at::Tensor& out, const at::Tensor& in, const at::Tensor& factor) {
+        const bool plain = in.scalar_type() == at::kFloat && in.is_cpu() &&
+                           in.strides() == out.strides() && in.is_non_overlapping_and_dense();
+        if (!plain) {
+            at::mul_out(out, in, factor);
+            return;
+        }
+        const std::int64_t elements = in.numel();
+        const float by = *factor.const_data_ptr<float>();
+        const float* const from = in.const_data_ptr<float>();
+        float* const to = out.mutable_data_ptr<float>();
+        constexpr std::int64_t few = 1024; // calling ATen for them takes ten times as long
+        if (elements <= few) {
+            for (std::int64_t i = 0; i < elements; ++i) {
+                to[i] = from[i] * by;
+            }
+        } else if (from == to) {
+            at::mul_out(out, in, factor);
+        } else {
+            writer_.scale(to, from, by, elements, [&] { at::mul_out(out, in, factor); });
+        }
+    }
+
+private:
+    comm::SharedWriter writer_;
+};
+
+} // namespace rtrain::detail
