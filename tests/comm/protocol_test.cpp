@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <rtrain/comm/rounds.hpp>
+#include <rtrain/comm/shared_writer.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -161,5 +162,43 @@ TEST_CASE("Stages.buckets_reduced_in_place") {
             }
         });
         CHECK(wrong == 0);
+    }
+}
+
+// Each size several times: the first writes go through the caches, the next around them.
+TEST_CASE("SharedWriter.both_ways_write_the_same") {
+    rtrain::comm::SharedWriter writer;
+    std::vector<float> from(30000);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+        from[i] = static_cast<float>(i);
+    }
+    for (const std::size_t elements : {0U, 1U, 5000U, 4096U, 29983U}) {
+        for (std::size_t begin = 0; begin < 4; ++begin) { // 4 bytes apart
+            std::vector<float> to(30001, -1.0F);
+            for (int again = 0; again < 3; ++again) {
+                writer.scale(to.data() + begin, from.data(), 0.5F,
+                             static_cast<std::int64_t>(elements), [&] {
+                                 for (std::size_t i = 0; i < elements; ++i) {
+                                     to[begin + i] = from[i] * 0.5F;
+                                 }
+                             });
+                bool right = to[begin + elements] == -1.0F; // not a word more
+                for (std::size_t i = 0; i < elements; ++i) {
+                    right = right && to[begin + i] == from[i] * 0.5F;
+                }
+                CHECK(right);
+                std::fill(to.begin(), to.end(), -1.0F);
+            }
+        }
+        for (const std::size_t bytes : {elements, std::min(elements * 4, std::size_t{119000})}) {
+            Memory to(bytes + 64);
+            for (int again = 0; again < 3; ++again) {
+                writer.copy(to.data(), reinterpret_cast<const std::byte*>(from.data()) + 1, bytes);
+                CHECK(std::memcmp(to.data(), reinterpret_cast<const std::byte*>(from.data()) + 1,
+                                  bytes) == 0);
+                CHECK(to.data()[bytes] == std::byte{0});
+                std::fill(to.data(), to.data() + bytes, std::byte{0});
+            }
+        }
     }
 }

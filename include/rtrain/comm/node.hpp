@@ -131,8 +131,7 @@ public:
 
 private:
     using Memory = Rounds<Call>;
-    /// Measured for 4 MiB at 2 ranks: slots of 64 KiB 617 us, 256 KiB 524, 1 MiB 209, 4 MiB 974.
-    /// What is still in the neighbour's L2 cache is slower to get than what has gone on to the L3.
+    /// The best of 64 KiB to 12 MiB: docs/decisions/0009.
     static constexpr std::size_t slot_bytes = std::size_t{1} << 20;
     /// Up to here, one barrier and reading everybody's data beats two barriers and slices.
     static constexpr std::size_t small_bytes = std::size_t{32} << 10;
