@@ -342,6 +342,43 @@ TEST_CASE("Collectives.random_interleavings") {
     CHECK(rounds > 1);
 }
 
+TEST_CASE("Collectives.a_rank_that_throws_ends_each" * doctest::timeout(120)) {
+    int size = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size == 1) {
+        return;
+    }
+    using Collective = std::function<void(Communicator&)>;
+    auto tensor = torch::ones({100000});
+    const std::vector<Collective> collectives{
+        [&](Communicator& ranks) { ranks.all_reduce(tensor, ReduceOp::sum); },
+        [&](Communicator& ranks) { ranks.broadcast(tensor, 0); },
+        [&](Communicator& ranks) { (void)ranks.all_gather(tensor); },
+        [&](Communicator& ranks) { ranks.barrier(); },
+        [&](Communicator& ranks) { ranks.receive(tensor, 0); },
+        [&](Communicator& ranks) { (void)ranks.allocate_bucket(1000, torch::kFloat); },
+        [&](Communicator& ranks) { (void)ranks.split(0); },
+        [&](Communicator& ranks) {
+            auto reduction = ranks.all_reduce_async(tensor, ReduceOp::sum);
+            reduction.start();
+            reduction.wait();
+        },
+    };
+    for (const Collective& collective : collectives) {
+        Ranks ranks;
+        if (ranks->rank() == 0) {
+            ranks.outcome = {Outcome::Kind::failed, "cause"};
+            continue; // leaves, and says so
+        }
+        const auto begin = std::chrono::steady_clock::now();
+        const auto message = test::message_of([&] { collective(ranks.mpi.communicator()); });
+        CHECK(test::contains(message, "rank 0 failed"));
+        CHECK(test::contains(message, "cause"));
+        CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+        ranks.outcome = {Outcome::Kind::interrupted, message};
+    }
+}
+
 namespace {
 
 /// Lets rank 0 make one call and the others another; returns what this rank was told.

@@ -66,17 +66,20 @@ struct Max {
 /// A constant number of elements at a time is what g++ vectorises at -O2.
 inline constexpr std::int64_t lanes = 32;
 
+/// to = left op right; `to` may be one of them.
 template <class Op, class T>
-[[gnu::always_inline]] inline void combine_into(Wide<T>* __restrict sum, const T* __restrict with,
-                                                std::int64_t elements) {
+[[gnu::always_inline]] inline void combine(Wide<T>* to, const Wide<T>* left, const T* right,
+                                           std::int64_t elements) {
     std::int64_t i = 0;
     for (; i + lanes <= elements; i += lanes) {
+        Wide<T> result[static_cast<std::size_t>(lanes)]; // overlaps nothing, unlike `to`
         for (std::int64_t lane = 0; lane < lanes; ++lane) {
-            sum[i + lane] = Op::combine(sum[i + lane], static_cast<Wide<T>>(with[i + lane]));
+            result[lane] = Op::combine(left[i + lane], static_cast<Wide<T>>(right[i + lane]));
         }
+        std::memcpy(to + i, result, sizeof result);
     }
     for (; i < elements; ++i) {
-        sum[i] = Op::combine(sum[i], static_cast<Wide<T>>(with[i]));
+        to[i] = Op::combine(left[i], static_cast<Wide<T>>(right[i]));
     }
 }
 
@@ -98,29 +101,43 @@ template <class T, class Op>
                                                  std::span<const std::byte* const> sources,
                                                  std::int64_t elements, int divisor) {
     constexpr std::int64_t block = 8192 / static_cast<std::int64_t>(sizeof(Wide<T>));
-    alignas(64) Wide<T> sum[static_cast<std::size_t>(block)];
+    alignas(64) Wide<T> buffer[static_cast<std::size_t>(block)];
+    const auto part = [](const std::byte* data, std::int64_t begin) {
+        return reinterpret_cast<const T*>(data) + begin;
+    };
+    // Adding up in a target saves a copy, unless that overwrites a source that is still to come.
+    const bool in_target =
+        !is_half<T> && (sources.size() == 2 || (sources.size() > 2 && targets[0] == sources[0]));
     for (std::int64_t begin = 0; begin < elements; begin += block) {
         const std::int64_t count = std::min(block, elements - begin);
-        const T* const first = reinterpret_cast<const T*>(sources[0]) + begin;
+        const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
+        Wide<T>* sum = buffer;
+        const Wide<T>* left = buffer;
         if constexpr (is_half<T>) {
-            std::copy(first, first + count, sum);
+            std::copy_n(part(sources[0], begin), count, buffer);
         } else {
-            std::memcpy(sum, first, static_cast<std::size_t>(count) * sizeof(T));
+            left = part(sources[0], begin);
+            if (in_target) {
+                sum = reinterpret_cast<T*>(targets[0]) + begin;
+            } else if (sources.size() == 1) {
+                std::memcpy(sum, left, bytes);
+            }
         }
         for (const std::byte* source : sources.subspan(1)) {
-            combine_into<Op, T>(sum, reinterpret_cast<const T*>(source) + begin, count);
+            combine<Op, T>(sum, left, part(source, begin), count);
+            left = sum;
         }
         if constexpr (std::is_floating_point_v<Wide<T>>) {
             if (divisor > 1) {
                 divide(sum, static_cast<Wide<T>>(divisor), count);
             }
         }
-        for (std::byte* target : targets) {
+        for (std::byte* target : targets.subspan(in_target ? 1 : 0)) {
             T* const to = reinterpret_cast<T*>(target) + begin;
             if constexpr (is_half<T>) {
-                std::copy(sum, sum + count, to);
+                std::copy_n(sum, count, to);
             } else {
-                std::memcpy(to, sum, static_cast<std::size_t>(count) * sizeof(T));
+                std::memcpy(to, sum, bytes);
             }
         }
     }
