@@ -24,6 +24,12 @@ public:
         rank_ =
             static_cast<int>(std::find(members_.begin(), members_.end(), mine) - members_.begin());
         world_->set_last_group(std::max(world_->last_group(), id));
+        if (id >= world_->largest_tag() / tags) {
+            throw CommError("RT-X13", detail::concat("group number ", id,
+                                                     " is more than this MPI "
+                                                     "library's tags can tell apart; split() "
+                                                     "communicators once, not in each step"));
+        }
     }
 
     [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -39,7 +45,7 @@ public:
     /// A tag for the next collective, which all members call in the same order.
     [[nodiscard]] int next_tag() {
         sequence_ = (sequence_ + 1) % sequences;
-        return id_ * (sequences + user_tags) + sequence_;
+        return id_ * tags + sequence_;
     }
     /// The tag of a user's own messages. Throws CommError [RT-X13] unless 0 <= tag < 4096.
     [[nodiscard]] int user_tag(int tag) const {
@@ -47,7 +53,7 @@ public:
             throw CommError("RT-X13", detail::concat("a message's tag is ", tag, "; expected 0 to ",
                                                      user_tags - 1));
         }
-        return id_ * (sequences + user_tags) + sequences + tag;
+        return id_ * tags + sequences + tag;
     }
 
     /// Messages to and from members.
@@ -61,6 +67,7 @@ public:
 private:
     static constexpr int sequences = 4096;
     static constexpr int user_tags = 4096;
+    static constexpr int tags = sequences + user_tags; ///< of one group
 
     std::shared_ptr<World> world_;
     std::vector<int> members_;

@@ -94,6 +94,15 @@ public:
         }
     }
 
+    /// The largest tag that messages may have.
+    [[nodiscard]] int largest_tag() const {
+        int* tag = nullptr;
+        int known = 0;
+        check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag, &known), "MPI_Comm_get_attr");
+        constexpr int guaranteed = 32767;
+        return known != 0 ? *tag : guaranteed;
+    }
+
     /// Numbers that tell groups apart: a new one is larger than all that its members have used.
     [[nodiscard]] int last_group() const noexcept { return last_group_; }
     void set_last_group(int group) noexcept { last_group_ = group; }
