@@ -356,7 +356,10 @@ TEST_CASE("Collectives.a_rank_that_throws_ends_each" * doctest::timeout(120)) {
         [&](Communicator& ranks) { (void)ranks.all_gather(tensor); },
         [&](Communicator& ranks) { ranks.barrier(); },
         [&](Communicator& ranks) { ranks.receive(tensor, 0); },
-        [&](Communicator& ranks) { (void)ranks.allocate_bucket(1000, torch::kFloat); },
+        [&](Communicator& ranks) {
+            auto bucket = ranks.allocate_bucket(1000, torch::kFloat); // among a node's ranks only
+            ranks.all_reduce(bucket, ReduceOp::sum);
+        },
         [&](Communicator& ranks) { (void)ranks.split(0); },
         [&](Communicator& ranks) {
             auto reduction = ranks.all_reduce_async(tensor, ReduceOp::sum);

@@ -254,7 +254,7 @@ public:
 
 private:
     explicit Communicator(const std::shared_ptr<World>& world)
-        : Communicator(world, everyone(*world), 0) {}
+        : Communicator(world, world->everyone(), 0) {}
 
     /// Takes the group numbers from `id` to `id + 2`.
     Communicator(const std::shared_ptr<World>& world, std::vector<int> members, int id)
@@ -263,14 +263,6 @@ private:
         if (places_.ranks_per_node_at_most() > 1) {
             share_nodes(id);
         }
-    }
-
-    static std::vector<int> everyone(const World& world) {
-        std::vector<int> ranks;
-        for (int rank = 0; rank < world.size(); ++rank) {
-            ranks.push_back(rank);
-        }
-        return ranks;
     }
 
     /// Shares memory within nodes and links ranks of the same place across them. All use messages

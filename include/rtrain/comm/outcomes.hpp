@@ -8,7 +8,6 @@
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/mpi.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -82,11 +81,9 @@ public:
             died_.push_back(rank);
         }
     }
-    /// The first of `ranks` that died.
-    [[nodiscard]] std::optional<int> first_died(const std::vector<int>& ranks) const {
-        const auto found =
-            std::find_first_of(died_.begin(), died_.end(), ranks.begin(), ranks.end());
-        return found == died_.end() ? std::nullopt : std::optional(*found);
+    /// The first rank that was found dead.
+    [[nodiscard]] std::optional<int> first_died() const {
+        return died_.empty() ? std::nullopt : std::optional(died_.front());
     }
 
     [[nodiscard]] const Outcome& of(int rank) const {

@@ -37,14 +37,15 @@ public:
 
     [[nodiscard]] int rank() const { return rank_in(messages_.get()); }
     [[nodiscard]] int size() const { return static_cast<int>(node_of_.size()); }
+    [[nodiscard]] const std::vector<int>& everyone() const noexcept { return everyone_; }
     /// The node that a rank is on, numbered in the order of their lowest ranks.
     [[nodiscard]] int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
     [[nodiscard]] const Options& options() const noexcept { return options_; }
     [[nodiscard]] MPI_Comm messages() const noexcept { return messages_.get(); }
 
     /// Waits for `progress.done()`; `what` names the wait in errors. `members` are the ranks that
-    /// it may depend on. Throws PeerError when one of them has failed (RT-X1), left (RT-X4) or died
-    /// (RT-X9), and CommError after the timeout (RT-X2).
+    /// it waits for. Throws PeerError when any rank has failed (RT-X1) or died (RT-X9) or one of
+    /// them has left (RT-X4), and CommError after the timeout (RT-X2).
     template <class Progress>
     void wait(Progress& progress, const char* what, const std::vector<int>& members) {
         Backoff backoff(crowded_);
@@ -56,20 +57,21 @@ public:
         }
     }
 
-    /// Throws PeerError when one of `members`, which this rank waits for in `what`, has failed,
-    /// left or died; never blocks. For those who wait for something else than messages, too.
+    /// Throws PeerError when any rank has failed or died, because that ends the run, or when one of
+    /// `members`, which this rank waits for in `what`, has left; never blocks. For those who wait
+    /// for something else than messages, too.
     void check_peers(const char* what, const std::vector<int>& members) {
         using detail::concat;
         board_.look();
         notice_deaths();
         const int mine = rank();
-        if (const auto peer = board_.first_died(members)) {
+        if (const auto peer = board_.first_died()) {
             throw PeerError("RT-X9", concat("rank ", *peer, " died while rank ", mine,
                                             " waited for it in ", what,
                                             "; its process is gone without a word: look for a "
                                             "signal, or for the kernel's out-of-memory killer"));
         }
-        const auto failed = board_.first(Outcome::Kind::failed, members);
+        const auto failed = board_.first(Outcome::Kind::failed, everyone_);
         const auto finished = board_.first(Outcome::Kind::finished, members);
         if ((failed || finished) && !peer_left_) {
             peer_left_ = Backoff::Clock::now();
@@ -158,6 +160,7 @@ private:
         std::sort(nodes.begin(), nodes.end());
         nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
         for (const int rank : leaders) {
+            everyone_.push_back(static_cast<int>(everyone_.size()));
             node_of_.push_back(static_cast<int>(std::lower_bound(nodes.begin(), nodes.end(), rank) -
                                                 nodes.begin()));
         }
@@ -197,6 +200,7 @@ private:
     OwnedComm notices_;
     OutcomeBoard board_;
     ProcessWatch processes_;
+    std::vector<int> everyone_; ///< all ranks
     std::vector<int> node_of_;
     bool crowded_ = false;
     int last_group_ = 0;
