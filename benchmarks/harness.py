@@ -131,6 +131,20 @@ def in_turn(items, turn):
     return items[first:] + items[:first]
 
 
+def measure_in_turns(measure, options):
+    """What `measure(ranks, turn, options)` gives for all counts of ranks, in each round; ends the
+    program when a contestant fails."""
+    end_on_sigterm()
+    records = []
+    try:
+        for turn in range(options.rounds):
+            for ranks in in_turn(options.ranks, turn):
+                records += measure(ranks, turn, options)
+    except Failure as failure:
+        sys.exit(str(failure))
+    return records
+
+
 def table(head, rows):
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)

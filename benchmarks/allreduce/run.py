@@ -215,14 +215,7 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    harness.end_on_sigterm()
-    records = []
-    try:
-        for turn in range(options.rounds):
-            for ranks in harness.in_turn(options.ranks, turn):
-                records += measure(ranks, turn, options)
-    except harness.Failure as failure:
-        sys.exit(str(failure))
+    records = harness.measure_in_turns(measure, options)
     print(report(records))
     harness.write_results(options.json, records=records)
     return 0

@@ -48,8 +48,6 @@ public:
     /// The world ranks of the members, by rank.
     [[nodiscard]] const std::vector<int>& members() const noexcept { return all_.members(); }
     [[nodiscard]] World& world() const noexcept { return all_.world(); }
-    /// Whether ranks of a node use shared memory; false where the kernel does not allow it.
-    [[nodiscard]] bool shares_memory() const noexcept { return node_ != nullptr; }
     /// This rank's place among the members on its node, from 0.
     [[nodiscard]] int local_rank() const noexcept { return places_.place(); }
     /// Members on this rank's node.

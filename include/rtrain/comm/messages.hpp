@@ -17,6 +17,21 @@
 
 namespace rtrain::comm {
 
+/// Every rank sends a message to every other. `to(rank)` is what it gets, `from(rank)` where what
+/// it sends goes. Each begins with its neighbour, so that not all send to the same rank at once.
+template <class From, class To>
+void exchange(const Group& group, Requests& requests, int tag, From&& from, To&& to) {
+    const int size = group.size();
+    for (int step = 1; step < size; ++step) {
+        const int peer = (group.rank() - step + size) % size;
+        requests.receive(from(peer), peer, tag);
+    }
+    for (int step = 1; step < size; ++step) {
+        const int peer = (group.rank() + step) % size;
+        requests.send(to(peer), peer, tag);
+    }
+}
+
 /// Sends every rank its slice and combines what arrives for this rank's, in the order of ranks.
 /// Can be started again and again.
 class MessageReduceScatter {
@@ -38,15 +53,9 @@ public:
 
     /// The elements must not be touched until done().
     void begin() {
-        const int size = group_->size();
-        for (int step = 1; step < size; ++step) {
-            const int from = (group_->rank() - step + size) % size;
-            requests_.receive(incoming_.select(0, from), from, tag_);
-        }
-        for (int step = 1; step < size; ++step) {
-            const int to = (group_->rank() + step) % size;
-            requests_.send(slice(to), to, tag_);
-        }
+        exchange(
+            *group_, requests_, tag_, [this](int peer) { return incoming_.select(0, peer); },
+            [this](int peer) { return slice(peer); });
         under_way_ = true;
     }
 
@@ -127,15 +136,9 @@ private:
     enum class Phase : unsigned char { scatter, gather, done };
 
     void share() {
-        const int size = group_->size();
-        for (int step = 1; step < size; ++step) {
-            const int from = (group_->rank() - step + size) % size;
-            gather_.receive(scatter_.slice(from), from, gather_tag_);
-        }
-        for (int step = 1; step < size; ++step) {
-            const int to = (group_->rank() + step) % size;
-            gather_.send(scatter_.slice(group_->rank()), to, gather_tag_);
-        }
+        exchange(
+            *group_, gather_, gather_tag_, [this](int peer) { return scatter_.slice(peer); },
+            [this](int /*peer*/) { return scatter_.slice(group_->rank()); });
     }
 
     Group* group_;
@@ -190,15 +193,9 @@ private:
 class MessageAllGather {
 public:
     MessageAllGather(Group& group, const at::Tensor& gathered) : requests_(group.requests()) {
-        const int tag = group.next_tag();
-        for (int step = 1; step < group.size(); ++step) {
-            const int from = (group.rank() - step + group.size()) % group.size();
-            requests_.receive(gathered.select(0, from), from, tag);
-        }
-        for (int step = 1; step < group.size(); ++step) {
-            requests_.send(gathered.select(0, group.rank()), (group.rank() + step) % group.size(),
-                           tag);
-        }
+        exchange(
+            group, requests_, group.next_tag(), [&](int peer) { return gathered.select(0, peer); },
+            [&](int /*peer*/) { return gathered.select(0, group.rank()); });
     }
     [[nodiscard]] bool done() { return requests_.done(); }
 

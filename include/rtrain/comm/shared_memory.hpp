@@ -85,7 +85,6 @@ public:
     }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
-    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
 private:
     /// Page faults cost 1 to 5 us each in a virtual machine: all are taken here, not on the step.
