@@ -45,7 +45,11 @@ public:
     }
     OutputFile(const OutputFile&) = delete;
     OutputFile& operator=(const OutputFile&) = delete;
-    ~OutputFile() { ::close(descriptor_); }
+    ~OutputFile() {
+        if (descriptor_ >= 0) {
+            ::close(descriptor_);
+        }
+    }
 
     void write(const void* data, std::size_t bytes) {
         const auto* from = static_cast<const char*>(data);
@@ -63,10 +67,63 @@ public:
     }
     void write(std::string_view text) { write(text.data(), text.size()); }
 
+    /// Tells the disk to begin with bytes that have been written; a hint.
+    void start_writing(std::size_t offset, std::size_t bytes) noexcept {
+        ::sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                          SYNC_FILE_RANGE_WRITE);
+    }
+
+    /// After an error the file must be written anew: what reached the disk is unknown.
     void sync() {
         if (::fsync(descriptor_) != 0) {
             throw system_error("sync", path_);
         }
+    }
+
+    /// Some file systems report here that they could not write.
+    void close() {
+        if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
+            throw system_error("close", path_);
+        }
+    }
+
+private:
+    std::filesystem::path path_;
+    int descriptor_;
+};
+
+/// A file being read from its beginning, never through a symbolic link.
+class InputFile {
+public:
+    explicit InputFile(std::filesystem::path path)
+        : path_(std::move(path)), descriptor_(::open(path_.c_str(),
+                                                     O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
+        if (descriptor_ < 0) {
+            throw system_error("open", path_);
+        }
+    }
+    InputFile(const InputFile&) = delete;
+    InputFile& operator=(const InputFile&) = delete;
+    ~InputFile() { ::close(descriptor_); }
+
+    /// Fills the buffer; less than `bytes` only at the end of the file.
+    std::size_t read(char* buffer, std::size_t bytes) {
+        std::size_t filled = 0;
+        while (filled < bytes) {
+            const ssize_t got = ::read(descriptor_, buffer + filled, bytes - filled);
+            if (got < 0 && errno == EINTR) {
+                continue;
+            }
+            if (got < 0) {
+                throw StorageError("RT-S4", detail::concat("cannot read ", path_.string(), ": ",
+                                                           std::strerror(errno)));
+            }
+            if (got == 0) {
+                break;
+            }
+            filled += static_cast<std::size_t>(got);
+        }
+        return filled;
     }
 
 private:
