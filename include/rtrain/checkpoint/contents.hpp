@@ -101,9 +101,12 @@ inline void merge(Contents& into, Contents from) {
     }
 }
 
-/// Brings the pieces of each tensor into order. Throws std::invalid_argument when they leave a gap
-/// or overlap, or name a file that is not listed.
-inline void check(Contents& contents) {
+/// Whose contents are listed.
+enum class Listed : unsigned char { by_one_rank, completely };
+
+/// Brings the pieces of each tensor into order. Throws std::invalid_argument when they overlap, name
+/// a file that is not listed, or, in a complete list, leave a gap.
+inline void check(Contents& contents, Listed listed) {
     std::set<std::string> files;
     for (const FileRecord& file : contents.files) {
         if (!is_safe_name(file.name)) {
@@ -121,8 +124,9 @@ inline void check(Contents& contents) {
                   [](const auto& a, const auto& b) { return a.begin < b.begin; });
         std::int64_t end = 0;
         for (const TensorRecord::Piece& piece : tensor.pieces) {
-            if (piece.begin != end || piece.count < 0 ||
-                piece.count > std::numeric_limits<std::int64_t>::max() - end) {
+            const bool fits = listed == Listed::completely ? piece.begin == end : piece.begin >= end;
+            if (!fits || piece.count < 0 ||
+                piece.count > std::numeric_limits<std::int64_t>::max() - piece.begin) {
                 throw std::invalid_argument("the pieces of tensor \"" + name +
                                             "\" leave a gap or overlap");
             }
@@ -131,10 +135,11 @@ inline void check(Contents& contents) {
                                                                  "listed: \"" +
                                             piece.file + "\"");
             }
-            end += piece.count;
+            end = piece.begin + piece.count;
         }
-        if (end != element_count(tensor.shape)) {
-            throw std::invalid_argument("the pieces of tensor \"" + name + "\" are not all of it");
+        const std::int64_t size = element_count(tensor.shape);
+        if (end > size || (listed == Listed::completely && end != size)) {
+            throw std::invalid_argument("the pieces of tensor \"" + name + "\" do not make up its shape");
         }
     }
 }
@@ -163,7 +168,7 @@ inline void check(Contents& contents) {
 }
 
 /// Throws std::exception when the JSON is not what to_json() makes, or contradicts itself.
-[[nodiscard]] inline Contents contents_from(const boost::json::object& json) {
+[[nodiscard]] inline Contents contents_from(const boost::json::object& json, Listed listed) {
     if (json.at("chunk_bytes").to_number<std::uint64_t>() != ChunkSums::chunk) {
         throw std::invalid_argument("its checksums are of chunks of another size");
     }
@@ -193,7 +198,7 @@ inline void check(Contents& contents) {
         }
         contents.tensors.emplace(item.key(), std::move(tensor));
     }
-    check(contents);
+    check(contents, listed);
     return contents;
 }
 

@@ -63,7 +63,7 @@ struct Manifest {
     }
     try {
         return {fields.at("index").to_number<std::int64_t>(), fields.at("ranks").to_number<int>(),
-                fields.at("metrics").as_object(), contents_from(fields)};
+                fields.at("metrics").as_object(), contents_from(fields, Listed::completely)};
     } catch (const std::exception& error) {
         throw CheckpointError("RT-K2", detail::concat(name, " is damaged: ", error.what()));
     }

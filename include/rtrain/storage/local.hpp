@@ -41,13 +41,6 @@ inline void create_directories_durably(const std::filesystem::path& directory) {
 
 namespace detail {
 
-/// A name beside `path` that no other thread and no other living process uses.
-[[nodiscard]] inline std::filesystem::path temporary_beside(const std::filesystem::path& path) {
-    static std::atomic<std::uint64_t> count{0};
-    return path.string() + "." + std::to_string(::getpid()) + "-" + std::to_string(++count) +
-           ".tmp";
-}
-
 inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
     constexpr std::size_t piece = std::size_t{1} << 20U;
     std::ifstream in(from, std::ios::binary);
@@ -130,21 +123,8 @@ struct Local {
 private:
     static void replace_by_copy(const std::filesystem::path& from, const std::filesystem::path& to,
                                 bool durably) {
-        const auto temporary = detail::temporary_beside(to);
-        try {
-            OutputFile file(temporary);
-            detail::copy_contents(from, file);
-            if (durably) {
-                file.sync();
-                rename_durably(temporary, to);
-            } else {
-                std::filesystem::rename(temporary, to);
-            }
-        } catch (...) {
-            std::error_code ignored;
-            std::filesystem::remove(temporary, ignored);
-            throw;
-        }
+        replace_file_by(
+            to, [&](OutputFile& file) { detail::copy_contents(from, file); }, durably);
     }
 };
 
