@@ -39,7 +39,7 @@ inline void create_directories_durably(const std::filesystem::path& directory) {
     sync_directory(parent.empty() ? "." : parent);
 }
 
-namespace detail {
+namespace internal {
 
 /// A name beside `path` that no other thread and no other living process uses.
 [[nodiscard]] inline std::filesystem::path temporary_beside(const std::filesystem::path& path) {
@@ -52,7 +52,7 @@ inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
     constexpr std::size_t piece = std::size_t{1} << 20U;
     std::ifstream in(from, std::ios::binary);
     if (!in) {
-        throw StorageError("RT-S4", rtrain::detail::concat("cannot read ", from.string()));
+        throw StorageError("RT-S4", detail::concat("cannot read ", from.string()));
     }
     const auto buffer = std::make_unique<char[]>(piece);
     while (in) {
@@ -60,11 +60,11 @@ inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
         to.write(buffer.get(), static_cast<std::size_t>(in.gcount()));
     }
     if (!in.eof()) {
-        throw StorageError("RT-S4", rtrain::detail::concat("cannot read ", from.string()));
+        throw StorageError("RT-S4", detail::concat("cannot read ", from.string()));
     }
 }
 
-} // namespace detail
+} // namespace internal
 
 /// Paths are those of the system. Writes are durable on return.
 struct Local {
@@ -130,10 +130,10 @@ struct Local {
 private:
     static void replace_by_copy(const std::filesystem::path& from, const std::filesystem::path& to,
                                 bool durably) {
-        const auto temporary = detail::temporary_beside(to);
+        const auto temporary = internal::temporary_beside(to);
         try {
             OutputFile file(temporary);
-            detail::copy_contents(from, file);
+            internal::copy_contents(from, file);
             if (durably) {
                 file.sync();
                 rename_durably(temporary, to);
