@@ -129,18 +129,18 @@ public:
     }
 
     /// On rank 0: makes what has been handed in the checkpoint `name`.
-    void commit(const std::string& name, int ranks, const Manifest& manifest) const {
+    void commit(const std::string& name, const Manifest& manifest) const {
         const std::string text = manifest_text(manifest);
         if (!is_local()) {
             run_.filesystem.write(path_of(name) + "/" + manifest_file, text);
-            for (int rank = 1; rank < ranks; ++rank) {
+            for (int rank = 1; rank < manifest.ranks; ++rank) {
                 run_.filesystem.remove(list_of(name, rank));
             }
             run_.filesystem.remove(path_of(name) + "/" + uploading_file);
             return;
         }
         const auto directory = staging(name, 0);
-        for (int rank = 1; rank < ranks; ++rank) {
+        for (int rank = 1; rank < manifest.ranks; ++rank) {
             storage::remove_all(list_of(name, rank));
         }
         storage::OutputFile file(directory / manifest_file);

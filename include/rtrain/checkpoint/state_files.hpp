@@ -6,6 +6,7 @@
 
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/pieces.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/checkpoint/safetensors.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
@@ -78,16 +79,6 @@ namespace detail {
 }
 
 } // namespace detail
-
-/// The whole of a tensor that is in pieces.
-[[nodiscard]] inline at::Tensor assemble(const Pieces& whole) {
-    at::Tensor flat =
-        at::empty({element_count(whole.shape)}, whole.pieces.at(0).elements.options());
-    for (const auto& piece : whole.pieces) {
-        flat.narrow(0, piece.begin, piece.elements.numel()).copy_(piece.elements.reshape({-1}));
-    }
-    return flat.view(whole.shape);
-}
 
 /// Reads the state in a checkpoint's directory; tensors map the files. Throws CheckpointError
 /// [RT-K1] when it holds none, for example because the user reported a directory of their own.

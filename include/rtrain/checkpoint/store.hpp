@@ -110,6 +110,13 @@ public:
         listing_ = list_checkpoints(place_.run());
     }
 
+    /// A handle to the checkpoint of that name.
+    [[nodiscard]] Checkpoint checkpoint(const std::string& name) const {
+        return Checkpoint(place_.path_of(name), place_.is_local()
+                                                    ? std::nullopt
+                                                    : std::optional(place_.run().filesystem));
+    }
+
     [[nodiscard]] Listing listing() const {
         const std::scoped_lock lock(mutex_);
         return listing_;
@@ -145,23 +152,21 @@ public:
 
     /// Commits what ranks have handed in under `name`; then deletes what CheckpointConfig does not
     /// keep.
-    void commit(const std::string& name, int ranks, Contents contents, const Config& metrics,
-                bool in_place = false) {
+    void commit(const std::string& name, int ranks, Contents contents, const Config& metrics) {
         check_complete(name, contents);
         const std::scoped_lock lock(mutex_);
         const Manifest manifest{listing_.next_index, ranks, metrics, std::move(contents)};
-        if (in_place) {
-            place_.commit_in_place(name, manifest);
-        } else {
-            place_.commit(name, ranks, manifest);
-        }
-        ++listing_.next_index;
-        const auto files =
-            place_.is_local() ? std::nullopt : std::optional(place_.run().filesystem);
-        listing_.committed.push_back(
-            {name, Checkpoint(place_.path_of(name), files), metrics, manifest.index});
-        place_.run().filesystem.write(place_.path_of(latest_file), name + "\n");
-        retain();
+        place_.commit(name, manifest);
+        add(name, manifest);
+    }
+
+    /// As commit(), for files that are in their place already.
+    void commit_in_place(const std::string& name, Contents contents, const Config& metrics) {
+        check_complete(name, contents);
+        const std::scoped_lock lock(mutex_);
+        const Manifest manifest{listing_.next_index, 1, metrics, std::move(contents)};
+        place_.commit_in_place(name, manifest);
+        add(name, manifest);
     }
 
 private:
@@ -173,6 +178,13 @@ private:
                 "RT-K10", detail::concat("what the ranks wrote of ", name,
                                          " does not make a whole: ", error.what()));
         }
+    }
+
+    void add(const std::string& name, const Manifest& manifest) {
+        ++listing_.next_index;
+        listing_.committed.push_back({name, checkpoint(name), manifest.metrics, manifest.index});
+        place_.run().filesystem.write(place_.path_of(latest_file), name + "\n");
+        retain();
     }
 
     void retain() {

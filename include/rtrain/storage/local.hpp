@@ -39,13 +39,13 @@ inline void create_directories_durably(const std::filesystem::path& directory) {
     sync_directory(parent.empty() ? "." : parent);
 }
 
-namespace detail {
+namespace internal {
 
 inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
     constexpr std::size_t piece = std::size_t{1} << 20U;
     std::ifstream in(from, std::ios::binary);
     if (!in) {
-        throw StorageError("RT-S4", rtrain::detail::concat("cannot read ", from.string()));
+        throw StorageError("RT-S4", detail::concat("cannot read ", from.string()));
     }
     const auto buffer = std::make_unique<char[]>(piece);
     while (in) {
@@ -53,11 +53,11 @@ inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
         to.write(buffer.get(), static_cast<std::size_t>(in.gcount()));
     }
     if (!in.eof()) {
-        throw StorageError("RT-S4", rtrain::detail::concat("cannot read ", from.string()));
+        throw StorageError("RT-S4", detail::concat("cannot read ", from.string()));
     }
 }
 
-} // namespace detail
+} // namespace internal
 
 /// Paths are those of the system. Writes are durable on return.
 struct Local {
@@ -124,7 +124,7 @@ private:
     static void replace_by_copy(const std::filesystem::path& from, const std::filesystem::path& to,
                                 bool durably) {
         replace_file_by(
-            to, [&](OutputFile& file) { detail::copy_contents(from, file); }, durably);
+            to, [&](OutputFile& file) { internal::copy_contents(from, file); }, durably);
     }
 };
 

@@ -39,7 +39,7 @@ struct Uri {
 /// Makes a file system for a URI of its scheme. The URI holds no user information.
 using OpenScheme = std::function<Location(const Uri& uri, const TransferConfig& config)>;
 
-namespace detail {
+namespace internal {
 
 [[nodiscard]] inline std::string percent_decoded(std::string_view text) {
     std::string decoded;
@@ -120,24 +120,24 @@ struct Schemes {
         if (scheme == known) {
             throw StorageError(
                 "RT-S9",
-                rtrain::detail::concat(
+                detail::concat(
                     scheme, "://... needs rtrain's component arrow: in CMake, find_package(rtrain "
                             "COMPONENTS arrow) and link rtrain::arrow; in the program, #include "
                             "<rtrain/storage/arrow.hpp>"));
         }
     }
-    throw StorageError("RT-S9", rtrain::detail::concat(
-                                    "no file system is known for ", scheme,
-                                    "://...; make one with rtrain::storage::register_scheme, or "
-                                    "check the spelling"));
+    throw StorageError("RT-S9",
+                       detail::concat("no file system is known for ", scheme,
+                                      "://...; make one with rtrain::storage::register_scheme, or "
+                                      "check the spelling"));
 }
 
-} // namespace detail
+} // namespace internal
 
 /// Splits a URI. Throws StorageError [RT-S8] when it holds user information, which might be a key;
 /// the message does not repeat it.
 [[nodiscard]] inline Uri parse_uri(std::string_view text) {
-    const auto end = detail::end_of_scheme(text);
+    const auto end = internal::end_of_scheme(text);
     if (!end) {
         throw StorageError("RT-S9", "a URI must begin with a scheme, such as s3://");
     }
@@ -150,15 +150,15 @@ struct Schemes {
     const auto place = text.substr(0, query);
     const auto slash = std::min(place.find('/'), place.size());
     uri.authority = place.substr(0, slash);
-    if (detail::has_user_information(uri.scheme, uri.authority)) {
-        throw StorageError("RT-S8", rtrain::detail::concat(
-                                        "a ", uri.scheme,
-                                        "://... URI holds user information in front of its host; "
-                                        "URIs end up in logs and files, so give credentials in the "
-                                        "environment variables ",
-                                        detail::credential_variables(uri.scheme)));
+    if (internal::has_user_information(uri.scheme, uri.authority)) {
+        throw StorageError(
+            "RT-S8", detail::concat("a ", uri.scheme,
+                                    "://... URI holds user information in front of its host; "
+                                    "URIs end up in logs and files, so give credentials in the "
+                                    "environment variables ",
+                                    internal::credential_variables(uri.scheme)));
     }
-    uri.path = detail::percent_decoded(place.substr(slash));
+    uri.path = internal::percent_decoded(place.substr(slash));
     while (uri.path.ends_with('/')) {
         uri.path.pop_back();
     }
@@ -168,7 +168,7 @@ struct Schemes {
         const auto pair = rest.substr(0, length);
         const auto equals = std::min(pair.find('='), pair.size());
         uri.query[std::string(pair.substr(0, equals))] =
-            detail::percent_decoded(pair.substr(std::min(equals + 1, pair.size())));
+            internal::percent_decoded(pair.substr(std::min(equals + 1, pair.size())));
         rest.remove_prefix(std::min(length + 1, rest.size()));
     }
     return uri;
@@ -176,7 +176,7 @@ struct Schemes {
 
 /// Makes locate() know `scheme`, "memory" for example. A later call replaces an earlier one.
 inline void register_scheme(std::string scheme, OpenScheme open) {
-    auto& schemes = detail::Schemes::instance();
+    auto& schemes = internal::Schemes::instance();
     const std::scoped_lock lock(schemes.mutex);
     schemes.open[std::move(scheme)] = std::move(open);
 }
@@ -188,22 +188,22 @@ inline void register_scheme(std::string scheme, OpenScheme open) {
 [[nodiscard]] inline Location locate(const std::filesystem::path& path_or_uri,
                                      const TransferConfig& config = {}) {
     const std::string text = path_or_uri.string();
-    if (!detail::end_of_scheme(text)) {
+    if (!internal::end_of_scheme(text)) {
         return {Local{}, text};
     }
     const Uri uri = parse_uri(text);
     if (uri.scheme == "file") {
         if (!uri.authority.empty() && uri.authority != "localhost") {
-            throw StorageError("RT-S9", rtrain::detail::concat(
-                                            "file:// takes an absolute path of this machine, as in "
-                                            "file:///results, but names the host ",
-                                            uri.authority));
+            throw StorageError(
+                "RT-S9", detail::concat("file:// takes an absolute path of this machine, as in "
+                                        "file:///results, but names the host ",
+                                        uri.authority));
         }
         return {Local{}, uri.path.empty() ? "/" : uri.path};
     }
     OpenScheme open;
     {
-        auto& schemes = detail::Schemes::instance();
+        auto& schemes = internal::Schemes::instance();
         const std::scoped_lock lock(schemes.mutex);
         const auto found = schemes.open.find(uri.scheme);
         if (found != schemes.open.end()) {
@@ -211,7 +211,7 @@ inline void register_scheme(std::string scheme, OpenScheme open) {
         }
     }
     if (!open) {
-        detail::throw_unknown_scheme(uri.scheme);
+        internal::throw_unknown_scheme(uri.scheme);
     }
     return open(uri, config);
 }
