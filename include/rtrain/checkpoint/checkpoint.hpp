@@ -3,6 +3,7 @@
 /// Checkpoint: a directory that holds what is needed to go on. Ray Train's class of that name.
 #pragma once
 
+#include <rtrain/checkpoint/download.hpp>
 #include <rtrain/checkpoint/sealed_json.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/error.hpp>
@@ -67,9 +68,9 @@ public:
                     std::filesystem::path(at.path) / checkpoint::manifest_file);
                 use_->directory = at.path;
             } else {
-                auto copy = checkpoint::download(at);
-                use_->directory = copy.directory();
-                use_->keep = std::make_shared<decltype(copy)>(std::move(copy));
+                const auto copy = std::make_shared<storage::NodeCopy>(checkpoint::download(at));
+                use_->directory = copy->directory();
+                use_->keep = copy;
             }
         }
         return use_->directory;

@@ -33,7 +33,7 @@ inline Contents write_tensors(const Snapshot& state, const std::filesystem::path
     Contents contents;
     safetensors::Tensors tensors;
     const auto add = [&](const std::string& name, const at::Tensor& tensor, TensorRecord record) {
-        record.type = safetensors::type_name(name, tensor.scalar_type());
+        record.type = safetensors::describe(name, tensor).dtype;
         tensors.emplace(name, tensor);
         contents.tensors.emplace(name, std::move(record));
     };
@@ -61,7 +61,7 @@ inline Contents write_values(const Snapshot& state, const std::filesystem::path&
     return {{out.finish()}, {}};
 }
 
-namespace detail {
+namespace internal {
 
 /// The elements that a file holds of a tensor. Throws CheckpointError [RT-K2] when the file and the
 /// manifest disagree.
@@ -70,15 +70,15 @@ namespace detail {
                                            const TensorRecord::Piece& piece) {
     const auto found = file.find(name);
     if (found == file.end() || found->second.numel() != piece.count ||
-        safetensors::type_name(name, found->second.scalar_type()) != record.type) {
-        throw CheckpointError("RT-K2", rtrain::detail::concat("checkpoint damaged: ", piece.file,
+        safetensors::describe(name, found->second).dtype != record.type) {
+        throw CheckpointError("RT-K2", detail::concat("checkpoint damaged: ", piece.file,
                                                               " does not hold \"", name,
                                                               "\" as the manifest says"));
     }
     return found->second;
 }
 
-} // namespace detail
+} // namespace internal
 
 /// Reads the state in a checkpoint's directory; tensors map the files. Throws CheckpointError
 /// [RT-K1] when it holds none, for example because the user reported a directory of their own.
@@ -86,7 +86,7 @@ namespace detail {
     const auto values = directory / values_file;
     if (!std::filesystem::exists(values)) {
         throw CheckpointError(
-            "RT-K1", rtrain::detail::concat(directory.string(), " holds no state (", values_file,
+            "RT-K1", detail::concat(directory.string(), " holds no state (", values_file,
                                             "); files that were reported as a Checkpoint are read "
                                             "through worker.checkpoint()"));
     }
@@ -103,7 +103,7 @@ namespace detail {
                     files.emplace(piece.file, safetensors::read(directory / piece.file)).first;
             }
             whole.pieces.push_back(
-                {piece.begin, detail::find_piece(file->second, name, record, piece)});
+                {piece.begin, internal::find_piece(file->second, name, record, piece)});
         }
         if (record.rows && whole.pieces.size() > 1) {
             state.pieces.emplace(name, std::move(whole));

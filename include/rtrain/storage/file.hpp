@@ -149,7 +149,7 @@ inline void sync_directory(const std::filesystem::path& directory) {
 }
 
 /// `to` is what it was or what `from` was, never something between.
-inline void rename(const std::filesystem::path& from, const std::filesystem::path& to) {
+inline void rename_file(const std::filesystem::path& from, const std::filesystem::path& to) {
     if (::rename(from.c_str(), to.c_str()) != 0) {
         throw system_error("rename to", to);
     }
@@ -157,7 +157,7 @@ inline void rename(const std::filesystem::path& from, const std::filesystem::pat
 
 /// Renames; it is durable on return.
 inline void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
-    rename(from, to);
+    rename_file(from, to);
     sync_directory(to.parent_path());
 }
 
@@ -183,7 +183,7 @@ void replace_file_by(const std::filesystem::path& path, Write&& write, bool dura
             file.sync();
         }
         file.close();
-        rename(temporary, path);
+        rename_file(temporary, path);
         if (durably) {
             sync_directory(path.has_parent_path() ? path.parent_path() : ".");
         }
