@@ -100,8 +100,8 @@ private:
 class InputFile {
 public:
     explicit InputFile(std::filesystem::path path)
-        : path_(std::move(path)), descriptor_(::open(path_.c_str(),
-                                                     O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
+        : path_(std::move(path)),
+          descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
         if (descriptor_ < 0) {
             throw system_error("open", path_);
         }
