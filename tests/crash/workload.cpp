@@ -89,16 +89,23 @@ int read_own_files(const rtrain::Checkpoint& checkpoint, std::vector<std::string
     return step;
 }
 
+rtrain::TrainerOptions options_of(const Job& job) {
+    rtrain::TrainerOptions options;
+    options.config["lr"] = 0.1;
+    options.config["name"] = "crash";
+    options.run.name = "r";
+    options.run.storage_path = job.storage / "exp";
+    options.run.checkpoint.num_to_keep = kept;
+    if (job.resume_from) {
+        options.resume_from = rtrain::Checkpoint(*job.resume_from);
+    }
+    return options;
+}
+
 template <class Policy>
 void run(const Job& job, Outcome& outcome) {
     const bool own = job.saving == Saving::directory;
-    rtrain::Trainer<rtrain::backend::Local, rtrain::data::Sharded, Policy> trainer(
-        {.config = {{"lr", 0.1}, {"name", "crash"}},
-         .run = {.name = "r",
-                 .storage_path = job.storage / "exp",
-                 .checkpoint = {.num_to_keep = kept}},
-         .resume_from =
-             job.resume_from ? std::optional(rtrain::Checkpoint(*job.resume_from)) : std::nullopt});
+    rtrain::Trainer<rtrain::backend::Local, rtrain::data::Sharded, Policy> trainer(options_of(job));
     trainer.fit([&](auto& worker) {
         Model model(job.elements);
         rtrain::State state;
@@ -175,6 +182,8 @@ std::string name_of(Saving saving) {
         return "sync";
     case Saving::async:
         return "async";
+    case Saving::sharded:
+        return "sharded";
     case Saving::directory:
         return "directory";
     }
@@ -191,6 +200,9 @@ Outcome train(const Job& job) {
             break;
         case Saving::async:
             run<rtrain::checkpoint::Async>(job, outcome);
+            break;
+        case Saving::sharded:
+            run<rtrain::checkpoint::Sharded>(job, outcome);
             break;
         }
     } catch (const rtrain::Error& error) {

@@ -18,8 +18,9 @@ namespace crash {
 
 /// How states get into checkpoints: a policy of rtrain's, or files that the training function
 /// writes itself and reports as a directory.
-enum class Saving : unsigned char { sync, async, directory };
-inline constexpr Saving all_savings[]{Saving::sync, Saving::async, Saving::directory};
+enum class Saving : unsigned char { sync, async, sharded, directory };
+inline constexpr Saving all_savings[]{Saving::sync, Saving::async, Saving::sharded,
+                                      Saving::directory};
 [[nodiscard]] std::string name_of(Saving saving);
 
 /// Whether step `step` saves a checkpoint.
