@@ -80,7 +80,8 @@ template <Backend B>
     });
     Config all = reported;
     for (const std::string& text : all_gather(backend, mine)) {
-        for (const auto& item : json::parse(text).as_object()) {
+        const auto theirs = json::parse(text).as_object();
+        for (const auto& item : theirs) {
             all.emplace(item.key(), item.value());
         }
     }
@@ -123,7 +124,8 @@ files_to_copy(B& backend, const std::optional<std::filesystem::path>& directory)
     std::map<std::string, std::vector<int>> ranks_with;
     bool several = false;
     for (int rank = 0; rank < backend.size(); ++rank) {
-        for (const auto& name : json::parse(listed[static_cast<std::size_t>(rank)]).as_array()) {
+        const auto names = json::parse(listed[static_cast<std::size_t>(rank)]).as_array();
+        for (const auto& name : names) {
             auto& ranks = ranks_with[std::string(name.as_string())];
             ranks.push_back(rank);
             several = several || ranks.size() > 1;
