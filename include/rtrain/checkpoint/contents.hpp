@@ -119,8 +119,9 @@ inline void check(Contents& contents, Listed listed) {
         }
     }
     for (auto& [name, tensor] : contents.tensors) {
-        std::sort(tensor.pieces.begin(), tensor.pieces.end(),
-                  [](const auto& a, const auto& b) { return a.begin < b.begin; });
+        std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const auto& a, const auto& b) {
+            return std::pair(a.begin, a.count) < std::pair(b.begin, b.count); // empty ones first
+        });
         std::int64_t end = 0;
         for (const TensorRecord::Piece& piece : tensor.pieces) {
             const bool fits =
