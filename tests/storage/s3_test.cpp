@@ -243,6 +243,16 @@ TEST_CASE("S3.wrong_credentials_and_buckets_are_said_without_a_key") {
         CHECK(error.seconds < 5);
         require_no_secret(error);
     }
+
+    // Nor does a program print one, on standard error either.
+    for (const auto& uri : {strict.uri("bucket/run"), open.uri("nobucket/run"),
+                            "s3://" + canary_id + ":" + canary_key + "@bucket/run"}) {
+        Child program({RTRAIN_TEST_NODE_USER, uri, "5"}, {}, true);
+        const auto printed = program.receive_all();
+        CHECK(contains(printed, "[RT-S"));
+        CHECK_FALSE(contains(printed, canary_id));
+        CHECK_FALSE(contains(printed, "canary"));
+    }
 }
 
 TEST_CASE("S3.region_and_endpoint_come_from_the_environment") {

@@ -109,6 +109,8 @@ def serve_s3():
 
 
 def serve_gcs():
+    import http.server
+    http.server.HTTPServer = http.server.ThreadingHTTPServer  # else one open download blocks all
     from gcp_storage_emulator.server import create_server
     with socket.socket() as probe:  # the emulator takes no port 0
         probe.bind(("127.0.0.1", 0))
