@@ -118,6 +118,9 @@ private:
             throw std::invalid_argument("it has no record \"" + name + '"');
         }
         const ZipRecord& record = found->second;
+        if (!record.stored) {
+            throw std::invalid_argument("record \"" + name + "\" is compressed or encrypted");
+        }
         const std::string_view bytes(file_->data() + record.offset,
                                      static_cast<std::size_t>(record.size));
         if (record.crc != 0 &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the records of an uncompressed zip file are, as torch.save writes it. libtorch's reader
+/// Where the records of a zip file are, as torch.save writes it. libtorch's reader
 /// believes the sizes a file claims and unpacks compressed records; this one takes no more than the
 /// directory's memory, whatever the file says. Cost tier 0: std only.
 #pragma once
@@ -26,6 +26,8 @@ struct ZipRecord {
     std::uint64_t size = 0;
     /// CRC-32 of its bytes, or 0 when the writer left it out.
     std::uint32_t crc = 0;
+    /// Whether the bytes are those of the file, neither compressed nor encrypted.
+    bool stored = true;
 };
 
 using ZipDirectory = std::map<std::string, ZipRecord, std::less<>>;
@@ -144,10 +146,9 @@ inline void read_extra(const Reader& file, std::uint64_t place, std::uint64_t en
         if (!is_plain_text(name)) {
             throw std::invalid_argument("a record's name has control characters or is not UTF-8");
         }
-        if (file.number(place + 10, 2) != 0 || (file.number(place + 8, 2) & 1U) != 0 ||
-            packed != record.size) {
-            throw std::invalid_argument("record \"" + name + "\" is compressed or encrypted");
-        }
+        record.stored = file.number(place + 10, 2) == 0 && (file.number(place + 8, 2) & 1U) == 0 &&
+                        packed == record.size;
+        record.size = packed;
         if (file.text(local, zip::local_size).substr(0, 4) != "PK\3\4") {
             throw std::invalid_argument("record \"" + name + "\" is damaged");
         }
