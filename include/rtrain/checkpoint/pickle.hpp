@@ -19,10 +19,12 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -560,7 +562,7 @@ private:
 class Collector {
 public:
     Collector(const Machine& machine, std::size_t pickle_size)
-        : machine_(machine), visits_left_(pickle_size),
+        : machine_(machine), visits_left_(2 * pickle_size + 1),
           tensors_left_(std::min(max_tensors, pickle_size / smallest_tensor)) {
         if (!machine.is(machine.result(), Kind::dict)) {
             throw std::invalid_argument("it holds no dictionary, such as a state_dict");
@@ -578,15 +580,27 @@ private:
         if (depth > max_depth) {
             throw std::invalid_argument("its dictionaries are too deep");
         }
-        if (visits_left_-- == 0) { // dictionaries of dictionaries that are all the same one
+        const Value& value = machine_.value(index);
+        const bool container = holds_more(index) && value.kind != Kind::tensor;
+        const std::size_t visits = 1 + (container ? machine_.items(index).size() : 0);
+        if (visits > visits_left_) { // dictionaries of dictionaries that are all the same one
             throw std::invalid_argument("it repeats itself too often");
         }
-        const Value& value = machine_.value(index);
+        visits_left_ -= visits;
         if (value.kind == Kind::tensor) {
             add(name, value);
         } else if (value.kind == Kind::dict) {
             const auto items = machine_.items(index);
+            std::set<std::tuple<Kind, std::string_view, std::int64_t>> keys;
             for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+                const Kind kind = machine_.value(items[i]).kind;
+                const bool is_text = kind == Kind::text;
+                if ((is_text || kind == Kind::integer) &&
+                    !keys.emplace(kind, is_text ? machine_.text(items[i]) : std::string_view(),
+                                  is_text ? 0 : machine_.integer(items[i]))
+                         .second) {
+                    throw std::invalid_argument('"' + name + "\" has a key twice");
+                }
                 visit_item(name, items[i], items[i + 1], depth);
             }
         } else if (value.kind == Kind::list || value.kind == Kind::tuple) {
