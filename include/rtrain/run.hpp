@@ -237,9 +237,8 @@ private:
         }
     }
 
-    /// Saves a checkpoint and records the report. In the background, the report comes first: should
-    /// the program die before the commit, the report is behind the newest checkpoint and will be
-    /// made again.
+    /// Records the report, then saves its checkpoint. Should the program die in between, the report
+    /// is behind the newest checkpoint and will be made again.
     void save(const std::string& name, const Config& metrics, const ReportOptions& options,
               bool in_background, const WritePart& write_part) {
         Config line;
@@ -247,9 +246,7 @@ private:
             if (backend_.rank() == 0) {
                 line = log_.complete(metrics, name);
                 write_metadata(Checkpoint(store_.place().staging(name, 0)), options);
-                if (in_background) {
-                    log_.append(line);
-                }
+                log_.append(line);
             }
         });
         if (in_background) {
@@ -261,7 +258,6 @@ private:
         newest_ = store_.checkpoint(name);
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
-                log_.append(line);
                 directory_.publish_logs();
             }
         });
@@ -333,8 +329,8 @@ private:
                 const Config line = log_.complete(metrics, name);
                 write_metadata(there, options);
                 auto contents = checkpoint::unlisted_files(there.as_directory(), {});
-                store_.commit_in_place(name, std::move(contents), line);
                 log_.append(line);
+                store_.commit_in_place(name, std::move(contents), line);
                 directory_.publish_logs();
             }
         });

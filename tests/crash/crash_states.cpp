@@ -86,6 +86,9 @@ private:
                     promise.keep(scenario.trace.operations[point - 1].mark);
                     disk.advance();
                 }
+                if (point < scenario.first_point) {
+                    continue;
+                }
                 if (number == states_.size()) {
                     states_.emplace_back(disk, seed_);
                 }
@@ -184,18 +187,6 @@ private:
         std::filesystem::remove_all(place / "storage");
         materialise(one.tree, place / "storage");
         return Oracle(one.promise, place / "storage", own).judge();
-    }
-
-    static std::string without_numbers(const std::string& text) {
-        std::string result;
-        for (const char c : text) {
-            if (c < '0' || c > '9') {
-                result += c;
-            } else if (result.empty() || result.back() != '#') {
-                result += '#';
-            }
-        }
-        return result;
     }
 
     std::filesystem::path scratch_;
@@ -353,23 +344,11 @@ std::vector<Scenario> record(const std::filesystem::path& scratch, const std::st
     const std::size_t whole = scenarios.size();
     std::mt19937_64 random(seed);
     for (std::size_t i = 0; i < whole; ++i) {
-        for (int number = 1; number <= resumes; ++number) {
-            const Scenario& scenario = scenarios[i];
+        for (int number = 0; number < resumes; ++number) {
+            const Scenario scenario = scenarios[i];
             const std::size_t point = random() % scenario.trace.operations.size();
-            Disk disk(scenario.trace);
-            Promise promise = scenario.promise;
-            for (std::size_t at = 0; at < point; ++at) {
-                promise.keep(scenario.trace.operations[at].mark);
-                disk.advance();
-            }
-            States states(disk, seed);
-            CrashState state = states.next();
-            for (auto skip = random() % 8; skip > 0 && states.has_next(); --skip) {
-                state = states.next();
-            }
-            scenarios.push_back(
-                resumed_run(scenario.name + " resumed after a crash at " + std::to_string(point),
-                            disk.tree(state), promise, scratch));
+            scenarios.push_back(number % 2 == 0 ? resumed_run(scenario, point, random(), scratch)
+                                                : killed_run(scenario, point, scratch));
         }
     }
     return scenarios;

@@ -121,19 +121,6 @@ std::pair<Object, std::string> place(const std::string& path) {
     return {parent.value(), slash == std::string::npos ? path : path.substr(slash + 1)};
 }
 
-/// Numbers in names differ from checkpoint to checkpoint and from process to process.
-std::string without_numbers(const std::string& text) {
-    std::string result;
-    for (const char c : text) {
-        if (c < '0' || c > '9') {
-            result += c;
-        } else if (result.empty() || result.back() != '#') {
-            result += '#';
-        }
-    }
-    return result;
-}
-
 void changed(Object directory, const std::string& what) {
     watch().changed[directory] = without_numbers(what);
 }
