@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks at a checkpoint, checks its bytes, or makes one safetensors file of it.
 #include <rtrain/checkpoint/tool.hpp>
+#ifdef RTRAIN_EXAMPLE_ARROW // s3://... and others
+#include <rtrain/storage/arrow.hpp>
+#endif
 
 #include <iostream>
 #include <string>
