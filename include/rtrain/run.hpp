@@ -138,9 +138,10 @@ public:
     [[nodiscard]] checkpoint::Snapshot load(const Checkpoint& from) {
         checkpoint::Snapshot state;
         detail::succeed_together(backend_, [&] {
-            const bool local = from.location().filesystem.is_local();
-            state = policy_.read(
-                {local ? from.path : from.as_directory(), backend_.rank(), backend_.size()});
+            const storage::Location at = from.location();
+            state = policy_.read({at.filesystem.is_local() ? std::filesystem::path(at.path)
+                                                           : from.as_directory(),
+                                  backend_.rank(), backend_.size()});
         });
         return state;
     }
