@@ -74,12 +74,9 @@ TEST_CASE("NodeCache.four_processes_download_once") {
     CHECK(fs::is_empty(node.cache()));
 }
 
-TEST_CASE("NodeCache.another_process_goes_on_for_a_killed_downloader") {
+TEST_CASE("NodeCache.what_a_killed_process_left_is_used_when_complete") {
     Node node;
-    node.server.faults(R"("stall": true, "only": "GET")");
     auto first = node.user();
-    // It must have begun: list needs a GET, too, so let that pass.
-    node.server.faults("");
     CHECK(first->receive() == "found");
     const auto before = first->receive();
     first->kill();
@@ -103,29 +100,31 @@ TEST_CASE("NodeCache.another_process_goes_on_for_a_killed_downloader") {
 
 TEST_CASE("NodeCache.a_downloader_killed_in_the_middle_is_noticed_by_those_who_wait") {
     Node node;
-    node.server.faults(R"("latency_s": 2, "only": "GET")");
+    node.server.faults(R"("stall_rate": 1, "only": "GET", "path": "/bucket/run/a")");
     auto first = node.user();
     CHECK(first->receive() == "found");
-    while (!fs::exists(node.cache()) || fs::is_empty(node.cache())) {
+    while (node.downloads() == 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     auto second = node.user();
     CHECK(second->receive() == "found");
+    node.server.faults("");
     first->kill();
     first->wait();
-    node.server.faults("");
     const auto directory = second->receive();
     CHECK((read_file(fs::path(directory) / "a") == node.text));
+    CHECK(node.downloads() == 2);
 }
 
 TEST_CASE("NodeCache.who_waits_too_long_ends_in_an_error") {
     Node node;
-    node.server.faults(R"("latency_s": 4, "only": "GET")");
+    const auto entries = node.remote.filesystem.list(node.remote.path);
+    node.server.faults(R"("stall_rate": 1, "only": "GET", "path": "/bucket/run/a")");
     auto first = node.user();
     CHECK(first->receive() == "found");
-    node.server.faults("");
-    auto entries = node.remote.filesystem.list(node.remote.path);
-    node.server.faults(R"("latency_s": 4, "only": "GET")");
+    while (node.downloads() == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     auto config = quick();
     config.deadline_s = 0.5;
     const auto error = caught([&] {
@@ -133,7 +132,10 @@ TEST_CASE("NodeCache.who_waits_too_long_ends_in_an_error") {
             copy_to_node(node.remote.filesystem, node.remote.path, entries, "1", config));
     });
     CHECK(error.code == "RT-S12");
+    CHECK(contains(error.text, "another process"));
     CHECK(error.seconds < 5);
+    CHECK(node.downloads() == 1);
+    first->kill();
 }
 
 TEST_CASE("NodeCache.an_error_of_the_download_leaves_nothing") {

@@ -165,6 +165,7 @@ public:
     int count(const std::string& method, const std::string& prefix) {
         return std::stoi(ask(R"({"count": [")" + method + "\", \"" + prefix + "\"]}"));
     }
+    int injected() { return std::stoi(ask(R"({"injected": true})")); }
     int open_uploads() { return std::stoi(ask(R"({"open_uploads": "bucket"})")); }
 
 private:
