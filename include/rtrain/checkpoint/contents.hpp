@@ -114,7 +114,8 @@ inline void check(Contents& contents, Listed listed) {
         if (!files.insert(file.name).second) {
             throw std::invalid_argument("file \"" + file.name + "\" is listed twice");
         }
-        if (file.sums.size() != (file.size + ChunkSums::chunk - 1) / ChunkSums::chunk) {
+        if (file.sums.size() !=
+            file.size / ChunkSums::chunk + (file.size % ChunkSums::chunk == 0 ? 0U : 1U)) {
             throw std::invalid_argument("file \"" + file.name + "\" has too many or few checksums");
         }
     }

@@ -824,7 +824,7 @@ public:
         }
         const auto* const type =
             std::find_if(pickle::element_types.begin(), pickle::element_types.end(),
-                         [&](const auto& item) { return item.dtype == tensor.dtype; });
+                         [dtype = tensor.dtype](const auto& item) { return item.dtype == dtype; });
         const bool typed = !type->storage.empty();
         out.text(name);
         out.global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
