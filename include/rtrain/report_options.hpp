@@ -19,7 +19,8 @@ enum class CheckpointUploadMode : unsigned char {
     no_upload ///< it is there: a directory in the run's own, of the same name on all ranks
 };
 
-/// Copies a reported directory into the run's directory, under the name given, and returns it there.
+/// Copies a reported directory into the run's directory, under the name given, and returns it
+/// there.
 using CheckpointUploadFn = std::function<Checkpoint(const Checkpoint&, const std::string& name)>;
 
 /// All ranks give the same, except where rank 0's is said to count.

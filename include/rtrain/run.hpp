@@ -95,8 +95,8 @@ public:
         finish();
         checkpoint::Snapshot state = take_snapshot();
         const std::string name = saver_.begin(options.checkpoint_dir_name);
-        const checkpoint::Part part{store_.place().staging(name, backend_.rank()),
-                                    backend_.rank(), backend_.size()};
+        const checkpoint::Part part{store_.place().staging(name, backend_.rank()), backend_.rank(),
+                                    backend_.size()};
         detail::succeed_together(backend_, [&] {
             if constexpr (requires { policy_.select(std::move(state), part); }) {
                 state = policy_.select(std::move(state), part);
@@ -109,8 +109,8 @@ public:
              [this, part, state = std::move(state)] { return write(state, part); });
     }
 
-    /// Records metrics, and makes a checkpoint of the directories of all ranks that gave one. Throws
-    /// CheckpointError [RT-K5] when two ranks give different files of the same name.
+    /// Records metrics, and makes a checkpoint of the directories of all ranks that gave one.
+    /// Throws CheckpointError [RT-K5] when two ranks give different files of the same name.
     void report(const Config& metrics, const Checkpoint& directory, const ReportOptions& options) {
         (void)agree(Kind::directory);
         report_directory(metrics, &directory, options);
@@ -139,8 +139,8 @@ public:
         checkpoint::Snapshot state;
         detail::succeed_together(backend_, [&] {
             const bool local = from.location().filesystem.is_local();
-            state = policy_.read({local ? from.path : from.as_directory(), backend_.rank(),
-                                  backend_.size()});
+            state = policy_.read(
+                {local ? from.path : from.as_directory(), backend_.rank(), backend_.size()});
         });
         return state;
     }
@@ -197,8 +197,9 @@ private:
     [[nodiscard]] bool agree(Kind mine) {
         constexpr std::int64_t failed = 0x80; // beside a Kind
         const at::Tensor notes = detail::all_gather(
-            backend_, at::full({1}, static_cast<std::int64_t>(mine) + (saver_.failed() ? failed : 0),
-                               at::kByte));
+            backend_,
+            at::full({1}, static_cast<std::int64_t>(mine) + (saver_.failed() ? failed : 0),
+                     at::kByte));
         std::vector<Kind> given;
         bool any_failed = false;
         for (int rank = 0; rank < backend_.size(); ++rank) {
@@ -215,13 +216,13 @@ private:
         const auto with = rank_of([](Kind kind) { return kind == Kind::state; });
         const auto without = rank_of([](Kind kind) { return kind != Kind::state; });
         if (with < backend_.size() && without < backend_.size()) {
-            const auto* const what =
-                given[static_cast<std::size_t>(without)] == Kind::metrics ? "no checkpoint"
-                                                                          : "a directory";
-            throw CheckpointError(
-                "RT-K5",
-                detail::concat("report() got a state on rank ", with, ", but ", what, " on rank ",
-                               without, "; all ranks must report the state together"));
+            const auto* const what = given[static_cast<std::size_t>(without)] == Kind::metrics
+                                         ? "no checkpoint"
+                                         : "a directory";
+            throw CheckpointError("RT-K5",
+                                  detail::concat("report() got a state on rank ", with, ", but ",
+                                                 what, " on rank ", without,
+                                                 "; all ranks must report the state together"));
         }
         return rank_of([](Kind kind) { return kind == Kind::directory; }) < backend_.size();
     }
@@ -343,10 +344,10 @@ private:
             at.filesystem.is_local() ? std::filesystem::absolute(at.path).lexically_normal()
                                      : std::filesystem::path(at.path));
         if (path.parent_path() != std::filesystem::path(directory_.location().path)) {
-            throw CheckpointError("RT-K15",
-                                  detail::concat(given.uri(), " does not lie in the run's directory ",
-                                                 directory_.uri(),
-                                                 "; let rtrain copy it, or put it there"));
+            throw CheckpointError(
+                "RT-K15",
+                detail::concat(given.uri(), " does not lie in the run's directory ",
+                               directory_.uri(), "; let rtrain copy it, or put it there"));
         }
         return path.filename().string();
     }
@@ -386,7 +387,7 @@ private:
     std::optional<Checkpoint> newest_;
     checkpoint::HostCopy copy_;
     std::optional<std::filesystem::path> sources_; ///< to be deleted after the commit
-    Saver<B> saver_; ///< last: its thread uses the others
+    Saver<B> saver_;                               ///< last: its thread uses the others
 };
 
 } // namespace rtrain

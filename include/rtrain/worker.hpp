@@ -174,8 +174,8 @@ public:
             [this, name] { return progress_.new_position(name); }, seed_);
     }
 
-    /// Records rank 0's metrics. *Collective.* Throws what went wrong in saving an earlier checkpoint
-    /// in the background.
+    /// Records rank 0's metrics. *Collective.* Throws what went wrong in saving an earlier
+    /// checkpoint in the background.
     void report(const Config& metrics) { run_.report(metrics); }
     /// Records rank 0's metrics and saves a checkpoint of the state, with every rank's random
     /// number generator and the place in every data set; with CheckpointConfig::frequency, not each

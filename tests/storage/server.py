@@ -95,10 +95,13 @@ def open_uploads(bucket):
 
 def serve_s3():
     import logging
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
     from werkzeug.serving import WSGIRequestHandler, make_server
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     WSGIRequestHandler.protocol_version = "HTTP/1.1"  # connections stay open, as with real services
     middleware = Middleware(s3())
+    s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket("bucket", "us-east-1")
     server = make_server("127.0.0.1", 0, middleware, threaded=True)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -106,6 +109,8 @@ def serve_s3():
 
 
 def serve_gcs():
+    import http.server
+    http.server.HTTPServer = http.server.ThreadingHTTPServer  # else one open download blocks all
     from gcp_storage_emulator.server import create_server
     with socket.socket() as probe:  # the emulator takes no port 0
         probe.bind(("127.0.0.1", 0))

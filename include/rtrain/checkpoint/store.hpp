@@ -78,8 +78,8 @@ struct Listing {
             Manifest manifest = parse_manifest(run.filesystem.read(manifest_path),
                                                run.filesystem.uri(manifest_path));
             found.next_index = std::max(found.next_index, manifest.index + 1);
-            const auto files = run.filesystem.is_local() ? std::nullopt
-                                                         : std::optional(run.filesystem);
+            const auto files =
+                run.filesystem.is_local() ? std::nullopt : std::optional(run.filesystem);
             found.committed.push_back(
                 {name, Checkpoint(path, files), std::move(manifest.metrics), manifest.index});
         } catch (const Error& error) { // damaged, or not readable
@@ -174,9 +174,9 @@ private:
         try {
             check(contents, Listed::completely);
         } catch (const std::invalid_argument& error) {
-            throw CheckpointError(
-                "RT-K10", detail::concat("what the ranks wrote of ", name,
-                                         " does not make a whole: ", error.what()));
+            throw CheckpointError("RT-K10",
+                                  detail::concat("what the ranks wrote of ", name,
+                                                 " does not make a whole: ", error.what()));
         }
     }
 
