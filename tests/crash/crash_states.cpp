@@ -8,6 +8,7 @@
 #include "processes.hpp"
 #include "scenario.hpp"
 #include "trace.hpp"
+#include "violations.hpp"
 #include "workload.hpp"
 
 #include <algorithm>
@@ -143,7 +144,7 @@ public:
                    bool tells) {
         Enumeration enumeration(scenarios, seed_);
         Verdicts verdicts;
-        std::map<std::string, int> told;
+        Violations violations;
         constexpr std::size_t batch = 400;
         while (verdicts.states < count && !(stop_early && verdicts.bad_states > 0)) {
             const auto cases = enumeration.next(std::min(batch, count - verdicts.states));
@@ -153,10 +154,8 @@ public:
             const auto done = [&](std::size_t index, const std::vector<std::string>& wrong) {
                 for (const std::string& what : wrong) {
                     ++verdicts.kinds[what.substr(0, what.find(':'))];
-                    const std::string sort = without_numbers(what);
-                    if (tells && told[sort]++ == 0) {
-                        std::printf("VIOLATION %s\n    %s\n", what.c_str(),
-                                    describe(cases[index]).c_str());
+                    if (tells) {
+                        violations.add(what, describe(cases[index]));
                     }
                 }
                 if (!wrong.empty() && verdicts.bad_states++ == 0) {
@@ -171,12 +170,7 @@ public:
                 verdicts.trees.insert(hash_of(one.tree));
             }
         }
-        if (tells) {
-            for (const auto& [sort, times] : told) {
-                std::printf("%6d x %s\n", times, sort.c_str());
-            }
-            std::fflush(stdout);
-        }
+        violations.tell();
         return verdicts;
     }
 
@@ -358,8 +352,8 @@ void show(const Scenario& scenario) {
     std::printf("== %s\n", scenario.name.c_str());
     for (std::size_t i = 0; i < scenario.trace.operations.size(); ++i) {
         const Operation& operation = scenario.trace.operations[i];
-        static const char* const marks[]{"",         "attempt",  "training",
-                                         "returned", "finished", "failed"};
+        static const char* const marks[]{"",       "attempt",  "training", "returned",
+                                         "thrown", "finished", "failed"};
         if (operation.kind == Kind::mark) {
             std::printf("%5zu -- %s %d\n", i, marks[static_cast<int>(operation.mark.what)],
                         operation.mark.step);

@@ -25,6 +25,7 @@ struct Mark {
         attempt,  ///< fit() begins
         training, ///< the training function begins, after `step` steps
         returned, ///< report() of `step` has returned
+        thrown,   ///< report() of `step` has thrown, and training goes on
         finished, ///< fit() has returned
         failed    ///< fit() has thrown what the training function threw
     };

@@ -227,13 +227,6 @@ inline void remove_all(const std::filesystem::path& path) {
     require(error, "remove", path);
 }
 
-/// Removes what a file has behind its first `bytes` bytes.
-inline void cut_file(const std::filesystem::path& path, std::uintmax_t bytes) {
-    std::error_code error;
-    std::filesystem::resize_file(path, bytes, error);
-    require(error, "cut", path);
-}
-
 /// Makes the names of a directory and of those above it durable, also when a process that was
 /// killed has created them. Mount points were there before.
 inline void sync_path_to(const std::filesystem::path& directory) {

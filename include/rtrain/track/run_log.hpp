@@ -198,8 +198,8 @@ public:
     void append(const Config& line) {
         const std::string text = json::serialize(line) + "\n";
         const auto file = directory_ / results_file;
-        if (!results_whole_) {
-            storage::cut_file(file, results_size_);
+        if (!results_whole_) { // what its blocks on the disk hold is unknown after a failed fsync
+            storage::replace_file(file, storage::read_file(file).substr(0, results_size_));
         }
         results_whole_ = false;
         storage::OutputFile results(file, storage::OutputFile::Mode::append);
@@ -321,7 +321,7 @@ private:
     std::filesystem::path directory_;
     Config config_;
     std::vector<std::string> columns_;
-    std::uintmax_t results_size_ = 0; ///< of result.json, without what a failed append has left
+    std::size_t results_size_ = 0; ///< of result.json, without what a failed append has left
     bool results_whole_ = true;       ///< false: an append has failed
     bool progress_whole_ = true;
     std::int64_t iteration_ = 0;
