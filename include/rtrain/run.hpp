@@ -124,14 +124,13 @@ public:
         }
     }
 
-    /// Ends the run: what is under way is finished, and the storage has all there is.
+    /// Ends the run: what is under way is finished, and the storage has all there is. Collective only
+    /// when something is under way, so that a rank that ends too early is found out by the others.
     void close() {
         finish();
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                directory_.publish_logs();
-            }
-        });
+        if (backend_.rank() == 0) {
+            directory_.publish_logs();
+        }
     }
 
     /// The state in a checkpoint.
