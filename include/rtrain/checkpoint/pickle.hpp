@@ -6,7 +6,8 @@
 /// A pickle that names any other function or class is refused by that name.
 ///
 /// Limits: 64 MiB, 4 million values, a million tensors, 16 dimensions, dictionaries in dictionaries
-/// to a depth of 64, names of 512 bytes. Cost tier 0: std only.
+/// to a depth of 64, names of 512 bytes; so it never takes more than 512 MiB, and mostly a small
+/// part. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/checkpoint/plain_text.hpp>
@@ -58,6 +59,7 @@ inline constexpr std::size_t max_values = std::size_t{4} << 20U;
 inline constexpr std::size_t max_tensors = 1'000'000;
 inline constexpr std::size_t max_rank = 16;
 inline constexpr std::size_t max_depth = 64;
+inline constexpr std::size_t max_marks = 10'000; // open at a time
 inline constexpr std::size_t max_name_size = 512;
 
 struct ElementType {
@@ -275,8 +277,15 @@ private:
         if (values_.size() == max_values) {
             throw std::invalid_argument("its pickle has more than 4 million values");
         }
-        stack_.push_back(static_cast<Index>(values_.size()));
         values_.push_back(value);
+        push_again(static_cast<Index>(values_.size() - 1));
+    }
+    /// A value that exists already.
+    void push_again(Index index) {
+        if (stack_.size() == max_values) {
+            throw std::invalid_argument("its pickle has more than 4 million values");
+        }
+        stack_.push_back(index);
     }
     /// Nothing below the newest mark may be taken.
     [[nodiscard]] std::size_t height() const {
@@ -363,7 +372,7 @@ private:
         if (place >= memo_.size()) {
             throw malformed();
         }
-        stack_.push_back(memo_[place]);
+        push_again(memo_[place]);
     }
 
     /// `function(*arguments)`: what the result would be.
@@ -399,7 +408,7 @@ private:
             if (args.empty() || !is(args[0], Kind::tensor)) {
                 throw malformed();
             }
-            stack_.push_back(args[0]);
+            push_again(args[0]);
             return;
         case Global::rebuild_from_type: { // function, class, arguments, attributes
             if (args.size() < 3 || global(args[1]) != Global::tensor_class ||
@@ -413,7 +422,7 @@ private:
             if (args.size() != 1 || !is(args[0], Kind::tuple)) {
                 throw malformed();
             }
-            stack_.push_back(args[0]);
+            push_again(args[0]);
             return;
         case Global::opaque:
             push({});
@@ -438,10 +447,13 @@ private:
             result_ = stack_.back();
             return false;
         case '(': // MARK
+            if (marks_.size() == max_marks) {
+                throw malformed();
+            }
             marks_.push_back(stack_.size());
             return true;
         case 'N': // NONE
-            stack_.push_back(0);
+            push_again(0);
             return true;
         case '\x88': // NEWTRUE
         case '\x89': // NEWFALSE
@@ -461,7 +473,7 @@ private:
             return true;
         case 'G': // BINFLOAT
             (void)take(8);
-            stack_.push_back(0);
+            push_again(0);
             return true;
         case 'X': // BINUNICODE
             push_text(number(4));
