@@ -140,21 +140,60 @@ public:
 
     /// Reads the run, loads its checkpoints, trains on for two steps.
     [[nodiscard]] std::vector<std::string> judge() {
-        if (std::filesystem::exists(run_)) {
-            read_before();
-        } else if (promise_.started()) {
-            add("lost", "the run's directory");
-        }
+        read();
         go_on();
         return std::move(wrong_);
     }
+
+    /// Reads the run and loads its checkpoints; changes nothing.
+    void read() {
+        if (std::filesystem::exists(run_)) {
+            read_files();
+        } else if (promise_.started()) {
+            add("lost", "the run's directory");
+        }
+    }
+
+    /// To be called when a training function that goes on from `step` begins.
+    void begin(int step) {
+        if (step < promise_.step()) {
+            add("lost", "training goes on from step " + std::to_string(step) + " instead of " +
+                            std::to_string(promise_.step()));
+        }
+        if (step != newest_) {
+            add("unloadable", "training goes on from step " + std::to_string(step) +
+                                  ", but the newest checkpoint was of step " +
+                                  std::to_string(newest_));
+        }
+        for (const auto& name : leftovers(storage_)) {
+            add("leftover", name);
+        }
+        try {
+            check_history(look(run_), step);
+        } catch (const std::exception& error) {
+            add("unreadable", error.what());
+        }
+        check_reports();
+    }
+
+    /// To be called with what has become of that training.
+    void end(const Outcome& outcome) {
+        for (const auto& what : outcome.mixed) {
+            add("mixed", what);
+        }
+        if (!outcome.error.empty()) {
+            add(outcome.resumed < 0 ? "unloadable" : "unreadable", outcome.error);
+        }
+    }
+
+    [[nodiscard]] const std::vector<std::string>& wrong() const { return wrong_; }
 
 private:
     void add(const std::string& kind, const std::string& what) {
         wrong_.push_back(kind + ": " + what);
     }
 
-    void read_before() {
+    void read_files() {
         try {
             const Run run = look(run_);
             check_history(run, 0);
@@ -283,29 +322,10 @@ private:
                                        .attempt = 1000,
                                        .steps_more = more,
                                        .elements = subject_.elements,
-                                       .on_training = [&](int step) {
-                                           for (const auto& name : leftovers(storage_)) {
-                                               add("leftover", name);
-                                           }
-                                           const Run run = look(run_);
-                                           check_history(run, step);
-                                           check_reports();
-                                       }});
-        for (const auto& what : outcome.mixed) {
-            add("mixed", what);
-        }
+                                       .on_training = [&](int step) { begin(step); }});
+        end(outcome);
         if (!outcome.error.empty()) {
-            add(outcome.resumed < 0 ? "unloadable" : "unreadable", outcome.error);
             return;
-        }
-        if (outcome.resumed < promise_.step()) {
-            add("lost", "training goes on from step " + std::to_string(outcome.resumed) +
-                            " instead of " + std::to_string(promise_.step()));
-        }
-        if (outcome.resumed != newest_) {
-            add("unloadable", "training goes on from step " + std::to_string(outcome.resumed) +
-                                  ", but the newest checkpoint was of step " +
-                                  std::to_string(newest_));
         }
         try {
             const int last = outcome.resumed + more;

@@ -19,14 +19,17 @@
 
 namespace crash {
 
-/// A directory in memory for this process and its children, removed at the end.
+/// A directory for this process and its children, removed at the end: in `parent`, or, when that is
+/// empty, in memory.
 class Scratch {
 public:
-    Scratch() {
+    explicit Scratch(std::filesystem::path parent = {}) {
         const std::filesystem::path memory = "/dev/shm";
-        const bool usable = ::access(memory.c_str(), W_OK) == 0;
-        path_ = (usable ? memory : std::filesystem::temp_directory_path()) /
-                ("rtrain-crash-" + std::to_string(::getpid()));
+        if (parent.empty()) {
+            parent = ::access(memory.c_str(), W_OK) == 0 ? memory
+                                                         : std::filesystem::temp_directory_path();
+        }
+        path_ = parent / ("rtrain-crash-" + std::to_string(::getpid()));
         std::filesystem::create_directories(path_);
     }
     Scratch(const Scratch&) = delete;
@@ -61,7 +64,7 @@ struct Lane {
 };
 
 constexpr char end_of_check = '\x1e';
-constexpr unsigned most_seconds = 60; ///< for one check
+constexpr unsigned most_seconds = 300; ///< for one check
 
 inline void start(Lane& lane, int number, int lanes, std::size_t count, const Check& check) {
     int ends[2];

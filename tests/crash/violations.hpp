@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <string>
 
 namespace crash {
@@ -34,6 +35,17 @@ public:
             text += ", \"" + kind + "\": " + std::to_string(count);
         }
         return text;
+    }
+    [[nodiscard]] std::size_t count(const std::string& kind) const {
+        const auto found = kinds_.find(kind);
+        return found == kinds_.end() ? 0 : found->second;
+    }
+    [[nodiscard]] std::size_t count_others(const std::set<std::string>& kinds) const {
+        std::size_t others = 0;
+        for (const auto& [kind, count] : kinds_) {
+            others += kinds.contains(kind) ? 0 : count;
+        }
+        return others;
     }
     [[nodiscard]] bool none() const { return kinds_.empty(); }
 
