@@ -7,6 +7,7 @@
 #include <rtrain/config.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/error.hpp>
+#include <rtrain/validation.hpp>
 
 #include <optional>
 #include <string>
@@ -23,6 +24,8 @@ struct TrainerOptions {
     /// Checkpoint that a new run starts from. A run that has checkpoints of its own goes on from
     /// them.
     std::optional<Checkpoint> resume_from{};
+    /// How checkpoints are validated whose report asks for it.
+    ValidationConfig validation{};
 };
 
 namespace detail {
@@ -47,6 +50,7 @@ inline void check_options(const TrainerOptions& options) {
         throw ConfigError("RT-C7", concat("max_failures is ", options.run.failure.max_failures,
                                           "; expected 0 or more, or -1 for no limit"));
     }
+    check_validation_timeout(options.validation.timeout_s);
     constexpr const char* allowed =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const std::string& name = options.run.name;
