@@ -164,11 +164,6 @@ def goals(found):
         for name, times in found.items()
         if "blocked" in times and name not in ours
     }
-    stalls |= {
-        f"{name}'s report() alone": times["report"]
-        for name, times in found.items()
-        if "report" in times
-    }
     least = min(stalls, key=stalls.get)
     rows = []
     for name in (name for name in ours if "Async" in name):
@@ -200,7 +195,11 @@ def goals(found):
                 faster >= LOAD_SPEEDUP,
             ),
         ]
-    return rows
+    return rows + [
+        (f"{name}: report() alone, the files being there", f"{times['report']:.4f} s", "", None)
+        for name, times in found.items()
+        if "report" in times
+    ]
 
 
 def report(records):
