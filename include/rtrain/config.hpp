@@ -6,6 +6,8 @@
 #pragma once
 
 #include <rtrain/error.hpp>
+#include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/transfer_config.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -71,10 +73,15 @@ struct CheckpointConfig {
     /// Checkpoints to keep, at least 1 (RT-C3). Unset: all. The newest is never deleted.
     std::optional<int> num_to_keep{};
     /// Metric that ranks checkpoints; "a/b" reads a nested one. Unset: the newer, the better.
-    /// A checkpoint without the metric ranks lowest; NaN is refused (RT-K4).
+    /// A checkpoint without the metric, or with NaN, ranks lowest.
     std::optional<std::string> score_attribute{};
     /// Whether a larger ("max") or a smaller ("min") score is better. Ties: the newer is better.
     ScoreOrder score_order = ScoreOrder::max;
+    /// Of the reports of a state, how many go without saving it: with n, every n-th saves, the
+    /// others record metrics only. 0 or 1: each one saves.
+    int frequency = 0;
+    /// Whether the report of the last epoch of worker.epochs() saves, whatever the frequency.
+    bool at_end = false;
 };
 
 /// Where a run lives. The same name and storage path again continue that run from its newest
@@ -83,11 +90,15 @@ struct RunConfig {
     /// Directory name of the run: letters, digits, '.', '_', '-'. Empty:
     /// `rtrain_run-<date>-<process>`.
     std::string name{};
-    /// Parent directory, absolute or relative to the working directory. Empty:
-    /// `~/rtrain_results`. All ranks must see the same directory.
+    /// Parent directory: a path, absolute or relative to the working directory, that all ranks see;
+    /// or a URI such as "s3://bucket/path" (rtrain/storage/arrow.hpp). Empty: `~/rtrain_results`.
     std::filesystem::path storage_path{};
     FailureConfig failure{};
     CheckpointConfig checkpoint{};
+    /// A file system of your own (concept storage::Filesystem); storage_path is then a path in it.
+    std::optional<storage::AnyFilesystem> storage_filesystem{};
+    /// How patient rtrain is with a storage service.
+    storage::TransferConfig transfer{};
 };
 
 } // namespace rtrain

@@ -57,6 +57,11 @@ class StorageError : public Error {
     using Error::Error;
 };
 
+/// A storage service failed in a way that may pass, such as overload or a lost connection.
+class TransientStorageError : public StorageError {
+    using StorageError::StorageError;
+};
+
 /// Ranks could not communicate.
 class CommError : public Error {
     using Error::Error;

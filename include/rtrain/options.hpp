@@ -24,6 +24,8 @@ struct TrainerOptions {
     /// Checkpoint that a new run starts from. A run that has checkpoints of its own goes on from
     /// them.
     std::optional<Checkpoint> resume_from{};
+    /// Goes into the metadata of every checkpoint; what a report gives under the same key wins.
+    Config metadata{};
     /// How checkpoints are validated whose report asks for it.
     ValidationConfig validation{};
 };
@@ -45,6 +47,17 @@ inline void check_options(const TrainerOptions& options) {
     if (keep && *keep < 1) {
         throw ConfigError("RT-C3", concat("num_to_keep is ", *keep,
                                           "; expected at least 1, or unset to keep all"));
+    }
+    if (options.run.checkpoint.frequency < 0) {
+        throw ConfigError("RT-C3", concat("the checkpoint frequency is ",
+                                          options.run.checkpoint.frequency,
+                                          "; expected 0 or more"));
+    }
+    const std::string storage_path = options.run.storage_path.string();
+    if (options.run.storage_filesystem && storage_path.find("://") != std::string::npos) {
+        throw ConfigError("RT-C13", concat("storage_path is ", storage_path,
+                                           "; with a storage_filesystem, give a path in it, "
+                                           "without a scheme"));
     }
     if (options.run.failure.max_failures < -1) {
         throw ConfigError("RT-C7", concat("max_failures is ", options.run.failure.max_failures,

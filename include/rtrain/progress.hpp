@@ -86,6 +86,9 @@ public:
     /// The epoch under way; -1 before the first.
     [[nodiscard]] int epoch() const noexcept { return epoch_; }
     void begin_epoch(int epoch) noexcept { epoch_ = epoch; }
+    /// How many epochs there will be.
+    void set_epochs(int count) noexcept { epochs_ = count; }
+    [[nodiscard]] bool in_last_epoch() const noexcept { return epoch_ + 1 == epochs_; }
 
 private:
     static constexpr const char* section = "rtrain";
@@ -93,6 +96,7 @@ private:
     std::map<std::string, std::shared_ptr<data::Position>> positions_;
     std::map<std::string, data::Position> loaded_;
     int epoch_ = -1;
+    int epochs_ = -1; ///< unknown
 };
 
 /// What `worker.epochs()` returns: a range of epoch numbers to be gone through once.

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/ranking.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/json.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/locate.hpp>
 #include <rtrain/track/run_log.hpp>
 
 #include <filesystem>
@@ -29,35 +31,56 @@ struct Result {
     std::optional<Checkpoint> checkpoint;
     /// The checkpoints that were kept, oldest first, each with the report it was made in.
     std::vector<std::pair<Checkpoint, Config>> best_checkpoints;
-    /// The run's directory.
+    /// The run's directory: a path or a URI, or, with a file system of your own, a path in it.
     std::filesystem::path path;
     /// Why the run failed, if it did.
     std::optional<Error> error;
+    /// Where `path` is, when it is not of this machine.
+    std::optional<storage::AnyFilesystem> filesystem;
 
     /// Where a failed run says why.
     static constexpr const char* error_file = "error.json";
 
-    /// Reads a run's directory. Throws StorageError [RT-S6] when it is none.
-    [[nodiscard]] static Result from_path(const std::filesystem::path& run_directory) {
-        if (!std::filesystem::exists(run_directory / track::results_file)) {
-            throw StorageError("RT-S6", detail::concat(run_directory.string(),
-                                                       " is no run of "
-                                                       "rtrain: it has no ",
+    /// Reads a run's directory: a path, a URI, or a path in `filesystem`. Checkpoints that are not
+    /// sound by their manifest are left out. Throws StorageError [RT-S6] when it is no run.
+    [[nodiscard]] static Result
+    from_path(const std::filesystem::path& run_directory,
+              std::optional<storage::AnyFilesystem> filesystem = std::nullopt) {
+        storage::Location at = filesystem
+                                   ? storage::Location{*filesystem, run_directory.string()}
+                                   : storage::locate(run_directory);
+        Result result;
+        if (at.filesystem.is_local()) {
+            at.path = std::filesystem::absolute(at.path).lexically_normal().string();
+        } else {
+            result.filesystem = at.filesystem;
+        }
+        while (at.path.size() > 1 && at.path.back() == '/') {
+            at.path.pop_back();
+        }
+        result.path = at.path;
+        const auto read = [&](const char* name) {
+            const std::string file = at.path + "/" + name;
+            return at.filesystem.exists(file) ? std::optional(at.filesystem.read(file))
+                                              : std::nullopt;
+        };
+        const auto reports = read(track::results_file);
+        if (!reports) {
+            throw StorageError("RT-S6", detail::concat(at.filesystem.uri(at.path),
+                                                       " is no run of rtrain: it has no ",
                                                        track::results_file));
         }
-        Result result;
-        result.path = std::filesystem::absolute(run_directory).lexically_normal();
-        result.metrics_history = track::read_results(run_directory);
+        result.metrics_history = track::parse_results(
+            *reports, at.filesystem.uri(at.path) + "/" + track::results_file);
         if (!result.metrics_history.empty()) {
             result.metrics = result.metrics_history.back();
         }
-        for (auto& item : checkpoint::Store::list(result.path)) {
+        for (auto& item : checkpoint::list_checkpoints(at).committed) {
             result.checkpoint = item.checkpoint;
             result.best_checkpoints.emplace_back(item.checkpoint, std::move(item.metrics));
         }
-        if (std::filesystem::exists(run_directory / error_file)) {
-            const auto saved =
-                json::parse(storage::read_file(run_directory / error_file)).as_object();
+        if (const auto text = read(error_file)) {
+            const auto saved = json::parse(*text).as_object();
             result.error.emplace(std::string(saved.at("code").as_string()),
                                  std::string(saved.at("message").as_string()));
         }

@@ -1,329 +1,396 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Run: one training run on disk as its ranks see it. Every member that touches files is collective
-/// and fails on all ranks or on none.
+/// Run: one training run on storage as its ranks see it. Every member that touches files is
+/// collective and fails on all ranks or on none.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/checkpoint/manifest.hpp>
+#include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/host_copy.hpp>
+#include <rtrain/checkpoint/place.hpp>
 #include <rtrain/checkpoint/policy.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
 #include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/user_files.hpp>
+#include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/config.hpp>
+#include <rtrain/directory_merge.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/options.hpp>
+#include <rtrain/report_options.hpp>
 #include <rtrain/result.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/storage/lock.hpp>
+#include <rtrain/run_directory.hpp>
+#include <rtrain/saver.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/take_up.hpp>
 #include <rtrain/track/run_log.hpp>
 
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
-#include <cstdlib>
-#include <ctime>
+#include <cstdio>
 #include <filesystem>
-#include <future>
-#include <map>
 #include <optional>
-#include <sstream>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <unistd.h>
-
 namespace rtrain {
-
-namespace detail {
-
-/// `rtrain_run-<date>-<process>`: two unnamed runs never meet in one directory.
-[[nodiscard]] inline std::string generated_name() {
-    const std::time_t now = std::time(nullptr);
-    char date[48] = {};
-    std::tm local{};
-    std::strftime(date, sizeof date, "rtrain_run-%Y-%m-%d_%H-%M-%S", localtime_r(&now, &local));
-    return concat(date, '-', ::getpid());
-}
-
-/// The absolute directory that runs are kept in.
-[[nodiscard]] inline std::filesystem::path storage_root(const std::filesystem::path& configured) {
-    const char* const home = std::getenv("HOME");
-    const std::filesystem::path base = home != nullptr ? home : ".";
-    if (configured.empty()) {
-        return std::filesystem::absolute(base / "rtrain_results");
-    }
-    const auto first = *configured.begin();
-    const auto path = first == "~" ? base / configured.lexically_relative("~") : configured;
-    return std::filesystem::absolute(path).lexically_normal();
-}
-
-} // namespace detail
 
 template <Backend B, CheckpointPolicy C>
 class Run {
 public:
-    /// Creates the run's directory or takes up the run in it. Throws on all ranks: StorageError
-    /// [RT-S1] it cannot be written, [RT-S2] ranks do not see the same directory, [RT-S7] another
-    /// process trains in it, CheckpointError [RT-K1, RT-K2] the checkpoint to go on from is foreign
-    /// or damaged.
+    /// Creates the run's directory or takes up the run in it, from its newest sound checkpoint.
+    /// Throws on all ranks: StorageError [RT-S1] it cannot be written, [RT-S2] ranks do not see the
+    /// same directory, [RT-S7] another process trains in it, CheckpointError [RT-K1, RT-K2] there
+    /// are checkpoints, but none is sound.
     Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name)
-        : backend_(backend), policy_(policy), path_(detail::storage_root(options.run.storage_path) /
-                                                    detail::broadcast(backend, name, 0)),
-          store_(path_, options.run.checkpoint), log_(path_, options.config) {
-        const auto marker = path_ / ".validate_storage_marker";
+        : backend_(backend), policy_(policy), options_(options),
+          attempt_(detail::broadcast(backend, new_attempt(), 0)),
+          directory_(location(options.run, detail::broadcast(backend, name, 0)), track::log_files),
+          store_(checkpoint::Place(directory_.location(), attempt_, directory_.scratch(),
+                                   options.run.transfer),
+                 options.run.checkpoint),
+          log_(directory_.log_directory(), options.config), saver_(backend, store_) {
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
-                storage::require_writable(path_);
-                lock_.acquire(path_);
-                storage::OutputFile{marker}.write("");
+                directory_.take(attempt_);
             }
         });
         detail::succeed_together(backend_, [&] {
-            if (!std::filesystem::exists(marker)) {
-                throw StorageError("RT-S2",
-                                   detail::concat("this rank does not see ", path_.string(),
-                                                  ", which rank 0 has created; set "
-                                                  "storage_path to a directory that all "
-                                                  "nodes share"));
+            if (backend_.rank() != 0) {
+                directory_.require_shared(attempt_);
             }
-            storage::require_writable(path_);
         });
-        detail::succeed_together(backend_, [&] { take_up(options.resume_from); });
+        take_up();
     }
+    Run(const Run&) = delete;
+    Run& operator=(const Run&) = delete;
 
-    [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+    [[nodiscard]] const RunDirectory& directory() const noexcept { return directory_; }
     /// The newest checkpoint: of this run, or the one it was started from.
     [[nodiscard]] const std::optional<Checkpoint>& checkpoint() const noexcept { return newest_; }
 
     /// Records metrics.
     void report(const Config& metrics) {
         if (agree(Kind::metrics)) {
-            merge(metrics, nullptr);
-        } else {
-            record(metrics, false);
+            report_directory(metrics, nullptr, {});
+            return;
         }
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                log_.append(log_.complete(metrics, std::nullopt));
+            }
+        });
     }
 
     /// Records metrics, and saves the state that `take_snapshot` returns as the policy does. Ranks
     /// agree on what they report before it is called, so it may communicate.
     template <std::invocable TakeSnapshot>
-    void report(const Config& metrics, TakeSnapshot&& take_snapshot) {
+    void report(const Config& metrics, const ReportOptions& options, TakeSnapshot&& take_snapshot) {
         (void)agree(Kind::state);
         finish();
         checkpoint::Snapshot state = take_snapshot();
-        stage(metrics);
-        if constexpr (BackgroundCheckpointPolicy<C>) {
-            record_and_write(metrics, std::move(state));
-        } else {
-            detail::succeed_together(backend_, [&] {
-                policy_.write(state, {staging_, backend_.rank(), backend_.size()});
-            });
-            record(metrics, true);
-        }
+        const std::string name = saver_.begin(options.checkpoint_dir_name);
+        const checkpoint::Part part{store_.place().staging(name, backend_.rank()),
+                                    backend_.rank(), backend_.size()};
+        detail::succeed_together(backend_, [&] {
+            if constexpr (requires { policy_.select(std::move(state), part); }) {
+                state = policy_.select(std::move(state), part);
+            }
+            if constexpr (BackgroundCheckpointPolicy<C>) {
+                state = copy_(std::move(state));
+            }
+        });
+        save(name, metrics, options, BackgroundCheckpointPolicy<C>,
+             [this, part, state = std::move(state)] { return write(state, part); });
+    }
+
+    /// Records metrics, and makes a checkpoint of the directories of all ranks that gave one. Throws
+    /// CheckpointError [RT-K5] when two ranks give different files of the same name.
+    void report(const Config& metrics, const Checkpoint& directory, const ReportOptions& options) {
+        (void)agree(Kind::directory);
+        report_directory(metrics, &directory, options);
     }
 
     /// Waits for a checkpoint that is being written in the background; throws what went wrong.
     void finish() {
-        if (under_way_) {
-            const Checkpoint written = *std::exchange(under_way_, std::nullopt);
-            detail::succeed_together(backend_, [&] {
-                if (writer_.valid()) {
-                    writer_.get();
-                }
-            });
-            newest_ = written;
+        if (const auto name = saver_.finish()) {
+            newest_ = store_.checkpoint(*name);
+            delete_sources();
         }
     }
 
-    /// Records metrics, and copies the files of all ranks that gave a directory into one
-    /// checkpoint. Throws CheckpointError [RT-K5] when two ranks give different files of the same
-    /// name.
-    void report(const Config& metrics, const Checkpoint& directory) {
-        (void)agree(Kind::directory);
-        merge(metrics, &directory);
+    /// Ends the run: what is under way is finished, and the storage has all there is.
+    void close() {
+        finish();
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                directory_.publish_logs();
+            }
+        });
     }
 
     /// The state in a checkpoint.
     [[nodiscard]] checkpoint::Snapshot load(const Checkpoint& from) {
         checkpoint::Snapshot state;
         detail::succeed_together(backend_, [&] {
-            state = policy_.read({from.path, backend_.rank(), backend_.size()});
+            const bool local = from.location().filesystem.is_local();
+            state = policy_.read({local ? from.path : from.as_directory(), backend_.rank(),
+                                  backend_.size()});
         });
         return state;
+    }
+
+    /// Leaves word of why the run has failed. Not collective.
+    void leave_error(const Error& error) const {
+        directory_.location().filesystem.write(
+            directory_.path_of(Result::error_file),
+            json::serialize({{"code", error.code()}, {"message", error.message()}}));
+        if (backend_.rank() == 0) {
+            directory_.publish_logs();
+        }
     }
 
 private:
     enum class Kind : std::uint8_t { metrics, state, directory };
 
-    void take_up(const std::optional<Checkpoint>& resume_from) {
-        if (backend_.rank() == 0) {
-            store_.open();
-        }
-        std::int64_t iteration = 0;
-        double seconds = 0;
-        const auto committed = checkpoint::Store::list(path_);
-        if (!committed.empty()) {
-            newest_ = committed.back().checkpoint;
-            const Config& report = committed.back().metrics;
-            iteration = report.at(track::RunLog::iteration_field).to_number<std::int64_t>();
-            seconds = report.at("time_total_s").to_number<double>();
-        } else if (resume_from) {
-            newest_ = Checkpoint(std::filesystem::absolute(resume_from->path));
-        }
-        if (backend_.rank() == 0) {
-            if (newest_) {
-                checkpoint::verify(newest_->path);
+    static std::string new_attempt() {
+        std::random_device random;
+        char text[20];
+        std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+        return text;
+    }
+
+    static storage::Location location(const RunConfig& run, const std::string& name) {
+        storage::Location root = detail::storage_root(run);
+        root.path += "/" + name;
+        return root;
+    }
+
+    void take_up() {
+        const auto name = detail::newest_sound(backend_, store_);
+        detail::succeed_together(backend_, [&] {
+            if (name) {
+                newest_ = store_.checkpoint(*name);
+            } else if (options_.resume_from) {
+                newest_ = options_.resume_from;
+                checkpoint::verify(newest_->as_directory(), backend_.rank(), backend_.size());
             }
-            log_.open(iteration, seconds);
-            std::filesystem::remove(path_ / Result::error_file); // of the attempt before
-        }
+            if (backend_.rank() == 0) {
+                Config last;
+                for (const auto& item : store_.listing().committed) {
+                    last = name == item.name ? item.metrics : last;
+                }
+                log_.open(name ? &last : nullptr);
+                directory_.location().filesystem.remove(
+                    directory_.path_of(Result::error_file)); // of the attempt before
+            }
+        });
     }
 
     /// Ranks must report together and alike; some may leave the directory to others. Returns
-    /// whether any rank reports one.
+    /// whether any rank reports one. Throws what went wrong in the background.
     [[nodiscard]] bool agree(Kind mine) {
-        const at::Tensor kinds =
-            detail::all_gather(backend_, at::full({1}, static_cast<std::int64_t>(mine), at::kByte));
-        const auto* const all = kinds.const_data_ptr<std::uint8_t>();
-        const std::vector<std::uint8_t> given(all, all + kinds.numel());
-        const auto state = static_cast<std::uint8_t>(Kind::state);
-        const auto states = std::count(given.begin(), given.end(), state);
-        if (states != 0 && states != backend_.size()) {
-            const auto with = std::find(given.begin(), given.end(), state) - given.begin();
-            const auto without =
-                std::find_if(given.begin(), given.end(), [&](auto kind) { return kind != state; }) -
-                given.begin();
+        constexpr std::int64_t failed = 0x80; // beside a Kind
+        const at::Tensor notes = detail::all_gather(
+            backend_, at::full({1}, static_cast<std::int64_t>(mine) + (saver_.failed() ? failed : 0),
+                               at::kByte));
+        std::vector<Kind> given;
+        bool any_failed = false;
+        for (int rank = 0; rank < backend_.size(); ++rank) {
+            const auto note = notes.view({-1})[rank].template item<std::int64_t>();
+            any_failed = any_failed || note >= failed;
+            given.push_back(static_cast<Kind>(note % failed));
+        }
+        if (any_failed) {
+            finish();
+        }
+        const auto rank_of = [&](auto condition) {
+            return std::find_if(given.begin(), given.end(), condition) - given.begin();
+        };
+        const auto with = rank_of([](Kind kind) { return kind == Kind::state; });
+        const auto without = rank_of([](Kind kind) { return kind != Kind::state; });
+        if (with < backend_.size() && without < backend_.size()) {
+            const auto* const what =
+                given[static_cast<std::size_t>(without)] == Kind::metrics ? "no checkpoint"
+                                                                          : "a directory";
             throw CheckpointError(
                 "RT-K5",
-                detail::concat("report() got a state on rank ", with, ", but ",
-                               given[static_cast<std::size_t>(without)] == 0 ? "no checkpoint"
-                                                                             : "a directory",
-                               " on rank ", without, "; all ranks must report the state together"));
+                detail::concat("report() got a state on rank ", with, ", but ", what, " on rank ",
+                               without, "; all ranks must report the state together"));
         }
-        return std::find(given.begin(), given.end(), static_cast<std::uint8_t>(Kind::directory)) !=
-               given.end();
+        return rank_of([](Kind kind) { return kind == Kind::directory; }) < backend_.size();
     }
 
-    void stage(const Config& metrics) {
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                store_.check_score(metrics);
-                store_.stage();
-            }
-        });
-        staging_ = detail::broadcast(backend_, store_.staging_path().string(), 0);
-    }
-
-    /// Rank 0 commits what is staged and writes the report down.
-    void record(const Config& metrics, bool with_checkpoint) {
-        std::string committed;
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                const auto name =
-                    with_checkpoint ? std::optional(store_.next_name()) : std::nullopt;
-                const Config line = log_.complete(metrics, name);
-                if (with_checkpoint) {
-                    store_.commit(line);
-                    committed = (path_ / *name).string();
-                }
-                log_.append(line);
-            }
-        });
-        if (with_checkpoint) {
-            newest_ = Checkpoint(detail::broadcast(backend_, committed, 0));
+    /// What the policy writes, as far as it lists it.
+    checkpoint::Contents write(const checkpoint::Snapshot& state, const checkpoint::Part& part) {
+        if constexpr (std::same_as<decltype(policy_.write(state, part)), checkpoint::Contents>) {
+            return policy_.write(state, part);
+        } else {
+            policy_.write(state, part);
+            return {};
         }
     }
 
-    /// Rank 0 writes the report down and leaves the checkpoint to another thread, which alone
-    /// touches the store until finish(). Should the program die before the commit, the report is
-    /// behind the newest checkpoint and will be made again.
-    void record_and_write(const Config& metrics, checkpoint::Snapshot state) {
-        std::string target;
+    /// Saves a checkpoint and records the report. In the background, the report comes first: should
+    /// the program die before the commit, the report is behind the newest checkpoint and will be
+    /// made again.
+    void save(const std::string& name, const Config& metrics, const ReportOptions& options,
+              bool in_background, const WritePart& write_part) {
+        Config line;
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
-                const std::string name = store_.next_name();
-                const Config line = log_.complete(metrics, name);
-                log_.append(line);
-                target = (path_ / name).string();
-                for (auto& [tensor_name, tensor] : state.tensors) {
-                    tensor = tensor.detach().clone();
+                line = log_.complete(metrics, name);
+                write_metadata(Checkpoint(store_.place().staging(name, 0)), options);
+                if (in_background) {
+                    log_.append(line);
                 }
-                writer_ = std::async(std::launch::async, [this, line, state = std::move(state)] {
-                    policy_.write(state, {staging_, backend_.rank(), backend_.size()});
-                    store_.commit(line);
-                });
             }
         });
-        under_way_ = Checkpoint(detail::broadcast(backend_, target, 0));
+        if (in_background) {
+            saver_.save_in_background(name, line, write_part,
+                                      [this] { directory_.publish_logs(); });
+            return;
+        }
+        saver_.save(name, line, write_part);
+        newest_ = store_.checkpoint(name);
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                log_.append(line);
+                directory_.publish_logs();
+            }
+        });
     }
 
-    void merge(const Config& metrics, const Checkpoint* directory) {
+    void write_metadata(const Checkpoint& checkpoint, const ReportOptions& options) const {
+        Config metadata = options_.metadata;
+        for (const auto& item : options.metadata) {
+            metadata[item.key()] = item.value();
+        }
+        if (!metadata.empty()) {
+            checkpoint.update_metadata(metadata);
+        }
+    }
+
+    void report_directory(const Config& metrics, const Checkpoint* directory,
+                          const ReportOptions& given) {
         finish();
-        stage(metrics);
+        const auto handling = detail::agree_on_handling(backend_, directory, given);
+        ReportOptions options = given;
+        options.metadata = detail::gather_metadata(backend_, directory, given.metadata);
+        if (handling.in_place) {
+            register_directory(metrics, directory, options);
+            return;
+        }
+        std::optional<std::filesystem::path> source;
+        detail::succeed_together(backend_, [&] {
+            if (directory != nullptr) {
+                source = directory->as_directory();
+                if (handling.delete_source) {
+                    require_deletable(*source);
+                }
+            }
+        });
+        const auto names = detail::files_to_copy(backend_, source);
+        const std::string name = saver_.begin(options.checkpoint_dir_name);
+        const auto to = store_.place().staging(name, backend_.rank());
+        sources_ = handling.delete_source ? source : std::nullopt;
+        save(name, metrics, options, handling.in_background, [source, names, to] {
+            return source ? checkpoint::copy_files(*source, names, to) : checkpoint::Contents{};
+        });
+        if (!handling.in_background) {
+            delete_sources();
+        }
+    }
+
+    /// A directory that is in the run's own already, or is brought there by the user's function.
+    void register_directory(const Config& metrics, const Checkpoint* directory,
+                            const ReportOptions& options) {
+        std::string name;
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                name = store_.next_name(options.checkpoint_dir_name);
+            }
+        });
+        name = detail::broadcast(backend_, name, 0);
         std::string mine;
         detail::succeed_together(backend_, [&] {
             if (directory != nullptr) {
-                mine = describe_files(directory->as_directory());
+                mine = name_in_run(options.checkpoint_upload_fn
+                                       ? options.checkpoint_upload_fn(*directory, name)
+                                       : *directory);
             }
         });
-        const std::vector<std::string> all = detail::all_gather(backend_, mine);
+        name = detail::agree_on_name(backend_, mine);
         detail::succeed_together(backend_, [&] {
-            for (const std::string& name : files_to_copy(all)) {
-                storage::copy_durably(directory->path / name, staging_ / name);
+            if (backend_.rank() == 0) {
+                const Checkpoint there = store_.checkpoint(name);
+                const Config line = log_.complete(metrics, name);
+                write_metadata(there, options);
+                auto contents = checkpoint::unlisted_files(there.as_directory(), {});
+                store_.commit_in_place(name, std::move(contents), line);
+                log_.append(line);
+                directory_.publish_logs();
             }
         });
-        record(metrics, true);
+        newest_ = store_.checkpoint(name);
     }
 
-    /// A line for each file: checksum, size, name.
-    static std::string describe_files(const std::filesystem::path& directory) {
-        std::ostringstream text;
-        for (const auto& item : std::filesystem::recursive_directory_iterator(directory)) {
-            if (item.is_regular_file()) {
-                text << checkpoint::crc32_of(item.path()) << ' ' << item.file_size() << ' '
-                     << item.path().lexically_relative(directory).generic_string() << '\n';
-            }
+    /// Throws CheckpointError [RT-K15] for a directory that does not lie in the run's own.
+    [[nodiscard]] std::string name_in_run(const Checkpoint& given) const {
+        const auto at = given.location();
+        const auto path = std::filesystem::path(
+            at.filesystem.is_local() ? std::filesystem::absolute(at.path).lexically_normal()
+                                     : std::filesystem::path(at.path));
+        if (path.parent_path() != std::filesystem::path(directory_.location().path)) {
+            throw CheckpointError("RT-K15",
+                                  detail::concat(given.uri(), " does not lie in the run's directory ",
+                                                 directory_.uri(),
+                                                 "; let rtrain copy it, or put it there"));
         }
-        return text.str();
+        return path.filename().string();
     }
 
-    /// This rank's files that no lower rank has as well.
-    [[nodiscard]] std::vector<std::string>
-    files_to_copy(const std::vector<std::string>& all) const {
-        std::map<std::string, std::pair<int, std::string>> owners; // name -> rank, contents
-        std::vector<std::string> mine;
-        for (int rank = 0; rank < backend_.size(); ++rank) {
-            std::istringstream lines(all[static_cast<std::size_t>(rank)]);
-            for (std::string crc, size, name;
-                 lines >> crc >> size && lines.ignore() && std::getline(lines, name);) {
-                const auto [owner, first] = owners.try_emplace(name, rank, crc + " " + size);
-                if (!first && owner->second.second != crc + " " + size) {
-                    throw CheckpointError("RT-K5",
-                                          detail::concat("ranks ", owner->second.first, " and ",
-                                                         rank, " reported different files named \"",
-                                                         name, "\"; put the rank into the name"));
-                }
-                if (first && rank == backend_.rank()) {
-                    mine.push_back(name);
-                }
+    /// Throws CheckpointError [RT-K16] rather than delete the run with the directory.
+    void require_deletable(const std::filesystem::path& source) const {
+        const auto inside =
+            std::filesystem::path(directory_.location().path)
+                .lexically_relative(std::filesystem::absolute(source).lexically_normal());
+        if (directory_.is_local() && !inside.empty() && *inside.begin() != "..") {
+            throw CheckpointError("RT-K16",
+                                  detail::concat(source.string(), " holds the run's directory ",
+                                                 directory_.uri(),
+                                                 " and cannot be deleted after the upload"));
+        }
+    }
+
+    /// Training does not stop for files that cannot be deleted.
+    void delete_sources() noexcept {
+        if (const auto source = std::exchange(sources_, std::nullopt)) {
+            std::error_code error;
+            std::filesystem::remove_all(*source, error);
+            if (error) {
+                std::fprintf(stderr, "rtrain: could not delete %s: %s\n", source->c_str(),
+                             error.message().c_str());
             }
         }
-        return mine;
     }
 
     B& backend_;
     C& policy_;
-    std::filesystem::path path_;
-    storage::DirectoryLock lock_; ///< held by rank 0
-    checkpoint::Store store_;     ///< rank 0's knows what is committed
-    track::RunLog log_;           ///< used by rank 0
-    std::filesystem::path staging_;
+    const TrainerOptions& options_;
+    std::string attempt_; ///< another each time that the run is started
+    RunDirectory directory_;
+    checkpoint::Store store_; ///< rank 0's knows what is committed
+    track::RunLog log_;       ///< used by rank 0
     std::optional<Checkpoint> newest_;
-    std::optional<Checkpoint> under_way_; ///< being written in the background
-    std::future<void> writer_;            ///< on rank 0; waits in its destructor
+    checkpoint::HostCopy copy_;
+    std::optional<std::filesystem::path> sources_; ///< to be deleted after the commit
+    Saver<B> saver_; ///< last: its thread uses the others
 };
 
 } // namespace rtrain

@@ -13,6 +13,7 @@
 #include <rtrain/backend/mpi.hpp>
 #include <rtrain/backend/outcome.hpp>
 #include <rtrain/backend/policy.hpp>
+#include <rtrain/checkpoint/sharded.hpp>
 #include <rtrain/checkpoint/sync.hpp>
 #include <rtrain/data/idx.hpp>
 #include <rtrain/data/sharded.hpp>
@@ -26,6 +27,7 @@
 #include <rtrain/options.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/run.hpp>
+#include <rtrain/run_directory.hpp>
 #include <rtrain/state.hpp>
 #include <rtrain/train_function.hpp>
 #include <rtrain/version.hpp>
@@ -86,7 +88,7 @@ public:
                 helper ? serve_and_exit() : train_and_exit(fit, train_function);
             }
             if (const auto earlier = session.recorded(fit)) {
-                return earlier->get();
+                return earlier->get(run_filesystem());
             }
             if (helper) {
                 throw LaunchError("RT-L4", detail::concat("rank 0 has not recorded how fit() call "
@@ -95,7 +97,7 @@ public:
             }
             if constexpr (requires { B::launched_ranks(); }) {
                 if (!B::launched_ranks()) {
-                    return launch::drive(fit, options_.scaling, named_run()).get();
+                    return launch::drive(fit, options_.scaling, named_run()).get(run_filesystem());
                 }
             }
             return recorded(fit, train_function);
@@ -103,6 +105,12 @@ public:
     }
 
 private:
+    /// Where Result::path is, when it is not of this machine.
+    [[nodiscard]] std::optional<storage::AnyFilesystem> run_filesystem() const {
+        const auto root = detail::storage_root(options_.run);
+        return root.filesystem.is_local() ? std::nullopt : std::optional(root.filesystem);
+    }
+
     /// A restarted run must find its directory again, so the driver names it.
     [[nodiscard]] RunConfig named_run() const {
         RunConfig run = options_.run;
@@ -187,9 +195,10 @@ private:
         if (run) {
             mine = outcome_of([&] {
                 run_function(train_function, *run);
-                run->finish();
+                run->close();
                 // Read before any rank may go on and change the run's directory.
-                result = Result::from_path(run->path());
+                const storage::Location& at = run->directory().location();
+                result = Result::from_path(at.path, at.filesystem);
             });
         }
         const std::map<int, std::string> failures = exchange(mine);
@@ -256,9 +265,7 @@ private:
         }
         const TrainingFailedError error(describe(failures), failures);
         if (run != nullptr && (backend_->rank() == 0 || failures.contains(backend_->rank()))) {
-            storage::replace_file(
-                run->path() / Result::error_file,
-                json::serialize({{"code", error.code()}, {"message", error.message()}}));
+            run->leave_error(error);
         }
         throw error;
     }

@@ -20,6 +20,7 @@
 #include <rtrain/model/reproducibility.hpp>
 #include <rtrain/options.hpp>
 #include <rtrain/progress.hpp>
+#include <rtrain/report_options.hpp>
 #include <rtrain/run.hpp>
 #include <rtrain/state.hpp>
 
@@ -88,7 +89,9 @@ public:
 
     [[nodiscard]] const Config& config() const noexcept { return options_.config; }
     /// The run's directory, `<storage_path>/<name>`.
-    [[nodiscard]] const std::filesystem::path& run_path() const noexcept { return run_.path(); }
+    [[nodiscard]] std::filesystem::path run_path() const {
+        return run_.directory().location().path;
+    }
 
     /// Makes this run give the same bits each time on the same ranks, machine and libtorch. Call it
     /// first in the training function.
@@ -171,18 +174,24 @@ public:
             [this, name] { return progress_.new_position(name); }, seed_);
     }
 
-    /// Records rank 0's metrics. *Collective.*
+    /// Records rank 0's metrics. *Collective.* Throws what went wrong in saving an earlier checkpoint
+    /// in the background.
     void report(const Config& metrics) { run_.report(metrics); }
     /// Records rank 0's metrics and saves a checkpoint of the state, with every rank's random
-    /// number generator and the place in every data set. *Collective.*
-    void report(const Config& metrics, const State& state) {
+    /// number generator and the place in every data set; with CheckpointConfig::frequency, not each
+    /// time. *Collective.*
+    void report(const Config& metrics, const State& state, const ReportOptions& options = {}) {
         if constexpr (requires { C::saves_state; }) {
             if constexpr (!C::saves_state) {
                 run_.report(metrics);
                 return;
             }
         }
-        run_.report(metrics, [&] {
+        if (!is_due()) {
+            run_.report(metrics);
+            return;
+        }
+        run_.report(metrics, options, [&] {
             checkpoint::Snapshot snapshot;
             state.save(snapshot);
             progress_.save(snapshot, *backend_);
@@ -191,8 +200,9 @@ public:
     }
     /// Records rank 0's metrics and keeps the files in a directory as a checkpoint, together with
     /// those that other ranks give. *Collective.* Throws CheckpointError [RT-K5].
-    void report(const Config& metrics, const Checkpoint& directory) {
-        run_.report(metrics, directory);
+    void report(const Config& metrics, const Checkpoint& directory,
+                const ReportOptions& options = {}) {
+        run_.report(metrics, directory, options);
     }
 
     /// The newest checkpoint, to go on from; empty in a new run.
@@ -225,6 +235,7 @@ public:
     /// checkpoint from within such a loop continues the loop behind the batch it was taken in.
     [[nodiscard]] Epochs epochs(int count, const State& state) {
         restore(state);
+        progress_.set_epochs(count);
         return Epochs(progress_, count);
     }
 
@@ -296,6 +307,12 @@ public:
     { return backend_->communicator(); }
 
 private:
+    /// Whether this report of a state saves it.
+    [[nodiscard]] bool is_due() {
+        const CheckpointConfig& config = options_.run.checkpoint;
+        const bool last = config.at_end && progress_.in_last_epoch();
+        return last || config.frequency <= 1 || ++state_reports_ % config.frequency == 0;
+    }
     [[nodiscard]] data::EpochRequest epoch_request(bool shuffle, std::uint64_t seed) const {
         return {.rank = rank(), .size = size(), .shuffle = shuffle, .seed = seed_ + seed};
     }
@@ -316,6 +333,7 @@ private:
     const TrainerOptions& options_;
     Progress progress_;
     std::uint64_t seed_ = 0; ///< added to those of shuffles
+    int state_reports_ = 0;
     std::vector<std::weak_ptr<torch::nn::Module>> prepared_;
 };
 

@@ -49,7 +49,7 @@ TEST_CASE("Safetensors.every_type_and_shape_comes_back") {
     }
     CHECK(
         code_of([&] {
-            checkpoint::safetensors::write(file, {{"c", torch::zeros({2}, torch::kComplexFloat)}});
+            checkpoint::safetensors::write(file, {{"c", torch::zeros({2}, torch::kComplexDouble)}});
         }) == "RT-K6");
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("Safetensors.damaged_files_are_errors") {
     const auto with_header = [&](const std::string& header) {
         const std::uint64_t size = header.size();
         test::write(file, std::string(reinterpret_cast<const char*>(&size), 8) + header +
-                              std::string(64, 'x'));
+                              std::string(4, 'x'));
         return code_of([&] { (void)checkpoint::safetensors::read(file); });
     };
     CHECK(with_header(R"({"a":{"dtype":"I8","shape":[4],"data_offsets":[0,4]}})").empty());

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The safetensors format: an 8-byte little-endian header length, a JSON header with type, shape
-/// and byte range of each tensor, then the bytes. It runs no code when loaded, opens with mmap, and
-/// Python's safetensors package reads it. Format: https://github.com/huggingface/safetensors#format
+/// Tensors in safetensors files, which run no code when loaded, open with mmap, and are what
+/// Python's safetensors package reads and writes.
 #pragma once
 
+#include <rtrain/checkpoint/safetensors_header.hpp>
 #include <rtrain/error.hpp>
-#include <rtrain/json.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
-#include <boost/json/object.hpp>
-
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,11 +36,16 @@ namespace rtrain::checkpoint {
 
 namespace safetensors {
 
-static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
-
 using Tensors = std::map<std::string, at::Tensor>;
+using Metadata = std::map<std::string, std::string>;
 
-inline constexpr std::array<std::pair<at::ScalarType, std::string_view>, 12> types{{
+/// What bytes are written to, for example storage::OutputFile.
+template <class S>
+concept ByteSink = requires(S& sink, const void* data, std::size_t bytes) {
+    sink.write(data, bytes);
+};
+
+inline constexpr std::array<std::pair<at::ScalarType, std::string_view>, 19> types{{
     {at::kDouble, "F64"},
     {at::kFloat, "F32"},
     {at::kHalf, "F16"},
@@ -51,66 +56,99 @@ inline constexpr std::array<std::pair<at::ScalarType, std::string_view>, 12> typ
     {at::kChar, "I8"},
     {at::kByte, "U8"},
     {at::kBool, "BOOL"},
+    {at::kUInt64, "U64"},
+    {at::kUInt32, "U32"},
+    {at::kUInt16, "U16"},
+    {at::kComplexFloat, "C64"},
     {at::kFloat8_e4m3fn, "F8_E4M3"},
     {at::kFloat8_e5m2, "F8_E5M2"},
+    {at::kFloat8_e8m0fnu, "F8_E8M0"},
+    {at::kFloat8_e4m3fnuz, "F8_E4M3FNUZ"},
+    {at::kFloat8_e5m2fnuz, "F8_E5M2FNUZ"},
 }};
 
-[[nodiscard]] inline std::string_view type_name(const std::string& tensor, at::ScalarType type) {
-    for (const auto& [known, name] : types) {
+static_assert(std::all_of(element_sizes.begin(), element_sizes.end(), [](const auto& element) {
+    return std::any_of(types.begin(), types.end(),
+                       [&](const auto& type) { return type.second == element.first; });
+}));
+
+/// Name, type and shape of a tensor. Throws CheckpointError [RT-K6] when safetensors cannot hold
+/// it.
+[[nodiscard]] inline TensorInfo describe(const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_meta()) {
+        throw CheckpointError("RT-K6", detail::concat("tensor \"", name, "\" is ",
+                                                      !tensor.defined()  ? "undefined"
+                                                      : tensor.is_meta() ? "a meta tensor"
+                                                                         : "sparse",
+                                                      ", which safetensors cannot hold"));
+    }
+    const at::ScalarType type = tensor.scalar_type();
+    for (const auto& [known, type_name] : types) {
         if (known == type) {
-            return name;
+            return {name, type_name, tensor.sizes().vec(), 0, 0};
         }
     }
-    throw CheckpointError("RT-K6", detail::concat("tensor \"", tensor, "\" has type ", type,
+    throw CheckpointError("RT-K6", detail::concat("tensor \"", name, "\" has type ", type,
                                                   ", which safetensors cannot hold"));
 }
 
-/// Writes durably; returns after fsync.
-inline void write(const std::filesystem::path& path, const Tensors& tensors) {
-    boost::json::object header;
-    std::uint64_t offset = 0;
-    std::vector<at::Tensor> contents;
+/// Writes a whole file to `sink`. Contiguous tensors on the CPU are written from where they are,
+/// each by one call; others are copied, one at a time. Larger elements come first, so that each
+/// tensor is aligned to its elements. Throws CheckpointError: RT-K6 for a tensor, RT-K20 for a name
+/// or a number of tensors, that safetensors files cannot hold.
+template <ByteSink Sink>
+void write(Sink& sink, const Tensors& tensors, const Metadata& metadata = {}) {
+    std::vector<TensorInfo> infos;
+    infos.reserve(tensors.size());
     for (const auto& [name, tensor] : tensors) {
-        at::Tensor content = tensor.detach().cpu().contiguous();
-        boost::json::array shape;
-        for (const std::int64_t size : content.sizes()) {
-            shape.emplace_back(size);
+        infos.push_back(describe(name, tensor));
+    }
+    std::stable_sort(infos.begin(), infos.end(), [](const auto& left, const auto& right) {
+        return element_type(left.dtype).second > element_type(right.dtype).second;
+    });
+    std::string header;
+    try {
+        header = make_safetensors_header(infos, metadata);
+    } catch (const std::invalid_argument& error) {
+        throw CheckpointError(
+            "RT-K20", detail::concat("these tensors fit into no safetensors file: ", error.what()));
+    }
+    sink.write(header.data(), header.size());
+    for (const TensorInfo& info : infos) {
+        const at::Tensor content =
+            tensors.at(info.name).detach().resolve_conj().resolve_neg().cpu().contiguous();
+        if (content.nbytes() > 0) {
+            sink.write(content.const_data_ptr(), content.nbytes());
         }
-        const std::uint64_t end = offset + content.nbytes();
-        header[name] = {{"dtype", type_name(name, content.scalar_type())},
-                        {"shape", std::move(shape)},
-                        {"data_offsets", {offset, end}}};
-        offset = end;
-        contents.push_back(std::move(content));
     }
-    std::string text = json::serialize(header);
-    constexpr std::size_t alignment = 8;
-    text.resize((text.size() + alignment - 1) / alignment * alignment, ' ');
-    const std::uint64_t length = text.size();
+}
+
+/// Writes durably; returns after fsync.
+inline void write(const std::filesystem::path& path, const Tensors& tensors,
+                  const Metadata& metadata = {}) {
     storage::OutputFile file(path);
-    file.write(&length, sizeof length);
-    file.write(text);
-    for (const at::Tensor& content : contents) {
-        file.write(content.const_data_ptr(), content.nbytes());
-    }
+    write(file, tensors, metadata);
     file.sync();
 }
 
-/// A file mapped read-only; private, so that writing to a loaded tensor does not reach the file.
+/// A file in memory; private, so that writing to a loaded tensor does not reach the file.
 class Mapping {
 public:
     explicit Mapping(const std::filesystem::path& path) {
-        const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (descriptor < 0) {
             throw storage::system_error("open", path);
         }
         struct stat status {};
-        ::fstat(descriptor, &status);
+        const bool ordinary = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
         size_ = static_cast<std::size_t>(status.st_size);
-        if (size_ > 0) {
+        if (ordinary && size_ > 0) {
             data_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
         }
         ::close(descriptor);
+        if (!ordinary) {
+            throw CheckpointError("RT-K2", path.string() + " is no ordinary file");
+        }
         if (data_ == MAP_FAILED) {
             throw storage::system_error("map", path);
         }
@@ -124,71 +162,39 @@ public:
     }
     [[nodiscard]] char* data() const noexcept { return static_cast<char*>(data_); }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    [[nodiscard]] std::span<const char> bytes() const noexcept { return {data(), size_}; }
 
 private:
     void* data_ = nullptr;
     std::size_t size_ = 0;
 };
 
-/// One entry of the header, checked against the bytes that there are.
-[[nodiscard]] inline at::Tensor entry(const std::string& name, const boost::json::object& fields,
-                                      const std::shared_ptr<Mapping>& file, std::size_t begin) {
-    const std::string_view type = fields.at("dtype").as_string();
-    const auto* const known = std::find_if(types.begin(), types.end(),
-                                           [&](const auto& item) { return item.second == type; });
-    if (known == types.end()) {
-        throw std::invalid_argument("unknown type " + std::string(type));
-    }
-    const auto& offsets = fields.at("data_offsets").as_array();
-    const auto from = offsets.at(0).to_number<std::uint64_t>();
-    const auto to = offsets.at(1).to_number<std::uint64_t>();
-    const std::uint64_t available = file->size() - begin;
-    std::uint64_t bytes = c10::elementSize(known->first);
-    std::vector<std::int64_t> shape;
-    for (const auto& size : fields.at("shape").as_array()) {
-        shape.push_back(size.to_number<std::int64_t>());
-        if (shape.back() < 0 ||
-            (shape.back() > 0 && bytes > available / static_cast<std::uint64_t>(shape.back()))) {
-            throw std::invalid_argument("\"" + name + "\" has a shape beyond the file");
-        }
-        bytes *= static_cast<std::uint64_t>(shape.back());
-    }
-    if (from > to || to > available || to - from != bytes) {
-        throw std::invalid_argument("\"" + name + "\" has a byte range that does not fit");
-    }
-    const auto options = at::TensorOptions(known->first);
-    char* const data = file->data() + begin + from;
-    if (reinterpret_cast<std::uintptr_t>(data) % c10::elementSize(known->first) != 0) {
-        at::Tensor copy = at::empty(shape, options); // other writers need not align
-        std::memcpy(copy.data_ptr(), data, bytes);
+/// The tensor that `info` says, in the bytes at `data` of `file`.
+[[nodiscard]] inline at::Tensor view(const TensorInfo& info, char* data,
+                                     const std::shared_ptr<Mapping>& file) {
+    const auto* const type = std::find_if(
+        types.begin(), types.end(), [&](const auto& item) { return item.second == info.dtype; });
+    const auto options = at::TensorOptions(type->first);
+    if (reinterpret_cast<std::uintptr_t>(data) % c10::elementSize(type->first) != 0) {
+        at::Tensor copy = at::empty(info.shape, options); // other writers need not align
+        std::memcpy(copy.data_ptr(), data, info.end - info.begin);
         return copy;
     }
     return at::from_blob(
-        data, shape, [file](void* /*data*/) {}, options);
+        data, info.shape, [file](void* /*data*/) {}, options);
 }
 
-/// Maps a file; tensors share its pages until they are written to. Throws CheckpointError [RT-K2]
-/// when it is no safetensors file, is cut off, or contradicts itself.
+/// Maps a file; tensors share its pages until they are written to. So do not cut the file off while
+/// they live; removing or replacing it is harmless. Throws CheckpointError [RT-K2] when it is no
+/// safetensors file, is cut off, or contradicts itself.
 [[nodiscard]] inline Tensors read(const std::filesystem::path& path) {
     const auto file = std::make_shared<Mapping>(path);
     try {
-        std::uint64_t length = 0;
-        if (file->size() < sizeof length) {
-            throw std::invalid_argument("too short");
-        }
-        std::memcpy(&length, file->data(), sizeof length);
-        if (length > file->size() - sizeof length) {
-            throw std::invalid_argument("the header is cut off");
-        }
-        const std::size_t begin = sizeof length + length;
-        const auto header =
-            json::parse({file->data() + sizeof length, static_cast<std::size_t>(length)});
+        const SafetensorsHeader header = parse_safetensors_header(file->bytes());
         Tensors tensors;
-        for (const auto& item : header.as_object()) {
-            const std::string name(item.key());
-            if (name != "__metadata__") {
-                tensors.emplace(name, entry(name, item.value().as_object(), file, begin));
-            }
+        for (const TensorInfo& info : header.tensors) {
+            tensors.emplace(info.name,
+                            view(info, file->data() + header.data_begin + info.begin, file));
         }
         return tensors;
     } catch (const std::exception& error) {

@@ -11,15 +11,31 @@
 
 #include <boost/json/object.hpp>
 
+#include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace rtrain::checkpoint {
 
+/// A tensor that is not in one place.
+struct Pieces {
+    struct Piece {
+        std::int64_t begin = 0; ///< its first element's number in the whole, in row-major order
+        at::Tensor elements;
+    };
+    std::vector<std::int64_t> shape; ///< of the whole
+    std::vector<Piece> pieces;
+    /// The user's: rank by rank some rows of a tensor that no rank holds as a whole. Else a tensor
+    /// of all ranks, cut so that each writes a part.
+    bool rows = false;
+};
+
 /// Tensors may be those of the live model, so a policy that returns before they are written copies
-/// them first.
+/// them first. One name is in one of the three maps.
 struct Snapshot {
     std::map<std::string, at::Tensor> tensors;
+    std::map<std::string, Pieces> pieces;
     boost::json::object values;
 };
 

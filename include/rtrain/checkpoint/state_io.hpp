@@ -18,6 +18,7 @@
 /// @endcode
 #pragma once
 
+#include <rtrain/checkpoint/pieces.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
 #include <rtrain/error.hpp>
 
@@ -25,6 +26,7 @@
 
 #include <boost/json/value.hpp>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -39,6 +41,23 @@ public:
     /// Saves a defined tensor; it is written before the object changes again.
     void tensor(const std::string& name, at::Tensor tensor) {
         snapshot_.tensors[prefix_ + name] = std::move(tensor);
+    }
+    /// Saves rows begin, begin + 1, ... of a tensor of shape (total, ...) that is spread over the
+    /// ranks; each rank gives its own. Needs checkpoint::Sharded. Throws CheckpointError [RT-K11]
+    /// when the rows do not fit.
+    void rows(const std::string& name, const at::Tensor& rows, std::int64_t begin,
+              std::int64_t total) {
+        if (rows.dim() == 0 || begin < 0 || begin + rows.size(0) > total) {
+            throw CheckpointError("RT-K11", detail::concat("\"", prefix_, name,
+                                                           "\": rows of shape ", rows.sizes(),
+                                                           " do not fit at row ", begin, " of ",
+                                                           total));
+        }
+        auto shape = rows.sizes().vec();
+        shape[0] = 1;
+        const std::int64_t of_row = checkpoint::element_count(shape);
+        shape[0] = total;
+        snapshot_.pieces[prefix_ + name] = {shape, {{begin * of_row, rows}}, true};
     }
     /// Saves a number, string, or any JSON.
     void value(const std::string& name, boost::json::value value) {
@@ -63,11 +82,23 @@ public:
 
     /// The tensor; it maps the checkpoint's file, so clone what is to be kept.
     [[nodiscard]] at::Tensor tensor(const std::string& name) const {
-        const auto found = snapshot_.tensors.find(prefix_ + name);
-        if (found == snapshot_.tensors.end()) {
+        if (const auto found = snapshot_.tensors.find(prefix_ + name);
+            found != snapshot_.tensors.end()) {
+            return found->second;
+        }
+        const auto pieces = snapshot_.pieces.find(prefix_ + name);
+        if (pieces == snapshot_.pieces.end()) {
             throw missing("tensor", name);
         }
-        return found->second;
+        return checkpoint::assemble(pieces->second);
+    }
+    /// Rows begin to end - 1 of a tensor, however many ranks saved it; a copy.
+    [[nodiscard]] at::Tensor rows(const std::string& name, std::int64_t begin,
+                                  std::int64_t end) const {
+        const auto pieces = snapshot_.pieces.find(prefix_ + name);
+        return pieces == snapshot_.pieces.end()
+                   ? tensor(name).slice(0, begin, end).clone()
+                   : checkpoint::assemble_rows(pieces->second, begin, end);
     }
     [[nodiscard]] const boost::json::value& value(const std::string& name) const {
         const auto* const found = snapshot_.values.if_contains(prefix_ + name);
@@ -77,7 +108,8 @@ public:
         return *found;
     }
     [[nodiscard]] bool has_tensor(const std::string& name) const {
-        return snapshot_.tensors.contains(prefix_ + name);
+        return snapshot_.tensors.contains(prefix_ + name) ||
+               snapshot_.pieces.contains(prefix_ + name);
     }
     [[nodiscard]] bool has_value(const std::string& name) const {
         return snapshot_.values.contains(prefix_ + name);

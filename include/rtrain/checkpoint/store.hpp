@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The checkpoints of one run on disk: how one becomes visible, which ones stay.
-///
-/// A checkpoint is written into `.checkpoint_NNNNNN.tmp`, gets its manifest last, and is renamed to
-/// `checkpoint_NNNNNN`. The rename commits it: a crash before leaves the old checkpoints, after it
-/// the new one as well.
+/// The checkpoints of one run: which there are, and which stay.
 #pragma once
 
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
+#include <rtrain/checkpoint/place.hpp>
+#include <rtrain/checkpoint/ranking.hpp>
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
-#include <rtrain/storage/file.hpp>
-
-#include <boost/json/object.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/storage/lock.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,150 +26,202 @@ namespace rtrain::checkpoint {
 
 /// A committed checkpoint and the metrics it was reported with.
 struct Committed {
+    std::string name;
     Checkpoint checkpoint;
     Config metrics;
     std::int64_t index = 0;
 };
 
-/// The metric at `path`, "a/b" for a nested one; empty when it is not there or no number.
-[[nodiscard]] inline std::optional<double> metric_at(const Config& metrics, std::string_view path) {
-    if (const auto* const direct = metrics.if_contains(path)) {
-        return direct->is_number() ? std::optional(direct->to_number<double>()) : std::nullopt;
-    }
-    const auto slash = path.find('/');
-    if (slash == std::string_view::npos) {
-        return std::nullopt;
-    }
-    const auto* const inner = metrics.if_contains(path.substr(0, slash));
-    return inner != nullptr && inner->is_object()
-               ? metric_at(inner->get_object(), path.substr(slash + 1))
+/// A directory that should be a checkpoint and is not sound.
+struct Damaged {
+    std::string name;
+    std::string code; ///< of the error, "RT-K2"
+    std::string reason;
+};
+
+struct Listing {
+    std::vector<Committed> committed; ///< oldest first
+    std::vector<Damaged> damaged;
+    std::int64_t next_index = 0; ///< higher than that of any of them
+};
+
+/// The number in "checkpoint_000007".
+[[nodiscard]] inline std::optional<std::int64_t> index_in(const std::string& name) {
+    long long index = 0;
+    char excess = 0;
+    return std::sscanf(name.c_str(), "checkpoint_%lld%c", &index, &excess) == 1
+               ? std::optional<std::int64_t>(index)
                : std::nullopt;
 }
 
+/// The checkpoints in a run's directory, by their manifests.
+[[nodiscard]] inline Listing list_checkpoints(const storage::Location& run) {
+    Listing found;
+    for (const auto& entry : run.filesystem.list(run.path)) {
+        const std::string& name = entry.name;
+        if (!entry.is_directory || name.starts_with('.')) {
+            continue;
+        }
+        const std::string path = run.path + "/" + name;
+        const std::string manifest_path = path + "/" + manifest_file;
+        const auto number = index_in(name);
+        found.next_index = std::max(found.next_index, number ? *number + 1 : 0);
+        if (!run.filesystem.exists(manifest_path)) {
+            if (number) {
+                found.damaged.push_back(
+                    {name, "RT-K1",
+                     detail::concat(run.filesystem.uri(path), " has no ", manifest_file)});
+            }
+            continue;
+        }
+        try {
+            Manifest manifest = parse_manifest(run.filesystem.read(manifest_path),
+                                               run.filesystem.uri(manifest_path));
+            found.next_index = std::max(found.next_index, manifest.index + 1);
+            const auto files = run.filesystem.is_local() ? std::nullopt
+                                                         : std::optional(run.filesystem);
+            found.committed.push_back(
+                {name, Checkpoint(path, files), std::move(manifest.metrics), manifest.index});
+        } catch (const Error& error) { // damaged, or not readable
+            found.damaged.push_back({name, error.code(), error.message()});
+        }
+    }
+    std::sort(found.committed.begin(), found.committed.end(),
+              [](const auto& a, const auto& b) { return a.index < b.index; });
+    return found;
+}
+
+/// Used by rank 0, by its training thread and by one that writes in the background.
 class Store {
 public:
-    Store(std::filesystem::path run_directory, CheckpointConfig config)
-        : directory_(std::move(run_directory)), config_(std::move(config)) {}
+    /// A file in the run's directory with the name of the newest checkpoint; for people and
+    /// scripts, rtrain itself looks at the manifests.
+    static constexpr const char* latest_file = "latest";
 
-    /// Removes what an interrupted run left half-written, and reads what is committed.
+    Store(Place place, CheckpointConfig config)
+        : place_(std::move(place)), config_(std::move(config)) {}
+
+    [[nodiscard]] const Place& place() const noexcept { return place_; }
+
+    /// Removes what an interrupted attempt has left, and reads what there is.
     void open() {
-        for (const auto& item : std::filesystem::directory_iterator(directory_)) {
-            const std::string name = item.path().filename().string();
-            if (name.starts_with(hidden_prefix)) {
-                std::filesystem::remove_all(item.path());
-            }
+        place_.sweep();
+        const std::scoped_lock lock(mutex_);
+        listing_ = list_checkpoints(place_.run());
+    }
+
+    /// A handle to the checkpoint of that name.
+    [[nodiscard]] Checkpoint checkpoint(const std::string& name) const {
+        return Checkpoint(place_.path_of(name), place_.is_local()
+                                                    ? std::nullopt
+                                                    : std::optional(place_.run().filesystem));
+    }
+
+    [[nodiscard]] Listing listing() const {
+        const std::scoped_lock lock(mutex_);
+        return listing_;
+    }
+
+    /// Takes a checkpoint for damaged from now on. It is never used and never deleted.
+    void reject(const std::string& name, const std::string& reason) {
+        const std::scoped_lock lock(mutex_);
+        std::erase_if(listing_.committed, [&](const auto& item) { return item.name == name; });
+        listing_.damaged.push_back({name, "RT-K2", reason});
+    }
+
+    /// The name of the next checkpoint: `wished`, or the next number. Throws CheckpointError
+    /// [RT-K9] when the wish cannot be a name or is taken.
+    [[nodiscard]] std::string next_name(const std::string& wished) const {
+        const std::scoped_lock lock(mutex_);
+        if (wished.empty()) {
+            char name[32];
+            std::snprintf(name, sizeof name, "checkpoint_%06lld",
+                          static_cast<long long>(listing_.next_index));
+            return name;
         }
-        committed_ = list(directory_);
-    }
-
-    /// All committed checkpoints, oldest first. Throws CheckpointError when one is foreign or has a
-    /// damaged manifest.
-    [[nodiscard]] static std::vector<Committed> list(const std::filesystem::path& run_directory) {
-        std::vector<Committed> found;
-        for (const auto& item : std::filesystem::directory_iterator(run_directory)) {
-            long long index = 0;
-            char excess = 0;
-            const std::string name = item.path().filename().string();
-            if (std::sscanf(name.c_str(), "checkpoint_%lld%c", &index, &excess) == 1) {
-                auto manifest = read_manifest(item.path());
-                found.push_back(
-                    {Checkpoint(item.path()), manifest.at("metrics").as_object(), index});
-            }
+        const bool safe = is_safe_name(wished) && wished.find('/') == std::string::npos &&
+                          !wished.starts_with('.');
+        if (!safe || place_.run().filesystem.exists(place_.path_of(wished))) {
+            throw CheckpointError("RT-K9",
+                                  detail::concat("checkpoint_dir_name \"", wished, "\" ",
+                                                 safe ? "is taken in this run"
+                                                      : "cannot be the name of a directory"));
         }
-        std::sort(found.begin(), found.end(),
-                  [](const auto& a, const auto& b) { return a.index < b.index; });
-        return found;
+        return wished;
     }
 
-    /// The newest committed checkpoint.
-    [[nodiscard]] const Committed* newest() const {
-        return committed_.empty() ? nullptr : &committed_.back();
+    /// Commits what ranks have handed in under `name`; then deletes what CheckpointConfig does not
+    /// keep.
+    void commit(const std::string& name, int ranks, Contents contents, const Config& metrics) {
+        check_complete(name, contents);
+        const std::scoped_lock lock(mutex_);
+        const Manifest manifest{listing_.next_index, ranks, metrics, std::move(contents)};
+        place_.commit(name, manifest);
+        add(name, manifest);
     }
 
-    /// Throws CheckpointError [RT-K4] when the metric that ranks checkpoints is NaN.
-    void check_score(const Config& metrics) const {
-        const auto score =
-            config_.score_attribute ? metric_at(metrics, *config_.score_attribute) : std::nullopt;
-        if (score && std::isnan(*score)) {
-            throw CheckpointError("RT-K4", detail::concat("\"", *config_.score_attribute,
-                                                          "\" is NaN, so the checkpoint cannot be "
-                                                          "ranked; has training diverged?"));
-        }
-    }
-
-    /// The name that the next checkpoint will have.
-    [[nodiscard]] std::string next_name() const {
-        char name[32];
-        std::snprintf(name, sizeof name, "checkpoint_%06lld", static_cast<long long>(next_index()));
-        return name;
-    }
-    /// An empty directory for the next checkpoint's files.
-    std::filesystem::path stage() const {
-        const auto staging = staging_path();
-        std::filesystem::remove_all(staging);
-        std::filesystem::create_directory(staging);
-        return staging;
-    }
-    [[nodiscard]] std::filesystem::path staging_path() const {
-        return directory_ / ("." + next_name() + ".tmp");
-    }
-
-    /// Commits what has been staged; then deletes what CheckpointConfig does not keep.
-    void commit(const Config& metrics) {
-        const auto staging = staging_path();
-        write_manifest(staging, metrics);
-        const auto target = directory_ / next_name();
-        storage::rename_durably(staging, target);
-        committed_.push_back({Checkpoint(target), metrics, next_index()});
-        retain();
+    /// As commit(), for files that are in their place already.
+    void commit_in_place(const std::string& name, Contents contents, const Config& metrics) {
+        check_complete(name, contents);
+        const std::scoped_lock lock(mutex_);
+        const Manifest manifest{listing_.next_index, 1, metrics, std::move(contents)};
+        place_.commit_in_place(name, manifest);
+        add(name, manifest);
     }
 
 private:
-    [[nodiscard]] std::int64_t next_index() const {
-        return committed_.empty() ? 0 : committed_.back().index + 1;
+    static void check_complete(const std::string& name, Contents& contents) {
+        try {
+            check(contents, Listed::completely);
+        } catch (const std::invalid_argument& error) {
+            throw CheckpointError(
+                "RT-K10", detail::concat("what the ranks wrote of ", name,
+                                         " does not make a whole: ", error.what()));
+        }
     }
 
-    /// Higher is better; a checkpoint without a score ranks below all others.
-    [[nodiscard]] double score_of(const Committed& item) const {
-        const auto score = metric_at(item.metrics, config_.score_attribute.value());
-        if (!score) {
-            return -std::numeric_limits<double>::infinity();
-        }
-        return config_.score_order == ScoreOrder::max ? *score : -*score;
+    void add(const std::string& name, const Manifest& manifest) {
+        ++listing_.next_index;
+        listing_.committed.push_back({name, checkpoint(name), manifest.metrics, manifest.index});
+        place_.run().filesystem.write(place_.path_of(latest_file), name + "\n");
+        retain();
     }
 
     void retain() {
         if (!config_.num_to_keep) {
             return;
         }
-        std::vector<Committed> ranked(committed_.begin(), committed_.end());
-        std::reverse(ranked.begin(), ranked.end()); // the newer wins a tie
-        if (config_.score_attribute) {
-            std::stable_sort(ranked.begin(), ranked.end(), [&](const auto& a, const auto& b) {
-                return score_of(a) > score_of(b);
-            });
-        }
-        const std::int64_t newest = committed_.back().index;
-        for (std::size_t i = static_cast<std::size_t>(*config_.num_to_keep); i < ranked.size();
-             ++i) {
-            if (ranked[i].index != newest) {
+        auto ranked = listing_.committed;
+        rank(ranked, config_);
+        const std::int64_t newest = listing_.committed.back().index;
+        for (auto i = static_cast<std::size_t>(*config_.num_to_keep); i < ranked.size(); ++i) {
+            if (ranked[i].index != newest && !is_in_use(ranked[i])) {
                 remove(ranked[i]);
             }
         }
     }
 
-    /// Hides it first, so that no reader sees half of it.
-    void remove(const Committed& item) {
-        const auto trash = directory_ / ("." + item.checkpoint.path.filename().string() + ".trash");
-        storage::rename_durably(item.checkpoint.path, trash);
-        std::filesystem::remove_all(trash);
-        std::erase_if(committed_, [&](const auto& other) { return other.index == item.index; });
+    /// Then it is deleted after a later report.
+    [[nodiscard]] bool is_in_use(const Committed& item) const {
+        return place_.is_local() && storage::in_use(item.checkpoint.path / manifest_file);
     }
 
-    static constexpr const char* hidden_prefix = ".checkpoint_"; ///< of what is not committed
-    std::filesystem::path directory_;
+    /// Training does not stop for files that cannot be deleted.
+    void remove(const Committed& item) {
+        try {
+            place_.remove(item.name);
+        } catch (const StorageError& error) {
+            std::fprintf(stderr, "rtrain: could not delete %s: %s\n", item.name.c_str(),
+                         error.what());
+        }
+        std::erase_if(listing_.committed,
+                      [&](const auto& other) { return other.index == item.index; });
+    }
+
+    Place place_;
     CheckpointConfig config_;
-    std::vector<Committed> committed_;
+    mutable std::mutex mutex_;
+    Listing listing_;
 };
 
 } // namespace rtrain::checkpoint

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The checkpoint policies None, Sync and Async.
+/// The checkpoint policies None, Sync and Async, with which rank 0 alone writes.
 #pragma once
 
 #include <rtrain/checkpoint/policy.hpp>
-#include <rtrain/checkpoint/safetensors.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/state_files.hpp>
 #include <rtrain/error.hpp>
-#include <rtrain/json.hpp>
-#include <rtrain/storage/file.hpp>
 
 #include <string>
+#include <utility>
 
 namespace rtrain::checkpoint {
 
@@ -29,34 +28,33 @@ struct None {
 /// Rank 0 writes the whole state and training waits: state.safetensors for tensors, state.json for
 /// the rest.
 struct Sync {
-    void write(const Snapshot& state, const Part& part) const {
-        if (part.rank != 0) {
-            return;
+    /// Throws CheckpointError [RT-K11] for a tensor of which each rank has some rows.
+    [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const {
+        for (const auto& [name, whole] : state.pieces) {
+            throw CheckpointError("RT-K11", detail::concat(
+                                                "\"", name,
+                                                "\" is spread over ranks, and rank 0 alone cannot "
+                                                "save it; use checkpoint::Sharded"));
         }
-        safetensors::write(part.directory / "state.safetensors", state.tensors);
-        storage::OutputFile file(part.directory / "state.json");
-        file.write(json::serialize(state.values));
-        file.sync();
+        return part.rank == 0 ? std::move(state) : Snapshot{};
     }
 
-    /// Throws CheckpointError [RT-K1] when the checkpoint holds no state, for example because the
-    /// user reported a directory of their own.
-    [[nodiscard]] Snapshot read(const Part& part) const {
-        const auto values = part.directory / "state.json";
-        if (!std::filesystem::exists(values)) {
-            throw CheckpointError("RT-K1", part.directory.string() +
-                                               " holds no state (state.json); files that were "
-                                               "reported as a Checkpoint are read through "
-                                               "worker.checkpoint()");
+    [[nodiscard]] Contents write(const Snapshot& mine, const Part& part) const {
+        if (part.rank != 0) {
+            return {};
         }
-        return {safetensors::read(part.directory / "state.safetensors"),
-                json::parse(storage::read_file(values)).as_object()};
+        Contents contents = write_tensors(mine, part.directory, "state.safetensors");
+        merge(contents, write_values(mine, part.directory));
+        return contents;
     }
+
+    /// Throws CheckpointError [RT-K1] when the checkpoint holds no state.
+    [[nodiscard]] Snapshot read(const Part& part) const { return read_state(part.directory); }
 };
 
 /// As Sync, but training goes on while rank 0 writes a copy of the state. At most one checkpoint is
 /// under way: the next report of a checkpoint, and the end of the run, wait for it. What goes wrong
-/// in writing is thrown there.
+/// in writing is thrown by the next report.
 struct Async : Sync {
     static constexpr bool writes_in_background = true;
 };

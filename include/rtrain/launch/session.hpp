@@ -39,10 +39,10 @@ struct Ending {
     std::string message{};
     std::map<int, std::string> worker_failures{};
 
-    /// The Result, or throws the error.
-    [[nodiscard]] Result get() const {
+    /// The Result, or throws the error. `filesystem`: where the run is, unless on this machine.
+    [[nodiscard]] Result get(const std::optional<storage::AnyFilesystem>& filesystem) const {
         if (code.empty()) {
-            return Result::from_path(run);
+            return Result::from_path(run, filesystem);
         }
         if (!worker_failures.empty()) {
             throw TrainingFailedError(message, worker_failures);

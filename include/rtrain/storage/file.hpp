@@ -8,7 +8,10 @@
 
 #include <rtrain/error.hpp>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -45,7 +49,11 @@ public:
     }
     OutputFile(const OutputFile&) = delete;
     OutputFile& operator=(const OutputFile&) = delete;
-    ~OutputFile() { ::close(descriptor_); }
+    ~OutputFile() {
+        if (descriptor_ >= 0) {
+            ::close(descriptor_);
+        }
+    }
 
     void write(const void* data, std::size_t bytes) {
         const auto* from = static_cast<const char*>(data);
@@ -63,10 +71,63 @@ public:
     }
     void write(std::string_view text) { write(text.data(), text.size()); }
 
+    /// Tells the disk to begin with bytes that have been written; a hint.
+    void start_writing(std::size_t offset, std::size_t bytes) noexcept {
+        ::sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                          SYNC_FILE_RANGE_WRITE);
+    }
+
+    /// After an error the file must be written anew: what reached the disk is unknown.
     void sync() {
         if (::fsync(descriptor_) != 0) {
             throw system_error("sync", path_);
         }
+    }
+
+    /// Some file systems report here that they could not write.
+    void close() {
+        if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
+            throw system_error("close", path_);
+        }
+    }
+
+private:
+    std::filesystem::path path_;
+    int descriptor_;
+};
+
+/// A file being read from its beginning, never through a symbolic link.
+class InputFile {
+public:
+    explicit InputFile(std::filesystem::path path)
+        : path_(std::move(path)), descriptor_(::open(path_.c_str(),
+                                                     O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
+        if (descriptor_ < 0) {
+            throw system_error("open", path_);
+        }
+    }
+    InputFile(const InputFile&) = delete;
+    InputFile& operator=(const InputFile&) = delete;
+    ~InputFile() { ::close(descriptor_); }
+
+    /// Fills the buffer; less than `bytes` only at the end of the file.
+    std::size_t read(char* buffer, std::size_t bytes) {
+        std::size_t filled = 0;
+        while (filled < bytes) {
+            const ssize_t got = ::read(descriptor_, buffer + filled, bytes - filled);
+            if (got < 0 && errno == EINTR) {
+                continue;
+            }
+            if (got < 0) {
+                throw StorageError("RT-S4", detail::concat("cannot read ", path_.string(), ": ",
+                                                           std::strerror(errno)));
+            }
+            if (got == 0) {
+                break;
+            }
+            filled += static_cast<std::size_t>(got);
+        }
+        return filled;
     }
 
 private:
@@ -87,27 +148,55 @@ inline void sync_directory(const std::filesystem::path& directory) {
     }
 }
 
-/// Renames durably; `to` is what it was or what `from` was, never something between.
-inline void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
-    std::error_code error;
-    std::filesystem::rename(from, to, error);
-    if (error) {
-        errno = error.value();
+/// `to` is what it was or what `from` was, never something between.
+inline void rename_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+    if (::rename(from.c_str(), to.c_str()) != 0) {
         throw system_error("rename to", to);
     }
+}
+
+/// Renames; it is durable on return.
+inline void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
+    rename_file(from, to);
     sync_directory(to.parent_path());
 }
 
-/// Replaces the file `path` by `text`: a crash leaves the old file or the new one.
-inline void replace_file(const std::filesystem::path& path, std::string_view text) {
-    const std::filesystem::path temporary =
-        path.string() + "." + std::to_string(::getpid()) + ".tmp";
-    {
+/// What rtrain puts into a directory for a moment; whoever takes the directory up may remove it.
+inline constexpr std::string_view temporary_prefix = ".rtrain-";
+
+/// A name beside `path` that no other thread and no other living process of this machine uses.
+[[nodiscard]] inline std::filesystem::path temporary_beside(const std::filesystem::path& path) {
+    static std::atomic<std::uint64_t> count{0};
+    return path.parent_path() / rtrain::detail::concat(temporary_prefix, "tmp-", ::getpid(), '-',
+                                                       ++count, '-', path.filename().string());
+}
+
+/// Replaces the file `path` by what `write(OutputFile&)` writes: a crash leaves the old file or the
+/// new one, an error the old one. Without `durably`, a power failure may leave neither.
+template <class Write>
+void replace_file_by(const std::filesystem::path& path, Write&& write, bool durably = true) {
+    const std::filesystem::path temporary = temporary_beside(path);
+    try {
         OutputFile file(temporary);
-        file.write(text);
-        file.sync();
+        write(file);
+        if (durably) {
+            file.sync();
+        }
+        file.close();
+        rename_file(temporary, path);
+        if (durably) {
+            sync_directory(path.has_parent_path() ? path.parent_path() : ".");
+        }
+    } catch (...) {
+        std::error_code ignored;
+        std::filesystem::remove(temporary, ignored);
+        throw;
     }
-    rename_durably(temporary, path);
+}
+
+/// Replaces the file `path` by `text`.
+inline void replace_file(const std::filesystem::path& path, std::string_view text) {
+    replace_file_by(path, [&](OutputFile& file) { file.write(text); });
 }
 
 [[nodiscard]] inline std::string read_file(const std::filesystem::path& path) {
@@ -119,17 +208,27 @@ inline void replace_file(const std::filesystem::path& path, std::string_view tex
     return text;
 }
 
-/// Copies a file, with the directories above the copy.
-inline void copy_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
-    std::error_code error;
-    std::filesystem::create_directories(to.parent_path(), error);
-    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
+/// Throws StorageError [RT-S3] for `error`.
+inline void require(const std::error_code& error, std::string_view action,
+                    const std::filesystem::path& path) {
     if (error) {
         errno = error.value();
-        throw system_error("copy to", to);
+        throw system_error(action, path);
     }
-    OutputFile(to, OutputFile::Mode::append).sync();
-    sync_directory(to.parent_path());
+}
+
+/// Creates a directory and those above it.
+inline void create_directories(const std::filesystem::path& directory) {
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    require(error, "create", directory);
+}
+
+/// Removes a file, or a directory with all in it; nothing there is no error.
+inline void remove_all(const std::filesystem::path& path) {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    require(error, "remove", path);
 }
 
 /// Creates a directory and those above it. Throws StorageError [RT-S1] when it cannot be created or

@@ -45,4 +45,35 @@ private:
     int descriptor_ = -1;
 };
 
+/// Says that a file is being used, as long as this object lives: in_use() of it is true in all
+/// processes. Nothing happens when the file cannot be opened, or its file system has no locks.
+class FileUse {
+public:
+    explicit FileUse(const std::filesystem::path& file)
+        : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+        ::flock(descriptor_, LOCK_SH | LOCK_NB);
+    }
+    FileUse(const FileUse&) = delete;
+    FileUse& operator=(const FileUse&) = delete;
+    ~FileUse() {
+        if (descriptor_ >= 0) {
+            ::close(descriptor_);
+        }
+    }
+
+private:
+    int descriptor_;
+};
+
+/// Whether a FileUse of the file lives.
+[[nodiscard]] inline bool in_use(const std::filesystem::path& file) {
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return false;
+    }
+    const bool used = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    ::close(descriptor);
+    return used;
+}
+
 } // namespace rtrain::storage

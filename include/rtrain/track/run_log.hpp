@@ -23,6 +23,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,30 +35,35 @@ inline constexpr const char* results_file = "result.json";
 inline constexpr const char* superseded_file = "superseded.json";
 inline constexpr const char* progress_file = "progress.csv";
 inline constexpr const char* params_file = "params.json";
+/// All that a RunLog writes.
+inline constexpr std::array log_files{results_file, superseded_file, progress_file, params_file};
 
-/// The reports in result.json, oldest first. A last line that a crash cut off is left out.
-[[nodiscard]] inline std::vector<Config> read_results(const std::filesystem::path& run_directory) {
+/// The reports in the text of a result.json, oldest first; `file` is for messages. A last line that
+/// a crash cut off is left out.
+[[nodiscard]] inline std::vector<Config> parse_results(std::string_view text,
+                                                       const std::string& file) {
     std::vector<Config> reports;
-    const auto file = run_directory / results_file;
-    if (!std::filesystem::exists(file)) {
-        return reports;
-    }
-    const std::string text = storage::read_file(file);
     for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t end = text.find('\n', begin);
         if (end == std::string::npos) {
             break;
         }
         try {
-            reports.push_back(
-                json::parse(std::string_view(text).substr(begin, end - begin)).as_object());
+            reports.push_back(json::parse(text.substr(begin, end - begin)).as_object());
         } catch (const std::exception& error) {
-            throw StorageError("RT-S5", detail::concat(file.string(), " is damaged in line ",
+            throw StorageError("RT-S5", detail::concat(file, " is damaged in line ",
                                                        reports.size() + 1, ": ", error.what()));
         }
         begin = end + 1;
     }
     return reports;
+}
+
+/// The reports in a run's directory.
+[[nodiscard]] inline std::vector<Config> read_results(const std::filesystem::path& run_directory) {
+    const auto file = run_directory / results_file;
+    return std::filesystem::exists(file) ? parse_results(storage::read_file(file), file.string())
+                                         : std::vector<Config>{};
 }
 
 /// JSON with indentation, as people read it.
@@ -88,6 +94,7 @@ public:
     using Clock = std::chrono::steady_clock;
 
     static constexpr const char* iteration_field = "training_iteration";
+    static constexpr const char* total_time_field = "time_total_s";
     static constexpr const char* checkpoint_field = "checkpoint_dir_name";
     /// What complete() fills in.
     static constexpr std::array filled_fields{"timestamp",
@@ -108,14 +115,23 @@ public:
     RunLog(std::filesystem::path run_directory, Config config)
         : directory_(std::move(run_directory)), config_(std::move(config)) {}
 
-    /// Starts, or goes on after the report with number `iteration` and its total time. Reports
-    /// behind that one will be made again: they move to superseded.json.
-    void open(std::int64_t iteration, double total_seconds) {
+    /// Starts, or goes on after the report that `last` is the line of. Reports behind it will be made
+    /// again: they move to superseded.json. A crash may have come between a checkpoint and its line;
+    /// then the line is added.
+    void open(const Config* last) {
+        const auto iteration = last != nullptr ? number_of(*last) : 0;
+        const double total_seconds =
+            last != nullptr ? last->at(total_time_field).to_number<double>() : 0;
         std::string kept;
         std::string superseded;
+        std::int64_t written = 0;
         for (const Config& report : read_results(directory_)) {
-            const bool keep = report.at(iteration_field).to_number<std::int64_t>() <= iteration;
+            const bool keep = number_of(report) <= iteration;
             (keep ? kept : superseded) += json::serialize(report) + "\n";
+            written = keep ? number_of(report) : written;
+        }
+        if (last != nullptr && written < iteration) {
+            kept += json::serialize(*last) + "\n";
         }
         if (!superseded.empty()) {
             storage::OutputFile old(directory_ / superseded_file,
@@ -135,7 +151,7 @@ public:
 
     /// The whole line of a report: the user's metrics and the fields that Ray fills in.
     /// Throws ConfigError [RT-C10] when a metric has the name of such a field.
-    [[nodiscard]] Config complete(Config metrics, std::optional<std::string> checkpoint) {
+    [[nodiscard]] Config complete(Config metrics, std::optional<std::string> checkpoint) const {
         for (const char* reserved : filled_fields) {
             if (metrics.contains(reserved)) {
                 throw ConfigError("RT-C10", detail::concat("a metric is named \"", reserved,
@@ -143,11 +159,9 @@ public:
                                                            "another name"));
             }
         }
-        const auto now = Clock::now();
-        const double seconds = std::chrono::duration<double>(now - last_report_).count();
-        last_report_ = now;
-        total_seconds_ += seconds;
-        ++iteration_;
+        const double seconds = std::chrono::duration<double>(Clock::now() - last_report_).count();
+        const double total = total_seconds_ + seconds;
+        const std::int64_t iteration = iteration_ + 1;
         const std::time_t wall = std::time(nullptr);
         char date[32] = {};
         std::tm local{};
@@ -160,26 +174,29 @@ public:
             metrics["should_checkpoint"] = true;
         }
         metrics["done"] = false;
-        metrics[iteration_field] = iteration_;
+        metrics[iteration_field] = iteration;
         metrics["trial_id"] = directory_.filename().string();
         metrics["date"] = date;
         metrics["time_this_iter_s"] = seconds;
-        metrics["time_total_s"] = total_seconds_;
+        metrics[total_time_field] = total;
         metrics["pid"] = static_cast<std::int64_t>(::getpid());
         metrics["hostname"] = host;
         metrics["config"] = config_;
-        metrics["time_since_restore"] = total_seconds_ - resumed_seconds_;
-        metrics["iterations_since_restore"] = iteration_ - resumed_at_;
+        metrics["time_since_restore"] = total - resumed_seconds_;
+        metrics["iterations_since_restore"] = iteration - resumed_at_;
         return metrics;
     }
 
-    /// Appends a completed line.
+    /// Appends a completed line; the next one is counted from it.
     void append(const Config& line) {
         storage::OutputFile results(directory_ / results_file, storage::OutputFile::Mode::append);
         results.write(json::serialize(line) + "\n");
         if (line.contains("should_checkpoint")) {
             results.sync(); // as durable as the checkpoint that it belongs to
         }
+        iteration_ = number_of(line);
+        total_seconds_ = line.at(total_time_field).to_number<double>();
+        last_report_ = Clock::now();
         if (add_columns(line)) {
             rewrite_progress();
         } else {
@@ -191,6 +208,10 @@ public:
 
 private:
     using Cells = std::vector<std::pair<std::string, std::string>>;
+
+    [[nodiscard]] static std::int64_t number_of(const Config& line) {
+        return line.at(iteration_field).to_number<std::int64_t>();
+    }
 
     /// Nested metrics become columns "a/b".
     static void flatten(const Config& object, const std::string& prefix, Cells& cells) {

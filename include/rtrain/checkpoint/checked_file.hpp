@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Files of a checkpoint, written and read with their checksums.
+#pragma once
+
+#include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/crc32c.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/storage/file.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace rtrain::checkpoint {
+
+/// A file being written; its checksums are computed on the way.
+class CheckedFile {
+public:
+    /// `name` is relative to the checkpoint's `directory`.
+    CheckedFile(const std::filesystem::path& directory, std::string name)
+        : name_(std::move(name)), file_(directory / name_) {}
+
+    void write(const void* data, std::size_t bytes) {
+        // In pieces that are still in the cache when they are copied, and that the disk begins to
+        // write at once.
+        const auto* from = static_cast<const char*>(data);
+        while (bytes > 0) {
+            const std::size_t piece = std::min(bytes, 3 * ChunkSums::chunk);
+            sums_.add(from, piece);
+            file_.write(from, piece);
+            file_.start_writing(size_, piece);
+            from += piece;
+            bytes -= piece;
+            size_ += piece;
+        }
+    }
+    void write(std::string_view text) { write(text.data(), text.size()); }
+
+    /// Makes the bytes durable.
+    [[nodiscard]] FileRecord finish() {
+        file_.sync();
+        file_.close();
+        return {name_, size_, sums_.finish()};
+    }
+
+private:
+    std::string name_;
+    storage::OutputFile file_;
+    ChunkSums sums_;
+    std::size_t size_ = 0;
+};
+
+/// Reads a file through, and lists it. Throws StorageError [RT-S3, RT-S4].
+[[nodiscard]] inline FileRecord record_of(const std::filesystem::path& directory,
+                                          const std::string& name) {
+    storage::InputFile file(directory / name);
+    std::vector<char> buffer(3 * ChunkSums::chunk);
+    ChunkSums sums;
+    std::uint64_t size = 0;
+    while (const std::size_t got = file.read(buffer.data(), buffer.size())) {
+        sums.add(buffer.data(), got);
+        size += got;
+    }
+    return {name, size, sums.finish()};
+}
+
+/// What is wrong with a file, as the end of a sentence that begins with its name; empty when it is
+/// as it was written.
+[[nodiscard]] inline std::optional<std::string> damage_of(const std::filesystem::path& directory,
+                                                          const FileRecord& expected) {
+    std::error_code error;
+    const auto status = std::filesystem::symlink_status(directory / expected.name, error);
+    if (!std::filesystem::is_regular_file(status)) {
+        return std::filesystem::exists(status) ? "is no file" : "is missing";
+    }
+    const FileRecord found = record_of(directory, expected.name);
+    if (found.size != expected.size) {
+        return detail::concat("is ", found.size, " bytes long instead of ", expected.size);
+    }
+    const auto [first, unused] =
+        std::mismatch(found.sums.begin(), found.sums.end(), expected.sums.begin());
+    if (first != found.sums.end()) {
+        const auto chunk = static_cast<std::uint64_t>(first - found.sums.begin());
+        return detail::concat("does not have the checksum it was written with, between bytes ",
+                              chunk * ChunkSums::chunk, " and ",
+                              std::min((chunk + 1) * ChunkSums::chunk, expected.size));
+    }
+    return std::nullopt;
+}
+
+} // namespace rtrain::checkpoint

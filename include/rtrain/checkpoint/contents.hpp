@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a checkpoint consists of: files with their checksums, and where in them each tensor is.
+/// Every rank lists what it has written; the manifest holds all lists together.
+/// Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <rtrain/checkpoint/crc32c.hpp>
+#include <rtrain/checkpoint/safe_name.hpp>
+#include <rtrain/error.hpp>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::checkpoint {
+
+struct FileRecord {
+    std::string name; ///< relative to the checkpoint, '/' between directories
+    std::uint64_t size = 0;
+    std::vector<std::uint32_t> sums; ///< CRC-32C of each MiB, see ChunkSums
+
+    friend bool operator==(const FileRecord&, const FileRecord&) = default;
+};
+
+struct TensorRecord {
+    /// Elements begin, begin + 1, ... of the whole, which the safetensors file `file` holds under
+    /// the tensor's name.
+    struct Piece {
+        std::string file;
+        std::int64_t begin = 0;
+        std::int64_t count = 0;
+        friend bool operator==(const Piece&, const Piece&) = default;
+    };
+    std::string type; ///< as safetensors calls it, "F32"
+    std::vector<std::int64_t> shape;
+    bool rows = false; ///< see Pieces::rows
+    std::vector<Piece> pieces;
+
+    friend bool operator==(const TensorRecord&, const TensorRecord&) = default;
+};
+
+struct Contents {
+    std::vector<FileRecord> files;
+    std::map<std::string, TensorRecord> tensors;
+
+    friend bool operator==(const Contents&, const Contents&) = default;
+};
+
+/// The product of a shape. Throws std::invalid_argument for negative sizes and beyond 2^62.
+[[nodiscard]] inline std::int64_t element_count(const std::vector<std::int64_t>& shape) {
+    constexpr std::int64_t limit = std::int64_t{1} << 62;
+    std::int64_t count = 1;
+    for (const std::int64_t size : shape) {
+        if (size < 0 || (size > 0 && count > limit / size)) {
+            throw std::invalid_argument("a shape has an impossible size");
+        }
+        count *= size;
+    }
+    return count;
+}
+
+/// Adds what another rank has written. Throws CheckpointError [RT-K5] when both have written a file
+/// of the same name, [RT-K10] when they disagree about a tensor.
+inline void merge(Contents& into, Contents from) {
+    for (FileRecord& file : from.files) {
+        for (const FileRecord& known : into.files) {
+            if (known.name == file.name) {
+                throw CheckpointError("RT-K5",
+                                      detail::concat("two ranks wrote a file named \"", file.name,
+                                                     "\"; put the rank into the name"));
+            }
+        }
+        into.files.push_back(std::move(file));
+    }
+    for (auto& [name, tensor] : from.tensors) {
+        const auto [known, added] = into.tensors.try_emplace(name, tensor);
+        if (added) {
+            continue;
+        }
+        TensorRecord& whole = known->second;
+        if (whole.type != tensor.type || whole.shape != tensor.shape ||
+            whole.rows != tensor.rows) {
+            throw CheckpointError("RT-K10", detail::concat("ranks disagree about the type or shape "
+                                                           "of tensor \"",
+                                                           name,
+                                                           "\"; all must save the same "
+                                                           "state"));
+        }
+        std::move(tensor.pieces.begin(), tensor.pieces.end(), std::back_inserter(whole.pieces));
+    }
+}
+
+/// Whose contents are listed.
+enum class Listed : unsigned char { by_one_rank, completely };
+
+/// Brings the pieces of each tensor into order. Throws std::invalid_argument when they overlap, name
+/// a file that is not listed, or, in a complete list, leave a gap.
+inline void check(Contents& contents, Listed listed) {
+    std::set<std::string> files;
+    for (const FileRecord& file : contents.files) {
+        if (!is_safe_name(file.name)) {
+            throw std::invalid_argument("a file has a name that may not be: \"" + file.name + "\"");
+        }
+        if (!files.insert(file.name).second) {
+            throw std::invalid_argument("file \"" + file.name + "\" is listed twice");
+        }
+        if (file.sums.size() != (file.size + ChunkSums::chunk - 1) / ChunkSums::chunk) {
+            throw std::invalid_argument("file \"" + file.name + "\" has too many or few checksums");
+        }
+    }
+    for (auto& [name, tensor] : contents.tensors) {
+        std::sort(tensor.pieces.begin(), tensor.pieces.end(),
+                  [](const auto& a, const auto& b) { return a.begin < b.begin; });
+        std::int64_t end = 0;
+        for (const TensorRecord::Piece& piece : tensor.pieces) {
+            const bool fits = listed == Listed::completely ? piece.begin == end : piece.begin >= end;
+            if (!fits || piece.count < 0 ||
+                piece.count > std::numeric_limits<std::int64_t>::max() - piece.begin) {
+                throw std::invalid_argument("the pieces of tensor \"" + name +
+                                            "\" leave a gap or overlap");
+            }
+            if (!files.contains(piece.file)) {
+                throw std::invalid_argument("tensor \"" + name + "\" is in a file that is not "
+                                                                 "listed: \"" +
+                                            piece.file + "\"");
+            }
+            end = piece.begin + piece.count;
+        }
+        const std::int64_t size = element_count(tensor.shape);
+        if (end > size || (listed == Listed::completely && end != size)) {
+            throw std::invalid_argument("the pieces of tensor \"" + name + "\" do not make up its shape");
+        }
+    }
+}
+
+[[nodiscard]] inline boost::json::object to_json(const Contents& contents) {
+    boost::json::array files;
+    for (const FileRecord& file : contents.files) {
+        files.push_back({{"name", file.name},
+                         {"size", file.size},
+                         {"crc32c", boost::json::array(file.sums.begin(), file.sums.end())}});
+    }
+    boost::json::object tensors;
+    for (const auto& [name, tensor] : contents.tensors) {
+        boost::json::array pieces;
+        for (const auto& piece : tensor.pieces) {
+            pieces.push_back({{"file", piece.file}, {"begin", piece.begin}, {"count", piece.count}});
+        }
+        tensors[name] = {{"type", tensor.type},
+                         {"shape", boost::json::array(tensor.shape.begin(), tensor.shape.end())},
+                         {"rows", tensor.rows},
+                         {"pieces", std::move(pieces)}};
+    }
+    return {{"chunk_bytes", ChunkSums::chunk},
+            {"files", std::move(files)},
+            {"tensors", std::move(tensors)}};
+}
+
+/// Throws std::exception when the JSON is not what to_json() makes, or contradicts itself.
+[[nodiscard]] inline Contents contents_from(const boost::json::object& json, Listed listed) {
+    if (json.at("chunk_bytes").to_number<std::uint64_t>() != ChunkSums::chunk) {
+        throw std::invalid_argument("its checksums are of chunks of another size");
+    }
+    Contents contents;
+    for (const auto& item : json.at("files").as_array()) {
+        FileRecord file{std::string(item.at("name").as_string()),
+                        item.at("size").to_number<std::uint64_t>(),
+                        {}};
+        for (const auto& sum : item.at("crc32c").as_array()) {
+            file.sums.push_back(sum.to_number<std::uint32_t>());
+        }
+        contents.files.push_back(std::move(file));
+    }
+    for (const auto& item : json.at("tensors").as_object()) {
+        const auto& fields = item.value().as_object();
+        TensorRecord tensor{std::string(fields.at("type").as_string()),
+                            {},
+                            fields.at("rows").as_bool(),
+                            {}};
+        for (const auto& size : fields.at("shape").as_array()) {
+            tensor.shape.push_back(size.to_number<std::int64_t>());
+        }
+        for (const auto& piece : fields.at("pieces").as_array()) {
+            tensor.pieces.push_back({std::string(piece.at("file").as_string()),
+                                     piece.at("begin").to_number<std::int64_t>(),
+                                     piece.at("count").to_number<std::int64_t>()});
+        }
+        contents.tensors.emplace(item.key(), std::move(tensor));
+    }
+    check(contents, listed);
+    return contents;
+}
+
+} // namespace rtrain::checkpoint

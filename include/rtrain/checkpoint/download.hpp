@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A checkpoint on a storage service, as local files.
+#pragma once
+
+#include <rtrain/checkpoint/crc32c.hpp>
+#include <rtrain/checkpoint/manifest.hpp>
+#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/storage/node_cache.hpp>
+
+#include <string>
+#include <vector>
+
+namespace rtrain::checkpoint {
+
+namespace internal {
+
+inline void list_recursively(const storage::Location& at, const std::string& below,
+                             std::vector<storage::Entry>& files) {
+    for (auto& entry : at.filesystem.list(at.path + (below.empty() ? "" : "/" + below))) {
+        entry.name = below.empty() ? entry.name : below + "/" + entry.name;
+        if (entry.is_directory) {
+            list_recursively(at, entry.name, files);
+        } else {
+            files.push_back(std::move(entry));
+        }
+    }
+}
+
+} // namespace internal
+
+/// Downloads a directory, once for all processes of this node; with a manifest, every byte is
+/// checked. Throws StorageError, CheckpointError: RT-K1 there is nothing, RT-K2 it is damaged.
+[[nodiscard]] inline storage::NodeCopy download(const storage::Location& at) {
+    std::vector<storage::Entry> files;
+    internal::list_recursively(at, "", files);
+    if (files.empty()) {
+        throw CheckpointError("RT-K1", detail::concat(at.filesystem.uri(at.path),
+                                                              " is no directory, so no "
+                                                              "checkpoint"));
+    }
+    const std::string manifest = at.path + "/" + manifest_file;
+    const bool has_manifest = at.filesystem.exists(manifest);
+    const auto version =
+        std::to_string(has_manifest ? crc32c(at.filesystem.read(manifest)) : 0);
+    auto copy = storage::copy_to_node(at.filesystem, at.path, files, version);
+    if (has_manifest) {
+        (void)verify(copy.directory());
+    }
+    return copy;
+}
+
+} // namespace rtrain::checkpoint

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where the checkpoints of a run are kept, and how the files of one get there. The protocol:
+///
+/// 1. Each rank writes its files into a staging directory and syncs them.
+/// 2. Each rank hands in the list of what it has written. Rank 0 collects the lists.
+/// 3. Rank 0 commits: it writes the manifest, syncs it and the directories, and renames the staging
+///    directory to the checkpoint's name. The rename is the moment at which the checkpoint exists.
+///
+/// A storage service has no rename. There, ranks upload their files under the final name, and the
+/// manifest, uploaded last, is what makes it a checkpoint.
+#pragma once
+
+#include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/manifest.hpp>
+#include <rtrain/checkpoint/sealed_json.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/exception_text.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/storage/transfer.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <filesystem>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rtrain::checkpoint {
+
+class Place {
+public:
+    /// `attempt` is the same on all ranks, and another each time that a run is started: what
+    /// processes of an attempt before may still write is not mixed up with ours. `scratch` is a
+    /// directory of this node for files on their way to a storage service.
+    Place(storage::Location run, std::string attempt, std::filesystem::path scratch,
+          storage::TransferConfig transfer)
+        : run_(std::move(run)), attempt_(std::move(attempt)), scratch_(std::move(scratch)),
+          transfer_(std::move(transfer)) {}
+
+    [[nodiscard]] const storage::Location& run() const noexcept { return run_; }
+    [[nodiscard]] bool is_local() const { return run_.filesystem.is_local(); }
+    /// The path of a checkpoint or file of the run.
+    [[nodiscard]] std::string path_of(const std::string& name) const {
+        return run_.path + "/" + name;
+    }
+
+    /// The directory into which this rank writes the files of a checkpoint. On local storage, all
+    /// ranks share it.
+    [[nodiscard]] std::filesystem::path staging(const std::string& name, int rank) const {
+        const std::string hidden =
+            detail::concat(storage::temporary_prefix, "staging-", attempt_, '-', name);
+        return is_local() ? std::filesystem::path(run_.path) / hidden
+                          : scratch_ / detail::concat(hidden, '-', rank);
+    }
+
+    /// Creates it, empty; on local storage rank 0 does so, before the others write.
+    void stage(const std::string& name, int rank) const {
+        if (rank == 0 || !is_local()) {
+            const auto directory = staging(name, rank);
+            storage::remove_all(directory);
+            storage::create_directories(directory);
+        }
+        if (rank == 0 && !is_local()) { // tells what an interrupted upload has left
+            run_.filesystem.write(path_of(name) + "/" + uploading_file, attempt_);
+        }
+    }
+
+    /// Gives the files that this rank has staged to the checkpoint. Other ranks than rank 0 also
+    /// leave their list for collect().
+    void hand_in(const std::string& name, int rank, const Contents& contents) const {
+        if (!is_local()) {
+            std::vector<std::string> names;
+            for (const FileRecord& file : contents.files) {
+                names.push_back(file.name);
+            }
+            storage::upload_files(run_.filesystem, staging(name, rank), names, path_of(name),
+                                  transfer_);
+            storage::remove_all(staging(name, rank));
+        }
+        if (rank != 0) {
+            leave_list(name, rank, to_json(contents));
+        }
+    }
+
+    /// Instead of hand_in(), for a rank that failed.
+    void hand_in_failure(const std::string& name, int rank, const std::exception& error) const {
+        if (rank != 0) {
+            leave_list(name, rank, {{"error", detail::message_of(error)}});
+        }
+    }
+
+    /// On rank 0: what ranks 1, 2, ... have handed in; waits for them until it is told to stop.
+    /// Throws CheckpointError [RT-K13] when one of them failed, or when stopped.
+    [[nodiscard]] Contents collect(const std::string& name, int ranks,
+                                   const std::stop_token& stop) const {
+        using namespace std::chrono_literals;
+        Contents all;
+        const auto longest = is_local() ? 50ms : 1000ms;
+        for (int rank = 1; rank < ranks; ++rank) {
+            const std::string file = list_of(name, rank);
+            for (auto pause = 1ms; !run_.filesystem.exists(file);
+                 pause = std::min(2 * pause, longest)) {
+                if (stop.stop_requested()) {
+                    throw CheckpointError("RT-K13",
+                                          detail::concat("checkpoint ", name, " was given up: rank ",
+                                                         rank, " has not written its part"));
+                }
+                std::this_thread::sleep_for(pause);
+            }
+            const auto list = unseal(run_.filesystem.read(file));
+            if (const auto* const error = list.if_contains("error")) {
+                throw CheckpointError("RT-K13", detail::concat("rank ", rank,
+                                                               " could not write its part of ",
+                                                               name, ": ", error->as_string()));
+            }
+            merge(all, contents_from(list, Listed::by_one_rank));
+        }
+        return all;
+    }
+
+    /// On rank 0: makes what has been handed in the checkpoint `name`.
+    void commit(const std::string& name, const Manifest& manifest) const {
+        const std::string text = manifest_text(manifest);
+        if (!is_local()) {
+            run_.filesystem.write(path_of(name) + "/" + manifest_file, text);
+            for (int rank = 1; rank < manifest.ranks; ++rank) {
+                run_.filesystem.remove(list_of(name, rank));
+            }
+            run_.filesystem.remove(path_of(name) + "/" + uploading_file);
+            return;
+        }
+        const auto directory = staging(name, 0);
+        for (int rank = 1; rank < manifest.ranks; ++rank) {
+            storage::remove_all(list_of(name, rank));
+        }
+        storage::OutputFile file(directory / manifest_file);
+        file.write(text);
+        file.sync();
+        file.close();
+        sync_directories_of(manifest.contents, directory);
+        storage::rename_durably(directory, path_of(name));
+    }
+
+    /// Makes a manifest for a checkpoint whose files are in their place already.
+    void commit_in_place(const std::string& name, const Manifest& manifest) const {
+        if (is_local()) {
+            for (const FileRecord& file : manifest.contents.files) {
+                storage::OutputFile(std::filesystem::path(path_of(name)) / file.name,
+                                    storage::OutputFile::Mode::append)
+                    .sync();
+            }
+            sync_directories_of(manifest.contents, path_of(name));
+        }
+        run_.filesystem.write(path_of(name) + "/" + manifest_file, manifest_text(manifest));
+        if (is_local()) {
+            storage::sync_directory(run_.path);
+        }
+    }
+
+    /// Removes what was staged for a checkpoint that is not to be.
+    void give_up(const std::string& name, int rank) const {
+        if (rank == 0 || !is_local()) {
+            storage::remove_all(staging(name, rank));
+        }
+        if (rank == 0 && !is_local()) {
+            run_.filesystem.remove(path_of(name));
+        }
+    }
+
+    /// Deletes a checkpoint. It stops being one first, so that no reader takes a half for the whole.
+    void remove(const std::string& name) const {
+        if (is_local()) {
+            const auto trash = std::filesystem::path(run_.path) /
+                               detail::concat(storage::temporary_prefix, "trash-", name);
+            storage::rename_durably(path_of(name), trash);
+            storage::remove_all(trash);
+        } else {
+            run_.filesystem.remove(path_of(name) + "/" + manifest_file);
+            run_.filesystem.remove(path_of(name));
+        }
+    }
+
+    /// Removes what an interrupted attempt has left of unfinished checkpoints.
+    void sweep() const {
+        for (const auto& entry : run_.filesystem.list(run_.path)) {
+            const bool ours = entry.name.starts_with(storage::temporary_prefix);
+            if (ours || (entry.is_directory && !is_local() && is_unfinished(entry.name))) {
+                run_.filesystem.remove(path_of(entry.name));
+            }
+        }
+    }
+
+private:
+    [[nodiscard]] std::string list_of(const std::string& name, int rank) const {
+        const std::string directory = is_local() ? staging(name, 0).string() : path_of(name);
+        return detail::concat(directory, '/', storage::temporary_prefix, "list-", rank);
+    }
+
+    void leave_list(const std::string& name, int rank, boost::json::object list) const {
+        const std::string text = seal(std::move(list));
+        if (is_local()) { // need not be durable
+            storage::replace_file_by(
+                list_of(name, rank), [&](storage::OutputFile& file) { file.write(text); }, false);
+        } else {
+            run_.filesystem.write(list_of(name, rank), text);
+        }
+    }
+
+    static void sync_directories_of(const Contents& contents,
+                                    const std::filesystem::path& directory) {
+        std::set<std::filesystem::path> directories{directory};
+        for (const FileRecord& file : contents.files) {
+            for (auto inner = std::filesystem::path(file.name).parent_path(); !inner.empty();
+                 inner = inner.parent_path()) {
+                directories.insert(directory / inner);
+            }
+        }
+        for (const auto& each : directories) {
+            storage::sync_directory(each);
+        }
+    }
+
+    [[nodiscard]] bool is_unfinished(const std::string& name) const {
+        return run_.filesystem.exists(path_of(name) + "/" + uploading_file) &&
+               !run_.filesystem.exists(path_of(name) + "/" + manifest_file);
+    }
+
+    static constexpr const char* uploading_file = ".rtrain-uploading";
+    storage::Location run_;
+    std::string attempt_;
+    std::filesystem::path scratch_;
+    storage::TransferConfig transfer_;
+};
+
+} // namespace rtrain::checkpoint

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which checkpoints are better than others, by the metrics they were reported with.
+#pragma once
+
+#include <rtrain/config.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace rtrain::checkpoint {
+
+/// The metric at `path`, "a/b" for a nested one; empty when it is not there, no number, or NaN.
+[[nodiscard]] inline std::optional<double> metric_at(const Config& metrics, std::string_view path) {
+    if (const auto* const direct = metrics.if_contains(path)) {
+        const double value = direct->is_number() ? direct->to_number<double>()
+                                                 : std::numeric_limits<double>::quiet_NaN();
+        return std::isnan(value) ? std::nullopt : std::optional(value);
+    }
+    for (auto slash = path.find('/'); slash != std::string_view::npos;
+         slash = path.find('/', slash + 1)) { // keys may hold slashes themselves
+        const auto* const inner = metrics.if_contains(path.substr(0, slash));
+        if (inner != nullptr && inner->is_object()) {
+            if (const auto found = metric_at(inner->get_object(), path.substr(slash + 1))) {
+                return found;
+            }
+        }
+    }
+    return std::nullopt;
+}
+
+/// The better ones first: by CheckpointConfig::score_attribute, those without a score last; among
+/// equals, and without a score attribute, the newer one first. An item has `metrics` and `index`.
+template <class Item>
+void rank(std::vector<Item>& items, const CheckpointConfig& config) {
+    const auto score = [&](const Item& item) {
+        const auto value = config.score_attribute
+                               ? metric_at(item.metrics, *config.score_attribute)
+                               : std::nullopt;
+        const double sign = config.score_order == ScoreOrder::max ? 1 : -1;
+        return value ? sign * *value : -std::numeric_limits<double>::infinity();
+    };
+    std::sort(items.begin(), items.end(), [&](const Item& a, const Item& b) {
+        const double score_a = score(a);
+        const double score_b = score(b);
+        return score_a != score_b ? score_a > score_b : a.index > b.index;
+    });
+}
+
+} // namespace rtrain::checkpoint

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A state in the files of a checkpoint: tensors as safetensors, values as JSON. Whoever wrote
+/// them, the manifest tells where each tensor is.
+#pragma once
+
+#include <rtrain/checkpoint/checked_file.hpp>
+#include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/pieces.hpp>
+#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/checkpoint/safetensors.hpp>
+#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/json.hpp>
+#include <rtrain/storage/file.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace rtrain::checkpoint {
+
+inline constexpr const char* values_file = "state.json";
+
+/// Writes the tensors and pieces of `state` into one file, durably; no file when there are none.
+inline Contents write_tensors(const Snapshot& state, const std::filesystem::path& directory,
+                              const std::string& file) {
+    Contents contents;
+    safetensors::Tensors tensors;
+    const auto add = [&](const std::string& name, const at::Tensor& tensor, TensorRecord record) {
+        record.type = safetensors::describe(name, tensor).dtype;
+        tensors.emplace(name, tensor);
+        contents.tensors.emplace(name, std::move(record));
+    };
+    for (const auto& [name, tensor] : state.tensors) {
+        add(name, tensor, {{}, tensor.sizes().vec(), false, {{file, 0, tensor.numel()}}});
+    }
+    for (const auto& [name, whole] : state.pieces) {
+        for (const auto& piece : whole.pieces) { // a rank has one
+            add(name, piece.elements,
+                {{}, whole.shape, whole.rows, {{file, piece.begin, piece.elements.numel()}}});
+        }
+    }
+    if (!tensors.empty()) {
+        CheckedFile out(directory, file);
+        safetensors::write(out, tensors);
+        contents.files.push_back(out.finish());
+    }
+    return contents;
+}
+
+/// Writes the values of `state`, durably.
+inline Contents write_values(const Snapshot& state, const std::filesystem::path& directory) {
+    CheckedFile out(directory, values_file);
+    out.write(json::serialize(state.values));
+    return {{out.finish()}, {}};
+}
+
+namespace internal {
+
+/// The elements that a file holds of a tensor. Throws CheckpointError [RT-K2] when the file and the
+/// manifest disagree.
+[[nodiscard]] inline at::Tensor find_piece(const safetensors::Tensors& file,
+                                           const std::string& name, const TensorRecord& record,
+                                           const TensorRecord::Piece& piece) {
+    const auto found = file.find(name);
+    if (found == file.end() || found->second.numel() != piece.count ||
+        safetensors::describe(name, found->second).dtype != record.type) {
+        throw CheckpointError("RT-K2", detail::concat("checkpoint damaged: ", piece.file,
+                                                              " does not hold \"", name,
+                                                              "\" as the manifest says"));
+    }
+    return found->second;
+}
+
+} // namespace internal
+
+/// Reads the state in a checkpoint's directory; tensors map the files. Throws CheckpointError
+/// [RT-K1] when it holds none, for example because the user reported a directory of their own.
+[[nodiscard]] inline Snapshot read_state(const std::filesystem::path& directory) {
+    const auto values = directory / values_file;
+    if (!std::filesystem::exists(values)) {
+        throw CheckpointError(
+            "RT-K1", detail::concat(directory.string(), " holds no state (", values_file,
+                                            "); files that were reported as a Checkpoint are read "
+                                            "through worker.checkpoint()"));
+    }
+    const Manifest manifest = read_manifest(directory);
+    Snapshot state;
+    state.values = json::parse(storage::read_file(values)).as_object();
+    std::map<std::string, safetensors::Tensors> files;
+    for (const auto& [name, record] : manifest.contents.tensors) {
+        Pieces whole{record.shape, {}, record.rows};
+        for (const auto& piece : record.pieces) {
+            auto file = files.find(piece.file);
+            if (file == files.end()) {
+                file =
+                    files.emplace(piece.file, safetensors::read(directory / piece.file)).first;
+            }
+            whole.pieces.push_back(
+                {piece.begin, internal::find_piece(file->second, name, record, piece)});
+        }
+        if (record.rows && whole.pieces.size() > 1) {
+            state.pieces.emplace(name, std::move(whole));
+        } else if (whole.pieces.size() == 1) {
+            state.tensors.emplace(name, whole.pieces[0].elements.view(record.shape));
+        } else {
+            state.tensors.emplace(name, assemble(whole));
+        }
+    }
+    return state;
+}
+
+} // namespace rtrain::checkpoint

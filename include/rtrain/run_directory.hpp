@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// RunDirectory: where a run keeps what it leaves. On a storage service files cannot grow, so the
+/// logs of such a run grow in a local directory and are copied from time to time.
+#pragma once
+
+#include <rtrain/config.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/storage/lock.hpp>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace rtrain {
+
+namespace detail {
+
+/// `rtrain_run-<date>-<process>`: two unnamed runs never meet in one directory.
+[[nodiscard]] inline std::string generated_name() {
+    const std::time_t now = std::time(nullptr);
+    char date[48] = {};
+    std::tm local{};
+    std::strftime(date, sizeof date, "rtrain_run-%Y-%m-%d_%H-%M-%S", localtime_r(&now, &local));
+    return concat(date, '-', ::getpid());
+}
+
+/// The directory that runs are kept in; a local one is absolute.
+[[nodiscard]] inline storage::Location storage_root(const RunConfig& run) {
+    if (run.storage_filesystem) {
+        return {*run.storage_filesystem, run.storage_path.string()};
+    }
+    const char* const home = std::getenv("HOME");
+    const std::filesystem::path base = home != nullptr ? home : ".";
+    const auto& configured = run.storage_path;
+    const auto path = configured.empty()            ? base / "rtrain_results"
+                      : *configured.begin() == "~" ? base / configured.lexically_relative("~")
+                                                   : configured;
+    storage::Location root = storage::locate(path, run.transfer);
+    if (root.filesystem.is_local()) {
+        root.path = std::filesystem::absolute(root.path).lexically_normal().string();
+        while (root.path.size() > 1 && root.path.back() == '/') {
+            root.path.pop_back();
+        }
+    }
+    return root;
+}
+
+/// A directory for this process under the temporary one. Those of processes that were killed are
+/// removed by the next that makes one.
+class ScratchDirectory {
+public:
+    ScratchDirectory() {
+        const auto base = std::filesystem::temp_directory_path();
+        const std::string mine = concat(prefix, ::getuid(), '-');
+        std::error_code ignored;
+        for (const auto& entry : std::filesystem::directory_iterator(base, ignored)) {
+            const std::string name = entry.path().filename().string();
+            if (name.starts_with(mine) && is_dead(std::string_view(name).substr(mine.size()))) {
+                std::filesystem::remove_all(entry.path(), ignored);
+            }
+        }
+        std::string pattern = (base / concat(mine, ::getpid(), "-XXXXXX")).string();
+        if (::mkdtemp(pattern.data()) == nullptr) {
+            throw storage::system_error("create", pattern);
+        }
+        path_ = pattern;
+    }
+    ScratchDirectory(const ScratchDirectory&) = delete;
+    ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+    ~ScratchDirectory() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+private:
+    static bool is_dead(std::string_view process) {
+        int id = 0;
+        std::from_chars(process.data(), process.data() + process.size(), id);
+        return id > 0 && ::kill(id, 0) != 0 && errno == ESRCH;
+    }
+
+    static constexpr const char* prefix = "rtrain-scratch-";
+    std::filesystem::path path_;
+};
+
+} // namespace detail
+
+class RunDirectory {
+public:
+    /// `logs` are the names of the files that grow.
+    template <std::size_t N>
+    RunDirectory(storage::Location at, const std::array<const char*, N>& logs)
+        : at_(std::move(at)), logs_(logs.begin(), logs.end()) {
+        if (!is_local()) {
+            scratch_.emplace();
+        }
+    }
+
+    [[nodiscard]] const storage::Location& location() const noexcept { return at_; }
+    [[nodiscard]] bool is_local() const { return at_.filesystem.is_local(); }
+    /// The path or URI, for people.
+    [[nodiscard]] std::string uri() const { return at_.filesystem.uri(at_.path); }
+    [[nodiscard]] std::string path_of(const std::string& name) const {
+        return at_.path + "/" + name;
+    }
+    /// Files on their way to a storage service.
+    [[nodiscard]] std::filesystem::path scratch() const {
+        return is_local() ? std::filesystem::path() : scratch_->path();
+    }
+    /// Where logs grow.
+    [[nodiscard]] std::filesystem::path log_directory() const {
+        return is_local() ? std::filesystem::path(at_.path) : scratch_->path() / "logs";
+    }
+
+    /// On rank 0: creates the directory, makes it this process's own, and leaves `token` in it.
+    /// Throws StorageError [RT-S1] when it cannot be written, [RT-S7] when another process trains in
+    /// it.
+    void take(const std::string& token) {
+        if (is_local()) {
+            storage::require_writable(at_.path);
+            lock_.acquire(at_.path);
+        }
+        try {
+            at_.filesystem.write(path_of(marker), token);
+        } catch (const StorageError& error) {
+            throw StorageError("RT-S1",
+                               detail::concat("cannot write to ", uri(), ": ", error.message(),
+                                              "; set storage_path to where you may write"));
+        }
+        if (!is_local()) {
+            storage::create_directories(log_directory());
+            for (const std::string& name : logs_) {
+                if (at_.filesystem.exists(path_of(name))) {
+                    storage::replace_file(log_directory() / name,
+                                          at_.filesystem.read(path_of(name)));
+                }
+            }
+        }
+    }
+
+    /// On the other ranks: throws StorageError [RT-S2] when this rank does not see what rank 0 has
+    /// written. A network file system is given some seconds to show it.
+    void require_shared(const std::string& token) const {
+        using namespace std::chrono_literals;
+        const auto limit = std::chrono::steady_clock::now() + 5s;
+        while (!at_.filesystem.exists(path_of(marker)) ||
+               at_.filesystem.read(path_of(marker)) != token) {
+            if (std::chrono::steady_clock::now() > limit) {
+                throw StorageError(
+                    "RT-S2", detail::concat("this rank does not see what rank 0 has written to ",
+                                            uri(), "; set storage_path to a directory that all "
+                                                   "nodes share, or to a storage service"));
+            }
+            std::this_thread::sleep_for(50ms);
+        }
+        if (is_local()) {
+            storage::require_writable(at_.path);
+        }
+    }
+
+    /// Brings the logs up to date on a storage service.
+    void publish_logs() const {
+        if (is_local()) {
+            return;
+        }
+        for (const std::string& name : logs_) {
+            if (const auto file = log_directory() / name; std::filesystem::exists(file)) {
+                at_.filesystem.write(path_of(name), storage::read_file(file));
+            }
+        }
+    }
+
+private:
+    static constexpr const char* marker = ".validate_storage_marker";
+    storage::Location at_;
+    std::vector<std::string> logs_;
+    std::optional<detail::ScratchDirectory> scratch_; ///< with a storage service
+    storage::DirectoryLock lock_; ///< of rank 0
+};
+
+} // namespace rtrain

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A file system: where checkpoints and results are kept, on disks or on a storage service. Local
+/// is storage/local.hpp, S3 and its like are storage/arrow.hpp; any type that meets the concept
+/// will do. It needs no rename and no append, because object stores have neither.
+///
+/// Paths are '/'-separated strings as the file system knows them, for example "bucket/team/run".
+/// Every member throws StorageError for what cannot be done, TransientStorageError when it may
+/// succeed later, and is called by several threads at once.
+/// Cost tier 0: std only.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace rtrain {
+namespace storage {
+
+/// What a directory holds: a file or another directory.
+struct Entry {
+    std::string name; ///< relative to the directory that was listed
+    std::uint64_t size = 0;
+    bool is_directory = false;
+
+    friend bool operator==(const Entry&, const Entry&) = default;
+};
+
+} // namespace storage
+
+namespace detail {
+
+template <class F>
+concept HasList = requires(F& files, const std::string& path) {
+    { files.list(path) } -> std::same_as<std::vector<storage::Entry>>;
+};
+template <class F>
+concept HasReadFile = requires(F& files, const std::string& path) {
+    { files.read(path) } -> std::same_as<std::string>;
+};
+template <class F>
+concept HasWriteFile = requires(F& files, const std::string& path, std::string_view text) {
+    files.write(path, text);
+};
+template <class F>
+concept HasUpload = requires(F& files, const std::filesystem::path& local,
+                             const std::string& path) {
+    files.upload(local, path);
+};
+template <class F>
+concept HasDownload = requires(F& files, const std::string& path,
+                               const std::filesystem::path& local) {
+    files.download(path, local);
+};
+template <class F>
+concept HasRemove = requires(F& files, const std::string& path) {
+    files.remove(path);
+};
+template <class F>
+concept HasExists = requires(F& files, const std::string& path) {
+    { files.exists(path) } -> std::same_as<bool>;
+};
+
+} // namespace detail
+
+namespace storage {
+
+/// What every file system offers.
+/// - `list`: the direct children in any order; none when there is no such directory.
+/// - `read`: a small file as a whole.
+/// - `write`: creates or replaces a file, with the directories above it. Readers see all of it or
+///   nothing, also when the writer dies; it is durable on return.
+/// - `upload`: as `write`, from a local file of any size.
+/// - `download`: into a local file, which is complete or absent.
+/// - `remove`: a file, or a directory with all in it. Nothing there is no error.
+/// - `exists`: a file, or a directory (on an object store: one that is not empty).
+template <class F>
+concept Filesystem =
+    std::copyable<F> && detail::HasList<F> && detail::HasReadFile<F> && detail::HasWriteFile<F> &&
+    detail::HasUpload<F> && detail::HasDownload<F> && detail::HasRemove<F> && detail::HasExists<F>;
+
+/// Why `F` is no file system: one sentence for each unmet requirement.
+template <class F>
+struct ExplainFilesystem {
+    static_assert(std::copyable<F>,
+                  "rtrain: Filesystem not met: the type must be copyable [RT-Y1]");
+    static_assert(detail::HasList<F>,
+                  "rtrain: Filesystem not met: missing member "
+                  "`std::vector<rtrain::storage::Entry> list(const std::string& path)` [RT-Y2]");
+    static_assert(detail::HasReadFile<F>, "rtrain: Filesystem not met: missing member "
+                                          "`std::string read(const std::string& path)` [RT-Y3]");
+    static_assert(detail::HasWriteFile<F>,
+                  "rtrain: Filesystem not met: missing member "
+                  "`void write(const std::string& path, std::string_view text)` [RT-Y4]");
+    static_assert(detail::HasUpload<F>, "rtrain: Filesystem not met: missing member "
+                                        "`void upload(const std::filesystem::path& local, const "
+                                        "std::string& path)` [RT-Y5]");
+    static_assert(detail::HasDownload<F>, "rtrain: Filesystem not met: missing member "
+                                          "`void download(const std::string& path, const "
+                                          "std::filesystem::path& local)` [RT-Y6]");
+    static_assert(detail::HasRemove<F>, "rtrain: Filesystem not met: missing member "
+                                        "`void remove(const std::string& path)` [RT-Y7]");
+    static_assert(detail::HasExists<F>, "rtrain: Filesystem not met: missing member "
+                                        "`bool exists(const std::string& path)` [RT-Y8]");
+};
+
+struct Local;
+
+/// Any file system, chosen at run time. Copies are cheap and share it.
+class AnyFilesystem {
+public:
+    /// `scheme` names it in messages: "s3" gives "s3://bucket/run".
+    template <class F>
+    requires(!std::same_as<F, AnyFilesystem> && std::is_class_v<F>)
+        AnyFilesystem(F files, std::string scheme = "")
+        : scheme_(std::move(scheme)) {
+        if constexpr (Filesystem<F>) {
+            held_ = std::make_shared<Model<F>>(std::move(files));
+            is_local_ = std::same_as<F, Local>;
+        } else {
+            static_cast<void>(ExplainFilesystem<F>{});
+        }
+    }
+
+    [[nodiscard]] std::vector<Entry> list(const std::string& path) const {
+        return held_->list(path);
+    }
+    [[nodiscard]] std::string read(const std::string& path) const { return held_->read(path); }
+    void write(const std::string& path, std::string_view text) const { held_->write(path, text); }
+    void upload(const std::filesystem::path& local, const std::string& path) const {
+        held_->upload(local, path);
+    }
+    void download(const std::string& path, const std::filesystem::path& local) const {
+        held_->download(path, local);
+    }
+    void remove(const std::string& path) const { held_->remove(path); }
+    [[nodiscard]] bool exists(const std::string& path) const { return held_->exists(path); }
+
+    /// Whether it holds a storage::Local, so that `path` is one of this machine.
+    [[nodiscard]] bool is_local() const { return is_local_; }
+    /// For messages: "s3://bucket/run"; the path itself when there is no scheme.
+    [[nodiscard]] std::string uri(const std::string& path) const {
+        return scheme_.empty() ? path : scheme_ + "://" + path;
+    }
+
+private:
+    struct Interface {
+        virtual ~Interface() = default;
+        virtual std::vector<Entry> list(const std::string& path) = 0;
+        virtual std::string read(const std::string& path) = 0;
+        virtual void write(const std::string& path, std::string_view text) = 0;
+        virtual void upload(const std::filesystem::path& local, const std::string& path) = 0;
+        virtual void download(const std::string& path, const std::filesystem::path& local) = 0;
+        virtual void remove(const std::string& path) = 0;
+        virtual bool exists(const std::string& path) = 0;
+    };
+    template <class F>
+    struct Model final : Interface {
+        explicit Model(F given) : files(std::move(given)) {}
+        std::vector<Entry> list(const std::string& path) override { return files.list(path); }
+        std::string read(const std::string& path) override { return files.read(path); }
+        void write(const std::string& path, std::string_view text) override {
+            files.write(path, text);
+        }
+        void upload(const std::filesystem::path& local, const std::string& path) override {
+            files.upload(local, path);
+        }
+        void download(const std::string& path, const std::filesystem::path& local) override {
+            files.download(path, local);
+        }
+        void remove(const std::string& path) override { files.remove(path); }
+        bool exists(const std::string& path) override { return files.exists(path); }
+        F files;
+    };
+
+    std::shared_ptr<Interface> held_;
+    std::string scheme_;
+    bool is_local_ = false;
+};
+
+} // namespace storage
+} // namespace rtrain

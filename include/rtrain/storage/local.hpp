@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The file system of this machine, with everything that is mounted in it.
+#pragma once
+
+#include <rtrain/error.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/filesystem.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <unistd.h>
+
+namespace rtrain::storage {
+
+/// Creates a directory and those above it; what was created survives a power failure.
+inline void create_directories_durably(const std::filesystem::path& directory) {
+    std::error_code error;
+    if (directory.empty() || std::filesystem::is_directory(directory, error)) {
+        return;
+    }
+    const auto parent = directory.parent_path();
+    create_directories_durably(parent);
+    std::filesystem::create_directory(directory, error); // no error when another was faster
+    if (error) {
+        errno = error.value();
+        throw system_error("create", directory);
+    }
+    sync_directory(parent.empty() ? "." : parent);
+}
+
+namespace internal {
+
+inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
+    constexpr std::size_t piece = std::size_t{1} << 20U;
+    std::ifstream in(from, std::ios::binary);
+    if (!in) {
+        throw StorageError("RT-S4", detail::concat("cannot read ", from.string()));
+    }
+    const auto buffer = std::make_unique<char[]>(piece);
+    while (in) {
+        in.read(buffer.get(), static_cast<std::streamsize>(piece));
+        to.write(buffer.get(), static_cast<std::size_t>(in.gcount()));
+    }
+    if (!in.eof()) {
+        throw StorageError("RT-S4", detail::concat("cannot read ", from.string()));
+    }
+}
+
+} // namespace internal
+
+/// Paths are those of the system. Writes are durable on return.
+struct Local {
+    [[nodiscard]] std::vector<Entry> list(const std::string& path) const {
+        std::vector<Entry> entries;
+        std::error_code error;
+        for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
+             at.increment(error)) {
+            std::error_code gone; // removed by another process since
+            Entry entry{.name = at->path().filename().string(),
+                        .size = 0,
+                        .is_directory = at->is_directory(gone)};
+            if (!gone && !entry.is_directory) {
+                entry.size = at->file_size(gone);
+            }
+            if (!gone) {
+                entries.push_back(std::move(entry));
+            }
+        }
+        if (error && error != std::errc::no_such_file_or_directory &&
+            error != std::errc::not_a_directory) {
+            errno = error.value();
+            throw system_error("list", path);
+        }
+        std::ranges::sort(entries, {}, &Entry::name);
+        return entries;
+    }
+
+    [[nodiscard]] std::string read(const std::string& path) const { return read_file(path); }
+
+    void write(const std::string& path, std::string_view text) const {
+        create_directories_durably(std::filesystem::path(path).parent_path());
+        replace_file(path, text);
+    }
+
+    void upload(const std::filesystem::path& local, const std::string& path) const {
+        create_directories_durably(std::filesystem::path(path).parent_path());
+        replace_by_copy(local, path, true);
+    }
+
+    void download(const std::string& path, const std::filesystem::path& local) const {
+        replace_by_copy(path, local, false);
+    }
+
+    void remove(const std::string& path) const {
+        std::error_code error;
+        const auto removed = std::filesystem::remove_all(path, error);
+        if (error) {
+            errno = error.value();
+            throw system_error("remove", path);
+        }
+        if (removed > 0) {
+            const auto parent = std::filesystem::path(path).parent_path();
+            sync_directory(parent.empty() ? "." : parent);
+        }
+    }
+
+    [[nodiscard]] bool exists(const std::string& path) const {
+        std::error_code error;
+        return std::filesystem::exists(path, error);
+    }
+
+private:
+    static void replace_by_copy(const std::filesystem::path& from, const std::filesystem::path& to,
+                                bool durably) {
+        replace_file_by(
+            to, [&](OutputFile& file) { internal::copy_contents(from, file); }, durably);
+    }
+};
+
+static_assert(Filesystem<Local>);
+
+} // namespace rtrain::storage

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Trying again what failed for a reason that may pass.
+/// Cost tier 0: std only.
+#pragma once
+
+#include <rtrain/error.hpp>
+#include <rtrain/storage/transfer_config.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rtrain::storage {
+
+using Clock = std::chrono::steady_clock;
+
+/// Seconds to pause after `failures` failures in a row. Random, so that many ranks that one
+/// overload has hit do not all come back at once.
+[[nodiscard]] inline double pause_s(const TransferConfig& config, int failures) {
+    thread_local std::minstd_rand random(std::random_device{}());
+    const double longest =
+        std::min(config.max_backoff_s, std::ldexp(config.first_backoff_s, failures - 1));
+    return longest * std::uniform_real_distribution<double>(0.5, 1.0)(random);
+}
+
+/// When `config.deadline_s` from now is over.
+[[nodiscard]] inline Clock::time_point deadline_of(const TransferConfig& config) {
+    constexpr double year_s = 3.2e7; // a longer one would not fit the clock
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                              std::clamp(config.deadline_s, 0.0, year_s)));
+}
+
+namespace internal {
+
+[[nodiscard]] inline TransientStorageError deadline_error(const TransferConfig& config,
+                                                          std::string_view what, int attempts,
+                                                          const std::string& last_error) {
+    return {"RT-S12",
+            detail::concat(what, " was not done within deadline_s = ", config.deadline_s,
+                           " s, in attempt ", std::max(attempts, 1), " of ", config.attempts, "; ",
+                           last_error.empty() ? "no error was met, so the service is slow or silent"
+                                              : "the last error: " + last_error,
+                           "; allow more time or smaller files")};
+}
+
+/// Returns early when asked to stop.
+inline void pause(double seconds, const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any stopped;
+    std::unique_lock lock(mutex);
+    stopped.wait_for(lock, stop, std::chrono::duration<double>(seconds), [] { return false; });
+}
+
+/// What is known about attempts at one thing; read by whoever waits for it.
+struct Attempts {
+    std::mutex mutex;
+    int count = 0;
+    std::string last_error;
+};
+
+template <class Action>
+decltype(auto) try_until(const TransferConfig& config, Clock::time_point deadline,
+                         const std::stop_token& stop, const std::string& what, Attempts& attempts,
+                         Action&& action) {
+    const auto start = Clock::now();
+    for (int attempt = 1;; ++attempt) {
+        {
+            const std::scoped_lock lock(attempts.mutex);
+            attempts.count = attempt;
+        }
+        try {
+            return action();
+        } catch (const TransientStorageError& error) {
+            const std::scoped_lock lock(attempts.mutex);
+            attempts.last_error = error.message();
+        }
+        const double wait_s = pause_s(config, attempt);
+        if (attempt >= config.attempts) {
+            const std::chrono::duration<double> passed = Clock::now() - start;
+            throw TransientStorageError(
+                "RT-S11",
+                detail::concat(what, " failed ", attempt, " times within ", passed.count(),
+                               " s; the last error: ", attempts.last_error));
+        }
+        if (stop.stop_requested() ||
+            Clock::now() + std::chrono::duration<double>(wait_s) >= deadline) {
+            throw deadline_error(config, what, attempt, attempts.last_error);
+        }
+        pause(wait_s, stop);
+    }
+}
+
+} // namespace internal
+
+/// Calls `action` until it throws no TransientStorageError, at most `config.attempts` times, and
+/// returns its result. Other exceptions pass. Begins no attempt after `config.deadline_s`.
+/// Throws TransientStorageError [RT-S11] after the last attempt, [RT-S12] at the deadline.
+/// `what` is for messages: "reading s3://bucket/run/result.json".
+template <class Action>
+decltype(auto) with_retries(const TransferConfig& config, const std::string& what,
+                            Action&& action) {
+    internal::Attempts attempts;
+    return internal::try_until(config, deadline_of(config), {}, what, attempts,
+                               std::forward<Action>(action));
+}
+
+} // namespace rtrain::storage

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Many files to or from a file system: several at a time, tried again when that may help, within
+/// one time limit.
+///
+/// A call that hangs in the network cannot be ended from outside. At the deadline the threads are
+/// therefore left behind: each ends with the request that it waits for, and starts no other.
+#pragma once
+
+#include <rtrain/error.hpp>
+#include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/retry.hpp>
+#include <rtrain/storage/transfer_config.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rtrain::storage {
+namespace internal {
+
+struct Task {
+    std::string what; ///< for messages: "uploading s3://bucket/run/a"
+    std::string file;
+    std::uint64_t bytes = 0;
+    std::function<void()> action;
+};
+
+/// Shared by the caller and its threads; the last one frees it.
+class Crew {
+public:
+    Crew(std::vector<Task> tasks, TransferConfig config, Clock::time_point deadline)
+        : tasks_(std::move(tasks)), attempts_(tasks_.size()), config_(std::move(config)),
+          deadline_(deadline) {
+        for (const auto& task : tasks_) {
+            progress_.bytes_total += task.bytes;
+        }
+    }
+
+    /// Does all tasks. Throws the first error, or TransientStorageError [RT-S12].
+    static void run(const std::shared_ptr<Crew>& crew) {
+        const auto threads = std::min(static_cast<std::size_t>(std::max(crew->config_.parallel, 1)),
+                                      crew->tasks_.size());
+        std::unique_lock lock(crew->mutex_);
+        for (std::size_t i = 0; i < threads; ++i) {
+            std::thread([crew] { crew->work(); }).detach();
+            ++crew->working_;
+        }
+        const bool ended =
+            crew->changed_.wait_until(lock, crew->deadline_, [&] { return crew->working_ == 0; });
+        crew->stop_.request_stop();
+        if (crew->error_) {
+            std::rethrow_exception(crew->error_);
+        }
+        if (!ended) {
+            crew->throw_late();
+        }
+    }
+
+private:
+    void work() {
+        std::unique_lock lock(mutex_);
+        while (next_ < tasks_.size() && !error_ && !stop_.stop_requested()) {
+            const std::size_t at = next_++;
+            lock.unlock();
+            std::exception_ptr error;
+            try {
+                try_until(config_, deadline_, stop_.get_token(), tasks_[at].what, attempts_[at],
+                          tasks_[at].action);
+            } catch (...) {
+                error = std::current_exception();
+            }
+            lock.lock();
+            if (!error && !stop_.stop_requested()) {
+                error = finish(at);
+            }
+            if (error && !error_) {
+                error_ = error;
+                stop_.request_stop();
+            }
+        }
+        --working_;
+        changed_.notify_all();
+    }
+
+    std::exception_ptr finish(std::size_t at) {
+        attempts_[at].count = -1;
+        progress_.file = tasks_[at].file;
+        progress_.bytes_done += tasks_[at].bytes;
+        try {
+            if (config_.progress) {
+                config_.progress(progress_);
+            }
+        } catch (...) {
+            return std::current_exception();
+        }
+        return nullptr;
+    }
+
+    [[noreturn]] void throw_late() {
+        for (std::size_t at = 0; at < tasks_.size(); ++at) {
+            const std::scoped_lock lock(attempts_[at].mutex);
+            if (attempts_[at].count >= 0) { // the first that is not done
+                throw deadline_error(config_, tasks_[at].what, attempts_[at].count,
+                                     attempts_[at].last_error);
+            }
+        }
+        throw deadline_error(config_, "a transfer", 1, "");
+    }
+
+    std::vector<Task> tasks_;
+    std::vector<Attempts> attempts_; ///< count -1: done
+    TransferConfig config_;
+    Clock::time_point deadline_;
+    std::stop_source stop_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::size_t next_ = 0;
+    std::size_t working_ = 0;
+    std::exception_ptr error_;
+    TransferProgress progress_;
+};
+
+inline void run_tasks(std::vector<Task> tasks, const TransferConfig& config,
+                      Clock::time_point deadline) {
+    Crew::run(std::make_shared<Crew>(std::move(tasks), config, deadline));
+}
+
+/// Sizes of the files in a directory by their names.
+[[nodiscard]] inline std::map<std::string, std::uint64_t> sizes_in(const AnyFilesystem& files,
+                                                                   const std::string& directory,
+                                                                   const TransferConfig& config,
+                                                                   Clock::time_point deadline) {
+    // The thread may outlive this call.
+    const auto sizes = std::make_shared<std::map<std::string, std::uint64_t>>();
+    TransferConfig silent = config;
+    silent.progress = {};
+    run_tasks({{.what = "listing " + files.uri(directory),
+                .file = "",
+                .bytes = 0,
+                .action =
+                    [files, directory, sizes] {
+                        for (const auto& entry : files.list(directory)) {
+                            if (!entry.is_directory) {
+                                (*sizes)[entry.name] = entry.size;
+                            }
+                        }
+                    }}},
+              silent, deadline);
+    return *sizes;
+}
+
+inline void require_plain_names(const std::vector<std::string>& names) {
+    for (const auto& name : names) {
+        if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
+            name.find('\0') != std::string::npos) {
+            throw StorageError("RT-S15", detail::concat("\"", name,
+                                                        "\" is no name of a file in a directory; "
+                                                        "transfers take names without '/'"));
+        }
+    }
+}
+
+inline void require_size(const std::string& place, std::uint64_t size, std::uint64_t expected) {
+    if (size != expected) {
+        throw TransientStorageError(
+            "RT-S13", detail::concat(place, " has ", size, " bytes after its transfer, ", expected,
+                                     " were expected; transfer it again"));
+    }
+}
+
+} // namespace internal
+
+/// Puts the files `names` of a local directory into `directory`, and checks that they arrived with
+/// their sizes. On an error, some files may be there, each of them complete.
+/// Throws StorageError: that of the file system; RT-S11 when a file failed `config.attempts` times;
+/// RT-S12 at the deadline; RT-S13 when a size is wrong; RT-S15 for a name with '/'.
+inline void upload_files(const AnyFilesystem& files, const std::filesystem::path& local,
+                         const std::vector<std::string>& names, const std::string& directory,
+                         const TransferConfig& config = {}) {
+    internal::require_plain_names(names);
+    const auto deadline = deadline_of(config);
+    std::vector<internal::Task> tasks;
+    for (const auto& name : names) {
+        std::error_code error;
+        const auto size = std::filesystem::file_size(local / name, error);
+        if (error) {
+            throw StorageError("RT-S4", detail::concat("cannot read ", (local / name).string(),
+                                                       ": ", error.message()));
+        }
+        const std::string to = directory + "/" + name;
+        tasks.push_back({"uploading " + files.uri(to), name, size,
+                         [files, from = local / name, to] { files.upload(from, to); }});
+    }
+    const auto expected = tasks;
+    internal::run_tasks(std::move(tasks), config, deadline);
+    const auto sizes = internal::sizes_in(files, directory, config, deadline);
+    for (const auto& task : expected) {
+        const auto found = sizes.find(task.file);
+        internal::require_size(files.uri(directory + "/" + task.file),
+                               found == sizes.end() ? 0 : found->second, task.bytes);
+    }
+}
+
+/// Gets the files `names` of `directory` into the local directory, which exists. On an error, some
+/// files may be there, each of them complete. Throws as upload_files, and StorageError [RT-S10]
+/// when the directory has no such file.
+inline void download_files(const AnyFilesystem& files, const std::string& directory,
+                           const std::vector<std::string>& names,
+                           const std::filesystem::path& local, const TransferConfig& config = {}) {
+    internal::require_plain_names(names);
+    const auto deadline = deadline_of(config);
+    const auto sizes = internal::sizes_in(files, directory, config, deadline);
+    std::vector<internal::Task> tasks;
+    for (const auto& name : names) {
+        const std::string from = directory + "/" + name;
+        const auto size = sizes.find(name);
+        if (size == sizes.end()) {
+            throw StorageError("RT-S10", detail::concat("cannot download ", files.uri(from),
+                                                        ": there is no such file"));
+        }
+        tasks.push_back({"downloading " + files.uri(from), name, size->second,
+                         [files, from, to = local / name, bytes = size->second] {
+                             files.download(from, to);
+                             std::error_code error;
+                             const auto arrived = std::filesystem::file_size(to, error);
+                             internal::require_size(to.string(), error ? 0 : arrived, bytes);
+                         }});
+    }
+    internal::run_tasks(std::move(tasks), config, deadline);
+}
+
+} // namespace rtrain::storage
