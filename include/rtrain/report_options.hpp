@@ -5,10 +5,12 @@
 
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config.hpp>
+#include <rtrain/validation.hpp>
 
 #include <functional>
 #include <optional>
 #include <string>
+#include <variant>
 
 namespace rtrain {
 
@@ -19,7 +21,8 @@ enum class CheckpointUploadMode : unsigned char {
     no_upload ///< it is there: a directory in the run's own, of the same name on all ranks
 };
 
-/// Copies a reported directory into the run's directory, under the name given, and returns it there.
+/// Copies a reported directory into the run's directory, under the name given, and returns it
+/// there.
 using CheckpointUploadFn = std::function<Checkpoint(const Checkpoint&, const std::string& name)>;
 
 /// All ranks give the same, except where rank 0's is said to count.
@@ -32,8 +35,17 @@ struct ReportOptions {
     std::optional<bool> delete_local_checkpoint_after_upload{};
     /// Copies a directory instead of rtrain; called on each rank that gives one.
     CheckpointUploadFn checkpoint_upload_fn{};
+    /// Whether the checkpoint is validated (TrainerOptions::validation), and with what task; rank
+    /// 0's counts.
+    std::variant<bool, ValidationTask> validation = false;
     /// Becomes the checkpoint's metadata, together with TrainerOptions::metadata; rank 0's counts.
     Config metadata{};
 };
+
+/// Whether a report wants its checkpoint validated.
+[[nodiscard]] inline bool asks_for_validation(const ReportOptions& options) {
+    const bool* const answer = std::get_if<bool>(&options.validation);
+    return answer == nullptr || *answer;
+}
 
 } // namespace rtrain

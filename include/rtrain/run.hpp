@@ -20,12 +20,14 @@
 #include <rtrain/error.hpp>
 #include <rtrain/options.hpp>
 #include <rtrain/report_options.hpp>
+#include <rtrain/reported_checkpoint.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/run_directory.hpp>
 #include <rtrain/saver.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/take_up.hpp>
 #include <rtrain/track/run_log.hpp>
+#include <rtrain/validations.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -46,15 +48,16 @@ public:
     /// Creates the run's directory or takes up the run in it, from its newest sound checkpoint.
     /// Throws on all ranks: StorageError [RT-S1] it cannot be written, [RT-S2] ranks do not see the
     /// same directory, [RT-S7] another process trains in it, CheckpointError [RT-K1, RT-K2] there
-    /// are checkpoints, but none is sound.
-    Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name)
+    /// are checkpoints, but none is sound. `fit` is the number of the fit() call that trains.
+    Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name, int fit)
         : backend_(backend), policy_(policy), options_(options),
           attempt_(detail::broadcast(backend, new_attempt(), 0)),
           directory_(location(options.run, detail::broadcast(backend, name, 0)), track::log_files),
           store_(checkpoint::Place(directory_.location(), attempt_, directory_.scratch(),
                                    options.run.transfer),
                  options.run.checkpoint),
-          log_(directory_.log_directory(), options.config), saver_(backend, store_) {
+          log_(directory_.log_directory(), options.config),
+          validations_(store_, options.validation, fit), saver_(backend, store_) {
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
                 directory_.take(attempt_);
@@ -95,8 +98,8 @@ public:
         finish();
         checkpoint::Snapshot state = take_snapshot();
         const std::string name = saver_.begin(options.checkpoint_dir_name);
-        const checkpoint::Part part{store_.place().staging(name, backend_.rank()),
-                                    backend_.rank(), backend_.size()};
+        const checkpoint::Part part{store_.place().staging(name, backend_.rank()), backend_.rank(),
+                                    backend_.size()};
         detail::succeed_together(backend_, [&] {
             if constexpr (requires { policy_.select(std::move(state), part); }) {
                 state = policy_.select(std::move(state), part);
@@ -109,8 +112,8 @@ public:
              [this, part, state = std::move(state)] { return write(state, part); });
     }
 
-    /// Records metrics, and makes a checkpoint of the directories of all ranks that gave one. Throws
-    /// CheckpointError [RT-K5] when two ranks give different files of the same name.
+    /// Records metrics, and makes a checkpoint of the directories of all ranks that gave one.
+    /// Throws CheckpointError [RT-K5] when two ranks give different files of the same name.
     void report(const Config& metrics, const Checkpoint& directory, const ReportOptions& options) {
         (void)agree(Kind::directory);
         report_directory(metrics, &directory, options);
@@ -124,11 +127,42 @@ public:
         }
     }
 
+    /// The checkpoints that are kept, oldest first. Waits as `mode` says, for validations at most
+    /// `timeout_s` seconds.
+    [[nodiscard]] std::vector<ReportedCheckpoint>
+    reported_checkpoints(ConsistencyMode mode, std::optional<double> timeout_s) {
+        finish();
+        std::string known;
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                if (mode == ConsistencyMode::validated) {
+                    validations_.wait(timeout_s);
+                }
+                boost::json::array items;
+                for (const auto& item : store_.listing().committed) {
+                    items.push_back({{"name", item.name},
+                                     {"metrics", item.metrics},
+                                     {"status", to_string(item.status())}});
+                }
+                known = json::serialize(items);
+            }
+        });
+        std::vector<ReportedCheckpoint> checkpoints;
+        const auto items = json::parse(detail::broadcast(backend_, known, 0));
+        for (const auto& item : items.as_array()) {
+            checkpoints.push_back({store_.checkpoint(std::string(item.at("name").as_string())),
+                                   item.at("metrics").as_object(),
+                                   checkpoint_status(item.at("status").as_string())});
+        }
+        return checkpoints;
+    }
+
     /// Ends the run: what is under way is finished, and the storage has all there is.
     void close() {
         finish();
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
+                validations_.wait(std::nullopt);
                 directory_.publish_logs();
             }
         });
@@ -139,8 +173,8 @@ public:
         checkpoint::Snapshot state;
         detail::succeed_together(backend_, [&] {
             const bool local = from.location().filesystem.is_local();
-            state = policy_.read({local ? from.path : from.as_directory(), backend_.rank(),
-                                  backend_.size()});
+            state = policy_.read(
+                {local ? from.path : from.as_directory(), backend_.rank(), backend_.size()});
         });
         return state;
     }
@@ -188,6 +222,7 @@ private:
                 log_.open(name ? &last : nullptr);
                 directory_.location().filesystem.remove(
                     directory_.path_of(Result::error_file)); // of the attempt before
+                validations_.take_up();
             }
         });
     }
@@ -197,8 +232,9 @@ private:
     [[nodiscard]] bool agree(Kind mine) {
         constexpr std::int64_t failed = 0x80; // beside a Kind
         const at::Tensor notes = detail::all_gather(
-            backend_, at::full({1}, static_cast<std::int64_t>(mine) + (saver_.failed() ? failed : 0),
-                               at::kByte));
+            backend_,
+            at::full({1}, static_cast<std::int64_t>(mine) + (saver_.failed() ? failed : 0),
+                     at::kByte));
         std::vector<Kind> given;
         bool any_failed = false;
         for (int rank = 0; rank < backend_.size(); ++rank) {
@@ -215,13 +251,13 @@ private:
         const auto with = rank_of([](Kind kind) { return kind == Kind::state; });
         const auto without = rank_of([](Kind kind) { return kind != Kind::state; });
         if (with < backend_.size() && without < backend_.size()) {
-            const auto* const what =
-                given[static_cast<std::size_t>(without)] == Kind::metrics ? "no checkpoint"
-                                                                          : "a directory";
-            throw CheckpointError(
-                "RT-K5",
-                detail::concat("report() got a state on rank ", with, ", but ", what, " on rank ",
-                               without, "; all ranks must report the state together"));
+            const auto* const what = given[static_cast<std::size_t>(without)] == Kind::metrics
+                                         ? "no checkpoint"
+                                         : "a directory";
+            throw CheckpointError("RT-K5",
+                                  detail::concat("report() got a state on rank ", with, ", but ",
+                                                 what, " on rank ", without,
+                                                 "; all ranks must report the state together"));
         }
         return rank_of([](Kind kind) { return kind == Kind::directory; }) < backend_.size();
     }
@@ -245,6 +281,7 @@ private:
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
                 line = log_.complete(metrics, name);
+                store_.set_validation(name, validations_.wanted(options), false);
                 write_metadata(Checkpoint(store_.place().staging(name, 0)), options);
                 if (in_background) {
                     log_.append(line);
@@ -252,14 +289,17 @@ private:
             }
         });
         if (in_background) {
-            saver_.save_in_background(name, line, write_part,
-                                      [this] { directory_.publish_logs(); });
+            saver_.save_in_background(name, line, write_part, [this, name] {
+                validations_.submit(name);
+                directory_.publish_logs();
+            });
             return;
         }
         saver_.save(name, line, write_part);
         newest_ = store_.checkpoint(name);
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
+                validations_.submit(name);
                 log_.append(line);
                 directory_.publish_logs();
             }
@@ -331,8 +371,10 @@ private:
                 const Checkpoint there = store_.checkpoint(name);
                 const Config line = log_.complete(metrics, name);
                 write_metadata(there, options);
+                store_.set_validation(name, validations_.wanted(options), true);
                 auto contents = checkpoint::unlisted_files(there.as_directory(), {});
                 store_.commit_in_place(name, std::move(contents), line);
+                validations_.submit(name);
                 log_.append(line);
                 directory_.publish_logs();
             }
@@ -347,10 +389,10 @@ private:
             at.filesystem.is_local() ? std::filesystem::absolute(at.path).lexically_normal()
                                      : std::filesystem::path(at.path));
         if (path.parent_path() != std::filesystem::path(directory_.location().path)) {
-            throw CheckpointError("RT-K15",
-                                  detail::concat(given.uri(), " does not lie in the run's directory ",
-                                                 directory_.uri(),
-                                                 "; let rtrain copy it, or put it there"));
+            throw CheckpointError(
+                "RT-K15",
+                detail::concat(given.uri(), " does not lie in the run's directory ",
+                               directory_.uri(), "; let rtrain copy it, or put it there"));
         }
         return path.filename().string();
     }
@@ -387,10 +429,11 @@ private:
     RunDirectory directory_;
     checkpoint::Store store_; ///< rank 0's knows what is committed
     track::RunLog log_;       ///< used by rank 0
+    Validations validations_; ///< used by rank 0
     std::optional<Checkpoint> newest_;
     checkpoint::HostCopy copy_;
     std::optional<std::filesystem::path> sources_; ///< to be deleted after the commit
-    Saver<B> saver_; ///< last: its thread uses the others
+    Saver<B> saver_;                               ///< last: its thread uses the others
 };
 
 } // namespace rtrain

@@ -124,7 +124,7 @@ private:
     template <class F>
     Result recorded(int fit, F& train_function) {
         try {
-            Result result = train(train_function);
+            Result result = train(fit, train_function);
             launch::Session::current().record(fit, {.run = result.path});
             return result;
         } catch (const std::exception& error) {
@@ -136,13 +136,14 @@ private:
     /// What a helper does: it validates checkpoints until rank 0 ends it.
     [[noreturn]] void serve_and_exit() {
         launch::Session::current().unmute();
-        launch::Helper::serve([this](const Checkpoint& checkpoint, const Config& task) {
+        const auto validate = [this](const Checkpoint& checkpoint, const Config& task) {
             try {
                 return options_.validation.function(checkpoint, task);
             } catch (const std::exception& error) {
                 throw std::runtime_error(detail::text_of(error));
             }
-        });
+        };
+        launch::Helper::serve(validate, run_filesystem());
         std::fflush(nullptr);
         ::_exit(EXIT_SUCCESS);
     }
@@ -154,7 +155,7 @@ private:
         launch::Session& session = launch::Session::current();
         session.unmute();
         try {
-            const Result result = train(train_function);
+            const Result result = train(fit, train_function);
             if (backend_->rank() == 0) {
                 session.record(fit, {.run = result.path});
             }
@@ -172,7 +173,7 @@ private:
     }
 
     template <class F>
-    Result train(F& train_function) {
+    Result train(int fit, F& train_function) {
         if (options_.scaling.use_gpu && !requires(B & backend) { backend.device(); }) {
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
@@ -184,7 +185,8 @@ private:
         std::exception_ptr refused;
         Outcome mine = outcome_of([&] {
             try {
-                run = std::make_unique<Run<B, C>>(*backend_, checkpoint_, options_, run_name());
+                run =
+                    std::make_unique<Run<B, C>>(*backend_, checkpoint_, options_, run_name(), fit);
             } catch (const PeerError&) {
                 throw; // another rank knows better what is wrong
             } catch (...) {

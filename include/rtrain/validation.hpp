@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace rtrain {
@@ -73,6 +75,18 @@ enum class CheckpointStatus : std::uint8_t {
         break;
     }
     return "validation_failed";
+}
+
+/// The status with that name. Throws std::invalid_argument when there is none.
+[[nodiscard]] inline CheckpointStatus checkpoint_status(std::string_view name) {
+    using enum CheckpointStatus;
+    for (const auto status :
+         {committed, pending_validation, validated, validation_timeout, validation_failed}) {
+        if (to_string(status) == name) {
+            return status;
+        }
+    }
+    throw std::invalid_argument("there is no status \"" + std::string(name) + "\"");
 }
 
 namespace detail {

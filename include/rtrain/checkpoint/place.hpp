@@ -75,6 +75,12 @@ public:
         }
     }
 
+    /// Where the run's file system has the files of a checkpoint until commit(), or
+    /// commit_in_place().
+    [[nodiscard]] std::string path_before_commit(const std::string& name, bool in_place) const {
+        return is_local() && !in_place ? staging(name, 0).string() : path_of(name);
+    }
+
     /// Gives the files that this rank has staged to the checkpoint. Other ranks than rank 0 also
     /// leave their list for collect().
     void hand_in(const std::string& name, int rank, const Contents& contents) const {
@@ -111,17 +117,17 @@ public:
             for (auto pause = 1ms; !run_.filesystem.exists(file);
                  pause = std::min(2 * pause, longest)) {
                 if (stop.stop_requested()) {
-                    throw CheckpointError("RT-K13",
-                                          detail::concat("checkpoint ", name, " was given up: rank ",
-                                                         rank, " has not written its part"));
+                    throw CheckpointError("RT-K13", detail::concat("checkpoint ", name,
+                                                                   " was given up: rank ", rank,
+                                                                   " has not written its part"));
                 }
                 std::this_thread::sleep_for(pause);
             }
             const auto list = unseal(run_.filesystem.read(file));
             if (const auto* const error = list.if_contains("error")) {
-                throw CheckpointError("RT-K13", detail::concat("rank ", rank,
-                                                               " could not write its part of ",
-                                                               name, ": ", error->as_string()));
+                throw CheckpointError("RT-K13",
+                                      detail::concat("rank ", rank, " could not write its part of ",
+                                                     name, ": ", error->as_string()));
             }
             merge(all, contents_from(list, Listed::by_one_rank));
         }
@@ -177,7 +183,8 @@ public:
         }
     }
 
-    /// Deletes a checkpoint. It stops being one first, so that no reader takes a half for the whole.
+    /// Deletes a checkpoint. It stops being one first, so that no reader takes a half for the
+    /// whole.
     void remove(const std::string& name) const {
         if (is_local()) {
             const auto trash = std::filesystem::path(run_.path) /

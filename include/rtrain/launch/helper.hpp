@@ -16,6 +16,7 @@
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/json.hpp>
+#include <rtrain/storage/filesystem.hpp>
 
 #include <array>
 #include <cerrno>
@@ -56,9 +57,10 @@ struct Helper {
     }
 
     /// Answers requests with what `function(checkpoint, task)` returns or throws, until rank 0
-    /// closes the socket.
+    /// closes the socket. `filesystem`: where checkpoints are, unless on this machine.
     template <std::invocable<const Checkpoint&, const Config&> F>
-    static void serve(F&& function) {
+    static void serve(F&& function,
+                      const std::optional<storage::AnyFilesystem>& filesystem = std::nullopt) {
         if (!say({{"ready", true}})) {
             return;
         }
@@ -67,9 +69,9 @@ struct Helper {
             const Config asked = json::parse(*request).as_object();
             Config answer{{"id", asked.at("id")}};
             try {
-                const Config metrics =
-                    function(Checkpoint(std::string(asked.at("checkpoint").as_string())),
-                             asked.at("task").as_object());
+                const Config metrics = function(
+                    Checkpoint(std::string(asked.at("checkpoint").as_string()), filesystem),
+                    asked.at("task").as_object());
                 answer["metrics"] = metrics;
             } catch (const std::exception& error) {
                 answer["error"] = error.what();

@@ -22,6 +22,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -166,7 +167,10 @@ private:
 /// the next request comes.
 class Validator {
 public:
-    explicit Validator(HelperProgram program) : program_(std::move(program)) {}
+    /// `when_ended` is called with each verdict, in the order of requests, in the validator's
+    /// thread; it must not throw.
+    Validator(HelperProgram program, std::function<void(Verdict)> when_ended)
+        : program_(std::move(program)), when_ended_(std::move(when_ended)) {}
     Validator(const Validator&) = delete;
     Validator& operator=(const Validator&) = delete;
     /// Ends the helper; what it has not answered is lost.
@@ -183,8 +187,8 @@ public:
         }
     }
 
-    /// Returns at once. Throws ConfigError [RT-C17] when the limit is not above 0, or the task is
-    /// longer than Helper::max_line.
+    /// Returns at once; any thread may call it. Throws ConfigError [RT-C17] when the limit is not
+    /// above 0, or the task is longer than Helper::max_line.
     void submit(ValidationRequest request) {
         detail::check_validation_timeout(request.timeout_s);
         if (line_of(request).size() > Helper::max_line) {
@@ -195,20 +199,15 @@ public:
             const std::lock_guard lock(mutex_);
             queue_.push_back(std::move(request));
             ++unanswered_;
-        }
-        if (!thread_.joinable()) {
-            start_thread();
+            if (!thread_.joinable()) {
+                start_thread();
+            }
         }
         changed_.notify_all();
     }
 
-    /// What has ended since the last call, in the order of submission. Returns at once.
-    [[nodiscard]] std::vector<Verdict> take_finished() {
-        const std::lock_guard lock(mutex_);
-        return std::exchange(finished_, {});
-    }
-
-    /// Waits until everything submitted has ended, or for `limit_s` seconds; whether it has.
+    /// Waits until `when_ended` has returned for everything submitted, or for `limit_s` seconds;
+    /// whether it has.
     bool wait_all(std::optional<double> limit_s = std::nullopt) {
         std::unique_lock lock(mutex_);
         const auto done = [&] { return unanswered_ == 0; };
@@ -268,9 +267,8 @@ private:
                 queue_.pop_front();
             }
             try {
-                Verdict verdict = validate(request);
+                when_ended_(validate(request));
                 const std::lock_guard lock(mutex_);
-                finished_.push_back(std::move(verdict));
                 --unanswered_;
             } catch (const Stopped&) {
                 break;
@@ -448,10 +446,10 @@ private:
     }
 
     HelperProgram program_;
+    std::function<void(Verdict)> when_ended_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<ValidationRequest> queue_;
-    std::vector<Verdict> finished_;
     std::size_t unanswered_ = 0;
     bool stopping_ = false;
     int stop_event_ = -1;
