@@ -50,19 +50,19 @@ template <Backend B>
         mode == CheckpointUploadMode::no_upload || options.checkpoint_upload_fn != nullptr;
     const bool delete_source =
         !in_place && options.delete_local_checkpoint_after_upload.value_or(in_background);
-    const std::int64_t mine = directory == nullptr ? 0
-                                                   : 1 + (in_place ? 2 : 0) +
-                                                         (in_background ? 4 : 0) +
-                                                         (delete_source ? 8 : 0);
-    const at::Tensor given =
-        all_gather(backend, at::full({1}, mine, at::kByte)).view({-1});
+    const std::int64_t mine =
+        directory == nullptr
+            ? 0
+            : 1 + (in_place ? 2 : 0) + (in_background ? 4 : 0) + (delete_source ? 8 : 0);
+    const at::Tensor given = all_gather(backend, at::full({1}, mine, at::kByte)).view({-1});
     std::int64_t agreed = 0;
     for (int rank = 0; rank < backend.size(); ++rank) {
         const auto theirs = given[rank].template item<std::int64_t>();
         if (theirs != 0 && agreed != 0 && theirs != agreed) {
-            throw CheckpointError("RT-K5", concat("rank ", rank, " reported a directory with other "
-                                                                 "options than lower ranks; all "
-                                                                 "must give the same"));
+            throw CheckpointError("RT-K5", concat("rank ", rank,
+                                                  " reported a directory with other "
+                                                  "options than lower ranks; all "
+                                                  "must give the same"));
         }
         agreed = theirs != 0 ? theirs : agreed;
     }
@@ -80,7 +80,8 @@ template <Backend B>
     });
     Config all = reported;
     for (const std::string& text : all_gather(backend, mine)) {
-        for (const auto& item : json::parse(text).as_object()) {
+        const auto theirs = json::parse(text).as_object();
+        for (const auto& item : theirs) {
             all.emplace(item.key(), item.value());
         }
     }
@@ -118,12 +119,13 @@ files_to_copy(B& backend, const std::optional<std::filesystem::path>& directory)
             }
         }
     });
-    const auto listed = all_gather(
-        backend, json::serialize(boost::json::array(mine.begin(), mine.end())));
+    const auto listed =
+        all_gather(backend, json::serialize(boost::json::array(mine.begin(), mine.end())));
     std::map<std::string, std::vector<int>> ranks_with;
     bool several = false;
     for (int rank = 0; rank < backend.size(); ++rank) {
-        for (const auto& name : json::parse(listed[static_cast<std::size_t>(rank)]).as_array()) {
+        const auto names = json::parse(listed[static_cast<std::size_t>(rank)]).as_array();
+        for (const auto& name : names) {
             auto& ranks = ranks_with[std::string(name.as_string())];
             ranks.push_back(rank);
             several = several || ranks.size() > 1;
@@ -149,10 +151,10 @@ files_to_copy(B& backend, const std::optional<std::filesystem::path>& directory)
                 const auto [known, added] =
                     first.try_emplace(item.key(), std::pair(rank, item.value()));
                 if (!added && known->second.second != item.value()) {
-                    throw CheckpointError(
-                        "RT-K5", concat("ranks ", known->second.first, " and ", rank,
-                                        " reported different files named \"", item.key(),
-                                        "\"; put the rank into the name"));
+                    throw CheckpointError("RT-K5",
+                                          concat("ranks ", known->second.first, " and ", rank,
+                                                 " reported different files named \"", item.key(),
+                                                 "\"; put the rank into the name"));
                 }
             }
         }

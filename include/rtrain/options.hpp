@@ -49,9 +49,9 @@ inline void check_options(const TrainerOptions& options) {
                                           "; expected at least 1, or unset to keep all"));
     }
     if (options.run.checkpoint.frequency < 0) {
-        throw ConfigError("RT-C3", concat("the checkpoint frequency is ",
-                                          options.run.checkpoint.frequency,
-                                          "; expected 0 or more"));
+        throw ConfigError("RT-C3",
+                          concat("the checkpoint frequency is ", options.run.checkpoint.frequency,
+                                 "; expected 0 or more"));
     }
     const std::string storage_path = options.run.storage_path.string();
     if (options.run.storage_filesystem && storage_path.find("://") != std::string::npos) {

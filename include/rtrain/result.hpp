@@ -46,9 +46,8 @@ struct Result {
     [[nodiscard]] static Result
     from_path(const std::filesystem::path& run_directory,
               std::optional<storage::AnyFilesystem> filesystem = std::nullopt) {
-        storage::Location at = filesystem
-                                   ? storage::Location{*filesystem, run_directory.string()}
-                                   : storage::locate(run_directory);
+        storage::Location at = filesystem ? storage::Location{*filesystem, run_directory.string()}
+                                          : storage::locate(run_directory);
         Result result;
         if (at.filesystem.is_local()) {
             at.path = std::filesystem::absolute(at.path).lexically_normal().string();
@@ -70,8 +69,8 @@ struct Result {
                                                        " is no run of rtrain: it has no ",
                                                        track::results_file));
         }
-        result.metrics_history = track::parse_results(
-            *reports, at.filesystem.uri(at.path) + "/" + track::results_file);
+        result.metrics_history =
+            track::parse_results(*reports, at.filesystem.uri(at.path) + "/" + track::results_file);
         if (!result.metrics_history.empty()) {
             result.metrics = result.metrics_history.back();
         }

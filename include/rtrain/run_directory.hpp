@@ -50,7 +50,7 @@ namespace detail {
     const char* const home = std::getenv("HOME");
     const std::filesystem::path base = home != nullptr ? home : ".";
     const auto& configured = run.storage_path;
-    const auto path = configured.empty()            ? base / "rtrain_results"
+    const auto path = configured.empty()           ? base / "rtrain_results"
                       : *configured.begin() == "~" ? base / configured.lexically_relative("~")
                                                    : configured;
     storage::Location root = storage::locate(path, run.transfer);
@@ -132,8 +132,8 @@ public:
     }
 
     /// On rank 0: creates the directory, makes it this process's own, and leaves `token` in it.
-    /// Throws StorageError [RT-S1] when it cannot be written, [RT-S7] when another process trains in
-    /// it.
+    /// Throws StorageError [RT-S1] when it cannot be written, [RT-S7] when another process trains
+    /// in it.
     void take(const std::string& token) {
         if (is_local()) {
             storage::require_writable(at_.path);
@@ -166,9 +166,10 @@ public:
                at_.filesystem.read(path_of(marker)) != token) {
             if (std::chrono::steady_clock::now() > limit) {
                 throw StorageError(
-                    "RT-S2", detail::concat("this rank does not see what rank 0 has written to ",
-                                            uri(), "; set storage_path to a directory that all "
-                                                   "nodes share, or to a storage service"));
+                    "RT-S2",
+                    detail::concat("this rank does not see what rank 0 has written to ", uri(),
+                                   "; set storage_path to a directory that all "
+                                   "nodes share, or to a storage service"));
             }
             std::this_thread::sleep_for(50ms);
         }
@@ -194,7 +195,7 @@ private:
     storage::Location at_;
     std::vector<std::string> logs_;
     std::optional<detail::ScratchDirectory> scratch_; ///< with a storage service
-    storage::DirectoryLock lock_; ///< of rank 0
+    storage::DirectoryLock lock_;                     ///< of rank 0
 };
 
 } // namespace rtrain

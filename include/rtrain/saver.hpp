@@ -76,18 +76,18 @@ public:
         under_way_ = name;
         stop_ = std::stop_source();
         failed_ = false;
-        writer_ = std::async(
-            std::launch::async, [this, name, metrics, write_part = std::move(write_part),
-                                 when_committed = std::move(when_committed),
-                                 stop = stop_.get_token()] {
-                try {
-                    commit(name, metrics, hand_in(name, write_part), stop);
-                    when_committed();
-                } catch (...) {
-                    failed_ = true;
-                    throw;
-                }
-            });
+        writer_ =
+            std::async(std::launch::async,
+                       [this, name, metrics, write_part = std::move(write_part),
+                        when_committed = std::move(when_committed), stop = stop_.get_token()] {
+                           try {
+                               commit(name, metrics, hand_in(name, write_part), stop);
+                               when_committed();
+                           } catch (...) {
+                               failed_ = true;
+                               throw;
+                           }
+                       });
     }
 
     /// Waits for what is being saved in the background and returns its name, or throws what went

@@ -50,8 +50,8 @@ template <Backend B>
 }
 
 /// The newest sound checkpoint of a run; empty for a new run. Those that are not sound are named in
-/// a warning and left as they are. *Collective.* Throws CheckpointError [RT-K1, RT-K2] when there are
-/// some and none is sound: to start anew would train again what has been trained.
+/// a warning and left as they are. *Collective.* Throws CheckpointError [RT-K1, RT-K2] when there
+/// are some and none is sound: to start anew would train again what has been trained.
 template <Backend B>
 [[nodiscard]] std::optional<std::string> newest_sound(B& backend, checkpoint::Store& store) {
     std::string names;

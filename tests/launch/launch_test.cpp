@@ -80,6 +80,19 @@ TEST_CASE("Launch.several_fits_in_one_program") {
     }
 }
 
+TEST_CASE("Reshard.any_ranks_load_what_any_ranks_saved") {
+    for (const int saving : {1, 2, 3, 4}) {
+        const test::Directory storage("reshard-" + std::to_string(saving));
+        for (const int loading : {saving, 1, 2, 3, 4}) {
+            const auto launched = under_mpirun(loading, "reshard", storage);
+            CAPTURE(saving);
+            CAPTURE(loading);
+            CAPTURE(launched.output);
+            CHECK(launched.status == 0);
+        }
+    }
+}
+
 TEST_CASE("Launch.an_error_on_a_rank_reaches_the_caller") {
     const test::Directory storage("caught");
     const auto driven = alone("caught", storage);

@@ -38,6 +38,61 @@ int last_rank(auto& worker) {
     return worker.size() - 1;
 }
 
+/// A state that depends on nothing but this function: saved on some ranks, it must be the same on
+/// any others. Of the table, each rank has some rows, not equally many.
+class Reshard {
+public:
+    Reshard(int rank, int size) : begin_(37 * rank / size), end_(37 * (rank + 1) / size) {
+        torch::manual_seed(3);
+        net_ = torch::nn::Sequential(torch::nn::Linear(13, 101), torch::nn::Linear(101, 7));
+        optimizer_ = std::make_unique<torch::optim::Adam>(net_->parameters());
+        table_ = torch::randn({37, 11});
+        for (int i = 0; i < 3; ++i) {
+            optimizer_->zero_grad();
+            net_->forward(torch::ones({2, 13})).square().sum().backward();
+            optimizer_->step();
+        }
+    }
+    void save(rtrain::StateWriter& out) const {
+        out.rows("table", table_.slice(0, begin_, end_), begin_, 37);
+        rtrain::checkpoint::save_module(*net_, out);
+    }
+    void load(const rtrain::StateReader& in) {
+        require(in.rows("table", begin_, end_).equal(table_.slice(0, begin_, end_)));
+        require(in.tensor("table").equal(table_));
+        for (const auto& item : net_->named_parameters()) {
+            require(in.tensor(item.key()).equal(item.value()));
+        }
+    }
+    [[nodiscard]] torch::optim::Adam& optimizer() { return *optimizer_; }
+    /// What Adam keeps of each parameter.
+    [[nodiscard]] std::vector<at::Tensor> moments() {
+        std::vector<at::Tensor> all;
+        for (const auto& parameter : net_->parameters()) {
+            const auto& adam = static_cast<const torch::optim::AdamParamState&>(
+                *optimizer_->state().at(parameter.unsafeGetTensorImpl()));
+            all.push_back(adam.exp_avg());
+            all.push_back(adam.exp_avg_sq());
+        }
+        return all;
+    }
+    static void require(bool holds) {
+        if (!holds) {
+            throw std::runtime_error("WRONG: loaded values differ");
+        }
+    }
+
+private:
+    torch::nn::Sequential net_{nullptr};
+    std::unique_ptr<torch::optim::Adam> optimizer_;
+    at::Tensor table_;
+    std::int64_t begin_;
+    std::int64_t end_;
+};
+
+using ShardedTrainer =
+    rtrain::Trainer<rtrain::backend::Mpi, rtrain::data::Sharded, rtrain::checkpoint::Sharded>;
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -47,7 +102,26 @@ int main(int argc, char** argv) {
     const std::string variant = argv[1];
     const char* const storage = argv[2];
     try {
-        if (variant == "two-fits") {
+        if (variant == "reshard") { // saves in the first start, loads in later ones
+            ShardedTrainer({.run = {.name = "r", .storage_path = storage}}).fit([](auto& worker) {
+                Reshard own(worker.rank(), worker.size());
+                std::vector<at::Tensor> expected;
+                for (const auto& moment : own.moments()) {
+                    expected.push_back(moment.clone());
+                }
+                auto state = rtrain::State{}.add("own", own).add("optimizer", own.optimizer());
+                if (!worker.checkpoint()) {
+                    worker.report({}, state);
+                }
+                for (auto& moment : own.moments()) {
+                    moment.zero_();
+                }
+                worker.restore(state);
+                for (std::size_t i = 0; i < expected.size(); ++i) {
+                    Reshard::require(own.moments()[i].equal(expected[i]));
+                }
+            });
+        } else if (variant == "two-fits") {
             const auto first =
                 rtrain::Trainer<>(options("first", storage)).fit(counting(3, nothing));
             const auto local = rtrain::Trainer<rtrain::backend::Local>(

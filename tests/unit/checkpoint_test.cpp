@@ -82,14 +82,127 @@ TEST_CASE("Safetensors.damaged_files_are_errors") {
     CHECK(with_header(R"([1,2])") == "RT-K2");
 }
 
+TEST_CASE("Crc32c.is_the_standard_one") {
+    CHECK(checkpoint::crc32c("123456789") == 0xE3069283);
+    CHECK(checkpoint::crc32c("") == 0);
+    std::mt19937_64 random(3);
+    std::string bytes(5 * checkpoint::ChunkSums::chunk + 1234, '\0');
+    for (auto& byte : bytes) {
+        byte = static_cast<char>(random());
+    }
+    checkpoint::ChunkSums whole;
+    checkpoint::ChunkSums pieces;
+    whole.add(bytes.data(), bytes.size());
+    for (std::size_t i = 0; i < bytes.size();) {
+        const std::size_t part = std::min<std::size_t>(bytes.size() - i, 1 + random() % 800'000);
+        pieces.add(&bytes[i], part);
+        i += part;
+    }
+    const auto sums = whole.finish();
+    CHECK(sums == pieces.finish());
+    REQUIRE(sums.size() == 6);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+        const auto chunk = std::string_view(bytes).substr(i * checkpoint::ChunkSums::chunk,
+                                                          checkpoint::ChunkSums::chunk);
+        CHECK(sums[i] == checkpoint::crc32c(chunk));
+        CHECK(sums[i] == ~checkpoint::crc::by_tables(~0U, chunk.data(), chunk.size()));
+    }
+}
+
+TEST_CASE("SealedJson.finds_every_change") {
+    for (const Config& object : {Config{}, Config{{"a", 1}, {"b", {{"c", "crc32c"}}}}}) {
+        const std::string good = checkpoint::seal(object);
+        CHECK(checkpoint::unseal(good) == object);
+        for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+            std::string bad = good;
+            bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
+            CAPTURE(bad);
+            CHECK_THROWS_AS((void)checkpoint::unseal(bad), std::invalid_argument);
+        }
+        for (std::size_t size = 0; size < good.size(); ++size) {
+            CHECK_THROWS_AS((void)checkpoint::unseal(good.substr(0, size)), std::invalid_argument);
+        }
+    }
+}
+
+TEST_CASE("ShardPlan.every_element_once_in_equal_shares") {
+    std::mt19937 random(5);
+    for (int trial = 0; trial < 2000; ++trial) {
+        std::vector<checkpoint::TensorSize> tensors(random() % 8);
+        std::int64_t total = 0;
+        for (auto& tensor : tensors) {
+            tensor = {random() % 5 == 0 ? 0 : static_cast<std::int64_t>(random() % 1000),
+                      std::int64_t{1} << (random() % 4)};
+            total += tensor.elements * tensor.element_bytes;
+        }
+        const int ranks = 1 + static_cast<int>(random() % 6);
+        std::vector<std::int64_t> next(tensors.size());
+        std::vector<int> owners(tensors.size());
+        for (int rank = 0; rank < ranks; ++rank) {
+            std::int64_t mine = 0;
+            for (const auto& slice : checkpoint::plan_shards(tensors, rank, ranks)) {
+                CHECK(slice.begin == next[slice.tensor]);
+                next[slice.tensor] += slice.count;
+                mine += slice.count * tensors[slice.tensor].element_bytes;
+                ++owners[slice.tensor];
+            }
+            CHECK(mine <= total / ranks + total / ranks / 32 + 16);
+        }
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            CHECK(next[i] == tensors[i].elements);
+            CHECK(owners[i] >= 1);
+            CHECK((tensors[i].elements > 0 || owners[i] == 1));
+        }
+    }
+    using Slices = std::vector<checkpoint::Slice>;
+    const std::vector<checkpoint::TensorSize> nearly{{100000, 4}, {200, 4}, {100000, 4}};
+    CHECK((checkpoint::plan_shards(nearly, 0, 2) == Slices{{0, 0, 100000}})); // not cut
+    CHECK((checkpoint::plan_shards(nearly, 1, 2) == Slices{{1, 0, 200}, {2, 0, 100000}}));
+}
+
+namespace {
+
+checkpoint::Store store_in(const std::filesystem::path& run, const CheckpointConfig& config) {
+    std::filesystem::create_directories(run);
+    return {checkpoint::Place({storage::Local{}, run.string()}, "attempt", {}, {}), config};
+}
+
+/// Commits a checkpoint with these metrics and files.
+void commit(checkpoint::Store& store, const Config& metrics,
+            const std::vector<std::string>& files = {"file"}, const std::string& wished = "") {
+    const std::string name = store.next_name(wished);
+    store.place().stage(name, 0);
+    const auto directory = store.place().staging(name, 0);
+    checkpoint::Contents contents;
+    for (const std::string& file : files) {
+        std::filesystem::create_directories((directory / file).parent_path());
+        checkpoint::CheckedFile out(directory, file);
+        out.write(std::string(3000, 'x'));
+        contents.files.push_back(out.finish());
+    }
+    store.commit(name, 1, contents, metrics);
+}
+
+std::vector<std::int64_t> kept(const std::filesystem::path& run) {
+    std::vector<std::int64_t> indices;
+    for (const auto& item :
+         checkpoint::list_checkpoints({storage::Local{}, run.string()}).committed) {
+        indices.push_back(item.index);
+    }
+    return indices;
+}
+
+} // namespace
+
 TEST_CASE("Manifest.finds_every_change") {
     const test::Directory directory("manifest");
-    const auto path = directory.path() / "c";
-    std::filesystem::create_directories(path / "deep");
-    test::write(path / "a", "hello");
-    test::write(path / "deep/b", std::string(3000, 'b'));
-    checkpoint::write_manifest(path, {{"loss", 0.1}, {"nan", std::nan("")}});
-    CHECK(checkpoint::verify(path).at("metrics").at("loss") == 0.1);
+    auto store = store_in(directory.path(), {});
+    commit(store, {{"loss", 0.1}, {"nan", std::nan("")}}, {"a", "deep/b"});
+    const auto path = directory.path() / "checkpoint_000000";
+    const auto manifest = checkpoint::verify(path);
+    CHECK(manifest.metrics.at("loss") == 0.1);
+    CHECK(manifest.metrics.at("nan").is_null());
+    REQUIRE(manifest.contents.files.size() == 2);
 
     std::mt19937 random(7);
     for (const auto* name : {"a", "deep/b", "manifest.json"}) {
@@ -109,47 +222,86 @@ TEST_CASE("Manifest.finds_every_change") {
         test::write(path / name, good);
     }
     CHECK(code_of([&] { checkpoint::verify(path); }).empty());
-    std::filesystem::remove(path / "a");
+    std::filesystem::rename(path / "a", directory.path() / "elsewhere");
+    CHECK(code_of([&] { checkpoint::verify(path); }) == "RT-K2");
+    std::filesystem::create_symlink(directory.path() / "elsewhere", path / "a");
     CHECK(code_of([&] { checkpoint::verify(path); }) == "RT-K2");
     CHECK(code_of([&] { checkpoint::verify(directory.path()); }) == "RT-K1");
 }
 
-namespace {
-
-/// Commits a checkpoint with these metrics.
-void commit(checkpoint::Store& store, const Config& metrics) {
-    test::write(store.stage() / "file", "x");
-    store.commit(metrics);
+TEST_CASE("Manifest.contradictions_are_errors") {
+    checkpoint::Manifest good{
+        .index = 3,
+        .ranks = 2,
+        .metrics = {{"a", 1}},
+        .contents = {{{"x", 5, {1}}, {"y", 1 << 21, {1, 2}}},
+                     {{"t", {"F32", {4, 2}, false, {{"y", 3, 5}, {"x", 0, 3}}}}}}};
+    const auto code = [](const checkpoint::Manifest& manifest) {
+        return code_of([&] { (void)checkpoint::parse_manifest(manifest_text(manifest)); });
+    };
+    CHECK(code(good).empty());
+    const auto parsed = checkpoint::parse_manifest(manifest_text(good));
+    CHECK(parsed.index == 3);
+    CHECK(parsed.ranks == 2);
+    CHECK(parsed.metrics == good.metrics);
+    CHECK((parsed.contents.files == good.contents.files));
+    CHECK(parsed.contents.tensors.at("t").pieces[0].file == "x"); // in order
+    const auto with = [&](auto change) {
+        checkpoint::Manifest bad = good;
+        change(bad.contents.files, bad.contents.tensors.at("t"));
+        return code(bad);
+    };
+    CHECK(with([](auto& files, auto&) { files[0].name = "../x"; }) == "RT-K2");
+    CHECK(with([](auto& files, auto&) { files[0].name = "/etc/passwd"; }) == "RT-K2");
+    CHECK(with([](auto& files, auto&) { files[0].name = "y"; }) == "RT-K2");
+    CHECK(with([](auto& files, auto&) { files[0].sums.clear(); }) == "RT-K2");
+    CHECK(with([](auto& files, auto&) { files[1].size = ~std::uint64_t{0}; }) == "RT-K2");
+    CHECK(with([](auto&, auto& tensor) { tensor.pieces[0].file = "z"; }) == "RT-K2");
+    CHECK(with([](auto&, auto& tensor) { tensor.pieces[0].begin = 2; }) == "RT-K2");
+    CHECK(with([](auto&, auto& tensor) { tensor.pieces[0].count = 4; }) == "RT-K2");
+    CHECK(with([](auto&, auto& tensor) { tensor.pieces[0].count = -1; }) == "RT-K2");
+    CHECK(with([](auto&, auto& tensor) { tensor.pieces.clear(); }) == "RT-K2");
+    CHECK(with([](auto&, auto& tensor) { tensor.shape = {-4, -2}; }) == "RT-K2");
+    CHECK(with([](auto&, auto& tensor) {
+              tensor.shape = {std::int64_t{1} << 40, std::int64_t{1} << 40};
+          }) == "RT-K2");
+    CHECK(code_of([] { (void)checkpoint::parse_manifest(R"({"format":"other"})"); }) == "RT-K1");
+    CHECK(code_of([] {
+              (void)checkpoint::parse_manifest(
+                  checkpoint::seal({{"format", "rtrain-checkpoint"}, {"version", 3}}));
+          }) == "RT-K1");
 }
 
-std::vector<std::int64_t> kept(const std::filesystem::path& run) {
-    std::vector<std::int64_t> indices;
-    for (const auto& item : checkpoint::Store::list(run)) {
-        indices.push_back(item.index);
-    }
-    return indices;
+TEST_CASE("Contents.of_ranks_make_a_whole_or_an_error") {
+    using checkpoint::Contents;
+    const auto merged = [](Contents a, const Contents& b) {
+        return code_of([&] { checkpoint::merge(a, b); });
+    };
+    const Contents first{{{"a", 0, {}}}, {{"t", {"F32", {4}, false, {{"a", 0, 2}}}}}};
+    CHECK(merged(first, {{{"b", 0, {}}}, {{"t", {"F32", {4}, false, {{"b", 2, 2}}}}}}).empty());
+    CHECK(merged(first, {{{"a", 0, {}}}, {}}) == "RT-K5");
+    CHECK(merged(first, {{}, {{"t", {"F64", {4}, false, {{"b", 2, 2}}}}}}) == "RT-K10");
+    CHECK(merged(first, {{}, {{"t", {"F32", {5}, false, {{"b", 2, 2}}}}}}) == "RT-K10");
 }
-
-} // namespace
 
 TEST_CASE("Store.keeps_what_the_config_says") {
     const test::Directory directory("store");
     const auto run = [&](const std::string& name, const CheckpointConfig& config,
                          const std::vector<Config>& reports) {
-        const auto path = directory.path() / name;
-        std::filesystem::create_directories(path);
-        checkpoint::Store store(path, config);
+        auto store = store_in(directory.path() / name, config);
         store.open();
         for (const Config& metrics : reports) {
             commit(store, metrics);
         }
-        return kept(path);
+        return kept(directory.path() / name);
     };
     using Indices = std::vector<std::int64_t>;
     const auto scores = [](std::vector<double> values) {
         std::vector<Config> reports;
         for (const double value : values) {
-            reports.push_back({{"score", value}, {"nested", {{"deep", {{"score", value}}}}}});
+            reports.push_back({{"score", value},
+                               {"nested", {{"deep", {{"score", value}}}, {"a/b", value}}},
+                               {"x/y", {{"z", value}}}});
         }
         return reports;
     };
@@ -159,32 +311,73 @@ TEST_CASE("Store.keeps_what_the_config_says") {
           Indices{0, 1, 3});
     CHECK(run("min", {.num_to_keep = 1, .score_attribute = "score", .score_order = "min"},
               scores({3, 1, 2})) == Indices{1, 2});
-    CHECK(run("nested", {.num_to_keep = 1, .score_attribute = "nested/deep/score"},
-              scores({5, 1, 2})) == Indices{0, 2});
+    for (const char* attribute : {"nested/deep/score", "nested/a/b", "x/y/z"}) {
+        CHECK(run(std::string("nested") + attribute[7],
+                  {.num_to_keep = 1, .score_attribute = attribute},
+                  scores({5, 1, 2})) == Indices{0, 2});
+        std::filesystem::remove_all(directory.path());
+    }
     CHECK(run("tie", {.num_to_keep = 1, .score_attribute = "score"}, scores({1, 1, 1, 0})) ==
           Indices{2, 3});
     CHECK(run("missing", {.num_to_keep = 1, .score_attribute = "score"},
               {Config{{"score", -5}}, Config{}, Config{}}) == Indices{0, 2});
+    const double nan = std::nan("");
+    CHECK(run("nan", {.num_to_keep = 2, .score_attribute = "score", .score_order = "min"},
+              scores({nan, 3, 7, 5})) == Indices{1, 3});
+    CHECK(run("nan_max", {.num_to_keep = 1, .score_attribute = "score"},
+              scores({-1e300, nan, nan})) == Indices{0, 2});
 }
 
-TEST_CASE("Store.nan_score_is_an_error") {
-    const checkpoint::Store store("unused", {.score_attribute = "a/b"});
-    CHECK(code_of([&] { store.check_score({{"a", {{"b", std::nan("")}}}}); }) == "RT-K4");
-    CHECK(code_of([&] { store.check_score({{"a", std::nan("")}}); }).empty());
+TEST_CASE("Store.does_not_delete_what_is_in_use") {
+    const test::Directory directory("store-use");
+    auto store = store_in(directory.path(), {.num_to_keep = 1});
+    store.open();
+    commit(store, {});
+    {
+        const Checkpoint used(directory.path() / "checkpoint_000000");
+        const Checkpoint copy = used;
+        (void)copy.as_directory();
+        commit(store, {});
+        CHECK(kept(directory.path()) == std::vector<std::int64_t>{0, 1});
+    }
+    commit(store, {});
+    CHECK(kept(directory.path()) == std::vector<std::int64_t>{2});
+}
+
+TEST_CASE("Store.names_and_the_latest_pointer") {
+    const test::Directory directory("store-names");
+    auto store = store_in(directory.path(), {});
+    store.open();
+    commit(store, {}, {"file"}, "after warm-up");
+    CHECK(test::read(directory.path() / "latest") == "after warm-up\n");
+    commit(store, {});
+    CHECK(test::read(directory.path() / "latest") == "checkpoint_000001\n");
+    CHECK(code_of([&] { (void)store.next_name("after warm-up"); }) == "RT-K9");
+    for (const char* name : {"..", "a/b", ".hidden", "con", "a\nb"}) {
+        CHECK(code_of([&] { (void)store.next_name(name); }) == "RT-K9");
+    }
+    CHECK(kept(directory.path()) == std::vector<std::int64_t>{0, 1});
 }
 
 TEST_CASE("Store.clears_what_a_crash_left") {
     const test::Directory directory("store-crash");
-    checkpoint::Store store(directory.path(), {});
+    auto store = store_in(directory.path(), {});
     store.open();
     commit(store, {});
-    test::write(store.stage() / "half", "written");
+    store.place().stage("checkpoint_000001", 0);
+    test::write(store.place().staging("checkpoint_000001", 0) / "half", "written");
     test::write(directory.path() / ".user", "file");
-    checkpoint::Store again(directory.path(), {});
+    auto again = store_in(directory.path(), {});
     again.open();
-    CHECK(again.next_name() == "checkpoint_000001");
-    CHECK(!std::filesystem::exists(again.staging_path()));
+    CHECK(again.next_name("") == "checkpoint_000001");
+    CHECK(!std::filesystem::exists(again.place().staging("checkpoint_000001", 0)));
     CHECK(std::filesystem::exists(directory.path() / ".user"));
+    // A number is not used again, also when its checkpoint is damaged.
+    std::filesystem::create_directory(directory.path() / "checkpoint_000007");
+    again.open();
+    CHECK(again.next_name("") == "checkpoint_000008");
+    REQUIRE(again.listing().damaged.size() == 1);
+    CHECK(again.listing().damaged[0].code == "RT-K1");
 }
 
 TEST_CASE("Checkpoint.directory_and_metadata") {
@@ -195,9 +388,18 @@ TEST_CASE("Checkpoint.directory_and_metadata") {
     CHECK(checkpoint.metadata().empty());
     checkpoint.set_metadata({{"tokenizer", "v2"}});
     CHECK(checkpoint.metadata().at("tokenizer") == "v2");
+    checkpoint.update_metadata({{"tokenizer", "v3"}, {"by", "me"}});
+    CHECK(checkpoint.metadata() == Config{{"tokenizer", "v3"}, {"by", "me"}});
+    checkpoint.set_metadata({{"tokenizer", "v2"}});
     checkpoint.to_directory(directory.path() / "to/here");
     CHECK(test::read(directory.path() / "to/here/deep/model") == "weights");
     CHECK(Checkpoint(directory.path() / "to/here").metadata().at("tokenizer") == "v2");
+    const auto copied = checkpoint.to_directory();
+    CHECK(test::contains(copied.string(), "checkpoint_tmp_"));
+    CHECK(test::read(copied / "deep/model") == "weights");
+    std::filesystem::remove_all(copied);
+    test::write(directory.path() / "from/.metadata.json", "{\"tokenizer\":\"v2\"}");
+    CHECK(code_of([&] { (void)checkpoint.metadata(); }) == "RT-K2");
     CHECK(code_of([] { (void)Checkpoint::from_directory("/nowhere/at/all"); }) == "RT-K1");
     CHECK(code_of([] { (void)Checkpoint("/nowhere").as_directory(); }) == "RT-K1");
 }

@@ -11,11 +11,23 @@ using test::code_of;
 
 namespace {
 
-/// Through files and back, as a checkpoint goes.
+/// Writes what `ranks` ranks would.
+template <class Policy>
+void write_checkpoint(const Policy& policy, const std::filesystem::path& directory,
+                      const checkpoint::Snapshot& snapshot, int ranks) {
+    checkpoint::Manifest manifest;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const checkpoint::Part part{directory, rank, ranks};
+        checkpoint::merge(manifest.contents, policy.write(policy.select(snapshot, part), part));
+    }
+    test::write(directory / checkpoint::manifest_file, checkpoint::manifest_text(manifest));
+}
+
+/// Through files and back, as a checkpoint goes: written by three ranks, read by one.
 checkpoint::Snapshot through_disk(const checkpoint::Snapshot& snapshot) {
     const test::Directory directory("state");
-    checkpoint::Sync policy;
-    policy.write(snapshot, {directory.path(), 0, 1});
+    const checkpoint::Sharded policy;
+    write_checkpoint(policy, directory.path(), snapshot, 3);
     return policy.read({directory.path(), 0, 1});
 }
 
@@ -235,4 +247,74 @@ TEST_CASE("State.what_does_not_fit_is_an_error") {
     CHECK(code_of([&] { State{}.add("optimizer", adam).load(optimizer); }) == "RT-K3");
     torch::optim::SGD fewer(net->in->parameters(), 0.1);
     CHECK(code_of([&] { State{}.add("optimizer", fewer).load(optimizer); }) == "RT-K3");
+}
+
+TEST_CASE("Policy.any_reads_what_any_number_of_ranks_wrote") {
+    checkpoint::Snapshot state;
+    state.tensors["a"] = torch::randn({7, 3});
+    state.tensors["b"] = torch::arange(1001, torch::kLong);
+    state.tensors["c/scalar"] = torch::tensor(2.5, torch::kDouble);
+    state.tensors["d"] = torch::empty({0, 4});
+    state.tensors["e"] = torch::randn({64, 64}).t().to(torch::kBFloat16);
+    state.values = {{"n", 1}, {"s", "text"}};
+    const auto same_as_state = [&](const checkpoint::Snapshot& loaded) {
+        CHECK(loaded.values == state.values);
+        REQUIRE(loaded.tensors.size() == state.tensors.size());
+        for (const auto& [name, tensor] : state.tensors) {
+            CAPTURE(name);
+            CHECK((loaded.tensors.at(name).scalar_type() == tensor.scalar_type()));
+            CHECK(loaded.tensors.at(name).equal(tensor));
+        }
+    };
+    for (int ranks = 1; ranks <= 9; ++ranks) {
+        CAPTURE(ranks);
+        const test::Directory directory("ranks");
+        write_checkpoint(checkpoint::Sharded{}, directory.path(), state, ranks);
+        same_as_state(checkpoint::Sync{}.read({directory.path(), 0, 1}));
+        std::uintmax_t bytes = 0;
+        for (const auto& file : checkpoint::read_manifest(directory.path()).contents.files) {
+            bytes += file.size;
+        }
+        std::uintmax_t least = 0;
+        for (const auto& [name, tensor] : state.tensors) {
+            least += tensor.nbytes();
+        }
+        CHECK(bytes < least + 1024 * static_cast<unsigned>(ranks) + 100); // no byte twice
+    }
+    const test::Directory directory("sync");
+    write_checkpoint(checkpoint::Sync{}, directory.path(), state, 2);
+    same_as_state(checkpoint::Sharded{}.read({directory.path(), 3, 4}));
+}
+
+TEST_CASE("Policy.rows_of_ranks_make_one_tensor") {
+    const test::Directory directory("rows");
+    const auto table = torch::randn({10, 3});
+    const std::vector<std::int64_t> begins{0, 3, 3, 9, 10}; // uneven, one rank has none
+    const checkpoint::Sharded policy;
+    checkpoint::Manifest manifest;
+    for (int rank = 3; rank >= 0; --rank) {
+        const auto begin = begins[static_cast<std::size_t>(rank)];
+        const auto end = begins[static_cast<std::size_t>(rank) + 1];
+        checkpoint::Snapshot state;
+        StateWriter(state, "table").rows("weight", table.slice(0, begin, end), begin, 10);
+        const checkpoint::Part part{directory.path(), rank, 4};
+        checkpoint::merge(manifest.contents, policy.write(policy.select(state, part), part));
+        CHECK(code_of([&] { (void)checkpoint::Sync{}.select(state, part); }) == "RT-K11");
+    }
+    checkpoint::check(manifest.contents, checkpoint::Listed::completely);
+    test::write(directory.path() / checkpoint::manifest_file, checkpoint::manifest_text(manifest));
+    const auto snapshot = policy.read({directory.path(), 0, 1});
+    const StateReader in(snapshot, "table");
+    CHECK(in.has_tensor("weight"));
+    CHECK(in.tensor("weight").equal(table));
+    for (std::int64_t begin = 0; begin <= 10; ++begin) {
+        for (std::int64_t end = begin; end <= 10; ++end) {
+            CHECK(in.rows("weight", begin, end).equal(table.slice(0, begin, end)));
+        }
+    }
+    checkpoint::Snapshot whole;
+    whole.tensors["table/weight"] = table;
+    CHECK(StateReader(whole, "table").rows("weight", 2, 5).equal(table.slice(0, 2, 5)));
+    checkpoint::Snapshot unused;
+    CHECK(code_of([&] { StateWriter(unused, "t").rows("w", table, 1, 10); }) == "RT-K11");
 }

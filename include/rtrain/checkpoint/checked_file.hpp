@@ -6,6 +6,7 @@
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/crc32c.hpp>
 #include <rtrain/error.hpp>
+#include <rtrain/storage/bulk_file.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <algorithm>
@@ -30,31 +31,20 @@ public:
         : name_(std::move(name)), file_(directory / name_) {}
 
     void write(const void* data, std::size_t bytes) {
-        // In pieces that are still in the cache when they are copied, and that the disk begins to
-        // write at once.
-        const auto* from = static_cast<const char*>(data);
-        while (bytes > 0) {
-            const std::size_t piece = std::min(bytes, 3 * ChunkSums::chunk);
-            sums_.add(from, piece);
-            file_.write(from, piece);
-            file_.start_writing(size_, piece);
-            from += piece;
-            bytes -= piece;
-            size_ += piece;
-        }
+        file_.write(data, bytes, sums_);
+        size_ += bytes;
     }
     void write(std::string_view text) { write(text.data(), text.size()); }
 
     /// Makes the bytes durable.
     [[nodiscard]] FileRecord finish() {
-        file_.sync();
-        file_.close();
+        file_.finish(sums_);
         return {name_, size_, sums_.finish()};
     }
 
 private:
     std::string name_;
-    storage::OutputFile file_;
+    storage::BulkFile file_;
     ChunkSums sums_;
     std::size_t size_ = 0;
 };

@@ -49,23 +49,22 @@ public:
                                                     : at.filesystem.exists(at.path);
         if (!there) {
             throw CheckpointError(
-                "RT-K1",
-                detail::concat(checkpoint.uri(), " is no directory, so no checkpoint"));
+                "RT-K1", detail::concat(checkpoint.uri(), " is no directory, so no checkpoint"));
         }
         return checkpoint;
     }
 
-    /// A local directory with the files, to be read only. From a storage service, the processes of a
-    /// node download them once; the copy is kept, and a local checkpoint is not deleted by its run,
-    /// while a copy of this object lives.
+    /// A local directory with the files, to be read only. From a storage service, the processes of
+    /// a node download them once; the copy is kept, and a local checkpoint is not deleted by its
+    /// run, while a copy of this object lives.
     [[nodiscard]] const std::filesystem::path& as_directory() const {
         const std::scoped_lock lock(use_->mutex);
         if (use_->directory.empty()) {
             const storage::Location at = location();
             if (at.filesystem.is_local()) {
                 (void)from_directory(path, filesystem);
-                use_->keep = std::make_shared<storage::FileUse>(
-                    std::filesystem::path(at.path) / checkpoint::manifest_file);
+                use_->keep = std::make_shared<storage::FileUse>(std::filesystem::path(at.path) /
+                                                                checkpoint::manifest_file);
                 use_->directory = at.path;
             } else {
                 const auto copy = std::make_shared<storage::NodeCopy>(checkpoint::download(at));
@@ -108,8 +107,8 @@ public:
         try {
             return checkpoint::unseal(at.filesystem.read(file));
         } catch (const std::invalid_argument& error) {
-            throw CheckpointError("RT-K2", detail::concat(at.filesystem.uri(file),
-                                                          " is damaged: ", error.what()));
+            throw CheckpointError(
+                "RT-K2", detail::concat(at.filesystem.uri(file), " is damaged: ", error.what()));
         }
     }
     /// Replaces the metadata.

@@ -89,8 +89,7 @@ inline void merge(Contents& into, Contents from) {
             continue;
         }
         TensorRecord& whole = known->second;
-        if (whole.type != tensor.type || whole.shape != tensor.shape ||
-            whole.rows != tensor.rows) {
+        if (whole.type != tensor.type || whole.shape != tensor.shape || whole.rows != tensor.rows) {
             throw CheckpointError("RT-K10", detail::concat("ranks disagree about the type or shape "
                                                            "of tensor \"",
                                                            name,
@@ -104,8 +103,8 @@ inline void merge(Contents& into, Contents from) {
 /// Whose contents are listed.
 enum class Listed : unsigned char { by_one_rank, completely };
 
-/// Brings the pieces of each tensor into order. Throws std::invalid_argument when they overlap, name
-/// a file that is not listed, or, in a complete list, leave a gap.
+/// Brings the pieces of each tensor into order. Throws std::invalid_argument when they overlap,
+/// name a file that is not listed, or, in a complete list, leave a gap.
 inline void check(Contents& contents, Listed listed) {
     std::set<std::string> files;
     for (const FileRecord& file : contents.files) {
@@ -124,22 +123,25 @@ inline void check(Contents& contents, Listed listed) {
                   [](const auto& a, const auto& b) { return a.begin < b.begin; });
         std::int64_t end = 0;
         for (const TensorRecord::Piece& piece : tensor.pieces) {
-            const bool fits = listed == Listed::completely ? piece.begin == end : piece.begin >= end;
+            const bool fits =
+                listed == Listed::completely ? piece.begin == end : piece.begin >= end;
             if (!fits || piece.count < 0 ||
                 piece.count > std::numeric_limits<std::int64_t>::max() - piece.begin) {
                 throw std::invalid_argument("the pieces of tensor \"" + name +
                                             "\" leave a gap or overlap");
             }
             if (!files.contains(piece.file)) {
-                throw std::invalid_argument("tensor \"" + name + "\" is in a file that is not "
-                                                                 "listed: \"" +
+                throw std::invalid_argument("tensor \"" + name +
+                                            "\" is in a file that is not "
+                                            "listed: \"" +
                                             piece.file + "\"");
             }
             end = piece.begin + piece.count;
         }
         const std::int64_t size = element_count(tensor.shape);
         if (end > size || (listed == Listed::completely && end != size)) {
-            throw std::invalid_argument("the pieces of tensor \"" + name + "\" do not make up its shape");
+            throw std::invalid_argument("the pieces of tensor \"" + name +
+                                        "\" do not make up its shape");
         }
     }
 }
@@ -155,7 +157,8 @@ inline void check(Contents& contents, Listed listed) {
     for (const auto& [name, tensor] : contents.tensors) {
         boost::json::array pieces;
         for (const auto& piece : tensor.pieces) {
-            pieces.push_back({{"file", piece.file}, {"begin", piece.begin}, {"count", piece.count}});
+            pieces.push_back(
+                {{"file", piece.file}, {"begin", piece.begin}, {"count", piece.count}});
         }
         tensors[name] = {{"type", tensor.type},
                          {"shape", boost::json::array(tensor.shape.begin(), tensor.shape.end())},
@@ -184,10 +187,8 @@ inline void check(Contents& contents, Listed listed) {
     }
     for (const auto& item : json.at("tensors").as_object()) {
         const auto& fields = item.value().as_object();
-        TensorRecord tensor{std::string(fields.at("type").as_string()),
-                            {},
-                            fields.at("rows").as_bool(),
-                            {}};
+        TensorRecord tensor{
+            std::string(fields.at("type").as_string()), {}, fields.at("rows").as_bool(), {}};
         for (const auto& size : fields.at("shape").as_array()) {
             tensor.shape.push_back(size.to_number<std::int64_t>());
         }

@@ -38,14 +38,13 @@ inline void list_recursively(const storage::Location& at, const std::string& bel
     std::vector<storage::Entry> files;
     internal::list_recursively(at, "", files);
     if (files.empty()) {
-        throw CheckpointError("RT-K1", detail::concat(at.filesystem.uri(at.path),
-                                                              " is no directory, so no "
-                                                              "checkpoint"));
+        throw CheckpointError("RT-K1",
+                              detail::concat(at.filesystem.uri(at.path), " is no directory, so no "
+                                                                         "checkpoint"));
     }
     const std::string manifest = at.path + "/" + manifest_file;
     const bool has_manifest = at.filesystem.exists(manifest);
-    const auto version =
-        std::to_string(has_manifest ? crc32c(at.filesystem.read(manifest)) : 0);
+    const auto version = std::to_string(has_manifest ? crc32c(at.filesystem.read(manifest)) : 0);
     auto copy = storage::copy_to_node(at.filesystem, at.path, files, version);
     if (has_manifest) {
         (void)verify(copy.directory());

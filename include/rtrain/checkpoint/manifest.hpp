@@ -28,12 +28,9 @@ struct Manifest {
 };
 
 [[nodiscard]] inline std::string manifest_text(const Manifest& manifest) {
-    boost::json::object text{{"format", "rtrain-checkpoint"},
-                             {"version", 2},
-                             {"rtrain_version", RTRAIN_VERSION},
-                             {"index", manifest.index},
-                             {"ranks", manifest.ranks},
-                             {"metrics", manifest.metrics}};
+    boost::json::object text{{"format", "rtrain-checkpoint"},    {"version", 2},
+                             {"rtrain_version", RTRAIN_VERSION}, {"index", manifest.index},
+                             {"ranks", manifest.ranks},          {"metrics", manifest.metrics}};
     for (auto& item : to_json(manifest.contents)) {
         text[item.key()] = std::move(item.value());
     }
@@ -55,11 +52,11 @@ struct Manifest {
     }
     const auto* const version = fields.if_contains("version");
     if (version == nullptr || *version != 2) {
-        throw CheckpointError(
-            "RT-K1", detail::concat(name,
-                                    " has another format than this rtrain reads; use the "
-                                    "rtrain that wrote it, or a newer one than ",
-                                    RTRAIN_VERSION));
+        throw CheckpointError("RT-K1",
+                              detail::concat(name,
+                                             " has another format than this rtrain reads; use the "
+                                             "rtrain that wrote it, or a newer one than ",
+                                             RTRAIN_VERSION));
     }
     try {
         return {fields.at("index").to_number<std::int64_t>(), fields.at("ranks").to_number<int>(),

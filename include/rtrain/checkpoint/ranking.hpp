@@ -38,9 +38,8 @@ namespace rtrain::checkpoint {
 template <class Item>
 void rank(std::vector<Item>& items, const CheckpointConfig& config) {
     const auto score = [&](const Item& item) {
-        const auto value = config.score_attribute
-                               ? metric_at(item.metrics, *config.score_attribute)
-                               : std::nullopt;
+        const auto value = config.score_attribute ? metric_at(item.metrics, *config.score_attribute)
+                                                  : std::nullopt;
         const double sign = config.score_order == ScoreOrder::max ? 1 : -1;
         return value ? sign * *value : -std::numeric_limits<double>::infinity();
     };

@@ -25,9 +25,9 @@ struct Slice {
     friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-/// The slices of one rank. All tensors in a row are cut into `ranks` shares of equally many bytes; a
-/// cut moves to the nearest end of a tensor when that makes a share larger by 1/32 at most, so that
-/// few tensors are cut. A tensor without elements belongs to the rank at its place.
+/// The slices of one rank. All tensors in a row are cut into `ranks` shares of equally many bytes;
+/// a cut moves to the nearest end of a tensor when that makes a share larger by 1/32 at most, so
+/// that few tensors are cut. A tensor without elements belongs to the rank at its place.
 [[nodiscard]] inline std::vector<Slice> plan_shards(const std::vector<TensorSize>& tensors,
                                                     int rank, int ranks) {
     std::vector<std::int64_t> starts{0}; // bytes in front of each tensor, and of all

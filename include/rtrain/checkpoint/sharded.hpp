@@ -17,8 +17,8 @@
 namespace rtrain::checkpoint {
 
 /// Every rank writes an equal share of the state at the same time, into
-/// `shard-<rank>-of-<ranks>.safetensors`, and training waits. Tensors that all ranks hold are divided
-/// among them, so no byte is written twice; of a tensor that was given row by row
+/// `shard-<rank>-of-<ranks>.safetensors`, and training waits. Tensors that all ranks hold are
+/// divided among them, so no byte is written twice; of a tensor that was given row by row
 /// (StateWriter::rows) each rank writes its own rows. Any number of ranks loads it.
 struct Sharded {
     /// This rank's share; refers to the live tensors.

@@ -7,9 +7,9 @@
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/pieces.hpp>
-#include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/checkpoint/safetensors.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/json.hpp>
 #include <rtrain/storage/file.hpp>
@@ -71,9 +71,9 @@ namespace internal {
     const auto found = file.find(name);
     if (found == file.end() || found->second.numel() != piece.count ||
         safetensors::describe(name, found->second).dtype != record.type) {
-        throw CheckpointError("RT-K2", detail::concat("checkpoint damaged: ", piece.file,
-                                                              " does not hold \"", name,
-                                                              "\" as the manifest says"));
+        throw CheckpointError("RT-K2",
+                              detail::concat("checkpoint damaged: ", piece.file,
+                                             " does not hold \"", name, "\" as the manifest says"));
     }
     return found->second;
 }
@@ -85,10 +85,10 @@ namespace internal {
 [[nodiscard]] inline Snapshot read_state(const std::filesystem::path& directory) {
     const auto values = directory / values_file;
     if (!std::filesystem::exists(values)) {
-        throw CheckpointError(
-            "RT-K1", detail::concat(directory.string(), " holds no state (", values_file,
-                                            "); files that were reported as a Checkpoint are read "
-                                            "through worker.checkpoint()"));
+        throw CheckpointError("RT-K1",
+                              detail::concat(directory.string(), " holds no state (", values_file,
+                                             "); files that were reported as a Checkpoint are read "
+                                             "through worker.checkpoint()"));
     }
     const Manifest manifest = read_manifest(directory);
     Snapshot state;
@@ -99,8 +99,7 @@ namespace internal {
         for (const auto& piece : record.pieces) {
             auto file = files.find(piece.file);
             if (file == files.end()) {
-                file =
-                    files.emplace(piece.file, safetensors::read(directory / piece.file)).first;
+                file = files.emplace(piece.file, safetensors::read(directory / piece.file)).first;
             }
             whole.pieces.push_back(
                 {piece.begin, internal::find_piece(file->second, name, record, piece)});

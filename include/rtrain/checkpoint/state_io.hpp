@@ -48,10 +48,9 @@ public:
     void rows(const std::string& name, const at::Tensor& rows, std::int64_t begin,
               std::int64_t total) {
         if (rows.dim() == 0 || begin < 0 || begin + rows.size(0) > total) {
-            throw CheckpointError("RT-K11", detail::concat("\"", prefix_, name,
-                                                           "\": rows of shape ", rows.sizes(),
-                                                           " do not fit at row ", begin, " of ",
-                                                           total));
+            throw CheckpointError(
+                "RT-K11", detail::concat("\"", prefix_, name, "\": rows of shape ", rows.sizes(),
+                                         " do not fit at row ", begin, " of ", total));
         }
         auto shape = rows.sizes().vec();
         shape[0] = 1;

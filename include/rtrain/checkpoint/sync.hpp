@@ -31,10 +31,10 @@ struct Sync {
     /// Throws CheckpointError [RT-K11] for a tensor of which each rank has some rows.
     [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const {
         for (const auto& [name, whole] : state.pieces) {
-            throw CheckpointError("RT-K11", detail::concat(
-                                                "\"", name,
-                                                "\" is spread over ranks, and rank 0 alone cannot "
-                                                "save it; use checkpoint::Sharded"));
+            throw CheckpointError("RT-K11",
+                                  detail::concat("\"", name,
+                                                 "\" is spread over ranks, and rank 0 alone cannot "
+                                                 "save it; use checkpoint::Sharded"));
         }
         return part.rank == 0 ? std::move(state) : Snapshot{};
     }

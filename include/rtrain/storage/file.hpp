@@ -71,12 +71,6 @@ public:
     }
     void write(std::string_view text) { write(text.data(), text.size()); }
 
-    /// Tells the disk to begin with bytes that have been written; a hint.
-    void start_writing(std::size_t offset, std::size_t bytes) noexcept {
-        ::sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
-                          SYNC_FILE_RANGE_WRITE);
-    }
-
     /// After an error the file must be written anew: what reached the disk is unknown.
     void sync() {
         if (::fsync(descriptor_) != 0) {
@@ -100,8 +94,8 @@ private:
 class InputFile {
 public:
     explicit InputFile(std::filesystem::path path)
-        : path_(std::move(path)), descriptor_(::open(path_.c_str(),
-                                                     O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
+        : path_(std::move(path)),
+          descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
         if (descriptor_ < 0) {
             throw system_error("open", path_);
         }

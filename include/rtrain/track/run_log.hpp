@@ -115,9 +115,9 @@ public:
     RunLog(std::filesystem::path run_directory, Config config)
         : directory_(std::move(run_directory)), config_(std::move(config)) {}
 
-    /// Starts, or goes on after the report that `last` is the line of. Reports behind it will be made
-    /// again: they move to superseded.json. A crash may have come between a checkpoint and its line;
-    /// then the line is added.
+    /// Starts, or goes on after the report that `last` is the line of. Reports behind it will be
+    /// made again: they move to superseded.json. A crash may have come between a checkpoint and its
+    /// line; then the line is added.
     void open(const Config* last) {
         const auto iteration = last != nullptr ? number_of(*last) : 0;
         const double total_seconds =

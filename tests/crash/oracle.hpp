@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Judges a run's directory after a crash: what was promised must be there, and training must go on
+/// from it.
+#pragma once
+
+#include "trace.hpp"
+#include "workload.hpp"
+
+#include <rtrain/error.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace crash {
+
+/// What a run may not lose any more.
+class Promise {
+public:
+    explicit Promise(Saving saving) : saving_(saving) {}
+
+    void keep(const Mark& mark) {
+        switch (mark.what) {
+        case Mark::What::attempt:
+            failed_ = finished_ = false;
+            break;
+        case Mark::What::training:
+            started_ = true;
+            step_ = std::max(step_, mark.step);
+            durable_ = reported_; // this attempt goes on from all that it has found
+            saved_ = mark.step;
+            break;
+        case Mark::What::returned:
+            reported_.insert({mark.step, mark.attempt});
+            if (mark.checkpoint) {
+                // An asynchronous report promises the checkpoint before its own.
+                step_ = std::max(step_, saving_ == Saving::async ? saved_ : mark.step);
+                saved_ = mark.step;
+                durable_ = reported_;
+            }
+            break;
+        case Mark::What::finished:
+            step_ = std::max(step_, saved_);
+            finished_ = true;
+            break;
+        case Mark::What::failed:
+            failed_ = true;
+            break;
+        case Mark::What::nothing:
+            break;
+        }
+    }
+
+    /// The power has failed and these reports are on disk: nothing takes them away but a fault.
+    void outlive_crash(const std::vector<Run::Report>& reports) {
+        reported_ = durable_;
+        for (const auto& report : reports) {
+            reported_.insert({report.step, report.attempt});
+        }
+    }
+
+    [[nodiscard]] Saving saving() const { return saving_; }
+    /// The newest checkpoint is of this step or a later one.
+    [[nodiscard]] int step() const { return step_; }
+    /// A training function has begun, so result.json, params.json and progress.csv are there.
+    [[nodiscard]] bool started() const { return started_; }
+    [[nodiscard]] bool failed() const { return failed_; }
+    [[nodiscard]] bool finished() const { return finished_; }
+    /// Step and attempt of the reports that are in result.json or superseded.json.
+    [[nodiscard]] const std::set<std::pair<int, int>>& reports() const { return durable_; }
+
+    friend auto operator<=>(const Promise&, const Promise&) = default;
+
+private:
+    Saving saving_;
+    int step_ = 0;
+    int saved_ = 0; ///< the last one whose report() has returned
+    bool started_ = false;
+    bool failed_ = false;
+    bool finished_ = false;
+    std::set<std::pair<int, int>> reported_;
+    std::set<std::pair<int, int>> durable_;
+};
+
+/// Half-written or abandoned: not there once a run has started again.
+[[nodiscard]] inline std::vector<std::string> leftovers(const std::filesystem::path& storage) {
+    static const std::set<std::string> known{".lock", ".validate_storage_marker", ".metadata.json"};
+    std::vector<std::string> found;
+    for (const auto& item : std::filesystem::recursive_directory_iterator(storage)) {
+        const std::string name = item.path().filename().string();
+        if ((name.starts_with('.') && !known.contains(name)) ||
+            name.find(".tmp") != std::string::npos || name.find(".trash") != std::string::npos) {
+            found.push_back(item.path().lexically_relative(storage).string());
+        }
+    }
+    return found;
+}
+
+[[nodiscard]] inline std::vector<std::string>
+checkpoint_directories(const std::filesystem::path& run) {
+    std::vector<std::string> names;
+    for (const auto& item : std::filesystem::directory_iterator(run)) {
+        if (item.path().filename().string().starts_with("checkpoint_")) {
+            names.push_back(item.path().filename().string());
+        }
+    }
+    return names;
+}
+
+/// What is wrong with a run, each as "kind: what". Kinds: unreadable, unloadable, mixed, lost,
+/// retention, history, leftover, damaged.
+class Oracle {
+public:
+    /// `scratch` is an empty directory for the oracle's own use.
+    Oracle(const Promise& promise, std::filesystem::path storage, std::filesystem::path scratch)
+        : promise_(promise), storage_(std::move(storage)), run_(run_of(storage_)),
+          scratch_(std::move(scratch)) {}
+
+    /// Reads the run, loads its checkpoints, trains on for two steps.
+    [[nodiscard]] std::vector<std::string> judge() {
+        if (std::filesystem::exists(run_)) {
+            read_before();
+        } else if (promise_.started()) {
+            add("lost", "the run's directory");
+        }
+        go_on();
+        return std::move(wrong_);
+    }
+
+private:
+    void add(const std::string& kind, const std::string& what) {
+        wrong_.push_back(kind + ": " + what);
+    }
+
+    void read_before() {
+        try {
+            const Run run = look(run_);
+            check_history(run, 0);
+            check_checkpoints(run);
+            if (promise_.failed() && run.error_code != "RT-T1") {
+                add("lost", "the reason for which the run failed");
+            }
+            if (promise_.finished() && run.error_code) {
+                add("history", "a run that has finished is said to have failed");
+            }
+        } catch (const rtrain::Error& error) {
+            if (error.code() != "RT-S6" || promise_.started()) {
+                add("unreadable", error.what());
+            }
+        } catch (const std::exception& error) {
+            add("unreadable", error.what());
+        }
+        check_reports();
+        check_small_files();
+    }
+
+    /// Each iteration once, in order, and as many as `exactly`, unless that is 0.
+    void check_history(const Run& run, int exactly) {
+        int expected = 0;
+        for (const auto& report : run.reports) {
+            if (report.iteration != ++expected || report.step != expected) {
+                add("history", "line " + std::to_string(expected) + " is of iteration " +
+                                   std::to_string(report.iteration) + ", step " +
+                                   std::to_string(report.step));
+                return;
+            }
+        }
+        if (exactly != 0 && expected != exactly) {
+            add("history",
+                std::to_string(expected) + " lines instead of " + std::to_string(exactly));
+        }
+    }
+
+    void check_checkpoints(const Run& run) {
+        for (const std::string& name : checkpoint_directories(run_)) {
+            const bool listed =
+                std::any_of(run.checkpoints.begin(), run.checkpoints.end(),
+                            [&](const auto& item) { return item.first.filename() == name; });
+            if (!listed) {
+                add("damaged", name + " is no sound checkpoint");
+            }
+        }
+        std::set<int> steps;
+        for (const auto& [path, step] : run.checkpoints) {
+            steps.insert(step);
+            load(path, step);
+        }
+        newest_ = steps.empty() ? 0 : *steps.rbegin();
+        if (newest_ < promise_.step()) {
+            add("lost", "the newest checkpoint is of step " + std::to_string(newest_) +
+                            " instead of " + std::to_string(promise_.step()));
+        }
+        const int before = newest_ == 0 ? 0 : last_saving(newest_ - 1);
+        if (before > 0 && !steps.contains(before)) {
+            add("retention", "the checkpoint of step " + std::to_string(before) + " is gone");
+        }
+    }
+
+    /// Loads a checkpoint into another run.
+    void load(const std::filesystem::path& checkpoint, int step) {
+        const Outcome outcome = train({.saving = promise_.saving(),
+                                       .storage = scratch_ / "other",
+                                       .scratch = scratch_,
+                                       .resume_from = checkpoint});
+        std::filesystem::remove_all(scratch_ / "other");
+        if (!outcome.error.empty()) {
+            add("unloadable", checkpoint.filename().string() + ": " + outcome.error);
+        } else if (outcome.resumed != step) {
+            add("mixed", checkpoint.filename().string() + " is listed as step " +
+                             std::to_string(step) + " and holds " +
+                             std::to_string(outcome.resumed));
+        }
+        for (const auto& what : outcome.mixed) {
+            add("mixed", checkpoint.filename().string() + ": " + what);
+        }
+    }
+
+    void check_reports() {
+        std::set<std::pair<int, int>> found;
+        for (const char* file : {"result.json", "superseded.json"}) {
+            for (const auto& report : readable_reports(run_ / file)) {
+                found.insert({report.step, report.attempt});
+            }
+        }
+        for (const auto& [step, attempt] : promise_.reports()) {
+            if (!found.contains({step, attempt})) {
+                add("lost", "the report of step " + std::to_string(step) + " in attempt " +
+                                std::to_string(attempt));
+            }
+        }
+    }
+
+    void check_small_files() {
+        const auto text = [&](const char* name) {
+            std::ifstream file(run_ / name, std::ios::binary);
+            return std::string(std::istreambuf_iterator<char>(file), {});
+        };
+        const bool params = std::filesystem::exists(run_ / "params.json");
+        if (params ? text("params.json") != "{\n  \"lr\": 1E-1,\n  \"name\": \"crash\"\n}\n"
+                   : promise_.started()) {
+            add("lost", "params.json");
+        }
+        const std::string progress = text("progress.csv");
+        if (progress.empty() ? promise_.started() && !promise_.reports().empty()
+                             : !progress.starts_with("step,attempt,timestamp")) {
+            add("lost", "the head of progress.csv");
+        }
+    }
+
+    void go_on() {
+        constexpr int more = 2; // at least one of them saves
+        const Outcome outcome = train({.saving = promise_.saving(),
+                                       .storage = storage_,
+                                       .scratch = scratch_,
+                                       .attempt = 1000,
+                                       .steps_more = more,
+                                       .on_training = [&](int step) {
+                                           for (const auto& name : leftovers(storage_)) {
+                                               add("leftover", name);
+                                           }
+                                           const Run run = look(run_);
+                                           check_history(run, step);
+                                           check_reports();
+                                       }});
+        for (const auto& what : outcome.mixed) {
+            add("mixed", what);
+        }
+        if (!outcome.error.empty()) {
+            add(outcome.resumed < 0 ? "unloadable" : "unreadable", outcome.error);
+            return;
+        }
+        if (outcome.resumed < promise_.step()) {
+            add("lost", "training goes on from step " + std::to_string(outcome.resumed) +
+                            " instead of " + std::to_string(promise_.step()));
+        }
+        if (outcome.resumed != newest_) {
+            add("unloadable", "training goes on from step " + std::to_string(outcome.resumed) +
+                                  ", but the newest checkpoint was of step " +
+                                  std::to_string(newest_));
+        }
+        try {
+            const int last = outcome.resumed + more;
+            const Run run = look(run_);
+            check_history(run, last);
+            const int saved = last - last / 3; // steps that save
+            if (run.checkpoints.size() != static_cast<std::size_t>(std::min(kept, saved)) ||
+                run.checkpoints.back().second != last_saving(last)) {
+                add("retention", "training on has left other checkpoints than it should");
+            }
+            for (const auto& name : leftovers(storage_)) {
+                add("leftover", name + " after training on");
+            }
+        } catch (const std::exception& error) {
+            add("unreadable", error.what());
+        }
+    }
+
+    const Promise& promise_;
+    std::filesystem::path storage_;
+    std::filesystem::path run_;
+    std::filesystem::path scratch_;
+    int newest_ = 0; ///< of the checkpoints that are listed
+    std::vector<std::string> wrong_;
+};
+
+} // namespace crash

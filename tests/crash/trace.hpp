@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What this process does to the files under one directory, call by call, in the order in which the
+/// kernel saw it. interpose.cpp stands between the program and libc.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace crash {
+
+/// A file or directory by number: its name may change, its number does not. 0 is the watched
+/// directory.
+using Object = int;
+
+/// What the program under test said about itself while it was watched.
+struct Mark {
+    enum class What : unsigned char {
+        nothing,
+        attempt,  ///< fit() begins
+        training, ///< the training function begins, after `step` steps
+        returned, ///< report() of `step` has returned
+        finished, ///< fit() has returned
+        failed    ///< fit() has thrown what the training function threw
+    };
+    What what = What::nothing;
+    int attempt = 0;
+    int step = 0;
+    bool checkpoint = false; ///< that report saved one
+};
+
+struct Operation {
+    enum class Kind : unsigned char {
+        create_file,
+        create_directory,
+        write,
+        truncate,
+        sync,
+        rename,
+        remove,
+        mark
+    };
+    Kind kind{};
+    Object object = 0;
+    Object directory = 0; ///< of create, remove and rename: where `name` is
+    std::string name{};
+    Object to_directory = 0; ///< of rename
+    std::string to_name{};
+    std::uint64_t offset = 0; ///< of write; of truncate the new size
+    std::string data{};
+    std::string text{}; ///< for people; of sync also the site, equal in every checkpoint
+    Mark mark{};
+};
+
+struct Node {
+    bool is_directory = true;
+    std::string content{};
+    std::map<std::string, Object> entries{};
+};
+using Tree = std::map<Object, Node>;
+
+struct Trace {
+    Tree before; ///< on disk when the recording began, and durable
+    std::vector<Operation> operations;
+};
+
+/// Reads what is under a directory.
+[[nodiscard]] Tree read_tree(const std::filesystem::path& directory);
+
+void start_recording(const std::filesystem::path& directory);
+void mark(const Mark& mark); ///< nothing happens when no recording is under way
+[[nodiscard]] Trace stop_recording();
+
+} // namespace crash

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints that several ranks write together.
+#include "../support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <thread>
+
+using namespace rtrain;
+using test::code_of;
+
+namespace {
+
+/// Of a tensor of 37 rows, the first of this rank and that of the next.
+std::pair<std::int64_t, std::int64_t> my_rows(int rank, int size) {
+    return {37 * rank / size, 37 * (rank + 1) / size};
+}
+
+/// An embedding table of which each rank has some rows.
+struct Table {
+    int rank = 0;
+    int size = 1;
+    at::Tensor rows{};
+
+    void save(StateWriter& out) const { out.rows("weight", rows, my_rows(rank, size).first, 37); }
+    void load(const StateReader& in) {
+        const auto [begin, end] = my_rows(rank, size);
+        rows = in.rows("weight", begin, end);
+    }
+};
+
+std::vector<std::string> files_in(const std::filesystem::path& directory) {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+        names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+/// One step of training on the state of `net` and `optimizer`; the same on all ranks.
+void step(test::Net& net, torch::optim::Adam& optimizer) {
+    optimizer.zero_grad();
+    net(torch::linspace(-1, 1, 4 * 784).view({4, 784})).square().mean().backward();
+    optimizer.step();
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("Checkpoint.what_one_policy_writes_any_other_reads", Policy, checkpoint::Sync,
+                   checkpoint::Async, checkpoint::Sharded, checkpoint::AsyncSharded) {
+    const test::Directory directory("policies");
+    const RunConfig run{.name = "r", .storage_path = directory.path()};
+    std::vector<at::Tensor> expected;
+    const Result result =
+        Trainer<backend::Mpi, data::Sharded, Policy>({.run = run}).fit([&](auto& worker) {
+            torch::manual_seed(1);
+            test::Net net;
+            torch::optim::Adam optimizer(net->parameters());
+            auto state = State{}.add("net", net).add("optimizer", optimizer);
+            for (int i = 0; i < 3; ++i) {
+                step(net, optimizer);
+                worker.report({{"i", i}}, state);
+            }
+            step(net, optimizer);
+            for (const auto& parameter : net->parameters()) {
+                expected.push_back(parameter.detach().clone());
+            }
+        });
+    REQUIRE(result.best_checkpoints.size() == 3);
+    if (std::derived_from<Policy, checkpoint::Sharded>) {
+        const auto files = files_in(result.checkpoint->path);
+        const auto ranks = static_cast<std::size_t>(launch::ranks().value_or(1));
+        REQUIRE(files.size() == ranks + 2);
+        CHECK(files[0] == "manifest.json");
+        CHECK(files[ranks] ==
+              detail::concat("shard-0000", ranks - 1, "-of-0000", ranks, ".safetensors"));
+    }
+    const auto goes_on = [&](auto policy) {
+        Trainer<backend::Mpi, data::Sharded, decltype(policy)>({.run = run}).fit([&](auto& worker) {
+            test::Net net;
+            torch::optim::Adam optimizer(net->parameters());
+            REQUIRE(worker.restore(State{}.add("net", net).add("optimizer", optimizer)));
+            step(net, optimizer);
+            for (std::size_t i = 0; i < expected.size(); ++i) {
+                CHECK(net->parameters()[i].equal(expected[i]));
+            }
+        });
+    };
+    goes_on(checkpoint::Sync{});
+    goes_on(checkpoint::AsyncSharded{});
+}
+
+TEST_CASE("Checkpoint.rows_are_saved_by_those_who_have_them") {
+    const test::Directory directory("table");
+    Trainer<backend::Mpi, data::Sharded, checkpoint::Sharded> trainer(
+        {.run = {.name = "r", .storage_path = directory.path()}});
+    const auto whole = torch::arange(37 * 5, torch::kFloat).view({37, 5});
+    trainer.fit([&](auto& worker) {
+        const auto [begin, end] = my_rows(worker.rank(), worker.size());
+        Table table{worker.rank(), worker.size(), whole.slice(0, begin, end).clone()};
+        auto state = State{}.add("table", table);
+        worker.report({}, state);
+        table.rows = at::Tensor();
+        worker.restore(state);
+        CHECK(table.rows.equal(whole.slice(0, begin, end)));
+    });
+    const auto code = code_of([&] {
+        Trainer<backend::Mpi, data::Sharded, checkpoint::Sync>(
+            {.run = {.name = "sync", .storage_path = directory.path()}})
+            .fit([&](auto& worker) {
+                Table table{worker.rank(), worker.size(), whole};
+                worker.report({}, State{}.add("table", table));
+            });
+    });
+    CHECK(code == "RT-T1");
+}
+
+TEST_CASE("Checkpoint.a_part_that_cannot_be_written_fails_on_all" * doctest::timeout(60)) {
+    const test::Directory directory("failing");
+    using Async = checkpoint::AsyncSharded;
+    for (const bool metrics_only : {false, true}) {
+        Trainer<backend::Mpi, data::Sharded, Async> trainer(
+            {.run = {.name = metrics_only ? "metrics" : "state",
+                     .storage_path = directory.path()}});
+        const Result result = trainer.fit([&](auto& worker) {
+            auto weights = torch::ones({1000});
+            auto state = State{}.add("weights", weights);
+            worker.report({}, state);
+            // The last rank has what no file can hold.
+            auto bad = worker.rank() == worker.size() - 1
+                           ? torch::ones({100000}, torch::kComplexDouble)
+                           : torch::ones({100000}, torch::kDouble);
+            worker.report({}, State{}.add("weights", bad));
+            const auto message = test::message_of([&] {
+                for (int i = 0; i < 1000; ++i) { // the next, or a later one when it is not done
+                    if (metrics_only) {
+                        worker.report({});
+                        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                    } else {
+                        worker.report({}, state);
+                    }
+                }
+            });
+            CHECK(test::contains(message, "RT-K"));
+            // Training may go on.
+            weights.fill_(2);
+            worker.report({}, state);
+        });
+        REQUIRE(result.checkpoint);
+        checkpoint::verify(result.checkpoint->path);
+        for (const auto& name : files_in(result.path)) {
+            CAPTURE(name);
+            CHECK(!name.starts_with(".rtrain-"));
+        }
+    }
+}
+
+TEST_CASE("Checkpoint.a_directory_in_the_background") {
+    const test::Directory directory("background");
+    Trainer<backend::Mpi> trainer(
+        {.run = {.name = "r", .storage_path = directory.path() / "runs"}});
+    const Result result = trainer.fit([&](auto& worker) {
+        const auto rank = std::to_string(worker.rank());
+        const auto mine = directory.path() / ("rank" + rank);
+        std::filesystem::create_directories(mine);
+        test::write(mine / ("part" + rank), rank);
+        worker.report({}, Checkpoint::from_directory(mine),
+                      {.checkpoint_upload_mode = CheckpointUploadMode::async});
+        worker.report({});
+    });
+    REQUIRE(result.checkpoint);
+    for (int rank = 0; rank < launch::ranks().value_or(1); ++rank) {
+        CHECK(test::read(result.checkpoint->path / ("part" + std::to_string(rank))) ==
+              std::to_string(rank));
+        CHECK(!std::filesystem::exists(directory.path() / ("rank" + std::to_string(rank))));
+    }
+}
