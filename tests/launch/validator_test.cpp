@@ -135,17 +135,28 @@ launch::HelperProgram this_program(const std::string& start = "serve") {
             {{"TEST_VARIABLE", "set"}}};
 }
 
+/// A validator that remembers what it says.
+struct Validation {
+    std::vector<Verdict> ended;
+    Validator validator;
+
+    explicit Validation(launch::HelperProgram program = this_program())
+        : validator(std::move(program),
+                    [this](Verdict verdict) { ended.push_back(std::move(verdict)); }) {}
+    void submit(ValidationRequest request) { validator.submit(std::move(request)); }
+};
+
 /// The verdict on one task.
-Verdict verdict_of(Validator& validator, Config task,
+Verdict verdict_of(Validation& validation, Config task,
                    std::optional<double> timeout_s = std::nullopt) {
     static std::int64_t id = 100;
-    validator.submit(
+    validation.ended.clear();
+    validation.submit(
         {.id = ++id, .checkpoint = "/c", .task = std::move(task), .timeout_s = timeout_s});
-    REQUIRE(validator.wait_all(60));
-    const auto finished = validator.take_finished();
-    REQUIRE(finished.size() == 1);
-    CHECK(finished[0].id == id);
-    return finished[0];
+    REQUIRE(validation.validator.wait_all(60));
+    REQUIRE(validation.ended.size() == 1);
+    CHECK(validation.ended[0].id == id);
+    return validation.ended[0];
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -199,16 +210,15 @@ const Config good{{"do", "score"}, {"score", 5}};
 } // namespace
 
 TEST_CASE("Validator.metrics_come_back_in_the_order_of_requests") {
-    Validator validator(this_program());
-    CHECK(validator.take_finished().empty());
-    CHECK(validator.wait_all(0));
+    Validation validation;
+    CHECK(validation.validator.wait_all(0));
     for (int id = 0; id < 5; ++id) {
-        validator.submit({.id = id,
-                          .checkpoint = "/runs/c" + std::to_string(id),
-                          .task = {{"do", "score"}, {"score", id * 10}}});
+        validation.submit({.id = id,
+                           .checkpoint = "/runs/c" + std::to_string(id),
+                           .task = {{"do", "score"}, {"score", id * 10}}});
     }
-    REQUIRE(validator.wait_all(60));
-    const auto finished = validator.take_finished();
+    REQUIRE(validation.validator.wait_all(60));
+    const auto& finished = validation.ended;
     REQUIRE(finished.size() == 5);
     for (int id = 0; id < 5; ++id) {
         const Verdict& verdict = finished[static_cast<std::size_t>(id)];
@@ -220,26 +230,25 @@ TEST_CASE("Validator.metrics_come_back_in_the_order_of_requests") {
         CHECK(verdict.metrics.at("pid") == finished[0].metrics.at("pid")); // one process
     }
     CHECK(finished[0].metrics.at("pid") != ::getpid());
-    CHECK(validator.take_finished().empty());
 }
 
 TEST_CASE("Validator.submit_does_not_wait") {
     const Directory directory;
-    Validator validator(this_program());
-    validator.submit({.id = 1,
-                      .checkpoint = "/c",
-                      .task = {{"do", "sleep"}, {"pid file", directory.file("pid")}}});
-    validator.submit({.id = 2, .checkpoint = "/c", .task = good});
+    Validation validation;
+    validation.submit({.id = 1,
+                       .checkpoint = "/c",
+                       .task = {{"do", "sleep"}, {"pid file", directory.file("pid")}}});
+    validation.submit({.id = 2, .checkpoint = "/c", .task = good});
     (void)pid_in(directory.file("pid"));
-    CHECK(!validator.wait_all(0.1));
-    CHECK(validator.take_finished().empty()); // the second one waits for its turn
+    CHECK(!validation.validator.wait_all(0.1));
+    CHECK(validation.ended.empty()); // the second one waits for its turn
 }
 
 TEST_CASE("Validator.failures_concern_one_validation") {
-    Validator validator(this_program());
-    const auto first = verdict_of(validator, good);
+    Validation validation;
+    const auto first = verdict_of(validation, good);
     const auto failed = [&](const char* what) {
-        const Verdict verdict = verdict_of(validator, {{"do", what}});
+        const Verdict verdict = verdict_of(validation, {{"do", what}});
         CHECK(verdict.status == CheckpointStatus::validation_failed);
         CHECK(verdict.metrics.empty());
         return verdict.message;
@@ -247,111 +256,112 @@ TEST_CASE("Validator.failures_concern_one_validation") {
     CHECK(failed("throw") == "the validation function threw: no luck\nat all");
     CHECK(contains(failed("throw a number"), "no std::exception"));
     // What it throws does not end the process.
-    CHECK(verdict_of(validator, good).metrics.at("pid") == first.metrics.at("pid"));
+    CHECK(verdict_of(validation, good).metrics.at("pid") == first.metrics.at("pid"));
 
     const auto crashed = failed("crash");
     CHECK(contains(crashed, "was killed by signal 11 (Segmentation fault)"));
     CHECK(contains(crashed, "RT-L5"));
-    const auto second = verdict_of(validator, good);
+    const auto second = verdict_of(validation, good);
     CHECK(second.status == CheckpointStatus::validated);
     CHECK(second.metrics.at("pid") != first.metrics.at("pid"));
 
     CHECK(contains(failed("exit"), "ended with exit code 7"));
     CHECK(contains(failed("close the socket"), "RT-L5"));
-    CHECK(verdict_of(validator, good).status == CheckpointStatus::validated);
+    CHECK(verdict_of(validation, good).status == CheckpointStatus::validated);
 }
 
 TEST_CASE("Validator.a_helper_that_dies_between_requests_is_replaced") {
-    Validator validator(this_program());
-    const auto pid = verdict_of(validator, good).metrics.at("pid").to_number<pid_t>();
+    Validation validation;
+    const auto pid = verdict_of(validation, good).metrics.at("pid").to_number<pid_t>();
     ::kill(pid, SIGKILL);
     REQUIRE(ends(pid));
-    const auto next = verdict_of(validator, good);
+    const auto next = verdict_of(validation, good);
     CHECK(next.status == CheckpointStatus::validated);
     CHECK(next.metrics.at("pid") != pid);
 }
 
 TEST_CASE("Validator.slow_validations_end_at_their_limit") {
     const Directory directory;
-    Validator validator(this_program());
+    Validation validation;
     const auto begin = std::chrono::steady_clock::now();
     const auto slow =
-        verdict_of(validator, {{"do", "sleep"}, {"pid file", directory.file("pid")}}, 0.5);
+        verdict_of(validation, {{"do", "sleep"}, {"pid file", directory.file("pid")}}, 0.5);
     CHECK(slow.status == CheckpointStatus::validation_timeout);
     CHECK(contains(slow.message, "longer than 0.5 s"));
     CHECK(contains(slow.message, "RT-L6"));
     CHECK(Seconds(std::chrono::steady_clock::now() - begin).count() < 20);
     CHECK(ends(pid_in(directory.file("pid"))));
-    CHECK(verdict_of(validator, good, 60).status == CheckpointStatus::validated);
-    CHECK(verdict_of(validator, good, 1e300).status == CheckpointStatus::validated);
+    CHECK(verdict_of(validation, good, 60).status == CheckpointStatus::validated);
+    CHECK(verdict_of(validation, good, 1e300).status == CheckpointStatus::validated);
     // With what it has started.
-    const auto parent =
-        verdict_of(validator, {{"do", "have a child"}, {"child file", directory.file("child")}}, 5);
+    const auto parent = verdict_of(
+        validation, {{"do", "have a child"}, {"child file", directory.file("child")}}, 5);
     CHECK(parent.status == CheckpointStatus::validation_timeout);
     CHECK(ends(pid_in(directory.file("child"))));
 }
 
 TEST_CASE("Validator.impossible_requests_are_refused") {
-    Validator validator(this_program());
+    Validation validation;
     for (const double limit : {0.0, -1.0, std::nan("")}) {
-        CHECK_THROWS_WITH_AS(validator.submit({.task = good, .timeout_s = limit}),
+        CHECK_THROWS_WITH_AS(validation.submit({.task = good, .timeout_s = limit}),
                              doctest::Contains("RT-C17"), ConfigError);
     }
-    CHECK_THROWS_WITH_AS(validator.submit({.task = {{"text", std::string(Helper::max_line, 'x')}}}),
-                         doctest::Contains("RT-C17"), ConfigError);
-    CHECK(validator.wait_all(0));
+    CHECK_THROWS_WITH_AS(
+        validation.submit({.task = {{"text", std::string(Helper::max_line, 'x')}}}),
+        doctest::Contains("RT-C17"), ConfigError);
+    CHECK(validation.validator.wait_all(0));
 }
 
 TEST_CASE("Validator.standard_output_is_no_part_of_the_protocol") {
-    Validator validator(this_program("serve-quietly"));
-    const auto verdict = verdict_of(validator, {{"do", "print"}});
+    Validation validation(this_program("serve-quietly"));
+    const auto verdict = verdict_of(validation, {{"do", "print"}});
     CHECK(verdict.status == CheckpointStatus::validated);
     CHECK(verdict.metrics.at("score") == 1);
 }
 
 TEST_CASE("Validator.large_tasks_and_metrics_pass") {
-    Validator validator(this_program());
+    Validation validation;
     const auto verdict =
-        verdict_of(validator, {{"do", "large"}, {"text", std::string(8 << 20, 'z')}});
+        verdict_of(validation, {{"do", "large"}, {"text", std::string(8 << 20, 'z')}});
     CHECK(verdict.status == CheckpointStatus::validated);
     CHECK(text_of(verdict.metrics, "text") == std::string(4 << 20, 'y'));
     CHECK(verdict.metrics.at("size") == 8 << 20);
 }
 
 TEST_CASE("Validator.numbers_arrive_to_the_bit") {
-    Validator validator(this_program());
-    const auto verdict = verdict_of(validator, {{"do", "not finite"}});
+    Validation validation;
+    const auto verdict = verdict_of(validation, {{"do", "not finite"}});
     CHECK(verdict.metrics.at("nan").is_null());
     CHECK(verdict.metrics.at("third").as_double() == 1.0 / 3);
 }
 
 TEST_CASE("Validator.malformed_answers_fail_the_validation") {
-    Validator validator(this_program());
+    Validation validation;
     for (const char* const text : {"x\n", "\n", "[]\n", "{}\n", "{\"id\":-7,\"metrics\":{}}\n",
                                    "{\"ready\":true}\n", "{\"metrics\":{}}\n"}) {
         CAPTURE(text);
-        const auto verdict = verdict_of(validator, {{"do", "say"}, {"text", text}});
+        const auto verdict = verdict_of(validation, {{"do", "say"}, {"text", text}});
         CHECK(verdict.status == CheckpointStatus::validation_failed);
         CHECK(contains(verdict.message, "RT-L5"));
     }
-    const auto endless = verdict_of(validator, {{"do", "say without end"}});
+    const auto endless = verdict_of(validation, {{"do", "say without end"}});
     CHECK(endless.status == CheckpointStatus::validation_failed);
     CHECK(contains(endless.message, "more than"));
-    CHECK(verdict_of(validator, good).status == CheckpointStatus::validated);
+    CHECK(verdict_of(validation, good).status == CheckpointStatus::validated);
 }
 
 TEST_CASE("Validator.a_helper_that_never_serves_fails_the_validation") {
     for (const auto& [start, what] :
          {std::pair{"leave", "ended with exit code 0"}, {"die", "was killed by signal 6"}}) {
-        Validator validator(this_program(start));
-        const auto verdict = verdict_of(validator, good);
+        Validation validation(this_program(start));
+        const auto verdict = verdict_of(validation, good);
         CHECK(verdict.status == CheckpointStatus::validation_failed);
         CHECK(contains(verdict.message, what));
         CHECK(contains(verdict.message, "RT-L4"));
     }
-    Validator hanging(this_program("hang"));
+    Validation hanging(this_program("hang"));
     CHECK(verdict_of(hanging, good, 0.5).status == CheckpointStatus::validation_timeout);
-    Validator missing({{"/nowhere/program"}, {}});
+    Validation missing({{"/nowhere/program"}, {}});
     const auto verdict = verdict_of(missing, good);
     CHECK(verdict.status == CheckpointStatus::validation_failed);
     CHECK(contains(verdict.message, "cannot start"));
@@ -374,8 +384,8 @@ TEST_CASE("Validator.the_helper_is_a_process_of_its_own") {
     }
     ::sched_setaffinity(0, sizeof one, &one); // as mpirun binds ranks
     {
-        Validator validator(this_program());
-        const auto told = verdict_of(validator, {{"do", "tell about yourself"}}).metrics;
+        Validation validation;
+        const auto told = verdict_of(validation, {{"do", "tell about yourself"}}).metrics;
         CHECK(told.at("rank variables").as_array().empty());
         CHECK(told.at("variable") == "set");
         CHECK(told.at("parent variable") == false);
@@ -398,12 +408,12 @@ TEST_CASE("Validator.its_end_ends_the_helper") {
         std::filesystem::remove(directory.file("pid"));
         pid_t pid = 0;
         {
-            Validator validator(this_program());
-            validator.submit(
+            Validation validation;
+            validation.submit(
                 {.task = {{"do", what}, {"score", 1}, {"pid file", directory.file("pid")}}});
             pid = pid_in(directory.file("pid"));
             if (what == std::string("score")) {
-                REQUIRE(validator.wait_all(60));
+                REQUIRE(validation.validator.wait_all(60));
             }
         }
         CHECK(::kill(pid, 0) == -1); // already, and buried
@@ -447,8 +457,8 @@ int main(int argc, char** argv) {
         return 0;
     }
     if (start == "parent") {
-        Validator validator(this_program());
-        validator.submit({.task = {{"do", argv[2]}, {"score", 1}, {"pid file", argv[3]}}});
+        Validation validation;
+        validation.submit({.task = {{"do", argv[2]}, {"score", 1}, {"pid file", argv[3]}}});
         sleep_for_ever();
     }
     return doctest::Context(argc, argv).run();
