@@ -69,14 +69,16 @@ struct Result {
                                                        " is no run of rtrain: it has no ",
                                                        track::results_file));
         }
-        result.metrics_history =
-            track::parse_results(*reports, at.filesystem.uri(at.path) + "/" + track::results_file);
-        if (!result.metrics_history.empty()) {
-            result.metrics = result.metrics_history.back();
-        }
+        std::int64_t durable = 0;
         for (auto& item : checkpoint::list_checkpoints(at).committed) {
+            durable = item.metrics.at(track::iteration_field).to_number<std::int64_t>();
             result.checkpoint = item.checkpoint;
             result.best_checkpoints.emplace_back(item.checkpoint, std::move(item.metrics));
+        }
+        result.metrics_history = track::parse_results(
+            *reports, at.filesystem.uri(at.path) + "/" + track::results_file, durable);
+        if (!result.metrics_history.empty()) {
+            result.metrics = result.metrics_history.back();
         }
         if (const auto text = read(error_file)) {
             const auto saved = json::parse(*text).as_object();

@@ -172,9 +172,10 @@ public:
     [[nodiscard]] checkpoint::Snapshot load(const Checkpoint& from) {
         checkpoint::Snapshot state;
         detail::succeed_together(backend_, [&] {
-            const bool local = from.location().filesystem.is_local();
-            state = policy_.read(
-                {local ? from.path : from.as_directory(), backend_.rank(), backend_.size()});
+            const storage::Location at = from.location();
+            state = policy_.read({at.filesystem.is_local() ? std::filesystem::path(at.path)
+                                                           : from.as_directory(),
+                                  backend_.rank(), backend_.size()});
         });
         return state;
     }
@@ -272,20 +273,17 @@ private:
         }
     }
 
-    /// Saves a checkpoint and records the report. In the background, the report comes first: should
-    /// the program die before the commit, the report is behind the newest checkpoint and will be
-    /// made again.
+    /// Records the report, then saves its checkpoint. Should the program die in between, the report
+    /// is behind the newest checkpoint and will be made again.
     void save(const std::string& name, const Config& metrics, const ReportOptions& options,
               bool in_background, const WritePart& write_part) {
         Config line;
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
-                line = log_.complete(metrics, name);
                 store_.set_validation(name, validations_.wanted(options), false);
+                line = log_.complete(metrics, name);
                 write_metadata(Checkpoint(store_.place().staging(name, 0)), options);
-                if (in_background) {
-                    log_.append(line);
-                }
+                log_.append(line);
             }
         });
         if (in_background) {
@@ -300,7 +298,6 @@ private:
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
                 validations_.submit(name);
-                log_.append(line);
                 directory_.publish_logs();
             }
         });
@@ -369,13 +366,13 @@ private:
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
                 const Checkpoint there = store_.checkpoint(name);
+                store_.set_validation(name, validations_.wanted(options), true);
                 const Config line = log_.complete(metrics, name);
                 write_metadata(there, options);
-                store_.set_validation(name, validations_.wanted(options), true);
                 auto contents = checkpoint::unlisted_files(there.as_directory(), {});
+                log_.append(line);
                 store_.commit_in_place(name, std::move(contents), line);
                 validations_.submit(name);
-                log_.append(line);
                 directory_.publish_logs();
             }
         });

@@ -3,11 +3,14 @@
 /// State: what a checkpoint saves and a resumed run gets back.
 #pragma once
 
+#include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/module_state.hpp>
 #include <rtrain/checkpoint/optimizer_state.hpp>
 #include <rtrain/checkpoint/scheduler_state.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/state_files.hpp>
 #include <rtrain/checkpoint/state_io.hpp>
+#include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/error.hpp>
 
 #include <ATen/core/Generator.h>
@@ -97,6 +100,13 @@ public:
         for (const Entry& entry : entries_) {
             entry.load(StateReader(snapshot, entry.name));
         }
+    }
+
+    /// Gives the objects the values in a checkpoint, whose bytes are checked; for one process, without
+    /// a trainer. Throws CheckpointError [RT-K1, RT-K2, RT-K3].
+    void load_from(const Checkpoint& checkpoint) const {
+        (void)checkpoint::verify(checkpoint.as_directory());
+        load(checkpoint::read_state(checkpoint.as_directory()));
     }
 
 private:

@@ -8,6 +8,7 @@
 #include "processes.hpp"
 #include "scenario.hpp"
 #include "trace.hpp"
+#include "violations.hpp"
 #include "workload.hpp"
 
 #include <algorithm>
@@ -86,6 +87,9 @@ private:
                     promise.keep(scenario.trace.operations[point - 1].mark);
                     disk.advance();
                 }
+                if (point < scenario.first_point) {
+                    continue;
+                }
                 if (number == states_.size()) {
                     states_.emplace_back(disk, seed_);
                 }
@@ -140,7 +144,7 @@ public:
                    bool tells) {
         Enumeration enumeration(scenarios, seed_);
         Verdicts verdicts;
-        std::map<std::string, int> told;
+        Violations violations;
         constexpr std::size_t batch = 400;
         while (verdicts.states < count && !(stop_early && verdicts.bad_states > 0)) {
             const auto cases = enumeration.next(std::min(batch, count - verdicts.states));
@@ -150,10 +154,8 @@ public:
             const auto done = [&](std::size_t index, const std::vector<std::string>& wrong) {
                 for (const std::string& what : wrong) {
                     ++verdicts.kinds[what.substr(0, what.find(':'))];
-                    const std::string sort = without_numbers(what);
-                    if (tells && told[sort]++ == 0) {
-                        std::printf("VIOLATION %s\n    %s\n", what.c_str(),
-                                    describe(cases[index]).c_str());
+                    if (tells) {
+                        violations.add(what, describe(cases[index]));
                     }
                 }
                 if (!wrong.empty() && verdicts.bad_states++ == 0) {
@@ -168,12 +170,7 @@ public:
                 verdicts.trees.insert(hash_of(one.tree));
             }
         }
-        if (tells) {
-            for (const auto& [sort, times] : told) {
-                std::printf("%6d x %s\n", times, sort.c_str());
-            }
-            std::fflush(stdout);
-        }
+        violations.tell();
         return verdicts;
     }
 
@@ -184,18 +181,6 @@ private:
         std::filesystem::remove_all(place / "storage");
         materialise(one.tree, place / "storage");
         return Oracle(one.promise, place / "storage", own).judge();
-    }
-
-    static std::string without_numbers(const std::string& text) {
-        std::string result;
-        for (const char c : text) {
-            if (c < '0' || c > '9') {
-                result += c;
-            } else if (result.empty() || result.back() != '#') {
-                result += '#';
-            }
-        }
-        return result;
     }
 
     std::filesystem::path scratch_;
@@ -353,23 +338,11 @@ std::vector<Scenario> record(const std::filesystem::path& scratch, const std::st
     const std::size_t whole = scenarios.size();
     std::mt19937_64 random(seed);
     for (std::size_t i = 0; i < whole; ++i) {
-        for (int number = 1; number <= resumes; ++number) {
-            const Scenario& scenario = scenarios[i];
+        for (int number = 0; number < resumes; ++number) {
+            const Scenario scenario = scenarios[i];
             const std::size_t point = random() % scenario.trace.operations.size();
-            Disk disk(scenario.trace);
-            Promise promise = scenario.promise;
-            for (std::size_t at = 0; at < point; ++at) {
-                promise.keep(scenario.trace.operations[at].mark);
-                disk.advance();
-            }
-            States states(disk, seed);
-            CrashState state = states.next();
-            for (auto skip = random() % 8; skip > 0 && states.has_next(); --skip) {
-                state = states.next();
-            }
-            scenarios.push_back(
-                resumed_run(scenario.name + " resumed after a crash at " + std::to_string(point),
-                            disk.tree(state), promise, scratch));
+            scenarios.push_back(number % 2 == 0 ? resumed_run(scenario, point, random(), scratch)
+                                                : killed_run(scenario, point, scratch));
         }
     }
     return scenarios;
@@ -379,8 +352,8 @@ void show(const Scenario& scenario) {
     std::printf("== %s\n", scenario.name.c_str());
     for (std::size_t i = 0; i < scenario.trace.operations.size(); ++i) {
         const Operation& operation = scenario.trace.operations[i];
-        static const char* const marks[]{"",         "attempt",  "training",
-                                         "returned", "finished", "failed"};
+        static const char* const marks[]{"",       "attempt",  "training", "returned",
+                                         "thrown", "finished", "failed"};
         if (operation.kind == Kind::mark) {
             std::printf("%5zu -- %s %d\n", i, marks[static_cast<int>(operation.mark.what)],
                         operation.mark.step);

@@ -11,7 +11,7 @@ namespace crash {
 struct Fault {
     long call = 0;           ///< the first call that fails, counted from 0
     int error = 0;           ///< errno; 0: a write, or a read, of half of the bytes
-    bool persistent = false; ///< all calls after it fail, too
+    bool persistent = false; ///< all calls after it fail, too; with EINTR, some
 };
 
 struct FaultReport {
@@ -19,6 +19,7 @@ struct FaultReport {
     bool happened = false;
     bool sync_retried = false; ///< fsync of a file was called again after it had failed
     char at[200] = {};         ///< the first call that failed
+    char before[200] = {};     ///< the last call before that which changed or synced something
 };
 
 void start_failing(const std::filesystem::path& directory, const Fault& fault);

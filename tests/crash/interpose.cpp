@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -46,6 +47,7 @@ struct Watch {
 
     Fault fault;
     FaultReport report;
+    std::string last_change;
     std::set<std::pair<dev_t, ino_t>> failed_syncs;
 };
 
@@ -119,19 +121,6 @@ std::pair<Object, std::string> place(const std::string& path) {
     const auto slash = path.rfind('/');
     const auto parent = find(slash == std::string::npos ? "" : path.substr(0, slash));
     return {parent.value(), slash == std::string::npos ? path : path.substr(slash + 1)};
-}
-
-/// Numbers in names differ from checkpoint to checkpoint and from process to process.
-std::string without_numbers(const std::string& text) {
-    std::string result;
-    for (const char c : text) {
-        if (c < '0' || c > '9') {
-            result += c;
-        } else if (result.empty() || result.back() != '#') {
-            result += '#';
-        }
-    }
-    return result;
 }
 
 void changed(Object directory, const std::string& what) {
@@ -223,14 +212,22 @@ Verdict judge(const char* call, const std::string& path, bool can_be_halved) {
         return Verdict::go_on;
     }
     const long number = w.report.calls++;
-    if (w.fault.persistent ? number < w.fault.call : number != w.fault.call) {
+    const std::string text = std::string(call) + " " + path;
+    const std::string before = w.last_change;
+    if (const std::string name(call); name != "open" && name != "read" && name != "close") {
+        w.last_change = text;
+    }
+    constexpr long some = 5; // nobody is interrupted for ever
+    const long count = !w.fault.persistent ? 1 : (w.fault.error == EINTR ? some : LONG_MAX);
+    if (number < w.fault.call || number - w.fault.call >= count) {
         return Verdict::go_on;
     }
     if (w.fault.error == 0 && !can_be_halved) {
         return Verdict::go_on;
     }
     if (!w.report.happened) {
-        std::snprintf(w.report.at, sizeof w.report.at, "%s %s", call, path.c_str());
+        std::snprintf(w.report.at, sizeof w.report.at, "%s", text.c_str());
+        std::snprintf(w.report.before, sizeof w.report.before, "%s", before.c_str());
     }
     w.report.happened = true;
     errno = w.fault.error;
@@ -498,6 +495,7 @@ void start_failing(const std::filesystem::path& directory, const Fault& fault) {
     w.root = std::filesystem::canonical(directory).string();
     w.fault = fault;
     w.report = {};
+    w.last_change.clear();
     w.failed_syncs.clear();
     w.failing = true;
 }

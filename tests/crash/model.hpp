@@ -177,6 +177,15 @@ private:
     std::size_t point_ = 0;
 };
 
+/// The state in which nothing is lost.
+[[nodiscard]] inline CrashState everything(const Disk& disk) {
+    CrashState state{disk.point(), {}, 0};
+    for (const std::size_t index : disk.pending()) {
+        state.fates.emplace_back(index, Fate::done);
+    }
+    return state;
+}
+
 /// The crash states at one point, one after the other without end: everything and nothing of what
 /// is pending; all but one, only one, all but two, ... three; then at random.
 class States {

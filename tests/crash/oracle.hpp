@@ -10,6 +10,7 @@
 #include <rtrain/error.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -32,6 +33,7 @@ public:
             break;
         case Mark::What::training:
             started_ = true;
+            has_progress_ = mark.step > 0;
             step_ = std::max(step_, mark.step);
             durable_ = reported_; // this attempt goes on from all that it has found
             saved_ = mark.step;
@@ -44,6 +46,9 @@ public:
                 saved_ = mark.step;
                 durable_ = reported_;
             }
+            break;
+        case Mark::What::thrown:
+            saved_ = step_; // what was being saved in the background has perhaps failed
             break;
         case Mark::What::finished:
             step_ = std::max(step_, saved_);
@@ -68,8 +73,10 @@ public:
     [[nodiscard]] Saving saving() const { return saving_; }
     /// The newest checkpoint is of this step or a later one.
     [[nodiscard]] int step() const { return step_; }
-    /// A training function has begun, so result.json, params.json and progress.csv are there.
+    /// A training function has begun, so result.json and params.json are there.
     [[nodiscard]] bool started() const { return started_; }
+    /// The training function began behind a report, so progress.csv has a head.
+    [[nodiscard]] bool has_progress() const { return has_progress_; }
     [[nodiscard]] bool failed() const { return failed_; }
     [[nodiscard]] bool finished() const { return finished_; }
     /// Step and attempt of the reports that are in result.json or superseded.json.
@@ -82,6 +89,7 @@ private:
     int step_ = 0;
     int saved_ = 0; ///< the last one whose report() has returned
     bool started_ = false;
+    bool has_progress_ = false;
     bool failed_ = false;
     bool finished_ = false;
     std::set<std::pair<int, int>> reported_;
@@ -113,14 +121,22 @@ checkpoint_directories(const std::filesystem::path& run) {
     return names;
 }
 
+/// What kind of run is judged.
+struct Subject {
+    std::int64_t elements = 300; ///< Job::elements
+    /// Reports have failed, and training has gone on: iterations are no longer steps.
+    bool has_gaps = false;
+};
+
 /// What is wrong with a run, each as "kind: what". Kinds: unreadable, unloadable, mixed, lost,
 /// retention, history, leftover, damaged.
 class Oracle {
 public:
     /// `scratch` is an empty directory for the oracle's own use.
-    Oracle(const Promise& promise, std::filesystem::path storage, std::filesystem::path scratch)
-        : promise_(promise), storage_(std::move(storage)), run_(run_of(storage_)),
-          scratch_(std::move(scratch)) {}
+    Oracle(const Promise& promise, std::filesystem::path storage, std::filesystem::path scratch,
+           const Subject& subject = {})
+        : promise_(promise), subject_(subject), storage_(std::move(storage)),
+          run_(run_of(storage_)), scratch_(std::move(scratch)) {}
 
     /// Reads the run, loads its checkpoints, trains on for two steps.
     [[nodiscard]] std::vector<std::string> judge() {
@@ -162,18 +178,23 @@ private:
 
     /// Each iteration once, in order, and as many as `exactly`, unless that is 0.
     void check_history(const Run& run, int exactly) {
-        int expected = 0;
+        int iteration = 0;
+        int step = 0;
         for (const auto& report : run.reports) {
-            if (report.iteration != ++expected || report.step != expected) {
-                add("history", "line " + std::to_string(expected) + " is of iteration " +
+            ++iteration;
+            const bool follows =
+                subject_.has_gaps ? report.step > step : report.step == report.iteration;
+            if (report.iteration != iteration || !follows) {
+                add("history", "line " + std::to_string(iteration) + " is of iteration " +
                                    std::to_string(report.iteration) + ", step " +
                                    std::to_string(report.step));
                 return;
             }
+            step = report.step;
         }
-        if (exactly != 0 && expected != exactly) {
+        if (exactly != 0 && iteration != exactly && !subject_.has_gaps) {
             add("history",
-                std::to_string(expected) + " lines instead of " + std::to_string(exactly));
+                std::to_string(iteration) + " lines instead of " + std::to_string(exactly));
         }
     }
 
@@ -197,7 +218,7 @@ private:
                             " instead of " + std::to_string(promise_.step()));
         }
         const int before = newest_ == 0 ? 0 : last_saving(newest_ - 1);
-        if (before > 0 && !steps.contains(before)) {
+        if (before > 0 && !steps.contains(before) && !subject_.has_gaps) {
             add("retention", "the checkpoint of step " + std::to_string(before) + " is gone");
         }
     }
@@ -207,6 +228,7 @@ private:
         const Outcome outcome = train({.saving = promise_.saving(),
                                        .storage = scratch_ / "other",
                                        .scratch = scratch_,
+                                       .elements = subject_.elements,
                                        .resume_from = checkpoint});
         std::filesystem::remove_all(scratch_ / "other");
         if (!outcome.error.empty()) {
@@ -247,7 +269,7 @@ private:
             add("lost", "params.json");
         }
         const std::string progress = text("progress.csv");
-        if (progress.empty() ? promise_.started() && !promise_.reports().empty()
+        if (progress.empty() ? promise_.has_progress()
                              : !progress.starts_with("step,attempt,timestamp")) {
             add("lost", "the head of progress.csv");
         }
@@ -260,6 +282,7 @@ private:
                                        .scratch = scratch_,
                                        .attempt = 1000,
                                        .steps_more = more,
+                                       .elements = subject_.elements,
                                        .on_training = [&](int step) {
                                            for (const auto& name : leftovers(storage_)) {
                                                add("leftover", name);
@@ -289,8 +312,9 @@ private:
             const Run run = look(run_);
             check_history(run, last);
             const int saved = last - last / 3; // steps that save
-            if (run.checkpoints.size() != static_cast<std::size_t>(std::min(kept, saved)) ||
-                run.checkpoints.back().second != last_saving(last)) {
+            const auto expected = static_cast<std::size_t>(std::min(kept, saved));
+            if ((run.checkpoints.size() != expected && !subject_.has_gaps) ||
+                run.checkpoints.empty() || run.checkpoints.back().second != last_saving(last)) {
                 add("retention", "training on has left other checkpoints than it should");
             }
             for (const auto& name : leftovers(storage_)) {
@@ -302,6 +326,7 @@ private:
     }
 
     const Promise& promise_;
+    Subject subject_;
     std::filesystem::path storage_;
     std::filesystem::path run_;
     std::filesystem::path scratch_;

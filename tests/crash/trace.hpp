@@ -4,6 +4,8 @@
 /// kernel saw it. interpose.cpp stands between the program and libc.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -23,6 +25,7 @@ struct Mark {
         attempt,  ///< fit() begins
         training, ///< the training function begins, after `step` steps
         returned, ///< report() of `step` has returned
+        thrown,   ///< report() of `step` has thrown, and training goes on
         finished, ///< fit() has returned
         failed    ///< fit() has thrown what the training function threw
     };
@@ -66,6 +69,23 @@ struct Trace {
     Tree before; ///< on disk when the recording began, and durable
     std::vector<Operation> operations;
 };
+
+/// Numbers in names differ from checkpoint to checkpoint and from process to process: '#' for each,
+/// also for hexadecimal ones of eight digits and more.
+[[nodiscard]] inline std::string without_numbers(const std::string& text) {
+    std::string result;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const auto run = [&](const char* digits) {
+            const auto end = std::min(text.find_first_not_of(digits, begin), text.size());
+            return end - begin;
+        };
+        const std::size_t hexadecimal = run("0123456789abcdef");
+        const std::size_t length = hexadecimal >= 8 ? hexadecimal : run("0123456789");
+        result += length > 0 ? '#' : text[begin];
+        begin += std::max<std::size_t>(length, 1);
+    }
+    return result;
+}
 
 /// Reads what is under a directory.
 [[nodiscard]] Tree read_tree(const std::filesystem::path& directory);

@@ -74,12 +74,8 @@ rtrain::Checkpoint own_files(const std::filesystem::path& scratch, int step) {
 
 int read_own_files(const rtrain::Checkpoint& checkpoint, std::vector<std::string>& wrong) {
     const auto directory = checkpoint.as_directory();
-    int step = -1;
-    std::ifstream(directory / "step") >> step;
-    std::error_code none;
-    const bool whole = std::filesystem::file_size(directory / "deep/er/bytes", none) == 1500 &&
-                       rtrain::storage::read_file(directory / "deep/er/bytes") == bytes_of(step);
-    if (!whole) {
+    const int step = std::stoi(rtrain::storage::read_file(directory / "step"));
+    if (rtrain::storage::read_file(directory / "deep/er/bytes") != bytes_of(step)) {
         wrong.push_back("deep/er/bytes is not that of step " + std::to_string(step));
     }
     const auto metadata = checkpoint.metadata();
@@ -137,6 +133,9 @@ void run(const Job& job, Outcome& outcome) {
                 }
                 if (!job.go_on_after_errors) {
                     throw;
+                }
+                if (job.on_failed) {
+                    job.on_failed(step);
                 }
                 return;
             }

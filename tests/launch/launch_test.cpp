@@ -7,19 +7,20 @@
 #include <chrono>
 #include <sstream>
 
+using namespace rtrain;
 using test::contains;
 using test::count;
 using test::no_process_is_left;
-using test::Run;
+using test::Ended;
 using test::run;
 
 namespace {
 
-Run alone(const std::string& variant, const test::Directory& storage) {
+Ended alone(const std::string& variant, const test::Directory& storage) {
     return run(std::string("timeout 60 " RTRAIN_SCENARIO " ") + variant + " " +
                storage.path().string());
 }
-Run under_mpirun(int ranks, const std::string& variant, const test::Directory& storage) {
+Ended under_mpirun(int ranks, const std::string& variant, const test::Directory& storage) {
     return test::run_on(ranks, RTRAIN_SCENARIO " " + variant + " " + storage.path().string());
 }
 
@@ -51,6 +52,51 @@ TEST_CASE("Reshard.any_ranks_load_what_any_ranks_saved") {
             CHECK(launched.status == 0);
         }
     }
+}
+
+TEST_CASE("CheckpointTool.lists_verifies_and_merges") {
+    const test::Directory storage("tool");
+    REQUIRE(under_mpirun(3, "reshard", storage).status == 0);
+    const auto checkpoint = storage.path() / "r/checkpoint_000000";
+    const auto tool = [&](const std::string& arguments) {
+        return run(RTRAIN_CHECKPOINT_TOOL " " + arguments);
+    };
+    const auto listed = tool("list " + checkpoint.string());
+    CAPTURE(listed.output);
+    CHECK(listed.status == 0);
+    CHECK(contains(listed.output, "written by 3 ranks"));
+    CHECK(contains(listed.output, "own/table  F32 [37, 11]  in 3 pieces"));
+    CHECK(contains(listed.output, "shard-00002-of-00003.safetensors"));
+    CHECK(contains(tool("verify " + checkpoint.string()).output, "is sound"));
+
+    const auto merged = (storage.path() / "merged.safetensors").string();
+    CHECK(tool("merge " + checkpoint.string() + " " + merged).status == 0);
+    const auto tensors = checkpoint::safetensors::read(merged);
+    const auto python =
+        run(RTRAIN_TEST_PYTHON " -c \"import sys; from safetensors.numpy import load_file; "
+                               "t = load_file(sys.argv[1]); a = t['own/table']; "
+                               "print(len(t), a.shape, a.dtype, '%.6f' % a.astype('f8').sum())\" " +
+            merged);
+    std::array<char, 64> sum{};
+    std::snprintf(sum.data(), sum.size(), "%.6f",
+                  tensors.at("own/table").to(torch::kDouble).sum().item<double>());
+    CHECK(python.output ==
+          std::to_string(tensors.size()) + " (37, 11) float32 " + sum.data() + "\n");
+
+    const auto shard = checkpoint / "shard-00001-of-00003.safetensors";
+    std::string bytes = test::read(shard);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    test::write(shard, bytes);
+    const auto other = (storage.path() / "other.safetensors").string();
+    for (const auto& arguments :
+         {"verify " + checkpoint.string(), "merge " + checkpoint.string() + " " + other}) {
+        const auto damaged = tool(arguments);
+        CHECK(damaged.status == 1);
+        CHECK(contains(damaged.output, "RT-K2"));
+        CHECK(contains(damaged.output, "shard-00001-of-00003.safetensors"));
+    }
+    CHECK(!std::filesystem::exists(other));
+    CHECK(tool("verify").status == 2);
 }
 
 TEST_CASE("Launch.an_error_on_a_rank_reaches_the_caller") {

@@ -15,14 +15,14 @@
 
 namespace test {
 
-struct Run {
+struct Ended {
     int status = 0;
     std::string output; ///< standard output, then standard error
 };
 
-inline Run run(const std::string& command) {
+inline Ended run(const std::string& command) {
     std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-    Run result;
+    Ended result;
     std::array<char, 4096> buffer{};
     for (std::size_t got; (got = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
         result.output.append(buffer.data(), got);
@@ -33,7 +33,7 @@ inline Run run(const std::string& command) {
 }
 
 /// Under mpirun, with more ranks than cores if need be.
-inline Run run_on(int ranks, const std::string& command) {
+inline Ended run_on(int ranks, const std::string& command) {
     return run("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 " RTRAIN_MPIRUN
                " -n " +
                std::to_string(ranks) + " --oversubscribe --bind-to none " + command);

@@ -9,7 +9,7 @@
 
 using test::contains;
 using test::count;
-using test::Run;
+using test::Ended;
 
 namespace {
 
@@ -20,7 +20,7 @@ struct Launch {
 const std::vector<Launch> launches{{2, true}, {1, false}, {3, false}};
 const std::vector<std::string> policies{"sync", "async", "sharded"};
 
-Run launched(const Launch& how, const std::string& variant, const std::string& policy,
+Ended launched(const Launch& how, const std::string& variant, const std::string& policy,
              const test::Directory& storage) {
     const std::string command =
         RTRAIN_VALIDATING " " + variant + " " + policy + " " + storage.path().string();
@@ -33,7 +33,7 @@ void in_each_launch(const std::string& variant, Check check) {
     for (std::size_t i = 0; i < launches.size(); ++i) {
         const std::string& policy = policies[i];
         const test::Directory storage(variant + std::to_string(i));
-        const Run result = launched(launches[i], variant, policy, storage);
+        const Ended result = launched(launches[i], variant, policy, storage);
         CAPTURE(launches[i].ranks);
         CAPTURE(launches[i].driven);
         CAPTURE(policy);
@@ -107,7 +107,7 @@ TEST_CASE("Validation.waiting_checkpoints_are_not_deleted") {
 
 TEST_CASE("Validation.is_made_up_for_after_a_restart") {
     const test::Directory storage("interrupted");
-    const Run driven = launched({2, true}, "interrupted", "sync", storage);
+    const Ended driven = launched({2, true}, "interrupted", "sync", storage);
     CAPTURE(driven.output);
     CHECK(driven.status == 0);
     CHECK(contains(driven.output, "restart 1 of 1"));
@@ -115,10 +115,10 @@ TEST_CASE("Validation.is_made_up_for_after_a_restart") {
     CHECK(test::no_process_is_left(storage)); // nor the helper of the first attempt
 
     const test::Directory other("interrupted-mpirun");
-    const Run first = launched({2, false}, "interrupted", "async", other);
+    const Ended first = launched({2, false}, "interrupted", "async", other);
     CHECK(first.status != 0);
     CHECK(test::no_process_is_left(other));
-    const Run second = launched({2, false}, "interrupted", "async", other);
+    const Ended second = launched({2, false}, "interrupted", "async", other);
     CAPTURE(second.output);
     CHECK(second.status == 0);
     CHECK(count(second.output, "STATUS checkpoint_000000=4.2E1,validated") == 2);

@@ -75,7 +75,7 @@ TEST_CASE_TEMPLATE("Checkpoint.what_one_policy_writes_any_other_reads", Policy, 
         REQUIRE(files.size() == ranks + 2);
         CHECK(files[0] == "manifest.json");
         CHECK(files[ranks] ==
-              detail::concat("shard-0000", ranks - 1, "-of-0000", ranks, ".safetensors"));
+              rtrain::detail::concat("shard-0000", ranks - 1, "-of-0000", ranks, ".safetensors"));
     }
     const auto goes_on = [&](auto policy) {
         Trainer<backend::Mpi, data::Sharded, decltype(policy)>({.run = run}).fit([&](auto& worker) {

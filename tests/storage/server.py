@@ -6,6 +6,7 @@ usage: server.py s3|gcs
 Prints its port when ready. Then each line of standard input is a command as JSON, answered by a line:
   {"faults": {...}}        replaces the faults, see Faults; answers "ok"
   {"count": ["GET", "/bucket/run"]}  requests of that method whose path begins so; answers the number
+  {"injected": true}                 faults so far
   {"open_uploads": "bucket"}         multipart uploads that were neither completed nor aborted
 It ends when its standard input is closed, so that it cannot outlive the test.
 """
@@ -22,15 +23,16 @@ import time
 class Faults:
     """What to do to requests. Rates are per request; the random sequence is fixed."""
 
-    def __init__(self, error_rate=0.0, error_status=503, reset_rate=0.0, latency_s=0.0, stall=False,
-                 die_after=None, only=None):
+    def __init__(self, error_rate=0.0, error_status=503, reset_rate=0.0, latency_s=0.0,
+                 stall_rate=0.0, die_after=None, only=None, path="/"):
         self.error_rate = error_rate
         self.error_status = error_status
         self.reset_rate = reset_rate
         self.latency_s = latency_s
-        self.stall = stall  # accept the request and never answer
+        self.stall_rate = stall_rate  # accept the request and never answer
         self.die_after = die_after  # end the whole server after so many requests
-        self.only = only  # of this method
+        self.only = only  # requests of this method
+        self.path = path  # requests whose path begins so
 
 
 class Middleware:
@@ -39,6 +41,7 @@ class Middleware:
         self.faults = Faults()
         self.random = random.Random(1)
         self.requests = []
+        self.injected = 0
         self.lock = threading.Lock()
 
     def __call__(self, environ, start_response):
@@ -50,15 +53,17 @@ class Middleware:
                 faults.die_after -= 1
                 if faults.die_after < 0:
                     os._exit(3)
-        if faults.only in (None, environ["REQUEST_METHOD"]):
+        if (faults.only in (None, environ["REQUEST_METHOD"])
+                and environ["PATH_INFO"].startswith(faults.path)):
             if faults.latency_s:
                 time.sleep(faults.latency_s)
-            if faults.stall:
-                time.sleep(3600)
+            self.injected += draw < faults.error_rate + faults.reset_rate + faults.stall_rate
             if draw < faults.error_rate:
                 return self.refuse(environ, start_response, faults.error_status)
             if draw < faults.error_rate + faults.reset_rate:
                 self.reset(environ)
+            if draw < faults.error_rate + faults.reset_rate + faults.stall_rate:
+                time.sleep(3600)
         return self.app(environ, start_response)
 
     def refuse(self, environ, start_response, status):
@@ -95,10 +100,13 @@ def open_uploads(bucket):
 
 def serve_s3():
     import logging
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
     from werkzeug.serving import WSGIRequestHandler, make_server
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     WSGIRequestHandler.protocol_version = "HTTP/1.1"  # connections stay open, as with real services
     middleware = Middleware(s3())
+    s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket("bucket", "us-east-1")
     server = make_server("127.0.0.1", 0, middleware, threaded=True)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -106,6 +114,8 @@ def serve_s3():
 
 
 def serve_gcs():
+    import http.server
+    http.server.HTTPServer = http.server.ThreadingHTTPServer  # else one open download blocks all
     from gcp_storage_emulator.server import create_server
     with socket.socket() as probe:  # the emulator takes no port 0
         probe.bind(("127.0.0.1", 0))
@@ -131,6 +141,8 @@ def main():
             with middleware.lock:
                 print(sum(m == method and p.startswith(prefix) for m, p in middleware.requests),
                       file=answers)
+        elif "injected" in command:
+            print(middleware.injected, file=answers)
         elif "open_uploads" in command:
             print(open_uploads(command["open_uploads"]), file=answers)
     os._exit(0)

@@ -114,13 +114,15 @@ inline void check(Contents& contents, Listed listed) {
         if (!files.insert(file.name).second) {
             throw std::invalid_argument("file \"" + file.name + "\" is listed twice");
         }
-        if (file.sums.size() != (file.size + ChunkSums::chunk - 1) / ChunkSums::chunk) {
+        if (file.sums.size() !=
+            file.size / ChunkSums::chunk + (file.size % ChunkSums::chunk == 0 ? 0U : 1U)) {
             throw std::invalid_argument("file \"" + file.name + "\" has too many or few checksums");
         }
     }
     for (auto& [name, tensor] : contents.tensors) {
-        std::sort(tensor.pieces.begin(), tensor.pieces.end(),
-                  [](const auto& a, const auto& b) { return a.begin < b.begin; });
+        std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const auto& a, const auto& b) {
+            return std::pair(a.begin, a.count) < std::pair(b.begin, b.count); // empty ones first
+        });
         std::int64_t end = 0;
         for (const TensorRecord::Piece& piece : tensor.pieces) {
             const bool fits =

@@ -28,6 +28,7 @@
 #include <cstddef>
 #include <exception>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -105,18 +106,24 @@ public:
         }
     }
 
-    /// On rank 0: what ranks 1, 2, ... have handed in; waits for them until it is told to stop.
-    /// Throws CheckpointError [RT-K13] when one of them failed, or when stopped.
+    /// On rank 0: what ranks 1, 2, ... have handed in; waits for them, when told to stop no longer than
+    /// `grace`. Throws CheckpointError [RT-K13] when one of them failed, or did not come.
     [[nodiscard]] Contents collect(const std::string& name, int ranks,
                                    const std::stop_token& stop) const {
         using namespace std::chrono_literals;
+        using Clock = std::chrono::steady_clock;
+        constexpr auto grace = 5s; // others may be about to finish
+        std::optional<Clock::time_point> end;
         Contents all;
         const auto longest = is_local() ? 50ms : 1000ms;
         for (int rank = 1; rank < ranks; ++rank) {
             const std::string file = list_of(name, rank);
             for (auto pause = 1ms; !run_.filesystem.exists(file);
                  pause = std::min(2 * pause, longest)) {
-                if (stop.stop_requested()) {
+                if (stop.stop_requested() && !end) {
+                    end = Clock::now() + grace;
+                }
+                if (end && Clock::now() > *end) {
                     throw CheckpointError("RT-K13", detail::concat("checkpoint ", name,
                                                                    " was given up: rank ", rank,
                                                                    " has not written its part"));

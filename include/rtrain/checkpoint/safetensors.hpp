@@ -7,6 +7,7 @@
 #include <rtrain/checkpoint/safetensors_header.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/mapping.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -20,17 +21,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace rtrain::checkpoint {
 
@@ -131,47 +126,9 @@ inline void write(const std::filesystem::path& path, const Tensors& tensors,
     file.sync();
 }
 
-/// A file in memory; private, so that writing to a loaded tensor does not reach the file.
-class Mapping {
-public:
-    explicit Mapping(const std::filesystem::path& path) {
-        const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        if (descriptor < 0) {
-            throw storage::system_error("open", path);
-        }
-        struct stat status {};
-        const bool ordinary = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-        size_ = static_cast<std::size_t>(status.st_size);
-        if (ordinary && size_ > 0) {
-            data_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
-        }
-        ::close(descriptor);
-        if (!ordinary) {
-            throw CheckpointError("RT-K2", path.string() + " is no ordinary file");
-        }
-        if (data_ == MAP_FAILED) {
-            throw storage::system_error("map", path);
-        }
-    }
-    Mapping(const Mapping&) = delete;
-    Mapping& operator=(const Mapping&) = delete;
-    ~Mapping() {
-        if (data_ != nullptr) {
-            ::munmap(data_, size_);
-        }
-    }
-    [[nodiscard]] char* data() const noexcept { return static_cast<char*>(data_); }
-    [[nodiscard]] std::size_t size() const noexcept { return size_; }
-    [[nodiscard]] std::span<const char> bytes() const noexcept { return {data(), size_}; }
-
-private:
-    void* data_ = nullptr;
-    std::size_t size_ = 0;
-};
-
 /// The tensor that `info` says, in the bytes at `data` of `file`.
 [[nodiscard]] inline at::Tensor view(const TensorInfo& info, char* data,
-                                     const std::shared_ptr<Mapping>& file) {
+                                     const std::shared_ptr<storage::Mapping>& file) {
     const auto* const type = std::find_if(
         types.begin(), types.end(), [&](const auto& item) { return item.second == info.dtype; });
     const auto options = at::TensorOptions(type->first);
@@ -186,9 +143,10 @@ private:
 
 /// Maps a file; tensors share its pages until they are written to. So do not cut the file off while
 /// they live; removing or replacing it is harmless. Throws CheckpointError [RT-K2] when it is no
-/// safetensors file, is cut off, or contradicts itself.
+/// safetensors file, is cut off, or contradicts itself; StorageError [RT-S3, RT-S4] when it cannot
+/// be read.
 [[nodiscard]] inline Tensors read(const std::filesystem::path& path) {
-    const auto file = std::make_shared<Mapping>(path);
+    const auto file = std::make_shared<storage::Mapping>(path);
     try {
         const SafetensorsHeader header = parse_safetensors_header(file->bytes());
         Tensors tensors;

@@ -76,6 +76,12 @@ namespace internal {
         parts, [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
 }
 
+[[nodiscard]] inline bool is_absence(const arrow::Status& status) {
+    return contains_any(status.message(),
+                        {"NO_SUCH_BUCKET", "NoSuchBucket", "does not exist", "NO_SUCH_KEY",
+                         "RESOURCE_NOT_FOUND", "HTTP status 404", "NOT_FOUND"});
+}
+
 /// Throws what an Arrow call returned. What is not known to last counts as passing.
 [[noreturn]] inline void throw_status(const arrow::Status& status, std::string_view action,
                                       const std::string& uri) {
@@ -92,8 +98,7 @@ namespace internal {
         throw StorageError("RT-S10", error("check the credentials in the environment of every "
                                            "rank, and what they allow"));
     }
-    if (contains_any(text, {"NO_SUCH_BUCKET", "NoSuchBucket", "does not exist", "NO_SUCH_KEY",
-                            "RESOURCE_NOT_FOUND", "HTTP status 404", "NOT_FOUND"})) {
+    if (is_absence(status)) {
         throw StorageError("RT-S10",
                            error("check the bucket and the path; rtrain creates no bucket"));
     }
@@ -119,12 +124,12 @@ template <class T>
     return std::move(result).ValueUnsafe();
 }
 
-/// Retries of single requests by the AWS client.
+/// Retries of single requests by the AWS client. Few: they can't be ended at a transfer's deadline.
 class RequestRetries final : public arrow::fs::S3RetryStrategy {
 public:
     explicit RequestRetries(TransferConfig config) : config_(std::move(config)) {}
     bool ShouldRetry(const AWSErrorDetail& error, std::int64_t attempted_retries) override {
-        return error.should_retry && attempted_retries + 1 < config_.attempts;
+        return error.should_retry && attempted_retries + 1 < std::min(config_.attempts, 5);
     }
     std::int64_t CalculateDelayBeforeNextRetry(const AWSErrorDetail&,
                                                std::int64_t attempted_retries) override {
@@ -279,7 +284,8 @@ public:
             return;
         }
         const auto status = info.IsDirectory() ? files_->DeleteDir(path) : files_->DeleteFile(path);
-        if (!status.ok() && status.message().find("does not exist") == std::string::npos) {
+        // Arrow reports what others removed meanwhile, or its own missing marker of a directory.
+        if (!status.ok() && (!internal::is_absence(status) || exists(path))) {
             internal::throw_status(status, "remove", uri(path));
         }
     }
@@ -318,6 +324,8 @@ private:
         const auto out = internal::require(files_->OpenOutputStream(target), action, uri(path));
         try {
             write(*out);
+            // Parts that failed: Arrow could not take them back any more after a failed Close().
+            internal::require(out->Flush(), action, uri(path));
             internal::require(out->Close(), action, uri(path));
             if (has_directories_) {
                 remove(path);

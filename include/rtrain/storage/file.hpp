@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace rtrain::storage {
@@ -225,27 +227,38 @@ inline void remove_all(const std::filesystem::path& path) {
     require(error, "remove", path);
 }
 
-/// Creates a directory and those above it. Throws StorageError [RT-S1] when it cannot be created or
-/// no file can be written into it.
-inline void require_writable(const std::filesystem::path& directory) {
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    std::string reason = error ? error.message() : "";
-    if (!error) {
-        const std::filesystem::path probe =
-            directory / (".write-test-" + std::to_string(::getpid()));
-        try {
-            OutputFile(probe).write("x");
-        } catch (const StorageError& failure) {
-            reason = failure.message();
+/// Makes the names of a directory and of those above it durable, also when a process that was
+/// killed has created them. Mount points were there before.
+inline void sync_path_to(const std::filesystem::path& directory) {
+    const auto device_of = [](const std::filesystem::path& path) {
+        struct stat status {};
+        return ::stat(path.c_str(), &status) == 0 ? std::optional(status.st_dev) : std::nullopt;
+    };
+    const auto device = device_of(directory);
+    for (auto at = std::filesystem::absolute(directory).lexically_normal();
+         at.has_relative_path() && device_of(at.parent_path()) == device; at = at.parent_path()) {
+        if (::access(at.parent_path().c_str(), R_OK) == 0) { // else we create nothing in it
+            sync_directory(at.parent_path());
         }
-        std::filesystem::remove(probe, error);
     }
-    if (!reason.empty()) {
-        throw StorageError("RT-S1",
-                           detail::concat("cannot write to ", directory.string(), ": ", reason,
-                                          "; set storage_path to a directory "
-                                          "that you may write to"));
+}
+
+/// Creates a directory and those above it, durably. Throws StorageError [RT-S1] when it cannot be
+/// created or no file can be written into it.
+inline void require_writable(const std::filesystem::path& directory) {
+    const std::filesystem::path probe = temporary_beside(directory / "write-test");
+    try {
+        storage::create_directories(directory);
+        sync_path_to(directory);
+        OutputFile(probe).write("x");
+        storage::remove_all(probe);
+    } catch (const StorageError& error) {
+        std::error_code ignored;
+        std::filesystem::remove(probe, ignored);
+        throw StorageError("RT-S1", detail::concat("cannot write to ", directory.string(), ": ",
+                                                   error.message(),
+                                                   "; set storage_path to a directory "
+                                                   "that you may write to"));
     }
 }
 

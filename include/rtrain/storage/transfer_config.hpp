@@ -19,8 +19,9 @@ struct TransferProgress {
 /// Of transfers from and to storage services. Local files need none of it.
 struct TransferConfig {
     int parallel = 4; ///< files at a time
-    /// Of each file and of each request, the first one included. Only failures that may pass are
-    /// tried again: an overloaded or failing server, a lost connection, a time limit.
+    /// Of each file, the first one included. In each, S3 also tries every request again, up to 5
+    /// times in all. Only failures that may pass are tried again: an overloaded or failing server,
+    /// a lost connection, a time limit.
     int attempts = 5;
     /// The pause after the first failure. It doubles with each further one up to `max_backoff_s`;
     /// each pause is drawn at random between half of that and all of it.

@@ -35,35 +35,40 @@ inline constexpr const char* results_file = "result.json";
 inline constexpr const char* superseded_file = "superseded.json";
 inline constexpr const char* progress_file = "progress.csv";
 inline constexpr const char* params_file = "params.json";
+inline constexpr const char* iteration_field = "training_iteration";
 /// All that a RunLog writes.
 inline constexpr std::array log_files{results_file, superseded_file, progress_file, params_file};
 
-/// The reports in the text of a result.json, oldest first; `file` is for messages. A last line that
-/// a crash cut off is left out.
-[[nodiscard]] inline std::vector<Config> parse_results(std::string_view text,
-                                                       const std::string& file) {
+/// The reports in the text of a result.json, oldest first; `file` is for messages. A crash can cut
+/// off or damage lines that are not durable yet, those behind the newest checkpoint's: the first
+/// line that cannot be read and all behind it are left out. Throws StorageError [RT-S5] when a
+/// report up to number `durable` is among them.
+[[nodiscard]] inline std::vector<Config>
+parse_results(std::string_view text, const std::string& file, std::int64_t durable) {
     std::vector<Config> reports;
+    std::string damage;
     for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t end = text.find('\n', begin);
         if (end == std::string::npos) {
             break;
         }
         try {
-            reports.push_back(json::parse(text.substr(begin, end - begin)).as_object());
+            Config report = json::parse(text.substr(begin, end - begin)).as_object();
+            const auto number = report.at(iteration_field).to_number<std::int64_t>();
+            if (damage.empty()) {
+                reports.push_back(std::move(report));
+            } else if (number <= durable) {
+                throw StorageError("RT-S5", detail::concat(file, " is damaged in line ",
+                                                           reports.size() + 1, ": ", damage));
+            }
+        } catch (const StorageError&) {
+            throw;
         } catch (const std::exception& error) {
-            throw StorageError("RT-S5", detail::concat(file, " is damaged in line ",
-                                                       reports.size() + 1, ": ", error.what()));
+            damage = damage.empty() ? error.what() : damage;
         }
         begin = end + 1;
     }
     return reports;
-}
-
-/// The reports in a run's directory.
-[[nodiscard]] inline std::vector<Config> read_results(const std::filesystem::path& run_directory) {
-    const auto file = run_directory / results_file;
-    return std::filesystem::exists(file) ? parse_results(storage::read_file(file), file.string())
-                                         : std::vector<Config>{};
 }
 
 /// JSON with indentation, as people read it.
@@ -93,7 +98,6 @@ class RunLog {
 public:
     using Clock = std::chrono::steady_clock;
 
-    static constexpr const char* iteration_field = "training_iteration";
     static constexpr const char* total_time_field = "time_total_s";
     static constexpr const char* checkpoint_field = "checkpoint_dir_name";
     /// What complete() fills in.
@@ -117,7 +121,7 @@ public:
 
     /// Starts, or goes on after the report that `last` is the line of. Reports behind it will be
     /// made again: they move to superseded.json. A crash may have come between a checkpoint and its
-    /// line; then the line is added.
+    /// line; then the line is added. Throws StorageError [RT-S5] when result.json is damaged.
     void open(const Config* last) {
         const auto iteration = last != nullptr ? number_of(*last) : 0;
         const double total_seconds =
@@ -125,7 +129,7 @@ public:
         std::string kept;
         std::string superseded;
         std::int64_t written = 0;
-        for (const Config& report : read_results(directory_)) {
+        for (const Config& report : read_results(iteration)) {
             const bool keep = number_of(report) <= iteration;
             (keep ? kept : superseded) += json::serialize(report) + "\n";
             written = keep ? number_of(report) : written;
@@ -134,12 +138,14 @@ public:
             kept += json::serialize(*last) + "\n";
         }
         if (!superseded.empty()) {
-            storage::OutputFile old(directory_ / superseded_file,
-                                    storage::OutputFile::Mode::append);
-            old.write(superseded);
-            old.sync();
+            const auto file = directory_ / superseded_file;
+            std::string text = std::filesystem::exists(file) ? storage::read_file(file) : "";
+            text.resize(text.rfind('\n') + 1); // a crash can have cut off the last line
+            storage::replace_file(file, text + superseded);
         }
         storage::replace_file(directory_ / results_file, kept);
+        results_size_ = kept.size();
+        results_whole_ = true;
         iteration_ = resumed_at_ = iteration;
         total_seconds_ = resumed_seconds_ = total_seconds;
         last_report_ = Clock::now();
@@ -187,23 +193,26 @@ public:
         return metrics;
     }
 
-    /// Appends a completed line; the next one is counted from it.
+    /// Appends a completed line; the next one is counted from it. When it cannot be written, it is
+    /// as if it had not been there.
     void append(const Config& line) {
-        storage::OutputFile results(directory_ / results_file, storage::OutputFile::Mode::append);
-        results.write(json::serialize(line) + "\n");
+        const std::string text = json::serialize(line) + "\n";
+        const auto file = directory_ / results_file;
+        if (!results_whole_) { // what its blocks on the disk hold is unknown after a failed fsync
+            storage::replace_file(file, storage::read_file(file).substr(0, results_size_));
+        }
+        results_whole_ = false;
+        storage::OutputFile results(file, storage::OutputFile::Mode::append);
+        results.write(text);
         if (line.contains("should_checkpoint")) {
             results.sync(); // as durable as the checkpoint that it belongs to
         }
+        results_size_ += text.size();
+        results_whole_ = true;
         iteration_ = number_of(line);
         total_seconds_ = line.at(total_time_field).to_number<double>();
         last_report_ = Clock::now();
-        if (add_columns(line)) {
-            rewrite_progress();
-        } else {
-            storage::OutputFile progress(directory_ / progress_file,
-                                         storage::OutputFile::Mode::append);
-            progress.write(row_of(line));
-        }
+        append_progress(line);
     }
 
 private:
@@ -270,10 +279,30 @@ private:
         return result + '"';
     }
 
+    void append_progress(const Config& line) {
+        if (add_columns(line) || !progress_whole_) {
+            rewrite_progress();
+            return;
+        }
+        progress_whole_ = false;
+        storage::OutputFile progress(directory_ / progress_file, storage::OutputFile::Mode::append);
+        progress.write(row_of(line));
+        progress_whole_ = true;
+    }
+
+    /// The reports in result.json; those up to number `durable` must be readable.
+    [[nodiscard]] std::vector<Config> read_results(std::int64_t durable) const {
+        const auto file = directory_ / results_file;
+        return std::filesystem::exists(file)
+                   ? parse_results(storage::read_file(file), file.string(), durable)
+                   : std::vector<Config>{};
+    }
+
     /// Ray fixes the columns with the first row and loses later metrics; here the file is written
     /// anew when a metric appears for the first time.
     void rewrite_progress() {
-        const std::vector<Config> reports = read_results(directory_);
+        progress_whole_ = false;
+        const std::vector<Config> reports = read_results(iteration_);
         for (const Config& report : reports) {
             add_columns(report);
         }
@@ -286,11 +315,15 @@ private:
             text += row_of(report);
         }
         storage::replace_file(directory_ / progress_file, text);
+        progress_whole_ = true;
     }
 
     std::filesystem::path directory_;
     Config config_;
     std::vector<std::string> columns_;
+    std::size_t results_size_ = 0; ///< of result.json, without what a failed append has left
+    bool results_whole_ = true;       ///< false: an append has failed
+    bool progress_whole_ = true;
     std::int64_t iteration_ = 0;
     std::int64_t resumed_at_ = 0;
     double total_seconds_ = 0;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What people do with a checkpoint from the command line: look at it, check it, and make one file
+/// of it. examples/checkpoint_tool.cpp is the program.
+#pragma once
+
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/pieces.hpp>
+#include <rtrain/checkpoint/safetensors.hpp>
+#include <rtrain/checkpoint/state_files.hpp>
+#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <ostream>
+
+namespace rtrain::checkpoint {
+
+/// Prints what the manifest says: metrics, files, and every tensor with type, shape and the number
+/// of its pieces.
+inline void list(const Checkpoint& checkpoint, std::ostream& out) {
+    const Manifest manifest = read_manifest(checkpoint.as_directory());
+    out << checkpoint.uri() << ": number " << manifest.index << ", written by " << manifest.ranks
+        << " rank" << (manifest.ranks == 1 ? "" : "s") << '\n';
+    out << "metrics " << json::serialize(manifest.metrics) << '\n';
+    std::uint64_t bytes = 0;
+    for (const FileRecord& file : manifest.contents.files) {
+        out << "file    " << file.name << "  " << file.size << " bytes\n";
+        bytes += file.size;
+    }
+    std::int64_t elements = 0;
+    for (const auto& [name, tensor] : manifest.contents.tensors) {
+        out << "tensor  " << name << "  " << tensor.type << " [";
+        for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+            out << (i == 0 ? "" : ", ") << tensor.shape[i];
+        }
+        out << ']';
+        if (tensor.pieces.size() > 1) {
+            out << "  in " << tensor.pieces.size() << " pieces";
+        }
+        out << '\n';
+        elements += element_count(tensor.shape);
+    }
+    out << manifest.contents.tensors.size() << " tensors, " << elements << " elements, " << bytes
+        << " bytes\n";
+}
+
+/// Writes all tensors of a checkpoint, however many ranks saved it, as one safetensors file. Its
+/// metadata holds the other values as JSON, under "state". Throws CheckpointError [RT-K2] rather than
+/// write what is damaged.
+inline void merge_into_one_file(const Checkpoint& checkpoint, const std::filesystem::path& file) {
+    const auto& directory = checkpoint.as_directory();
+    (void)verify(directory);
+    Snapshot state = read_state(directory);
+    for (const auto& [name, whole] : state.pieces) {
+        state.tensors.emplace(name, assemble(whole));
+    }
+    safetensors::write(file, state.tensors,
+                       {{"format", "pt"}, {"state", json::serialize(state.values)}});
+}
+
+} // namespace rtrain::checkpoint

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A file's bytes in memory, read when they are looked at.
+#pragma once
+
+#include <rtrain/error.hpp>
+#include <rtrain/storage/file.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace rtrain::storage {
+
+/// Maps a whole file; private, so that writing to the bytes does not reach the file. The file may
+/// be removed or replaced meanwhile, but must not be cut off. Throws StorageError: RT-S3 it cannot
+/// be opened, RT-S4 it is no ordinary file.
+class Mapping {
+public:
+    explicit Mapping(const std::filesystem::path& path) {
+        const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (descriptor < 0) {
+            throw system_error("open", path);
+        }
+        struct stat status {};
+        const bool ordinary = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+        size_ = static_cast<std::size_t>(status.st_size);
+        if (ordinary && size_ > 0) {
+            data_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
+        }
+        ::close(descriptor);
+        if (!ordinary) {
+            throw StorageError(
+                "RT-S4", detail::concat("cannot read ", path.string(), ": it is no ordinary file"));
+        }
+        if (data_ == MAP_FAILED) {
+            throw system_error("map", path);
+        }
+    }
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    ~Mapping() {
+        if (data_ != nullptr) {
+            ::munmap(data_, size_);
+        }
+    }
+    [[nodiscard]] char* data() const noexcept { return static_cast<char*>(data_); }
+    [[nodiscard]] std::span<const char> bytes() const noexcept { return {data(), size_}; }
+
+private:
+    void* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+} // namespace rtrain::storage

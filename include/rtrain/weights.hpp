@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A model's weights in files that Python reads and writes: safetensors, with the shards of Hugging
+/// Face, and PyTorch's own. Parameters and buffers have the names that Python's state_dict() gives
+/// them. Guide: docs/weights.md
+///
+/// @code
+/// rtrain::load_weights(model, "resnet50.safetensors");
+/// rtrain::save_weights("tuned.pt", model);
+/// @endcode
+#pragma once
+
+#include <rtrain/checkpoint/safe_name.hpp>
+#include <rtrain/checkpoint/safetensors.hpp>
+#include <rtrain/checkpoint/torch_file.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/json.hpp>
+#include <rtrain/storage/file.hpp>
+
+#include <c10/core/ScalarType.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+namespace rtrain {
+
+struct LoadWeightsOptions {
+    /// Throw when a tensor of the model is not in the file, or one of the file not in the model.
+    bool strict = true;
+    /// What names in the file begin with and those in the model do not, for example "model." or
+    /// "module."; other names in the file are then left out.
+    std::string prefix{};
+};
+
+/// What load_weights() found; both empty when it was strict.
+struct LoadedWeights {
+    /// Tensors of the model that were not in the file, and kept their values.
+    std::vector<std::string> missing;
+    /// Tensors of the file that the model does not have.
+    std::vector<std::string> unexpected;
+};
+
+namespace weights {
+
+/// A module, or something that points to one: a module holder or a smart pointer.
+template <class M>
+concept ModuleLike = std::derived_from<M, torch::nn::Module> || requires(const M& model) {
+    { *model } -> std::convertible_to<const torch::nn::Module&>;
+};
+template <class M>
+[[nodiscard]] auto& module_of(M& model) {
+    if constexpr (std::derived_from<M, torch::nn::Module>) {
+        return model;
+    } else {
+        return *model;
+    }
+}
+
+/// Parameters and buffers as they are in the module, by name.
+[[nodiscard]] inline checkpoint::Tensors tensors_of(const torch::nn::Module& module) {
+    checkpoint::Tensors tensors;
+    for (const auto& item : module.named_parameters()) {
+        tensors.emplace(item.key(), item.value());
+    }
+    for (const auto& item : module.named_buffers()) {
+        if (item.value().defined()) {
+            tensors.emplace(item.key(), item.value());
+        }
+    }
+    return tensors;
+}
+
+enum class Format : unsigned char { safetensors, torch };
+
+[[nodiscard]] inline Format format_of(const std::filesystem::path& path) {
+    const std::string extension = checkpoint::names::lower_case(path.extension().string());
+    if (extension == ".safetensors") {
+        return Format::safetensors;
+    }
+    if (extension == ".pt" || extension == ".pth" || extension == ".bin") {
+        return Format::torch;
+    }
+    throw CheckpointError("RT-K26", detail::concat(path.string(),
+                                                   " is of no known kind: weights are in files "
+                                                   "that end in .safetensors, .pt, .pth or .bin"));
+}
+
+inline constexpr const char* shards_index = "model.safetensors.index.json";
+
+/// The tensors of a directory in the layout of Hugging Face.
+[[nodiscard]] inline checkpoint::Tensors read_shards(const std::filesystem::path& directory) {
+    const auto index = directory / shards_index;
+    if (!std::filesystem::exists(index)) {
+        if (const auto single = directory / "model.safetensors"; std::filesystem::exists(single)) {
+            return checkpoint::safetensors::read(single);
+        }
+        throw CheckpointError("RT-K26", detail::concat(directory.string(), " holds no ",
+                                                       shards_index, " and no model.safetensors"));
+    }
+    std::map<std::string, std::string> places;
+    try {
+        const auto value = json::parse(storage::read_file(index));
+        for (const auto& item : value.at("weight_map").as_object()) {
+            const std::string file(item.value().as_string());
+            if (!checkpoint::is_safe_name(file)) {
+                throw std::invalid_argument("it names a file outside of the directory");
+            }
+            places.emplace(item.key(), file);
+        }
+    } catch (const StorageError&) {
+        throw;
+    } catch (const std::exception& error) {
+        throw CheckpointError("RT-K27",
+                              detail::concat(index.string(), " is damaged: ", error.what()));
+    }
+    std::map<std::string, checkpoint::Tensors> files;
+    checkpoint::Tensors tensors;
+    for (const auto& [name, file] : places) {
+        auto [shard, added] = files.try_emplace(file);
+        if (added) {
+            shard->second = checkpoint::safetensors::read(directory / file);
+        }
+        const auto found = shard->second.find(name);
+        if (found == shard->second.end()) {
+            throw CheckpointError("RT-K27",
+                                  detail::concat(index.string(), " says that \"", name, "\" is in ",
+                                                 file, ", which does not hold it"));
+        }
+        tensors.insert(*found);
+    }
+    return tensors;
+}
+
+[[nodiscard]] inline checkpoint::Tensors read(const std::filesystem::path& path) {
+    if (std::filesystem::is_directory(path)) {
+        return read_shards(path);
+    }
+    return format_of(path) == Format::torch ? checkpoint::read_torch_file(path)
+                                            : checkpoint::safetensors::read(path);
+}
+
+/// `"a", "b" and 3 more`
+[[nodiscard]] inline std::string some_of(const std::vector<std::string>& names) {
+    constexpr std::size_t shown = 3;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(shown, names.size()); ++i) {
+        text += detail::concat(i == 0 ? "" : ", ", '"', names[i], '"');
+    }
+    return names.size() <= shown ? text
+                                 : detail::concat(text, " and ", names.size() - shown, " more");
+}
+
+/// Throws unless `saved` can become the value of `target`.
+inline void require_fitting(const std::string& name, const at::Tensor& saved,
+                            const at::Tensor& target) {
+    if (saved.sizes() != target.sizes()) {
+        throw CheckpointError("RT-K25", detail::concat("\"", name, "\" is ", saved.sizes(),
+                                                       " in the file, but ", target.sizes(),
+                                                       " in the model"));
+    }
+    if (!c10::canCast(saved.scalar_type(), target.scalar_type())) {
+        throw CheckpointError("RT-K25",
+                              detail::concat("\"", name, "\" is ", saved.scalar_type(),
+                                             " in the file, which cannot become ",
+                                             target.scalar_type(), ", its type in the model"));
+    }
+}
+
+inline LoadedWeights load(torch::nn::Module& module, const std::filesystem::path& path,
+                          const LoadWeightsOptions& options) {
+    const checkpoint::Tensors file = read(path);
+    checkpoint::Tensors targets = tensors_of(module);
+    LoadedWeights found;
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+    std::set<const void*> loaded;
+    for (const auto& [name, saved] : file) {
+        if (!name.starts_with(options.prefix)) {
+            continue;
+        }
+        const auto target = targets.find(name.substr(options.prefix.size()));
+        if (target == targets.end()) {
+            found.unexpected.push_back(name);
+            continue;
+        }
+        require_fitting(target->first, saved, target->second);
+        copies.emplace_back(target->second, saved);
+        loaded.insert(target->second.const_data_ptr());
+        targets.erase(target);
+    }
+    for (const auto& [name, target] : targets) {
+        // One of tied weights is enough.
+        if (target.numel() > 0 && loaded.contains(target.const_data_ptr())) {
+            continue;
+        }
+        found.missing.push_back(name);
+    }
+    if (options.strict && !(found.missing.empty() && found.unexpected.empty())) {
+        throw CheckpointError(
+            "RT-K24",
+            detail::concat(path.string(), " does not fit the model:",
+                           found.missing.empty() ? "" : " it lacks " + some_of(found.missing),
+                           found.missing.empty() || found.unexpected.empty() ? "" : ", and",
+                           found.unexpected.empty() ? ""
+                                                    : " it holds " + some_of(found.unexpected) +
+                                                          ", which the model does not",
+                           "; load with .strict = false to leave these out"));
+    }
+    const torch::NoGradGuard no_grad;
+    for (auto& [target, saved] : copies) {
+        target.copy_(saved);
+    }
+    return found;
+}
+
+inline void save(const std::filesystem::path& path, const torch::nn::Module& module) {
+    const Format format = format_of(path);
+    const auto complete = std::filesystem::absolute(path);
+    const std::filesystem::path temporary =
+        detail::concat(complete.string(), '.', ::getpid(), ".tmp");
+    try {
+        if (format == Format::torch) {
+            checkpoint::write_torch_file(temporary, tensors_of(module));
+        } else {
+            checkpoint::safetensors::write(temporary, tensors_of(module), {{"format", "pt"}});
+        }
+        storage::rename_durably(temporary, complete);
+    } catch (...) {
+        std::error_code ignored;
+        std::filesystem::remove(temporary, ignored);
+        throw;
+    }
+}
+
+} // namespace weights
+
+/// Writes the model's parameters and buffers to `path`, whose extension says how: .safetensors, or
+/// .pt, .pth or .bin for PyTorch's own. The file is complete, or what it was before, whatever
+/// happens. On several ranks, call it on one. Throws CheckpointError: RT-K26 for another extension,
+/// RT-K6, RT-K20 or RT-K23 for what the format cannot hold; StorageError [RT-S3].
+template <weights::ModuleLike Model>
+void save_weights(const std::filesystem::path& path, const Model& model) {
+    weights::save(path, weights::module_of(model));
+}
+
+/// Copies weights into the model's own tensors, converting floating-point types and devices. `path`
+/// is a file as of save_weights() or from Python, or a directory with model.safetensors or the
+/// shards of model.safetensors.index.json. Nothing in the file is run, and on an error nothing is
+/// loaded. Throws CheckpointError: RT-K24 names do not fit and `strict` is set, RT-K25 a tensor has
+/// another shape or kind of type, RT-K2, RT-K21, RT-K22 or RT-K27 for files that are damaged or
+/// hold something else, RT-K26 for other paths; StorageError [RT-S3, RT-S4].
+template <weights::ModuleLike Model>
+LoadedWeights load_weights(Model& model, const std::filesystem::path& path,
+                           const LoadWeightsOptions& options = {}) {
+    return weights::load(weights::module_of(model), path, options);
+}
+
+} // namespace rtrain
