@@ -186,6 +186,10 @@ int main(int argc, char** argv) {
             measure<rtrain::checkpoint::Sync>(argv[2], checkpoints);
         } else if (policy == "async") {
             measure<rtrain::checkpoint::Async>(argv[2], checkpoints);
+        } else if (policy == "sharded") {
+            measure<rtrain::checkpoint::Sharded>(argv[2], checkpoints);
+        } else if (policy == "async-sharded") {
+            measure<rtrain::checkpoint::AsyncSharded>(argv[2], checkpoints);
         } else {
             throw std::invalid_argument("there is no policy " + policy);
         }

@@ -24,7 +24,12 @@ sys.path.insert(0, str(HERE.parent))
 import harness  # noqa: E402
 
 BYTES = 512_000_000
-RTRAIN = {"sync": "rtrain Sync", "async": "rtrain Async"}
+RTRAIN = {
+    "sync": "rtrain Sync",
+    "async": "rtrain Async",
+    "sharded": "rtrain Sharded",
+    "async-sharded": "rtrain AsyncSharded",
+}
 PEERS = {
     "torch": "torch.save",
     "dcp": "DCP save",

@@ -10,8 +10,8 @@
 using namespace rtrain;
 using test::contains;
 using test::count;
-using test::no_process_is_left;
 using test::Ended;
+using test::no_process_is_left;
 using test::run;
 
 namespace {

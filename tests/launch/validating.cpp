@@ -2,7 +2,7 @@
 // Programs whose checkpoints are validated, in several variants; validation_test.cpp runs them
 // alone and under mpirun. Ray Train's acceptance cases for validation are among them.
 //
-//   validating <variant> <policy> <storage path>
+//   validating <variant> <policy>[-elsewhere] <storage path>
 #include "../support.hpp"
 
 #include <chrono>
@@ -26,8 +26,7 @@ void wait_for(const std::filesystem::path& file) {
 /// What the validation function finds in a checkpoint.
 double level_in(const Checkpoint& checkpoint) {
     double level = 0;
-    auto state = rtrain::State{}.add("level", level);
-    state.load(rtrain::checkpoint::read_state(checkpoint.as_directory()));
+    rtrain::State{}.add("level", level).load_from(checkpoint);
     return level;
 }
 
@@ -46,12 +45,40 @@ void say(auto& worker, const std::string& text) {
     std::cout << text + " rank " + std::to_string(worker.rank()) + "\n" << std::flush;
 }
 
+/// A file system that is not the local one: "runs/r" is below a directory that only it knows.
+class Elsewhere {
+public:
+    explicit Elsewhere(std::filesystem::path root) : root_(std::move(root)) {}
+    std::vector<rtrain::storage::Entry> list(const std::string& path) {
+        return local_.list(at(path));
+    }
+    std::string read(const std::string& path) { return local_.read(at(path)); }
+    void write(const std::string& path, std::string_view text) { local_.write(at(path), text); }
+    void upload(const std::filesystem::path& from, const std::string& path) {
+        local_.upload(from, at(path));
+    }
+    void download(const std::string& path, const std::filesystem::path& to) {
+        local_.download(at(path), to);
+    }
+    void remove(const std::string& path) { local_.remove(at(path)); }
+    bool exists(const std::string& path) { return local_.exists(at(path)); }
+
+private:
+    [[nodiscard]] std::string at(const std::string& path) const { return (root_ / path).string(); }
+    std::filesystem::path root_;
+    rtrain::storage::Local local_;
+};
+
 template <class C>
 class Program {
 public:
-    explicit Program(std::filesystem::path storage) : storage_(std::move(storage)) {
+    Program(std::filesystem::path storage, bool elsewhere) : storage_(std::move(storage)) {
         options_.scaling.num_workers = rtrain::launch::ranks().value_or(2);
         options_.run = {.name = "r", .storage_path = storage_};
+        if (elsewhere) {
+            options_.run.storage_path = "runs";
+            options_.run.storage_filesystem = rtrain::storage::AnyFilesystem(Elsewhere(storage_));
+        }
     }
 
     void run(const std::string& variant) {
@@ -226,7 +253,8 @@ private:
                     test::write(begun, std::to_string(::getpid()));
                     std::this_thread::sleep_for(std::chrono::hours(1));
                 }
-                return Config{{"score", level_in(checkpoint) * task.at("times").to_number<double>()}};
+                return Config{
+                    {"score", level_in(checkpoint) * task.at("times").to_number<double>()}};
             },
             [=](auto& worker, const auto& state, double& level) {
                 if (level == 0) {
@@ -319,14 +347,16 @@ int main(int argc, char** argv) {
     if (argc != 4) {
         return 2;
     }
-    const std::string policy = argv[2];
+    std::string policy = argv[2];
+    const bool elsewhere = policy.ends_with("-elsewhere");
+    policy = policy.substr(0, policy.find('-'));
     try {
         if (policy == "sync") {
-            Program<rtrain::checkpoint::Sync>(argv[3]).run(argv[1]);
+            Program<rtrain::checkpoint::Sync>(argv[3], elsewhere).run(argv[1]);
         } else if (policy == "async") {
-            Program<rtrain::checkpoint::Async>(argv[3]).run(argv[1]);
+            Program<rtrain::checkpoint::Async>(argv[3], elsewhere).run(argv[1]);
         } else {
-            Program<rtrain::checkpoint::Sharded>(argv[3]).run(argv[1]);
+            Program<rtrain::checkpoint::Sharded>(argv[3], elsewhere).run(argv[1]);
         }
     } catch (const rtrain::Error& error) {
         std::cout << "ERROR " << error.what() << std::endl;

@@ -21,7 +21,7 @@ const std::vector<Launch> launches{{2, true}, {1, false}, {3, false}};
 const std::vector<std::string> policies{"sync", "async", "sharded"};
 
 Ended launched(const Launch& how, const std::string& variant, const std::string& policy,
-             const test::Directory& storage) {
+               const test::Directory& storage) {
     const std::string command =
         RTRAIN_VALIDATING " " + variant + " " + policy + " " + storage.path().string();
     return how.driven ? test::run("timeout 60 " + command) : test::run_on(how.ranks, command);
@@ -139,6 +139,25 @@ TEST_CASE("Validation.of_directories") {
                             "checkpoint_000001=\"out!\",validated "
                             "inside=\"in!\",validated rank") == ranks);
     });
+}
+
+TEST_CASE("Validation.where_the_storage_is_no_directory_of_this_machine") {
+    for (const char* const policy : {"sync-elsewhere", "async-elsewhere", "sharded-elsewhere"}) {
+        const test::Directory storage(policy);
+        const Ended first = launched({2, false}, "keep", policy, storage);
+        CAPTURE(first.output);
+        CHECK(first.status == 0);
+        CHECK(contains(first.output, "BEST 3 5E0 latest checkpoint_000002"));
+        CHECK(
+            std::filesystem::exists(storage.path() / "runs/r/checkpoint_000002/.validation.json"));
+        CHECK(!std::filesystem::exists(storage.path() / "runs/r/checkpoint_000000"));
+        CHECK(test::no_process_is_left(storage));
+    }
+    const test::Directory storage("interrupted-elsewhere");
+    const Ended driven = launched({2, true}, "interrupted", "sync-elsewhere", storage);
+    CAPTURE(driven.output);
+    CHECK(driven.status == 0);
+    CHECK(count(driven.output, "STATUS checkpoint_000000=4.2E1,validated") == 2);
 }
 
 TEST_CASE("Validation.a_killed_run_leaves_no_helper") {
