@@ -3,7 +3,8 @@
 """Writes docs/benchmarks from what the benchmarks measured: README.md with all tables, and charts.
 
     python benchmarks/report.py docs/benchmarks \\
-        --allreduce allreduce.json --parity parity.json --costs costs.json
+        --allreduce allreduce.json --parity parity.json --costs costs.json \\
+        --checkpoint checkpoint.json
 """
 
 import argparse
@@ -44,7 +45,7 @@ def section(title, results, text, pictures):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("directory", type=pathlib.Path)
-    for name in ("allreduce", "parity", "costs"):
+    for name in ("allreduce", "parity", "costs", "checkpoint"):
         parser.add_argument(f"--{name}", type=pathlib.Path, help=f"JSON of {name}/run.py")
     options = parser.parse_args()
     sections, files = [], {}
@@ -66,6 +67,10 @@ def main():
         text = run.report(results["records"], cores)
         sections.append(section("Cost of gradient averaging", results, text, pictures))
         files |= pictures
+    if options.checkpoint:
+        results = json.loads(options.checkpoint.read_text())
+        text = benchmark("checkpoint").report(results["records"])
+        sections.append(section("Checkpoints", results, text, {}))
     options.directory.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (options.directory / name).write_text(text)

@@ -7,6 +7,7 @@
 #include <rtrain/config.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/error.hpp>
+#include <rtrain/validation.hpp>
 
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ struct TrainerOptions {
     std::optional<Checkpoint> resume_from{};
     /// Goes into the metadata of every checkpoint; what a report gives under the same key wins.
     Config metadata{};
+    /// How checkpoints are validated whose report asks for it.
+    ValidationConfig validation{};
 };
 
 namespace detail {
@@ -60,6 +63,7 @@ inline void check_options(const TrainerOptions& options) {
         throw ConfigError("RT-C7", concat("max_failures is ", options.run.failure.max_failures,
                                           "; expected 0 or more, or -1 for no limit"));
     }
+    check_validation_timeout(options.validation.timeout_s);
     constexpr const char* allowed =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const std::string& name = options.run.name;

@@ -5,10 +5,12 @@
 
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config.hpp>
+#include <rtrain/validation.hpp>
 
 #include <functional>
 #include <optional>
 #include <string>
+#include <variant>
 
 namespace rtrain {
 
@@ -33,8 +35,17 @@ struct ReportOptions {
     std::optional<bool> delete_local_checkpoint_after_upload{};
     /// Copies a directory instead of rtrain; called on each rank that gives one.
     CheckpointUploadFn checkpoint_upload_fn{};
+    /// Whether the checkpoint is validated (TrainerOptions::validation), and with what task; rank
+    /// 0's counts.
+    std::variant<bool, ValidationTask> validation = false;
     /// Becomes the checkpoint's metadata, together with TrainerOptions::metadata; rank 0's counts.
     Config metadata{};
 };
+
+/// Whether a report wants its checkpoint validated.
+[[nodiscard]] inline bool asks_for_validation(const ReportOptions& options) {
+    const bool* const answer = std::get_if<bool>(&options.validation);
+    return answer == nullptr || *answer;
+}
 
 } // namespace rtrain

@@ -20,12 +20,14 @@
 #include <rtrain/error.hpp>
 #include <rtrain/options.hpp>
 #include <rtrain/report_options.hpp>
+#include <rtrain/reported_checkpoint.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/run_directory.hpp>
 #include <rtrain/saver.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/take_up.hpp>
 #include <rtrain/track/run_log.hpp>
+#include <rtrain/validations.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -46,15 +48,16 @@ public:
     /// Creates the run's directory or takes up the run in it, from its newest sound checkpoint.
     /// Throws on all ranks: StorageError [RT-S1] it cannot be written, [RT-S2] ranks do not see the
     /// same directory, [RT-S7] another process trains in it, CheckpointError [RT-K1, RT-K2] there
-    /// are checkpoints, but none is sound.
-    Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name)
+    /// are checkpoints, but none is sound. `fit` is the number of the fit() call that trains.
+    Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name, int fit)
         : backend_(backend), policy_(policy), options_(options),
           attempt_(detail::broadcast(backend, new_attempt(), 0)),
           directory_(location(options.run, detail::broadcast(backend, name, 0)), track::log_files),
           store_(checkpoint::Place(directory_.location(), attempt_, directory_.scratch(),
                                    options.run.transfer),
                  options.run.checkpoint),
-          log_(directory_.log_directory(), options.config), saver_(backend, store_) {
+          log_(directory_.log_directory(), options.config),
+          validations_(store_, options.validation, fit), saver_(backend, store_) {
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
                 directory_.take(attempt_);
@@ -124,12 +127,50 @@ public:
         }
     }
 
+    /// The checkpoints that are kept, oldest first. Waits as `mode` says, for validations at most
+    /// `timeout_s` seconds.
+    [[nodiscard]] std::vector<ReportedCheckpoint>
+    reported_checkpoints(ConsistencyMode mode, std::optional<double> timeout_s) {
+        finish();
+        std::string known;
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                if (mode == ConsistencyMode::validated) {
+                    validations_.wait(timeout_s);
+                }
+                boost::json::array items;
+                for (const auto& item : store_.listing().committed) {
+                    items.push_back({{"name", item.name},
+                                     {"metrics", item.metrics},
+                                     {"status", to_string(item.status())}});
+                }
+                known = json::serialize(items);
+            }
+        });
+        std::vector<ReportedCheckpoint> checkpoints;
+        const auto items = json::parse(detail::broadcast(backend_, known, 0));
+        for (const auto& item : items.as_array()) {
+            checkpoints.push_back({store_.checkpoint(std::string(item.at("name").as_string())),
+                                   item.at("metrics").as_object(),
+                                   checkpoint_status(item.at("status").as_string())});
+        }
+        return checkpoints;
+    }
+
     /// Ends the run: what is under way is finished, and the storage has all there is. Collective only
-    /// when something is under way, so that a rank that ends too early is found out by the others.
+    /// when something may be under way, so that a rank that ends too early is found out by the others.
     void close() {
         finish();
-        if (backend_.rank() == 0) {
-            directory_.publish_logs();
+        const auto end = [&] {
+            if (backend_.rank() == 0) {
+                validations_.wait(std::nullopt);
+                directory_.publish_logs();
+            }
+        };
+        if (options_.validation.function) {
+            detail::succeed_together(backend_, end);
+        } else {
+            end();
         }
     }
 
@@ -188,6 +229,7 @@ private:
                 log_.open(name ? &last : nullptr);
                 directory_.location().filesystem.remove(
                     directory_.path_of(Result::error_file)); // of the attempt before
+                validations_.take_up();
             }
         });
     }
@@ -244,20 +286,24 @@ private:
         Config line;
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
+                store_.set_validation(name, validations_.wanted(options), false);
                 line = log_.complete(metrics, name);
                 write_metadata(Checkpoint(store_.place().staging(name, 0)), options);
                 log_.append(line);
             }
         });
         if (in_background) {
-            saver_.save_in_background(name, line, write_part,
-                                      [this] { directory_.publish_logs(); });
+            saver_.save_in_background(name, line, write_part, [this, name] {
+                validations_.submit(name);
+                directory_.publish_logs();
+            });
             return;
         }
         saver_.save(name, line, write_part);
         newest_ = store_.checkpoint(name);
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
+                validations_.submit(name);
                 directory_.publish_logs();
             }
         });
@@ -326,11 +372,13 @@ private:
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
                 const Checkpoint there = store_.checkpoint(name);
+                store_.set_validation(name, validations_.wanted(options), true);
                 const Config line = log_.complete(metrics, name);
                 write_metadata(there, options);
                 auto contents = checkpoint::unlisted_files(there.as_directory(), {});
                 log_.append(line);
                 store_.commit_in_place(name, std::move(contents), line);
+                validations_.submit(name);
                 directory_.publish_logs();
             }
         });
@@ -384,6 +432,7 @@ private:
     RunDirectory directory_;
     checkpoint::Store store_; ///< rank 0's knows what is committed
     track::RunLog log_;       ///< used by rank 0
+    Validations validations_; ///< used by rank 0
     std::optional<Checkpoint> newest_;
     checkpoint::HostCopy copy_;
     std::optional<std::filesystem::path> sources_; ///< to be deleted after the commit

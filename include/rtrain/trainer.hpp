@@ -22,6 +22,7 @@
 #include <rtrain/fwd.hpp>
 #include <rtrain/json.hpp>
 #include <rtrain/launch/driver.hpp>
+#include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/options.hpp>
 #include <rtrain/result.hpp>
@@ -40,6 +41,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,11 +83,17 @@ public:
         if constexpr (TrainFunction<F, WorkerType>) {
             launch::Session& session = launch::Session::current();
             const int fit = session.next_fit();
+            const bool helper = launch::Helper::is_this_process();
             if (session.target() == fit) {
-                train_and_exit(fit, train_function);
+                helper ? serve_and_exit() : train_and_exit(fit, train_function);
             }
             if (const auto earlier = session.recorded(fit)) {
                 return earlier->get(run_filesystem());
+            }
+            if (helper) {
+                throw LaunchError("RT-L4", detail::concat("rank 0 has not recorded how fit() call "
+                                                          "number ",
+                                                          fit + 1, " of this program ended"));
             }
             if constexpr (requires { B::launched_ranks(); }) {
                 if (!B::launched_ranks()) {
@@ -112,22 +120,32 @@ private:
         return run;
     }
 
-    /// Trains in this process; ranks launched for a later call learn how it ended.
+    /// Trains in this process; processes started for a later call learn how it ended.
     template <class F>
     Result recorded(int fit, F& train_function) {
-        const bool may_launch_later = !launch::ranks();
         try {
-            Result result = train(train_function);
-            if (may_launch_later) {
-                launch::Session::current().record(fit, {.run = result.path});
-            }
+            Result result = train(fit, train_function);
+            launch::Session::current().record(fit, {.run = result.path});
             return result;
         } catch (const std::exception& error) {
-            if (may_launch_later) {
-                launch::Session::current().record(fit, launch::Ending::of(error));
-            }
+            launch::Session::current().record(fit, launch::Ending::of(error));
             throw;
         }
+    }
+
+    /// What a helper does: it validates checkpoints until rank 0 ends it.
+    [[noreturn]] void serve_and_exit() {
+        launch::Session::current().unmute();
+        const auto validate = [this](const Checkpoint& checkpoint, const Config& task) {
+            try {
+                return options_.validation.function(checkpoint, task);
+            } catch (const std::exception& error) {
+                throw std::runtime_error(detail::text_of(error));
+            }
+        };
+        launch::Helper::serve(validate, run_filesystem());
+        std::fflush(nullptr);
+        ::_exit(EXIT_SUCCESS);
     }
 
     /// What a rank launched by a driver does: it leaves word for the driver and ends.
@@ -137,7 +155,7 @@ private:
         launch::Session& session = launch::Session::current();
         session.unmute();
         try {
-            const Result result = train(train_function);
+            const Result result = train(fit, train_function);
             if (backend_->rank() == 0) {
                 session.record(fit, {.run = result.path});
             }
@@ -155,7 +173,7 @@ private:
     }
 
     template <class F>
-    Result train(F& train_function) {
+    Result train(int fit, F& train_function) {
         if (options_.scaling.use_gpu && !requires(B & backend) { backend.device(); }) {
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
@@ -167,7 +185,8 @@ private:
         std::exception_ptr refused;
         Outcome mine = outcome_of([&] {
             try {
-                run = std::make_unique<Run<B, C>>(*backend_, checkpoint_, options_, run_name());
+                run =
+                    std::make_unique<Run<B, C>>(*backend_, checkpoint_, options_, run_name(), fit);
             } catch (const PeerError&) {
                 throw; // another rank knows better what is wrong
             } catch (...) {

@@ -21,6 +21,7 @@
 #include <rtrain/options.hpp>
 #include <rtrain/progress.hpp>
 #include <rtrain/report_options.hpp>
+#include <rtrain/reported_checkpoint.hpp>
 #include <rtrain/run.hpp>
 #include <rtrain/state.hpp>
 
@@ -183,6 +184,10 @@ public:
     void report(const Config& metrics, const State& state, const ReportOptions& options = {}) {
         if constexpr (requires { C::saves_state; }) {
             if constexpr (!C::saves_state) {
+                if (asks_for_validation(options)) {
+                    throw ConfigError("RT-C16", "a report asks for validation, but "
+                                                "checkpoint::None saves nothing to validate");
+                }
                 run_.report(metrics);
                 return;
             }
@@ -203,6 +208,16 @@ public:
     void report(const Config& metrics, const Checkpoint& directory,
                 const ReportOptions& options = {}) {
         run_.report(metrics, directory, options);
+    }
+
+    /// The checkpoints of this run that are kept, oldest first, with their metrics and what is
+    /// known about their validation. Waits for a checkpoint that is being saved, and in mode
+    /// `validated` for all validations, but for no more than `timeout_s` seconds if set.
+    /// *Collective*; rank 0's arguments count.
+    [[nodiscard]] std::vector<ReportedCheckpoint>
+    get_all_reported_checkpoints(ConsistencyMode mode = ConsistencyMode::validated,
+                                 std::optional<double> timeout_s = std::nullopt) {
+        return run_.reported_checkpoints(mode, timeout_s);
     }
 
     /// The newest checkpoint, to go on from; empty in a new run.

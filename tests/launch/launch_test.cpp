@@ -1,67 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Both launches, on real processes: a program started alone, and the same under mpirun.
-#include "../support.hpp"
+#include "programs.hpp"
 
 #include <doctest/doctest.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <sstream>
-
-#include <sys/wait.h>
 
 using namespace rtrain;
 using test::contains;
+using test::count;
+using test::Ended;
+using test::no_process_is_left;
+using test::run;
 
 namespace {
 
-struct Run {
-    int status = 0;
-    std::string output; ///< standard output, then standard error
-};
-
-Run run(const std::string& command) {
-    std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-    Run result;
-    std::array<char, 4096> buffer{};
-    for (std::size_t got; (got = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-        result.output.append(buffer.data(), got);
-    }
-    const int raw = ::pclose(pipe);
-    result.status = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
-    return result;
-}
-
-Run alone(const std::string& variant, const test::Directory& storage) {
+Ended alone(const std::string& variant, const test::Directory& storage) {
     return run(std::string("timeout 60 " RTRAIN_SCENARIO " ") + variant + " " +
                storage.path().string());
 }
-Run under_mpirun(int ranks, const std::string& variant, const test::Directory& storage) {
-    return run("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 " RTRAIN_MPIRUN
-               " -n " +
-               std::to_string(ranks) + " --oversubscribe --bind-to none " RTRAIN_SCENARIO " " +
-               variant + " " + storage.path().string());
-}
-
-int count(const std::string& text, const std::string& part) {
-    int found = 0;
-    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-        ++found;
-    }
-    return found;
-}
-
-/// Nothing of the run is left: no process with its storage path among its arguments.
-bool no_process_is_left(const test::Directory& storage) {
-    for (int tries = 0; tries < 50; ++tries) {
-        if (run("pgrep -f 'scenario.*" + storage.path().filename().string() + "$'")
-                .output.empty()) {
-            return true;
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-    return false;
+Ended under_mpirun(int ranks, const std::string& variant, const test::Directory& storage) {
+    return test::run_on(ranks, RTRAIN_SCENARIO " " + variant + " " + storage.path().string());
 }
 
 } // namespace

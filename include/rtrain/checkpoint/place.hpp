@@ -76,6 +76,12 @@ public:
         }
     }
 
+    /// Where the run's file system has the files of a checkpoint until commit(), or
+    /// commit_in_place().
+    [[nodiscard]] std::string path_before_commit(const std::string& name, bool in_place) const {
+        return is_local() && !in_place ? staging(name, 0).string() : path_of(name);
+    }
+
     /// Gives the files that this rank has staged to the checkpoint. Other ranks than rank 0 also
     /// leave their list for collect().
     void hand_in(const std::string& name, int rank, const Contents& contents) const {

@@ -7,6 +7,7 @@
 #include <rtrain/checkpoint/manifest.hpp>
 #include <rtrain/checkpoint/place.hpp>
 #include <rtrain/checkpoint/ranking.hpp>
+#include <rtrain/checkpoint/validation_record.hpp>
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/storage/locate.hpp>
@@ -30,6 +31,15 @@ struct Committed {
     Checkpoint checkpoint;
     Config metrics;
     std::int64_t index = 0;
+    ValidationRecord validation{.status = CheckpointStatus::committed};
+
+    [[nodiscard]] CheckpointStatus status() const noexcept { return validation.status; }
+    /// Validated metrics win over reported ones.
+    void add_validated_metrics() {
+        for (const auto& item : validation.metrics) {
+            metrics[item.key()] = item.value();
+        }
+    }
 };
 
 /// A directory that should be a checkpoint and is not sound.
@@ -52,6 +62,24 @@ struct Listing {
     return std::sscanf(name.c_str(), "checkpoint_%lld%c", &index, &excess) == 1
                ? std::optional<std::int64_t>(index)
                : std::nullopt;
+}
+
+/// Adds what is known about the validation of a checkpoint. Damage to that is no damage to the
+/// checkpoint.
+inline void read_validation(const storage::Location& run, const std::string& path,
+                            Committed& item) {
+    const std::string file = path + "/" + validation_file;
+    if (!run.filesystem.exists(file)) {
+        return;
+    }
+    try {
+        item.validation = parse_validation(run.filesystem.read(file));
+        item.add_validated_metrics();
+    } catch (const std::exception& error) {
+        item.validation = {
+            .status = CheckpointStatus::validation_failed,
+            .message = detail::concat(run.filesystem.uri(file), " cannot be read: ", error.what())};
+    }
 }
 
 /// The checkpoints in a run's directory, by their manifests.
@@ -82,6 +110,7 @@ struct Listing {
                 run.filesystem.is_local() ? std::nullopt : std::optional(run.filesystem);
             found.committed.push_back(
                 {name, Checkpoint(path, files), std::move(manifest.metrics), manifest.index});
+            read_validation(run, path, found.committed.back());
         } catch (const Error& error) { // damaged, or not readable
             found.damaged.push_back({name, error.code(), error.message()});
         }
@@ -150,6 +179,33 @@ public:
         return wished;
     }
 
+    /// Before the commit of `name`: whether it is then to wait for validation. `in_place`: for
+    /// commit_in_place().
+    void set_validation(const std::string& name, std::optional<ValidationRecord> wanted,
+                        bool in_place) {
+        if (wanted) {
+            place_.run().filesystem.write(place_.path_before_commit(name, in_place) + "/" +
+                                              validation_file,
+                                          validation_text(*wanted));
+        }
+        const std::scoped_lock lock(mutex_);
+        wanted_ = std::move(wanted);
+    }
+
+    /// How the validation of the checkpoint `name` ended; ranks and deletes anew.
+    void conclude(const std::string& name, ValidationRecord record) {
+        place_.run().filesystem.write(place_.path_of(name) + "/" + validation_file,
+                                      validation_text(record));
+        const std::scoped_lock lock(mutex_);
+        for (auto& item : listing_.committed) {
+            if (item.name == name) {
+                item.validation = std::move(record);
+                item.add_validated_metrics();
+            }
+        }
+        retain();
+    }
+
     /// Commits what ranks have handed in under `name`; then deletes what CheckpointConfig does not
     /// keep.
     void commit(const std::string& name, int ranks, Contents contents, const Config& metrics) {
@@ -183,15 +239,22 @@ private:
     void add(const std::string& name, const Manifest& manifest) {
         ++listing_.next_index;
         listing_.committed.push_back({name, checkpoint(name), manifest.metrics, manifest.index});
+        if (wanted_) {
+            listing_.committed.back().validation = *std::exchange(wanted_, std::nullopt);
+        }
         place_.run().filesystem.write(place_.path_of(latest_file), name + "\n");
         retain();
     }
 
+    /// Those that wait for validation stay, and take no other's place before their score is known.
     void retain() {
-        if (!config_.num_to_keep) {
+        if (!config_.num_to_keep || listing_.committed.empty()) {
             return;
         }
         auto ranked = listing_.committed;
+        std::erase_if(ranked, [](const Committed& item) {
+            return item.status() == CheckpointStatus::pending_validation;
+        });
         rank(ranked, config_);
         const std::int64_t newest = listing_.committed.back().index;
         for (auto i = static_cast<std::size_t>(*config_.num_to_keep); i < ranked.size(); ++i) {
@@ -222,6 +285,7 @@ private:
     CheckpointConfig config_;
     mutable std::mutex mutex_;
     Listing listing_;
+    std::optional<ValidationRecord> wanted_; ///< of the checkpoint that is to be committed next
 };
 
 } // namespace rtrain::checkpoint

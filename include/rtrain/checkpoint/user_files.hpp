@@ -6,6 +6,7 @@
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/validation_record.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/storage/file.hpp>
 
@@ -33,7 +34,8 @@ names_of_files(const std::filesystem::path& directory) {
     }
     storage::require(error, "list", directory);
     std::erase_if(names, [](const std::string& name) {
-        return name == Checkpoint::metadata_file || name == manifest_file ||
+        return name == Checkpoint::metadata_file || name == validation_file ||
+               name == manifest_file ||
                std::filesystem::path(name).filename().string().starts_with(
                    storage::temporary_prefix);
     });

@@ -15,6 +15,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,35 @@ namespace rtrain::launch {
     return words;
 }
 
+/// This process's environment as "NAME=value", with `variables` set and without the settings that
+/// `drop` holds true for.
+[[nodiscard]] inline std::vector<std::string>
+environment_with(const std::map<std::string, std::string>& variables,
+                 bool (*drop)(std::string_view setting) = nullptr) {
+    std::vector<std::string> settings;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        const std::string setting(*variable);
+        if (!variables.contains(setting.substr(0, setting.find('='))) &&
+            (drop == nullptr || !drop(setting))) {
+            settings.push_back(setting);
+        }
+    }
+    for (const auto& [name, value] : variables) {
+        settings.push_back(name + "=" + value);
+    }
+    return settings;
+}
+
+/// What exec takes: pointers to the strings, and a null behind them.
+[[nodiscard]] inline std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
+    std::vector<char*> result;
+    for (const std::string& text : strings) {
+        result.push_back(const_cast<char*>(text.c_str()));
+    }
+    result.push_back(nullptr);
+    return result;
+}
+
 /// A running program. It is told to end (SIGTERM) when this process dies.
 struct Child {
     pid_t pid = -1;
@@ -66,26 +96,9 @@ struct Child {
     [[nodiscard]] static Child start(const std::vector<std::string>& words,
                                      const std::map<std::string, std::string>& variables) {
         // All memory is taken before fork(): another thread may hold the allocator's lock.
-        std::vector<std::string> settings;
-        for (char** variable = environ; *variable != nullptr; ++variable) {
-            const std::string setting(*variable);
-            if (!variables.contains(setting.substr(0, setting.find('=')))) {
-                settings.push_back(setting);
-            }
-        }
-        for (const auto& [name, value] : variables) {
-            settings.push_back(name + "=" + value);
-        }
-        const auto pointers = [](const std::vector<std::string>& strings) {
-            std::vector<char*> result;
-            for (const std::string& text : strings) {
-                result.push_back(const_cast<char*>(text.c_str()));
-            }
-            result.push_back(nullptr);
-            return result;
-        };
-        const std::vector<char*> arguments = pointers(words);
-        const std::vector<char*> environment = pointers(settings);
+        const auto settings = environment_with(variables);
+        const auto arguments = pointers_to(words);
+        const auto environment = pointers_to(settings);
         int out[2];
         int err[2];
         if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) {

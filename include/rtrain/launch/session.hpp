@@ -5,13 +5,16 @@
 ///
 /// Every process runs the same main() and counts its fit() calls. The driver launches ranks for its
 /// call number k; these answer their calls before k with what the driver has recorded, train in
-/// call k, record its outcome, and end there, so that what follows happens in the driver only.
+/// call k, record its outcome, and end there, so that what follows happens in the driver only. A
+/// helper, which rank 0 starts to validate checkpoints of its call k, does the same, but serves in
+/// call k.
 #pragma once
 
 #include <rtrain/error.hpp>
 #include <rtrain/exception_text.hpp>
 #include <rtrain/json.hpp>
 #include <rtrain/launch/environment.hpp>
+#include <rtrain/launch/helper.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/storage/file.hpp>
 
@@ -72,13 +75,23 @@ public:
     /// The number of the fit() call that begins now.
     [[nodiscard]] int next_fit() { return fits_++; }
 
-    /// For a rank that a driver has launched: the call it is to train in.
+    /// For a rank that a driver has launched: the call it is to train in. For a helper: to serve
+    /// in.
     [[nodiscard]] const std::optional<int>& target() const noexcept { return target_; }
 
     /// For such a rank: what the driver named the run, so that a restarted one is found again.
     [[nodiscard]] const std::string& run_name() const noexcept { return run_name_; }
 
-    /// The directory that driver and ranks share on one node; made when first needed.
+    /// What tells a helper which call it is to serve in, and how those before it have ended.
+    [[nodiscard]] std::map<std::string, std::string> helper_variables(int fit) {
+        std::map<std::string, std::string> variables{{fit_variable, std::to_string(fit)}};
+        if (fit > 0) {
+            variables[directory_variable] = directory().string();
+        }
+        return variables;
+    }
+
+    /// The directory that driver, ranks and helper share on one node; made when first needed.
     [[nodiscard]] const std::filesystem::path& directory() {
         if (directory_.empty()) {
             std::string pattern =
@@ -88,6 +101,9 @@ public:
             }
             directory_ = pattern;
             owner_ = ::getpid();
+            for (const auto& [fit, ending] : endings_) {
+                write(fit, ending);
+            }
         }
         return directory_;
     }
@@ -101,15 +117,12 @@ public:
         }
     }
 
+    /// Keeps it for processes that are started later.
     void record(int fit, const Ending& ending) {
-        boost::json::object failures;
-        for (const auto& [rank, message] : ending.worker_failures) {
-            failures[std::to_string(rank)] = message;
+        endings_[fit] = ending;
+        if (!directory_.empty()) {
+            write(fit, ending);
         }
-        storage::replace_file(file_of(fit), json::serialize({{"run", ending.run.string()},
-                                                             {"code", ending.code},
-                                                             {"message", ending.message},
-                                                             {"worker_failures", failures}}));
     }
 
     /// What was recorded for a call; empty when nothing was.
@@ -140,14 +153,14 @@ public:
     }
 
 private:
-    /// In a rank that a driver has launched, what main() prints before its call is muted: the
-    /// driver runs the same lines and has printed it.
+    /// In a rank that a driver has launched, and in a helper, what main() prints before its call is
+    /// muted: the process that has started it runs the same lines and has printed it.
     Session() {
         const char* const directory = std::getenv(directory_variable);
-        if (directory == nullptr || !ranks()) {
+        if (!Helper::is_this_process() && (directory == nullptr || !ranks())) {
             return;
         }
-        directory_ = directory;
+        directory_ = directory != nullptr ? directory : "";
         target_ = env_int(fit_variable);
         const char* const name = std::getenv(name_variable);
         run_name_ = name != nullptr ? name : "";
@@ -162,6 +175,17 @@ private:
         ::close(nowhere);
     }
 
+    void write(int fit, const Ending& ending) {
+        boost::json::object failures;
+        for (const auto& [rank, message] : ending.worker_failures) {
+            failures[std::to_string(rank)] = message;
+        }
+        storage::replace_file(file_of(fit), json::serialize({{"run", ending.run.string()},
+                                                             {"code", ending.code},
+                                                             {"message", ending.message},
+                                                             {"worker_failures", failures}}));
+    }
+
     [[nodiscard]] std::filesystem::path file_of(int fit) {
         return directory() / ("fit-" + std::to_string(fit) + ".json");
     }
@@ -170,7 +194,8 @@ private:
     std::optional<int> target_;
     std::string run_name_;
     std::filesystem::path directory_;
-    pid_t owner_ = 0; ///< the process that removes the directory
+    std::map<int, Ending> endings_; ///< recorded by this process
+    pid_t owner_ = 0;               ///< the process that removes the directory
     int muted_stdout_ = -1;
 };
 

@@ -249,7 +249,7 @@ public:
     void download(const std::string& path, const std::filesystem::path& local) const {
         const auto file = open(path, "download");
         const auto size = internal::require(file->GetSize(), "download", uri(path));
-        const auto temporary = internal::temporary_beside(local);
+        const auto temporary = temporary_beside(local);
         std::deque<arrow::Future<std::shared_ptr<arrow::Buffer>>> parts;
         try {
             OutputFile out(temporary);
@@ -320,7 +320,7 @@ private:
     template <class Write>
     void replace(const std::string& path, std::string_view action, Write&& write) const {
         const std::string target =
-            has_directories_ ? internal::temporary_beside(path).string() : path;
+            has_directories_ ? temporary_beside(path).string() : path;
         const auto out = internal::require(files_->OpenOutputStream(target), action, uri(path));
         try {
             write(*out);

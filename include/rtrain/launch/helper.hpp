@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The helper process that validates checkpoints: this same program, started by rank 0. Here is
+/// what concerns the process itself and what it says; launch/validator.hpp is rank 0's side of it.
+///
+/// The two exchange JSON texts, one a line, over a socket:
+/// @code
+/// helper:  {"ready":true}                                        once, when it can validate
+/// rank 0:  {"id":3,"checkpoint":"/runs/a/checkpoint_000003","task":{"batches":10}}
+/// helper:  {"id":3,"metrics":{"accuracy":0.9}}                   or {"id":3,"error":"no such
+/// file"}
+/// @endcode
+#pragma once
+
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/config.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/json.hpp>
+#include <rtrain/storage/filesystem.hpp>
+
+#include <array>
+#include <cerrno>
+#include <concepts>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace rtrain::launch {
+
+struct Helper {
+    /// Set for a helper: the process that has started it.
+    static constexpr const char* parent_variable = "RTRAIN_VALIDATOR_OF";
+    /// Its end of the socket.
+    static constexpr int socket = 3;
+    /// A longer line breaks the protocol.
+    static constexpr std::size_t max_line = std::size_t{16} << 20;
+    /// Ranks that compute on the same cores get ten times as much of them.
+    static constexpr int niceness = 10;
+
+    /// Whether this process was started as one. The first call, before main() begins, ties it to
+    /// its parent: it is killed when that dies. It may use all cores, whatever the rank is bound
+    /// to, where ranks leave them free.
+    [[nodiscard]] static bool is_this_process() {
+        static const bool result = begin();
+        return result;
+    }
+
+    /// Answers requests with what `function(checkpoint, task)` returns or throws, until rank 0
+    /// closes the socket. `filesystem`: where checkpoints are, unless on this machine.
+    template <std::invocable<const Checkpoint&, const Config&> F>
+    static void serve(F&& function,
+                      const std::optional<storage::AnyFilesystem>& filesystem = std::nullopt) {
+        if (!say({{"ready", true}})) {
+            return;
+        }
+        std::string buffer;
+        while (const auto request = next_line(buffer)) {
+            const Config asked = json::parse(*request).as_object();
+            Config answer{{"id", asked.at("id")}};
+            try {
+                const Config metrics = function(
+                    Checkpoint(std::string(asked.at("checkpoint").as_string()), filesystem),
+                    asked.at("task").as_object());
+                answer["metrics"] = metrics;
+            } catch (const std::exception& error) {
+                answer["error"] = error.what();
+            } catch (...) {
+                answer["error"] = "it threw something that is no std::exception";
+            }
+            if (!say(answer)) {
+                return;
+            }
+        }
+    }
+
+private:
+    static bool begin() {
+        const char* const parent = std::getenv(parent_variable);
+        if (parent == nullptr) {
+            return false;
+        }
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (std::to_string(::getppid()) != parent) {
+            ::_exit(EXIT_FAILURE); // it died before the line above
+        }
+        ::unsetenv(parent_variable);
+        ::fcntl(socket, F_SETFD, FD_CLOEXEC);
+        cpu_set_t all;
+        std::memset(&all, 0xff, sizeof all); // the kernel leaves those that this job may not have
+        ::sched_setaffinity(0, sizeof all, &all);
+        ::setpriority(PRIO_PROCESS, 0, niceness);
+        return true;
+    }
+
+    /// False when rank 0 has gone.
+    static bool say(const Config& text) {
+        const std::string line = json::serialize(text) + "\n";
+        for (std::size_t sent = 0; sent < line.size();) {
+            const ssize_t more =
+                ::send(socket, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+            if (more < 0 && errno == EINTR) {
+                continue;
+            }
+            if (more < 0) {
+                return false;
+            }
+            sent += static_cast<std::size_t>(more);
+        }
+        return true;
+    }
+
+    static std::optional<std::string> next_line(std::string& buffer) {
+        for (;;) {
+            const auto end = buffer.find('\n');
+            if (end != std::string::npos) {
+                std::string line = buffer.substr(0, end);
+                buffer.erase(0, end + 1);
+                return line;
+            }
+            std::array<char, 65536> part; // NOLINT: recv fills it
+            const ssize_t got = ::recv(socket, part.data(), part.size(), 0);
+            if (got < 0 && errno == EINTR) {
+                continue;
+            }
+            if (got <= 0) {
+                return std::nullopt;
+            }
+            buffer.append(part.data(), static_cast<std::size_t>(got));
+        }
+    }
+};
+
+} // namespace rtrain::launch

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Validator: rank 0's queue of checkpoints to validate, and the helper process that works on it.
+/// Nothing here makes rank 0 wait or computes on its cores: one thread sleeps until the helper
+/// answers. What the helper does is in launch/helper.hpp.
+#pragma once
+
+#include <rtrain/config.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/json.hpp>
+#include <rtrain/launch/child.hpp>
+#include <rtrain/launch/helper.hpp>
+#include <rtrain/validation.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace rtrain::launch {
+
+/// What the helper is to be: a program, and variables on top of this process's environment.
+struct HelperProgram {
+    std::vector<std::string> words;
+    std::map<std::string, std::string> variables;
+};
+
+/// One checkpoint to validate.
+struct ValidationRequest {
+    std::int64_t id = 0;
+    std::string checkpoint{}; ///< path or URI
+    Config task{};
+    std::optional<double> timeout_s{};
+};
+
+/// How a validation ended.
+struct Verdict {
+    std::int64_t id = 0;
+    CheckpointStatus status = CheckpointStatus::validated; ///< or _failed, or _timeout
+    Config metrics{};                                      ///< what the function returned
+    std::string message{};                                 ///< why it failed
+};
+
+/// Whether `setting`, "NAME=value", makes a process believe that it is a rank.
+[[nodiscard]] inline bool is_rank_variable(std::string_view setting) {
+    for (const std::string_view prefix :
+         {"OMPI_", "ORTE_", "OPAL_", "PMIX_", "PRTE_", "PMI_", "MPI_LOCAL", "HYDI_", "HYDRA_",
+          "SLURM_PROCID=", "SLURM_LOCALID=", "SLURM_NODEID=", "SLURM_STEP", "SLURM_TASK_PID="}) {
+        if (setting.starts_with(prefix)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/// A running helper and the socket to it. The destructor kills it and what it has started.
+class HelperProcess {
+public:
+    /// Throws LaunchError [RT-L4].
+    explicit HelperProcess(const HelperProgram& program) {
+        int ends[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+            throw cannot_start(errno);
+        }
+        socket_ = ends[0];
+        ::fcntl(socket_, F_SETFL, O_NONBLOCK);
+        const int error = spawn(program, ends[1]);
+        ::close(ends[1]);
+        if (error != 0) {
+            ::close(socket_);
+            throw cannot_start(error);
+        }
+    }
+    HelperProcess(const HelperProcess&) = delete;
+    HelperProcess& operator=(const HelperProcess&) = delete;
+    ~HelperProcess() {
+        ::close(socket_);
+        (void)end();
+    }
+
+    [[nodiscard]] int socket() const noexcept { return socket_; }
+
+    /// Ends it, if it has not ended, and returns its status as waitpid() gives it; empty when
+    /// somebody else has taken that. A process that is dying keeps the status it dies with.
+    std::optional<int> end() {
+        if (pid_ <= 0) {
+            return status_;
+        }
+        ::kill(-pid_, SIGKILL);
+        int status = 0;
+        pid_t ended = -1;
+        do {
+            ended = ::waitpid(pid_, &status, 0);
+        } while (ended < 0 && errno == EINTR);
+        if (ended == pid_) {
+            status_ = status;
+        }
+        pid_ = -1;
+        return status_;
+    }
+
+private:
+    static LaunchError cannot_start(int error) {
+        return {"RT-L4",
+                detail::concat("cannot start the process that validates: ", std::strerror(error))};
+    }
+
+    /// posix_spawn(), because fork() would copy the page tables of a whole training process and
+    /// make each of its pages fault again.
+    int spawn(const HelperProgram& program, int end) {
+        auto variables = program.variables;
+        variables[Helper::parent_variable] = std::to_string(::getpid());
+        const auto settings = environment_with(variables, is_rank_variable);
+        const auto arguments = pointers_to(program.words);
+        const auto environment = pointers_to(settings);
+        posix_spawn_file_actions_t files;
+        posix_spawnattr_t attributes;
+        ::posix_spawn_file_actions_init(&files);
+        ::posix_spawnattr_init(&attributes);
+        ::posix_spawn_file_actions_adddup2(&files, end, Helper::socket);
+        ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+        ::posix_spawn_file_actions_addclosefrom_np(&files, Helper::socket + 1);
+        // A group of its own, to be killed whole; and no signal blocked, as in our thread all are.
+        sigset_t none;
+        sigemptyset(&none);
+        ::posix_spawnattr_setpgroup(&attributes, 0);
+        ::posix_spawnattr_setsigmask(&attributes, &none);
+        ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+        const int error = ::posix_spawn(&pid_, arguments[0], &files, &attributes, arguments.data(),
+                                        environment.data());
+        ::posix_spawnattr_destroy(&attributes);
+        ::posix_spawn_file_actions_destroy(&files);
+        return error;
+    }
+
+    pid_t pid_ = -1;
+    int socket_ = -1;
+    std::optional<int> status_;
+};
+
+/// Validates in the order of requests, one at a time. The process is started for the first request
+/// and stays for the next ones; one that has died or was killed for its slowness is replaced when
+/// the next request comes.
+class Validator {
+public:
+    /// `when_ended` is called with each verdict, in the order of requests, in the validator's
+    /// thread; it must not throw.
+    Validator(HelperProgram program, std::function<void(Verdict)> when_ended)
+        : program_(std::move(program)), when_ended_(std::move(when_ended)) {}
+    Validator(const Validator&) = delete;
+    Validator& operator=(const Validator&) = delete;
+    /// Ends the helper; what it has not answered is lost.
+    ~Validator() {
+        if (thread_.joinable()) {
+            {
+                const std::lock_guard lock(mutex_);
+                stopping_ = true;
+            }
+            changed_.notify_all();
+            (void)::eventfd_write(stop_event_, 1);
+            thread_.join();
+            ::close(stop_event_);
+        }
+    }
+
+    /// Returns at once; any thread may call it. Throws ConfigError [RT-C17] when the limit is not
+    /// above 0, or the task is longer than Helper::max_line.
+    void submit(ValidationRequest request) {
+        detail::check_validation_timeout(request.timeout_s);
+        if (line_of(request).size() > Helper::max_line) {
+            throw ConfigError("RT-C17", detail::concat("the task of a validation is longer than ",
+                                                       Helper::max_line, " bytes of JSON"));
+        }
+        {
+            const std::lock_guard lock(mutex_);
+            queue_.push_back(std::move(request));
+            ++unanswered_;
+            if (!thread_.joinable()) {
+                start_thread();
+            }
+        }
+        changed_.notify_all();
+    }
+
+    /// Waits until `when_ended` has returned for everything submitted, or for `limit_s` seconds;
+    /// whether it has.
+    bool wait_all(std::optional<double> limit_s = std::nullopt) {
+        std::unique_lock lock(mutex_);
+        const auto done = [&] { return unanswered_ == 0; };
+        if (!limit_s) {
+            changed_.wait(lock, done);
+            return true;
+        }
+        return changed_.wait_until(lock, deadline_after(limit_s).value_or(Clock::time_point::max()),
+                                   done);
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    /// Thrown inside the thread when the validator is destroyed.
+    struct Stopped {};
+
+    static std::string line_of(const ValidationRequest& request) {
+        return json::serialize({{"id", request.id},
+                                {"checkpoint", request.checkpoint},
+                                {"task", request.task}}) +
+               "\n";
+    }
+
+    /// Empty for no limit, and for one of more than a year.
+    static std::optional<Clock::time_point> deadline_after(const std::optional<double>& seconds) {
+        constexpr double year = 365 * 86400.0;
+        if (!seconds || !(*seconds < year)) {
+            return std::nullopt;
+        }
+        return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                  std::chrono::duration<double>(std::max(0.0, *seconds)));
+    }
+
+    /// The process's signals are for its other threads.
+    void start_thread() {
+        stop_event_ = ::eventfd(0, EFD_CLOEXEC);
+        sigset_t all;
+        sigset_t before;
+        sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        thread_ = std::thread([this] { work(); });
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    /// The helper is started from this thread, lives no longer than it, and dies with it.
+    void work() {
+        for (;;) {
+            ValidationRequest request;
+            {
+                std::unique_lock lock(mutex_);
+                changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+                if (stopping_) {
+                    break;
+                }
+                request = std::move(queue_.front());
+                queue_.pop_front();
+            }
+            try {
+                when_ended_(validate(request));
+                const std::lock_guard lock(mutex_);
+                --unanswered_;
+            } catch (const Stopped&) {
+                break;
+            }
+            changed_.notify_all();
+        }
+        helper_.reset();
+    }
+
+    Verdict validate(const ValidationRequest& request) {
+        Verdict verdict{.id = request.id};
+        try {
+            start_helper();
+            verdict.metrics = ask(request, verdict);
+        } catch (const std::exception& error) {
+            if (verdict.status == CheckpointStatus::validated) {
+                verdict.status = CheckpointStatus::validation_failed;
+            }
+            verdict.message = error.what();
+        }
+        return verdict;
+    }
+
+    /// Keeps a helper that waits for requests; replaces one that has died meanwhile, or talks
+    /// unasked.
+    void start_helper() {
+        if (helper_) {
+            pollfd state{helper_->socket(), POLLIN, 0};
+            if (!incoming_.empty() || ::poll(&state, 1, 0) != 0) {
+                helper_.reset();
+            }
+        }
+        if (!helper_) {
+            incoming_.clear();
+            ready_ = false;
+            helper_.emplace(program_);
+        }
+    }
+
+    /// The metrics; throws what is to be said about a failure. Keeps the helper only if it has
+    /// answered properly.
+    Config ask(const ValidationRequest& request, Verdict& verdict) {
+        std::string outgoing = line_of(request);
+        auto deadline = deadline_after(request.timeout_s);
+        for (;;) {
+            if (const auto line = take_line()) {
+                if (*line != R"({"ready":true})" || ready_) {
+                    return metrics_in(*line, request.id);
+                }
+                ready_ = true;
+                deadline = deadline_after(request.timeout_s);
+            }
+            if (deadline && Clock::now() >= *deadline) {
+                helper_.reset();
+                verdict.status = CheckpointStatus::validation_timeout;
+                throw LaunchError("RT-L6", detail::concat("the validation took longer than ",
+                                                          *request.timeout_s, " s"));
+            }
+            if (incoming_.find('\n') == std::string::npos) {
+                wait(!outgoing.empty(), deadline);
+                send(outgoing);
+                receive();
+            }
+        }
+    }
+
+    /// Sleeps until the helper can be heard, or written to, or the deadline has come.
+    void wait(bool to_write, const std::optional<Clock::time_point>& deadline) {
+        int limit_ms = -1;
+        if (deadline) {
+            const auto left =
+                std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+            limit_ms =
+                static_cast<int>(std::clamp<long long>(left, 0, std::numeric_limits<int>::max()));
+        }
+        const auto events = static_cast<short>(POLLIN | (to_write ? POLLOUT : 0));
+        std::array<pollfd, 2> ends{{{helper_->socket(), events, 0}, {stop_event_, POLLIN, 0}}};
+        (void)::poll(ends.data(), ends.size(), limit_ms);
+        if (ends[1].revents != 0) {
+            throw Stopped{};
+        }
+    }
+
+    void send(std::string& outgoing) {
+        while (!outgoing.empty()) {
+            const ssize_t sent =
+                ::send(helper_->socket(), outgoing.data(), outgoing.size(), MSG_NOSIGNAL);
+            if (sent < 0) {
+                return; // it cannot be written to now; if it is dead, receive() finds out
+            }
+            outgoing.erase(0, static_cast<std::size_t>(sent));
+        }
+    }
+
+    void receive() {
+        for (;;) {
+            std::array<char, 65536> part; // NOLINT: recv fills it
+            const ssize_t got = ::recv(helper_->socket(), part.data(), part.size(), 0);
+            if (got > 0) {
+                incoming_.append(part.data(), static_cast<std::size_t>(got));
+                if (incoming_.size() > Helper::max_line) {
+                    refuse(detail::concat("more than ", Helper::max_line, " bytes"));
+                }
+            } else if (got < 0 && errno == EINTR) {
+                continue;
+            } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+                return;
+            } else if (incoming_.find('\n') != std::string::npos) {
+                return; // an answer before its death
+            } else {
+                throw death();
+            }
+        }
+    }
+
+    std::optional<std::string> take_line() {
+        const auto end = incoming_.find('\n');
+        if (end == std::string::npos) {
+            return std::nullopt;
+        }
+        std::string line = incoming_.substr(0, end);
+        incoming_.erase(0, end + 1);
+        return line;
+    }
+
+    Config metrics_in(const std::string& line, std::int64_t id) {
+        boost::json::value answer;
+        try {
+            answer = json::parse(line);
+        } catch (const std::exception& error) {
+            refuse(error.what());
+        }
+        const auto* const object = answer.if_object();
+        const auto* const of = object != nullptr ? object->if_contains("id") : nullptr;
+        if (of == nullptr || *of != id) {
+            refuse("no answer to the request");
+        }
+        if (const auto* const error = object->if_contains("error");
+            error != nullptr && error->is_string()) {
+            throw std::runtime_error("the validation function threw: " +
+                                     std::string(error->as_string()));
+        }
+        const auto* const metrics = object->if_contains("metrics");
+        if (metrics == nullptr || !metrics->is_object()) {
+            refuse("no metrics");
+        }
+        return metrics->get_object();
+    }
+
+    /// Ends a helper that does not keep to the protocol.
+    [[noreturn]] void refuse(const std::string& what) {
+        helper_.reset();
+        throw LaunchError("RT-L5", "the process that validates sent " + what +
+                                       "; is descriptor 3 used by something else?");
+    }
+
+    /// What became of a helper that has closed the socket.
+    LaunchError death() {
+        const auto status = helper_->end();
+        std::string how = "ended";
+        if (status && WIFSIGNALED(*status)) {
+            how = detail::concat("was killed by signal ", WTERMSIG(*status), " (",
+                                 ::strsignal(WTERMSIG(*status)), ")");
+        } else if (status && WIFEXITED(*status)) {
+            how = detail::concat("ended with exit code ", WEXITSTATUS(*status));
+        }
+        helper_.reset();
+        if (!ready_) {
+            return {"RT-L4",
+                    detail::concat("the process that validates ", how,
+                                   " before it came to this fit() call; main() must make the same "
+                                   "calls in every process")};
+        }
+        return {"RT-L5", detail::concat("the process that validates ", how)};
+    }
+
+    HelperProgram program_;
+    std::function<void(Verdict)> when_ended_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<ValidationRequest> queue_;
+    std::size_t unanswered_ = 0;
+    bool stopping_ = false;
+    int stop_event_ = -1;
+    std::thread thread_;
+
+    // Of the thread.
+    std::optional<HelperProcess> helper_;
+    std::string incoming_;
+    bool ready_ = false; ///< the helper has come to its fit() call
+};
+
+} // namespace rtrain::launch
