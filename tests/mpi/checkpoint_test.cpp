@@ -7,6 +7,11 @@
 #include <chrono>
 #include <thread>
 
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
 using namespace rtrain;
 using test::code_of;
 
@@ -176,4 +181,39 @@ TEST_CASE("Checkpoint.a_directory_in_the_background") {
               std::to_string(rank));
         CHECK(!std::filesystem::exists(directory.path() / ("rank" + std::to_string(rank))));
     }
+}
+
+TEST_CASE("Storage.a_path_that_nodes_do_not_share_is_found_before_training") {
+    if (launch::ranks().value_or(1) == 1 || ::geteuid() != 0) {
+        MESSAGE("needs two ranks and the right to mount");
+        return;
+    }
+    const test::Directory directory("unshared");
+    const bool apart = launch::env_int("OMPI_COMM_WORLD_RANK") == 1;
+    const auto results = directory.path() / "results";
+    std::filesystem::create_directories(results);
+    const int here = ::open("/proc/thread-self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    if (apart) { // as on another node: the same path, another disk
+        REQUIRE(::unshare(CLONE_NEWNS) == 0);
+        REQUIRE(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
+        REQUIRE(::mount("none", results.c_str(), "tmpfs", 0, "size=1m") == 0);
+        // An earlier run on this node alone has left its mark.
+        std::filesystem::create_directories(results / "r");
+        test::write(results / "r/.validate_storage_marker", "another");
+    }
+    bool trained = false;
+    const auto message = test::message_of([&] {
+        Trainer<backend::Mpi>({.run = {.name = "r", .storage_path = results}}).fit([&](auto&) {
+            trained = true;
+        });
+    });
+    CHECK(test::contains(message, "RT-S2"));
+    CHECK(test::contains(message, "rank 1"));
+    CHECK(test::contains(message, "all nodes share"));
+    CHECK(!trained);
+    if (apart) {
+        CHECK(::umount(results.c_str()) == 0);
+        CHECK(::setns(here, CLONE_NEWNS) == 0);
+    }
+    ::close(here);
 }
