@@ -196,33 +196,45 @@ public:
     void conclude(const std::string& name, ValidationRecord record) {
         place_.run().filesystem.write(place_.path_of(name) + "/" + validation_file,
                                       validation_text(record));
-        const std::scoped_lock lock(mutex_);
-        for (auto& item : listing_.committed) {
-            if (item.name == name) {
-                item.validation = std::move(record);
-                item.add_validated_metrics();
+        std::vector<Committed> surplus;
+        {
+            const std::scoped_lock lock(mutex_);
+            for (auto& item : listing_.committed) {
+                if (item.name == name) {
+                    item.validation = std::move(record);
+                    item.add_validated_metrics();
+                }
             }
+            surplus = take_surplus();
         }
-        retain();
+        remove(surplus);
     }
 
     /// Commits what ranks have handed in under `name`; then deletes what CheckpointConfig does not
     /// keep.
     void commit(const std::string& name, int ranks, Contents contents, const Config& metrics) {
         check_complete(name, contents);
-        const std::scoped_lock lock(mutex_);
-        const Manifest manifest{listing_.next_index, ranks, metrics, std::move(contents)};
-        place_.commit(name, manifest);
-        add(name, manifest);
+        std::vector<Committed> surplus;
+        {
+            const std::scoped_lock lock(mutex_);
+            const Manifest manifest{listing_.next_index, ranks, metrics, std::move(contents)};
+            place_.commit(name, manifest);
+            surplus = add(name, manifest);
+        }
+        remove(surplus);
     }
 
     /// As commit(), for files that are in their place already.
     void commit_in_place(const std::string& name, Contents contents, const Config& metrics) {
         check_complete(name, contents);
-        const std::scoped_lock lock(mutex_);
-        const Manifest manifest{listing_.next_index, 1, metrics, std::move(contents)};
-        place_.commit_in_place(name, manifest);
-        add(name, manifest);
+        std::vector<Committed> surplus;
+        {
+            const std::scoped_lock lock(mutex_);
+            const Manifest manifest{listing_.next_index, 1, metrics, std::move(contents)};
+            place_.commit_in_place(name, manifest);
+            surplus = add(name, manifest);
+        }
+        remove(surplus);
     }
 
 private:
@@ -236,20 +248,23 @@ private:
         }
     }
 
-    void add(const std::string& name, const Manifest& manifest) {
+    /// Returns what is not to be kept beside it.
+    [[nodiscard]] std::vector<Committed> add(const std::string& name, const Manifest& manifest) {
         ++listing_.next_index;
         listing_.committed.push_back({name, checkpoint(name), manifest.metrics, manifest.index});
         if (wanted_) {
             listing_.committed.back().validation = *std::exchange(wanted_, std::nullopt);
         }
         place_.run().filesystem.write(place_.path_of(latest_file), name + "\n");
-        retain();
+        return take_surplus();
     }
 
-    /// Those that wait for validation stay, and take no other's place before their score is known.
-    void retain() {
+    /// Takes those from the listing that CheckpointConfig does not keep. Those that wait for
+    /// validation stay, and take no other's place before their score is known.
+    [[nodiscard]] std::vector<Committed> take_surplus() {
+        std::vector<Committed> surplus;
         if (!config_.num_to_keep || listing_.committed.empty()) {
-            return;
+            return surplus;
         }
         auto ranked = listing_.committed;
         std::erase_if(ranked, [](const Committed& item) {
@@ -259,9 +274,12 @@ private:
         const std::int64_t newest = listing_.committed.back().index;
         for (auto i = static_cast<std::size_t>(*config_.num_to_keep); i < ranked.size(); ++i) {
             if (ranked[i].index != newest && !is_in_use(ranked[i])) {
-                remove(ranked[i]);
+                std::erase_if(listing_.committed,
+                              [&](const Committed& item) { return item.index == ranked[i].index; });
+                surplus.push_back(std::move(ranked[i]));
             }
         }
+        return surplus;
     }
 
     /// Then it is deleted after a later report.
@@ -269,16 +287,17 @@ private:
         return place_.is_local() && storage::in_use(item.checkpoint.path / manifest_file);
     }
 
-    /// Training does not stop for files that cannot be deleted.
-    void remove(const Committed& item) {
-        try {
-            place_.remove(item.name);
-        } catch (const StorageError& error) {
-            std::fprintf(stderr, "rtrain: could not delete %s: %s\n", item.name.c_str(),
-                         error.what());
+    /// Training does not stop for files that cannot be deleted, and does not wait: the lock is not
+    /// held.
+    void remove(const std::vector<Committed>& surplus) const {
+        for (const Committed& item : surplus) {
+            try {
+                place_.remove(item.name);
+            } catch (const StorageError& error) {
+                std::fprintf(stderr, "rtrain: could not delete %s: %s\n", item.name.c_str(),
+                             error.what());
+            }
         }
-        std::erase_if(listing_.committed,
-                      [&](const auto& other) { return other.index == item.index; });
     }
 
     Place place_;
