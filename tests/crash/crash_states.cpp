@@ -308,25 +308,48 @@ std::vector<Scenario> remove_before_commit(std::vector<Scenario> scenarios) {
     return scenarios;
 }
 
+/// Why nothing is lost without the syncs of a site; empty for one that is needed.
+std::string why_needless(const std::string& site) {
+    static const std::pair<const char*, const char*> reasons[]{
+        {"validate_storage_marker", "the marker only lives while a run starts"},
+        {"-progress.csv to progress.csv", "params.json comes right behind it"},
+        {"-result.json to result.json", "progress.csv comes right behind it"},
+        {"-.metadata.json to .metadata.json", "the manifest comes behind it"},
+        {"/ after remove .rtrain-", "what comes back is swept again"},
+        {"/ after remove own_", "what comes back is swept again"},
+        {"sync ./ after ", "nothing has changed"},
+        {"sync exp/ after ", "nothing has changed"},
+    };
+    for (const auto& [part, reason] : reasons) {
+        const bool unchanged = std::string_view(reason) == "nothing has changed";
+        if (unchanged ? site == part : site.find(part) != std::string::npos) {
+            return reason;
+        }
+    }
+    return "";
+}
+
 /// Whether every mutation is noticed. Prints a table.
 bool check_mutations(Judge& judge, const std::vector<Scenario>& scenarios, std::size_t count) {
     bool all_noticed = true;
     const auto tell = [&](const std::string& what, int times, const std::vector<Scenario>& mutant,
                           const std::vector<Scenario>* original) {
+        const std::string needless = why_needless(what);
         const Verdicts verdicts = judge.judge(mutant, count, true, false, original);
-        std::string kinds;
-        for (const auto& [kind, number] : verdicts.kinds) {
-            kinds += (kinds.empty() ? "" : ", ") + kind + " " + std::to_string(number);
+        std::string verdict;
+        if (verdicts.bad_states > 0) {
+            verdict = "noticed by state " + std::to_string(verdicts.first_bad) + ":";
+            for (const auto& [kind, number] : verdicts.kinds) {
+                verdict += " " + kind + " " + std::to_string(number);
+            }
+        } else {
+            verdict = (needless.empty() ? "NOT NOTICED" : "not needed, " + needless) + " (" +
+                      std::to_string(verdicts.states) + " states)";
         }
-        all_noticed = all_noticed && verdicts.bad_states > 0;
-        std::printf("%-66s %4d  %s\n", what.c_str(), times,
-                    kinds.empty()
-                        ? ("NOT NOTICED in " + std::to_string(verdicts.states) + " states").c_str()
-                        : ("noticed by state " + std::to_string(verdicts.first_bad) + ": " + kinds)
-                              .c_str());
+        all_noticed = all_noticed && (verdicts.bad_states > 0 || !needless.empty());
+        std::printf("%4d x %s\n       %s\n", times, what.c_str(), verdict.c_str());
         std::fflush(stdout);
     };
-    std::printf("%-66s times\n", "left out or changed");
     for (const auto& [site, times] : sync_sites(scenarios)) {
         tell(site, times, without_site(scenarios, site), &scenarios);
     }
@@ -371,7 +394,7 @@ std::vector<Scenario> record(const std::filesystem::path& scratch, const std::st
 
 void show(const Scenario& scenario) {
     std::printf("== %s\n", scenario.name.c_str());
-    for (std::size_t i = 0; i < scenario.trace.operations.size(); ++i) {
+    for (std::size_t i = scenario.first_point; i < scenario.trace.operations.size(); ++i) {
         const Operation& operation = scenario.trace.operations[i];
         static const char* const marks[]{"",       "attempt",  "training", "returned",
                                          "thrown", "finished", "failed"};

@@ -40,6 +40,7 @@ public:
             break;
         case Mark::What::returned:
             reported_.insert({mark.step, mark.attempt});
+            clean_ = false; // the training function may throw now
             if (mark.checkpoint) {
                 // An asynchronous report promises the checkpoint before its own.
                 step_ = std::max(step_, saving_ == Saving::async ? saved_ : mark.step);
@@ -53,6 +54,7 @@ public:
             break;
         case Mark::What::finished:
             step_ = pointer_ = std::max(step_, saved_);
+            clean_ = true;
             break;
         case Mark::What::failed:
             failed_ = true;
@@ -79,7 +81,7 @@ public:
     /// The training function began behind a report, so progress.csv has a head.
     [[nodiscard]] bool has_progress() const { return has_progress_; }
     [[nodiscard]] bool failed() const { return failed_; }
-    /// A training function has begun since, and has not failed.
+    /// No attempt before has left word of a failure that is over.
     [[nodiscard]] bool clean() const { return clean_; }
     /// `latest` names a checkpoint of this step or a later one.
     [[nodiscard]] int pointer() const { return pointer_; }
@@ -207,7 +209,7 @@ private:
                 add("lost", "the reason for which the run failed");
             }
             if (promise_.clean() && run.error_code) {
-                add("history", "a run that goes on or has finished is said to have failed");
+                add("history", "a failure that is over is still there");
             }
             check_pointer(run);
         } catch (const rtrain::Error& error) {

@@ -37,7 +37,13 @@ def seen(lines):
     """The same from strace's output, and the calls that nobody models."""
     root = None
     created = set()
+    unfinished = {}
     for line in lines:
+        thread = line.split()[0]
+        if line.endswith("<unfinished ...>"):
+            unfinished[thread] = line[:-len("<unfinished ...>")]
+            continue
+        line = re.sub(r"^\d+ +<\.\.\. \w+ resumed>", lambda _: unfinished.pop(thread), line)
         begins = re.search(r'access\("(.*)/recording-begins"', line)
         if begins:
             root = begins.group(1)
