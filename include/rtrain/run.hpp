@@ -157,8 +157,9 @@ public:
         return checkpoints;
     }
 
-    /// Ends the run: what is under way is finished, and the storage has all there is. Collective only
-    /// when something may be under way, so that a rank that ends too early is found out by the others.
+    /// Ends the run: what is under way is finished, and the storage has all there is. Collective
+    /// only when something may be under way, so that a rank that ends too early is found out by the
+    /// others.
     void close() {
         finish();
         const auto end = [&] {
@@ -179,9 +180,9 @@ public:
         checkpoint::Snapshot state;
         detail::succeed_together(backend_, [&] {
             const storage::Location at = from.location();
-            state = policy_.read({at.filesystem.is_local() ? std::filesystem::path(at.path)
-                                                           : from.as_directory(),
-                                  backend_.rank(), backend_.size()});
+            state = policy_.read(
+                {at.filesystem.is_local() ? std::filesystem::path(at.path) : from.as_directory(),
+                 backend_.rank(), backend_.size()});
         });
         return state;
     }
@@ -213,20 +214,19 @@ private:
     }
 
     void take_up() {
-        const auto name = detail::newest_sound(backend_, store_);
+        newest_ = detail::newest_sound(backend_, store_);
+        const auto own = newest_ ? newest_->path.filename().string() : "";
         detail::succeed_together(backend_, [&] {
-            if (name) {
-                newest_ = store_.checkpoint(*name);
-            } else if (options_.resume_from) {
+            if (own.empty() && options_.resume_from) {
                 newest_ = options_.resume_from;
                 checkpoint::verify(newest_->as_directory(), backend_.rank(), backend_.size());
             }
             if (backend_.rank() == 0) {
                 Config last;
                 for (const auto& item : store_.listing().committed) {
-                    last = name == item.name ? item.metrics : last;
+                    last = own == item.name ? item.metrics : last;
                 }
-                log_.open(name ? &last : nullptr);
+                log_.open(own.empty() ? nullptr : &last);
                 directory_.location().filesystem.remove(
                     directory_.path_of(Result::error_file)); // of the attempt before
                 validations_.take_up();

@@ -9,6 +9,7 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/lock.hpp>
+#include <rtrain/storage/retrying.hpp>
 
 #include <array>
 #include <cerrno>
@@ -42,10 +43,15 @@ namespace detail {
     return concat(date, '-', ::getpid());
 }
 
-/// The directory that runs are kept in; a local one is absolute.
+/// The directory that runs are kept in; a local one is absolute. Requests to a service are tried
+/// again when they fail in passing.
 [[nodiscard]] inline storage::Location storage_root(const RunConfig& run) {
+    const auto retrying = [&](const storage::AnyFilesystem& files) {
+        return storage::AnyFilesystem(storage::Retrying(files, run.transfer), files.scheme());
+    };
     if (run.storage_filesystem) {
-        return {*run.storage_filesystem, run.storage_path.string()};
+        const auto& files = *run.storage_filesystem;
+        return {files.is_local() ? files : retrying(files), run.storage_path.string()};
     }
     const char* const home = std::getenv("HOME");
     const std::filesystem::path base = home != nullptr ? home : ".";
@@ -59,6 +65,8 @@ namespace detail {
         while (root.path.size() > 1 && root.path.back() == '/') {
             root.path.pop_back();
         }
+    } else {
+        root.filesystem = retrying(root.filesystem);
     }
     return root;
 }

@@ -19,11 +19,10 @@ namespace rtrain::detail {
 
 /// Whether all ranks find a checkpoint as it was written; each reads a share of it. *Collective.*
 template <Backend B>
-[[nodiscard]] bool is_sound(B& backend, checkpoint::Store& store, const std::string& name) {
+[[nodiscard]] bool is_sound(B& backend, checkpoint::Store& store, const Checkpoint& candidate) {
     std::string damage;
     succeed_together(backend, [&] {
         try {
-            const Checkpoint candidate = store.checkpoint(name);
             if (store.place().is_local()) {
                 checkpoint::verify(candidate.path, backend.rank(), backend.size());
             } else {
@@ -41,7 +40,7 @@ template <Backend B>
     for (const std::string& found : all_gather(backend, damage)) {
         if (!found.empty()) {
             if (backend.rank() == 0) {
-                store.reject(name, found);
+                store.reject(candidate.path.filename().string(), found);
             }
             return false;
         }
@@ -53,7 +52,7 @@ template <Backend B>
 /// a warning and left as they are. *Collective.* Throws CheckpointError [RT-K1, RT-K2] when there
 /// are some and none is sound: to start anew would train again what has been trained.
 template <Backend B>
-[[nodiscard]] std::optional<std::string> newest_sound(B& backend, checkpoint::Store& store) {
+[[nodiscard]] std::optional<Checkpoint> newest_sound(B& backend, checkpoint::Store& store) {
     std::string names;
     succeed_together(backend, [&] {
         if (backend.rank() == 0) {
@@ -64,10 +63,11 @@ template <Backend B>
         }
     });
     std::istringstream candidates(broadcast(backend, names, 0));
-    std::optional<std::string> newest;
+    std::optional<Checkpoint> newest;
     for (std::string name; !newest && std::getline(candidates, name);) {
-        if (is_sound(backend, store, name)) {
-            newest = name;
+        const Checkpoint candidate = store.checkpoint(name);
+        if (is_sound(backend, store, candidate)) {
+            newest = candidate; // keeps what has been downloaded
         }
     }
     succeed_together(backend, [&] {
@@ -83,7 +83,7 @@ template <Backend B>
                                          "start anew"));
         }
         if (!damaged.empty()) {
-            std::fprintf(stderr, "rtrain: going on from %s\n", newest->c_str());
+            std::fprintf(stderr, "rtrain: going on from %s\n", newest->path.filename().c_str());
         }
     });
     return newest;

@@ -267,7 +267,12 @@ private:
         }
         const TrainingFailedError error(describe(failures), failures);
         if (run != nullptr && (backend_->rank() == 0 || failures.contains(backend_->rank()))) {
-            run->leave_error(error);
+            try {
+                run->leave_error(error);
+            } catch (const std::exception& second) { // the storage may be what has failed
+                std::fprintf(stderr, "rtrain: %s was not written: %s\n", Result::error_file,
+                             second.what());
+            }
         }
         throw error;
     }

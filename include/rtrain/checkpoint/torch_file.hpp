@@ -7,7 +7,8 @@
 /// bytes. libtorch has no reader for it that keeps a state_dict: torch::pickle_load gives None.
 #pragma once
 
-#include <rtrain/checkpoint/pickle.hpp>
+#include <rtrain/checkpoint/pickle_reader.hpp>
+#include <rtrain/checkpoint/pickle_writer.hpp>
 #include <rtrain/checkpoint/safetensors.hpp>
 #include <rtrain/checkpoint/zip_directory.hpp>
 #include <rtrain/error.hpp>

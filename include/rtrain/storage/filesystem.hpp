@@ -144,6 +144,8 @@ public:
 
     /// Whether it holds a storage::Local, so that `path` is one of this machine.
     [[nodiscard]] bool is_local() const { return is_local_; }
+    /// What the constructor was given; empty for local files.
+    [[nodiscard]] const std::string& scheme() const noexcept { return scheme_; }
     /// For messages: "s3://bucket/run"; the path itself when there is no scheme.
     [[nodiscard]] std::string uri(const std::string& path) const {
         return scheme_.empty() ? path : scheme_ + "://" + path;
