@@ -65,6 +65,8 @@ Attempts attempts(const Trial& trial, const std::filesystem::path& storage,
         all.outcomes.push_back(train(job));
         if (all.outcomes.back().error.empty()) {
             all.promise.keep({Mark::What::finished, number, 0, false});
+        } else { // whether error.json could be written, nobody knows
+            all.promise.keep({Mark::What::attempt, number, 0, false});
         }
     }
     return all;

@@ -125,9 +125,10 @@ public:
     }
 
 private:
-    /// Whether the file, or else its directory when all of it may be gone, is named.
+    /// Whether a message names the checkpoint and the file.
     [[nodiscard]] bool is_named_in(const std::string& text) const {
-        return text.find(damage_.file.string()) != std::string::npos;
+        return text.find(damage_.file.begin()->string()) != std::string::npos &&
+               text.find(damage_.file.filename().string()) != std::string::npos;
     }
 
     std::string look_at_run() const {
@@ -243,7 +244,9 @@ std::vector<Damage> damages_of(Saving saving, const std::filesystem::path& run, 
         for (std::uintmax_t left = 0; left < sizes[number]; left += step) {
             damages.push_back({saving, Damage::Kind::cut, files[number], left, 0});
         }
-        damages.push_back({saving, Damage::Kind::missing, files[number], 0, 0});
+        if (files[number].filename() != ".metadata.json") { // without it there is no metadata
+            damages.push_back({saving, Damage::Kind::missing, files[number], 0, 0});
+        }
     }
     return damages;
 }

@@ -475,6 +475,7 @@ void start_recording(const std::filesystem::path& directory) {
     w.names = w.trace.before;
     w.last = w.names.rbegin()->first;
     w.changed.clear();
+    (void)::access((w.root + "/recording-begins").c_str(), F_OK); // for trace_is_complete.py
     w.recording = true;
 }
 
@@ -487,6 +488,7 @@ void mark(const Mark& mark) {
 
 Trace stop_recording() {
     watch().recording = false;
+    (void)::access((watch().root + "/recording-ends").c_str(), F_OK);
     return std::exchange(watch().trace, {});
 }
 

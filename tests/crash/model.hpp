@@ -186,8 +186,8 @@ private:
     return state;
 }
 
-/// The crash states at one point, one after the other without end: everything and nothing of what
-/// is pending; all but one, only one, all but two, ... three; then at random.
+/// The crash states at one point, one after the other without end: nothing and everything of what
+/// is pending; only one, all but one, only two, ... three; then at random.
 class States {
 public:
     States(const Disk& disk, std::uint64_t seed)
@@ -254,7 +254,7 @@ private:
         }
         std::shuffle(subsets.begin(), subsets.end(), random_);
         for (Subset& one : subsets) {
-            for (const bool lost : {true, false}) {
+            for (const bool lost : {false, true}) {
                 one.lost = lost;
                 listed_.push_back(one);
             }

@@ -29,10 +29,10 @@ public:
     void keep(const Mark& mark) {
         switch (mark.what) {
         case Mark::What::attempt:
-            failed_ = finished_ = false;
+            failed_ = clean_ = false;
             break;
         case Mark::What::training:
-            started_ = true;
+            started_ = clean_ = true;
             has_progress_ = mark.step > 0;
             step_ = std::max(step_, mark.step);
             durable_ = reported_; // this attempt goes on from all that it has found
@@ -40,9 +40,11 @@ public:
             break;
         case Mark::What::returned:
             reported_.insert({mark.step, mark.attempt});
+            clean_ = false; // the training function may throw now
             if (mark.checkpoint) {
                 // An asynchronous report promises the checkpoint before its own.
                 step_ = std::max(step_, saving_ == Saving::async ? saved_ : mark.step);
+                pointer_ = saving_ == Saving::async ? pointer_ : mark.step;
                 saved_ = mark.step;
                 durable_ = reported_;
             }
@@ -51,11 +53,12 @@ public:
             saved_ = step_; // what was being saved in the background has perhaps failed
             break;
         case Mark::What::finished:
-            step_ = std::max(step_, saved_);
-            finished_ = true;
+            step_ = pointer_ = std::max(step_, saved_);
+            clean_ = true;
             break;
         case Mark::What::failed:
             failed_ = true;
+            clean_ = false;
             break;
         case Mark::What::nothing:
             break;
@@ -78,7 +81,10 @@ public:
     /// The training function began behind a report, so progress.csv has a head.
     [[nodiscard]] bool has_progress() const { return has_progress_; }
     [[nodiscard]] bool failed() const { return failed_; }
-    [[nodiscard]] bool finished() const { return finished_; }
+    /// No attempt before has left word of a failure that is over.
+    [[nodiscard]] bool clean() const { return clean_; }
+    /// `latest` names a checkpoint of this step or a later one.
+    [[nodiscard]] int pointer() const { return pointer_; }
     /// Step and attempt of the reports that are in result.json or superseded.json.
     [[nodiscard]] const std::set<std::pair<int, int>>& reports() const { return durable_; }
 
@@ -91,7 +97,8 @@ private:
     bool started_ = false;
     bool has_progress_ = false;
     bool failed_ = false;
-    bool finished_ = false;
+    bool clean_ = false;
+    int pointer_ = 0;
     std::set<std::pair<int, int>> reported_;
     std::set<std::pair<int, int>> durable_;
 };
@@ -129,7 +136,7 @@ struct Subject {
 };
 
 /// What is wrong with a run, each as "kind: what". Kinds: unreadable, unloadable, mixed, lost,
-/// retention, history, leftover, damaged.
+/// retention, history, pointer, leftover, damaged.
 class Oracle {
 public:
     /// `scratch` is an empty directory for the oracle's own use.
@@ -201,9 +208,10 @@ private:
             if (promise_.failed() && run.error_code != "RT-T1") {
                 add("lost", "the reason for which the run failed");
             }
-            if (promise_.finished() && run.error_code) {
-                add("history", "a run that has finished is said to have failed");
+            if (promise_.clean() && run.error_code) {
+                add("history", "a failure that is over is still there");
             }
+            check_pointer(run);
         } catch (const rtrain::Error& error) {
             if (error.code() != "RT-S6" || promise_.started()) {
                 add("unreadable", error.what());
@@ -213,6 +221,31 @@ private:
         }
         check_reports();
         check_small_files();
+    }
+
+    void check_pointer(const Run& run) {
+        std::string name = text_of("latest");
+        if (name.empty()) {
+            if (promise_.pointer() > 0) {
+                add("pointer", "latest names no checkpoint");
+            }
+            return;
+        }
+        name.pop_back();
+        const auto named =
+            std::find_if(run.checkpoints.begin(), run.checkpoints.end(),
+                         [&](const auto& item) { return item.first.filename() == name; });
+        if (named == run.checkpoints.end()) {
+            add("pointer", "latest names " + name + ", which is no checkpoint");
+        } else if (named->second < promise_.pointer()) {
+            add("pointer", "latest names step " + std::to_string(named->second) + " instead of " +
+                               std::to_string(promise_.pointer()));
+        }
+    }
+
+    [[nodiscard]] std::string text_of(const char* name) const {
+        std::ifstream file(run_ / name, std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
     }
 
     /// Each iteration once, in order, and as many as `exactly`, unless that is 0.
@@ -298,16 +331,12 @@ private:
     }
 
     void check_small_files() {
-        const auto text = [&](const char* name) {
-            std::ifstream file(run_ / name, std::ios::binary);
-            return std::string(std::istreambuf_iterator<char>(file), {});
-        };
         const bool params = std::filesystem::exists(run_ / "params.json");
-        if (params ? text("params.json") != "{\n  \"lr\": 1E-1,\n  \"name\": \"crash\"\n}\n"
+        if (params ? text_of("params.json") != "{\n  \"lr\": 1E-1,\n  \"name\": \"crash\"\n}\n"
                    : promise_.started()) {
             add("lost", "params.json");
         }
-        const std::string progress = text("progress.csv");
+        const std::string progress = text_of("progress.csv");
         if (progress.empty() ? promise_.has_progress()
                              : !progress.starts_with("step,attempt,timestamp")) {
             add("lost", "the head of progress.csv");

@@ -61,12 +61,11 @@ std::string bytes_of(int step) {
     return std::string(1500, static_cast<char>('a' + step % 26));
 }
 
-rtrain::Checkpoint own_files(const std::filesystem::path& scratch, int step) {
-    const auto directory = scratch / "own";
+rtrain::Checkpoint own_files(const std::filesystem::path& directory, int step) {
     std::filesystem::remove_all(directory);
     std::filesystem::create_directories(directory / "deep/er");
-    std::ofstream(directory / "step") << step;
-    std::ofstream(directory / "deep/er/bytes") << bytes_of(step);
+    rtrain::storage::OutputFile(directory / "step").write(std::to_string(step));
+    rtrain::storage::OutputFile(directory / "deep/er/bytes").write(bytes_of(step));
     const auto checkpoint = rtrain::Checkpoint::from_directory(directory);
     checkpoint.set_metadata({{"step", step}});
     return checkpoint;
@@ -100,7 +99,8 @@ rtrain::TrainerOptions options_of(const Job& job) {
 
 template <class Policy>
 void run(const Job& job, Outcome& outcome) {
-    const bool own = job.saving == Saving::directory;
+    const bool in_place = job.saving == Saving::in_place;
+    const bool own = in_place || job.saving == Saving::directory;
     rtrain::Trainer<rtrain::backend::Local, rtrain::data::Sharded, Policy> trainer(options_of(job));
     trainer.fit([&](auto& worker) {
         Model model(job.elements);
@@ -118,16 +118,28 @@ void run(const Job& job, Outcome& outcome) {
             }
             model.set(step);
             const rtrain::Config metrics{{"step", step}, {"attempt", job.attempt}};
+            bool reporting = false; // what goes wrong before is the user's
             try {
+                std::optional<rtrain::Checkpoint> files;
+                if (own && saves(step)) {
+                    files = own_files(in_place ? worker.run_path() / ("own_" + std::to_string(step))
+                                               : job.scratch / "own",
+                                      step);
+                }
+                reporting = true;
                 if (!saves(step)) {
                     worker.report(metrics);
+                } else if (in_place) {
+                    rtrain::ReportOptions options;
+                    options.checkpoint_upload_mode = rtrain::CheckpointUploadMode::no_upload;
+                    worker.report(metrics, *files, options);
                 } else if (own) {
-                    worker.report(metrics, own_files(job.scratch, step));
+                    worker.report(metrics, *files);
                 } else {
                     worker.report(metrics, state);
                 }
             } catch (const std::exception& error) {
-                if (dynamic_cast<const rtrain::Error*>(&error) == nullptr) {
+                if (reporting && dynamic_cast<const rtrain::Error*>(&error) == nullptr) {
                     outcome.typed = false;
                     outcome.error = error.what();
                 }
@@ -185,6 +197,8 @@ std::string name_of(Saving saving) {
         return "sharded";
     case Saving::directory:
         return "directory";
+    case Saving::in_place:
+        return "in_place";
     }
     std::abort();
 }
@@ -195,6 +209,7 @@ Outcome train(const Job& job) {
         switch (job.saving) {
         case Saving::sync:
         case Saving::directory:
+        case Saving::in_place:
             run<rtrain::checkpoint::Sync>(job, outcome);
             break;
         case Saving::async:

@@ -17,8 +17,8 @@
 namespace crash {
 
 /// How states get into checkpoints: a policy of rtrain's, or files that the training function
-/// writes itself and reports as a directory.
-enum class Saving : unsigned char { sync, async, sharded, directory };
+/// writes itself and reports as a directory, which is copied, or which lies in the run's own.
+enum class Saving : unsigned char { sync, async, sharded, directory, in_place };
 inline constexpr Saving all_savings[]{Saving::sync, Saving::async, Saving::sharded,
                                       Saving::directory};
 [[nodiscard]] std::string name_of(Saving saving);

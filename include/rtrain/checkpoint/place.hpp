@@ -204,12 +204,19 @@ public:
         }
     }
 
-    /// Removes what an interrupted attempt has left of unfinished checkpoints.
+    /// Removes what an interrupted attempt has left of unfinished checkpoints, and of files in
+    /// finished ones.
     void sweep() const {
         for (const auto& entry : run_.filesystem.list(run_.path)) {
             const bool ours = entry.name.starts_with(storage::temporary_prefix);
             if (ours || (entry.is_directory && !is_local() && is_unfinished(entry.name))) {
                 run_.filesystem.remove(path_of(entry.name));
+            } else if (entry.is_directory && is_local()) {
+                for (const auto& file : run_.filesystem.list(path_of(entry.name))) {
+                    if (file.name.starts_with(storage::temporary_prefix)) {
+                        storage::remove_all(path_of(entry.name) + "/" + file.name);
+                    }
+                }
             }
         }
     }
