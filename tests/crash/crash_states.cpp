@@ -94,7 +94,7 @@ private:
                     original.advance();
                 }
                 if (point < scenario.first_point ||
-                    (original_ != nullptr && disk.pending() == original.pending())) {
+                    (original_ != nullptr && disk.pending().size() == original.pending().size())) {
                     continue;
                 }
                 if (number == states_.size()) {
@@ -354,9 +354,9 @@ bool check_mutations(Judge& judge, const std::vector<Scenario>& scenarios, std::
         tell(site, times, without_site(scenarios, site), &scenarios);
     }
     tell("files of a checkpoint synced after it is committed", 0, commit_before_sync(scenarios),
-         nullptr);
+         &scenarios);
     tell("old checkpoints removed before the new one is committed", 0,
-         remove_before_commit(scenarios), nullptr);
+         remove_before_commit(scenarios), &scenarios);
     return all_noticed;
 }
 
