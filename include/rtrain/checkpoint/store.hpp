@@ -211,7 +211,7 @@ public:
     void commit(const std::string& name, int ranks, Contents contents, const Config& metrics) {
         check_complete(name, contents);
         const std::scoped_lock lock(mutex_);
-        const Manifest manifest{listing_.next_index, ranks, metrics, std::move(contents)};
+        const Manifest manifest{take_index(), ranks, metrics, std::move(contents)};
         place_.commit(name, manifest);
         add(name, manifest);
     }
@@ -220,7 +220,7 @@ public:
     void commit_in_place(const std::string& name, Contents contents, const Config& metrics) {
         check_complete(name, contents);
         const std::scoped_lock lock(mutex_);
-        const Manifest manifest{listing_.next_index, 1, metrics, std::move(contents)};
+        const Manifest manifest{take_index(), 1, metrics, std::move(contents)};
         place_.commit_in_place(name, manifest);
         add(name, manifest);
     }
@@ -236,8 +236,10 @@ private:
         }
     }
 
+    /// Also a commit that fails may have left a checkpoint of this number.
+    [[nodiscard]] std::int64_t take_index() { return listing_.next_index++; }
+
     void add(const std::string& name, const Manifest& manifest) {
-        ++listing_.next_index;
         listing_.committed.push_back({name, checkpoint(name), manifest.metrics, manifest.index});
         if (wanted_) {
             listing_.committed.back().validation = *std::exchange(wanted_, std::nullopt);
