@@ -42,11 +42,12 @@ std::string describe(const Trial& trial) {
 struct Attempts {
     Promise promise;
     std::vector<Outcome> outcomes;
+    int failed_reports = 0; ///< behind which training has gone on
 };
 
 Attempts attempts(const Trial& trial, const std::filesystem::path& storage,
                   const std::filesystem::path& scratch, std::int64_t elements) {
-    Attempts all{Promise(trial.saving), {}};
+    Attempts all{Promise(trial.saving), {}, 0};
     for (int number = 1; number <= 2; ++number) {
         Job job{.saving = trial.saving, .storage = storage, .scratch = scratch, .attempt = number};
         job.until = 5 * number;
@@ -59,6 +60,7 @@ Attempts attempts(const Trial& trial, const std::filesystem::path& storage,
             all.promise.keep({Mark::What::returned, number, step, checkpoint});
         };
         job.on_failed = [&, number](int step) {
+            ++all.failed_reports;
             all.promise.keep({Mark::What::thrown, number, step, false});
         };
         all.promise.keep({Mark::What::attempt, number, 0, false});
@@ -83,6 +85,11 @@ void judge_outcomes(const Trial& trial, const Attempts& all, const FaultReport& 
         for (const auto& what : outcome.mixed) {
             wrong.push_back("mixed: " + what);
         }
+    }
+    // In the background, the report behind the one that fails may throw as well.
+    if (faults.happened && !trial.fault.persistent && all.failed_reports > 2) {
+        wrong.push_back("stuck: one call has failed, and " + std::to_string(all.failed_reports) +
+                        " reports");
     }
     if (faults.sync_retried) {
         wrong.push_back("retried: fsync was called again after it had failed");

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -56,7 +57,8 @@ class Enumeration {
 public:
     Enumeration(const std::vector<Scenario>& scenarios, std::uint64_t seed,
                 const std::vector<Scenario>* original)
-        : scenarios_(scenarios), seed_(seed), original_(original) {}
+        : scenarios_(scenarios), seed_(seed), original_(original),
+          states_at_once_(original == nullptr ? 1 : 8) {}
 
     /// Up to `count` states that have not come yet; none when there are no more.
     [[nodiscard]] std::vector<Case> next(std::size_t count) {
@@ -79,7 +81,7 @@ public:
 private:
     static constexpr int most_idle_rounds = 20;
 
-    /// The next state at every point.
+    /// The next state, or some, at every point.
     void go_round() {
         std::size_t number = 0;
         for (std::size_t i = 0; i < scenarios_.size(); ++i) {
@@ -94,27 +96,37 @@ private:
                     original.advance();
                 }
                 if (point < scenario.first_point ||
-                    (original_ != nullptr && disk.pending() == original.pending())) {
+                    (original_ != nullptr && disk.pending().size() == original.pending().size())) {
                     continue;
                 }
                 if (number == states_.size()) {
-                    states_.emplace_back(disk, seed_);
+                    states_.emplace_back(disk, seed_, difference(disk, original));
                 }
                 States& states = states_[number++];
-                if (!states.has_next()) {
-                    continue;
-                }
-                CrashState state = states.next();
-                Tree tree = disk.tree(state);
-                // What is on disk counts once, unless more had been promised of it.
-                const std::uint64_t hash = hash_of(tree);
-                if (seen_.insert({&scenario, hash, promise}).second) {
-                    backlog_.push_back({&scenario, std::move(state), promise, std::move(tree)});
+                for (int i = 0; i < states_at_once_ && states.has_next(); ++i) {
+                    add(scenario, disk, promise, states.next());
                 }
             }
         }
         points_ = number;
         std::reverse(backlog_.begin(), backlog_.end());
+    }
+
+    /// What is pending on one disk and not on the other.
+    static std::vector<std::size_t> difference(const Disk& disk, const Disk& original) {
+        std::vector<std::size_t> only;
+        std::set_difference(disk.pending().begin(), disk.pending().end(),
+                            original.pending().begin(), original.pending().end(),
+                            std::back_inserter(only));
+        return only;
+    }
+
+    void add(const Scenario& scenario, const Disk& disk, const Promise& promise, CrashState state) {
+        Tree tree = disk.tree(state);
+        // What is on disk counts once, unless more had been promised of it.
+        if (seen_.insert({&scenario, hash_of(tree), promise}).second) {
+            backlog_.push_back({&scenario, std::move(state), promise, std::move(tree)});
+        }
     }
 
     struct Seen {
@@ -127,6 +139,7 @@ private:
     const std::vector<Scenario>& scenarios_;
     std::uint64_t seed_;
     const std::vector<Scenario>* original_;
+    int states_at_once_;         ///< of a point in a round
     std::vector<States> states_; ///< of each point
     std::set<Seen> seen_;
     std::vector<Case> backlog_;
@@ -153,7 +166,7 @@ public:
         Enumeration enumeration(scenarios, seed_, original);
         Verdicts verdicts;
         Violations violations;
-        constexpr std::size_t batch = 400;
+        const std::size_t batch = stop_early ? 64 : 400;
         while (verdicts.states < count && !(stop_early && verdicts.bad_states > 0)) {
             const auto cases = enumeration.next(std::min(batch, count - verdicts.states));
             if (cases.empty()) {
@@ -354,9 +367,9 @@ bool check_mutations(Judge& judge, const std::vector<Scenario>& scenarios, std::
         tell(site, times, without_site(scenarios, site), &scenarios);
     }
     tell("files of a checkpoint synced after it is committed", 0, commit_before_sync(scenarios),
-         nullptr);
+         &scenarios);
     tell("old checkpoints removed before the new one is committed", 0,
-         remove_before_commit(scenarios), nullptr);
+         remove_before_commit(scenarios), &scenarios);
     return all_noticed;
 }
 

@@ -190,9 +190,15 @@ private:
 /// is pending; only one, all but one, only two, ... three; then at random.
 class States {
 public:
-    States(const Disk& disk, std::uint64_t seed)
+    /// What becomes of the operations in `focus`, each for itself, comes first.
+    States(const Disk& disk, std::uint64_t seed, const std::vector<std::size_t>& focus = {})
         : point_(disk.point()), seed_(seed * 1'000'003 + disk.point()), random_(seed_) {
         for (const std::size_t index : disk.pending()) {
+            if (std::find(focus.begin(), focus.end(), index) != focus.end()) {
+                const auto member = static_cast<std::uint32_t>(pending_.size());
+                listed_.push_back({{member}, 1, true});
+                listed_.push_back({{member}, 1, false});
+            }
             pending_.emplace_back(index, disk.is_write(index));
         }
         for (std::size_t size = 0; size <= std::min(largest_subset, pending_.size()); ++size) {

@@ -105,7 +105,8 @@ private:
 
 /// Half-written or abandoned: not there once a run has started again.
 [[nodiscard]] inline std::vector<std::string> leftovers(const std::filesystem::path& storage) {
-    static const std::set<std::string> known{".lock", ".validate_storage_marker", ".metadata.json"};
+    static const std::set<std::string> known{".lock", ".validate_storage_marker", ".metadata.json",
+                                             ".validation.json"};
     std::vector<std::string> found;
     for (const auto& item : std::filesystem::recursive_directory_iterator(storage)) {
         const std::string name = item.path().filename().string();

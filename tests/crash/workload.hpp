@@ -20,7 +20,7 @@ namespace crash {
 /// writes itself and reports as a directory, which is copied, or which lies in the run's own.
 enum class Saving : unsigned char { sync, async, sharded, directory, in_place };
 inline constexpr Saving all_savings[]{Saving::sync, Saving::async, Saving::sharded,
-                                      Saving::directory};
+                                      Saving::directory, Saving::in_place};
 [[nodiscard]] std::string name_of(Saving saving);
 
 /// Whether step `step` saves a checkpoint.

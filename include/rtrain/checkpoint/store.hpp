@@ -217,7 +217,7 @@ public:
         std::vector<Committed> surplus;
         {
             const std::scoped_lock lock(mutex_);
-            const Manifest manifest{listing_.next_index, ranks, metrics, std::move(contents)};
+            const Manifest manifest{take_index(), ranks, metrics, std::move(contents)};
             place_.commit(name, manifest);
             surplus = add(name, manifest);
         }
@@ -230,7 +230,7 @@ public:
         std::vector<Committed> surplus;
         {
             const std::scoped_lock lock(mutex_);
-            const Manifest manifest{listing_.next_index, 1, metrics, std::move(contents)};
+            const Manifest manifest{take_index(), 1, metrics, std::move(contents)};
             place_.commit_in_place(name, manifest);
             surplus = add(name, manifest);
         }
@@ -248,9 +248,11 @@ private:
         }
     }
 
+    /// Also a commit that fails may have left a checkpoint of this number.
+    [[nodiscard]] std::int64_t take_index() { return listing_.next_index++; }
+
     /// Returns what is not to be kept beside it.
     [[nodiscard]] std::vector<Committed> add(const std::string& name, const Manifest& manifest) {
-        ++listing_.next_index;
         listing_.committed.push_back({name, checkpoint(name), manifest.metrics, manifest.index});
         if (wanted_) {
             listing_.committed.back().validation = *std::exchange(wanted_, std::nullopt);
