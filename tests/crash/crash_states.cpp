@@ -103,7 +103,7 @@ private:
                     states_.emplace_back(disk, seed_, difference(disk, original));
                 }
                 States& states = states_[number++];
-                for (int i = 0; i < states_at_once_ && states.has_next(); ++i) {
+                for (int added = 0; added < states_at_once_ && states.has_next(); ++added) {
                     add(scenario, disk, promise, states.next());
                 }
             }
