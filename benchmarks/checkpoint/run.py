@@ -57,11 +57,12 @@ def contestants(ranks, options, directory):
     return commands
 
 
-def dd(directory):
+def dd(directory, *flags):
     """Seconds for as many bytes, made durable."""
     file = pathlib.Path(directory) / "dd"
     words = ["dd", "if=/dev/zero", f"of={file}", "bs=1M", f"count={BYTES}", "iflag=count_bytes"]
-    ended = subprocess.run([*words, "conv=fsync"], capture_output=True, text=True, check=True)
+    words += ["conv=fsync", *flags]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
     file.unlink()
     return float(re.search(r"copied, ([\d.e-]+) s", ended.stderr).group(1))
 
@@ -80,6 +81,8 @@ def measure(ranks, turn, options):
         with tempfile.TemporaryDirectory(prefix="rtrain-ckpt-", dir=options.directory) as directory:
             os.sync()
             records.append({"contestant": "dd", "durable_s": dd(directory)})
+            direct = dd(directory, "oflag=direct")
+            records.append({"contestant": "dd, direct", "durable_s": direct})
             command = contestants(ranks, options, directory)[name]
             os.sync()
             outputs, _, others = harness.run(f"{name}, {ranks} ranks", [command])
