@@ -12,6 +12,7 @@
 #include <boost/json/object.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,11 +23,48 @@ namespace rtrain {
 /// Hyperparameters and metrics: a JSON object. `config.at("lr").to_number<double>()` reads one.
 using Config = boost::json::object;
 
+/// How many ranks: a number, or a range within which a run may lose and regain ranks.
+///
+/// @code
+/// ScalingConfig fixed{.num_workers = 4};
+/// ScalingConfig elastic{.num_workers = {2, 8}};
+/// @endcode
+class NumWorkers {
+public:
+    /// As many as the launcher gives; 1 when there is none.
+    constexpr NumWorkers() noexcept = default;
+    constexpr NumWorkers(int count) noexcept // NOLINT(google-explicit-constructor)
+        : NumWorkers(count, count) {}
+    /// At least `min`, at most `max`: each start takes as many as there is room for.
+    constexpr NumWorkers(int min, int max) noexcept : min_(min), max_(max), is_set_(true) {}
+    constexpr NumWorkers(std::optional<int> count) noexcept // NOLINT(google-explicit-constructor)
+        : NumWorkers(count ? NumWorkers(*count) : NumWorkers()) {}
+
+    [[nodiscard]] constexpr bool has_value() const noexcept { return is_set_; }
+    [[nodiscard]] constexpr explicit operator bool() const noexcept { return is_set_; }
+    [[nodiscard]] constexpr int min() const noexcept { return min_; }
+    [[nodiscard]] constexpr int max() const noexcept { return max_; }
+    [[nodiscard]] constexpr bool is_elastic() const noexcept { return min_ != max_; }
+    /// The number, of a range the largest.
+    [[nodiscard]] constexpr int operator*() const noexcept { return max_; }
+    [[nodiscard]] constexpr int value_or(int count) const noexcept {
+        return is_set_ ? max_ : count;
+    }
+    [[nodiscard]] constexpr bool allows(int count) const noexcept {
+        return !is_set_ || (min_ <= count && count <= max_);
+    }
+
+private:
+    int min_ = 1;
+    int max_ = 1;
+    bool is_set_ = false;
+};
+
 /// How many ranks train, and on what.
 struct ScalingConfig {
     /// Ranks, at least 1. Unset: as many as mpirun gave, or 1 when the program was started alone.
-    /// When set, it must equal what mpirun gave (RT-C2).
-    std::optional<int> num_workers{};
+    /// When set, what mpirun gave must be within it (RT-C2).
+    NumWorkers num_workers{};
     /// Train on GPUs; needs a backend with devices (RT-C5). backend::Nccl always does.
     bool use_gpu = false;
     /// GPUs of a rank, for backends with devices. 0.5: two ranks share a GPU; 2: a rank has two for
@@ -38,14 +76,48 @@ struct ScalingConfig {
     /// Further arguments for the mpirun that a program started alone launches,
     /// for example `{"--hostfile", "hosts"}`.
     std::vector<std::string> mpirun_args{};
+    /// How often a run that has fewer ranks than it may have looks for room for more, in seconds.
+    double elastic_resize_monitor_interval_s = 60;
+};
+
+/// When a rank that makes no progress counts as hung. Progress is a batch, a backward pass, a
+/// report, a part of a checkpoint. Only a program started alone watches its ranks.
+struct HangConfig {
+    bool enabled = true;
+    /// Limit for joining the others and taking up the run, in seconds.
+    double start_s = 600;
+    /// Limit for ranks that use no processor time, in seconds: none of them waits for one that
+    /// computes.
+    double idle_s = 60;
+    /// Limit while a rank computes, in seconds.
+    double busy_s = 600;
+    /// Both limits are at least this many times the longest of the recent pauses between two steps
+    /// of progress.
+    double factor = 10;
 };
 
 /// What happens after a failure.
 struct FailureConfig {
-    /// How often a run is restarted, from its newest checkpoint, after a rank has died or thrown;
-    /// -1: without limit. Only a program started alone can restart its ranks; under mpirun, start
-    /// the same command again.
+    /// How often a run is restarted, from its newest checkpoint, after a rank has died, hung or
+    /// thrown; -1: without limit. A rank that has thrown is restarted in its process, everything
+    /// else needs a program started alone; under mpirun, start the same command again.
     int max_failures = 0;
+    /// How often a start is tried again when ranks end before they train; -1: without limit.
+    int controller_failure_limit = 3;
+    /// How often a run is restarted because its ranks, but not the program that has started them,
+    /// were told to make room; -1: without limit.
+    int max_preemption_failures = -1;
+    /// Pause before a restart, in seconds: none after the first failure; then this, doubled with
+    /// each failure without progress in between, up to `backoff_max_s`.
+    double backoff_s = 0.5;
+    double backoff_max_s = 30;
+    /// How long ranks may take to save and end when the run is to make room, in seconds.
+    double preemption_grace_s = 30;
+    /// Called by the driver, or by rank 0 under mpirun, each second from a thread of its own: true
+    /// when this run is to save and end, for example because the cloud has announced to take the
+    /// machine.
+    std::function<bool()> preemption_notice{};
+    HangConfig hang{};
 };
 
 /// "max" or "min": which end of a score is the better one.

@@ -11,6 +11,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace rtrain {
 
@@ -32,11 +33,39 @@ struct TrainerOptions {
 
 namespace detail {
 
+/// Throws ConfigError [RT-C7].
+inline void check_failure_config(const FailureConfig& failure) {
+    for (const auto& [name, limit] :
+         {std::pair("max_failures", failure.max_failures),
+          std::pair("controller_failure_limit", failure.controller_failure_limit),
+          std::pair("max_preemption_failures", failure.max_preemption_failures)}) {
+        if (limit < -1) {
+            throw ConfigError(
+                "RT-C7", concat(name, " is ", limit, "; expected 0 or more, or -1 for no limit"));
+        }
+    }
+    const HangConfig& hang = failure.hang;
+    for (const auto& [name, seconds] :
+         {std::pair("backoff_s", failure.backoff_s),
+          std::pair("backoff_max_s", failure.backoff_max_s),
+          std::pair("preemption_grace_s", failure.preemption_grace_s),
+          std::pair("hang.start_s", hang.start_s), std::pair("hang.idle_s", hang.idle_s),
+          std::pair("hang.busy_s", hang.busy_s), std::pair("hang.factor", hang.factor)}) {
+        if (!(seconds >= 0)) {
+            throw ConfigError("RT-C7", concat(name, " is ", seconds, "; expected 0 or more"));
+        }
+    }
+}
+
 /// Throws ConfigError for options that cannot work on any machine.
 inline void check_options(const TrainerOptions& options) {
-    const auto& workers = options.scaling.num_workers;
-    if (workers && *workers < 1) {
-        throw ConfigError("RT-C1", concat("num_workers is ", *workers, "; expected at least 1"));
+    const NumWorkers& workers = options.scaling.num_workers;
+    if (workers.min() < 1 || workers.min() > workers.max()) {
+        throw ConfigError("RT-C1",
+                          workers.is_elastic()
+                              ? concat("num_workers is {", workers.min(), ", ", workers.max(),
+                                       "}; expected at least 1, and the smaller number first")
+                              : concat("num_workers is ", *workers, "; expected at least 1"));
     }
     if (options.scaling.threads_per_worker < 0) {
         throw ConfigError("RT-C9",
@@ -59,9 +88,11 @@ inline void check_options(const TrainerOptions& options) {
                                            "; with a storage_filesystem, give a path in it, "
                                            "without a scheme"));
     }
-    if (options.run.failure.max_failures < -1) {
-        throw ConfigError("RT-C7", concat("max_failures is ", options.run.failure.max_failures,
-                                          "; expected 0 or more, or -1 for no limit"));
+    check_failure_config(options.run.failure);
+    if (!(options.scaling.elastic_resize_monitor_interval_s > 0)) {
+        throw ConfigError("RT-C7", concat("elastic_resize_monitor_interval_s is ",
+                                          options.scaling.elastic_resize_monitor_interval_s,
+                                          "; expected more than 0"));
     }
     check_validation_timeout(options.validation.timeout_s);
     constexpr const char* allowed =

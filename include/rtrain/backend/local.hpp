@@ -16,10 +16,10 @@ class Local {
 public:
     /// Throws ConfigError [RT-C6] when the options ask for several workers.
     void start(const ScalingConfig& scaling) {
-        if (scaling.num_workers.value_or(1) > 1) {
+        if (scaling.num_workers.min() > 1) {
             throw ConfigError("RT-C6", detail::concat("backend::Local trains in this process, but "
                                                       "num_workers is ",
-                                                      *scaling.num_workers,
+                                                      scaling.num_workers.min(),
                                                       "; leave it unset, or use backend::Mpi"));
         }
     }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace rtrain::backend {
@@ -39,19 +40,21 @@ public:
     /// Ranks that a launcher has started; empty when the program was started alone.
     [[nodiscard]] static std::optional<int> launched_ranks() { return launch::ranks(); }
 
-    /// Joins the other ranks; collective. Throws ConfigError [RT-C2] when num_workers is not the
-    /// number of ranks.
+    /// Joins the other ranks; collective. Throws ConfigError [RT-C2] when num_workers does not
+    /// allow the number of ranks.
     void start(const ScalingConfig& scaling) {
         comm::ensure_mpi();
         communicator_ = std::make_shared<comm::Communicator>(comm::World::Options{
             .timeout = options_.timeout,
             .check_calls =
                 options_.check_calls || launch::env_int("RTRAIN_CHECK_CALLS").value_or(0) != 0});
-        if (scaling.num_workers && *scaling.num_workers != size()) {
-            throw ConfigError(
-                "RT-C2", detail::concat("num_workers is ", *scaling.num_workers, ", but ", size(),
-                                        " ranks were started; start `mpirun -n ",
-                                        *scaling.num_workers, "`, or leave num_workers unset"));
+        if (const NumWorkers& wanted = scaling.num_workers; !wanted.allows(size())) {
+            const auto range = wanted.is_elastic()
+                                   ? detail::concat("{", wanted.min(), ", ", wanted.max(), "}")
+                                   : std::to_string(*wanted);
+            throw ConfigError("RT-C2", detail::concat("num_workers is ", range, ", but ", size(),
+                                                      " ranks were started; start `mpirun -n ",
+                                                      *wanted, "`, or leave num_workers unset"));
         }
         set_threads(*communicator_, scaling);
         keep_freed_blocks();
