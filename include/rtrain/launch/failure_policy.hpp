@@ -88,13 +88,13 @@ public:
         const std::string poison = suspect(failure);
         Decision decision = charge(failure.kind);
         if (decision.restart && is_crash_loop(failure)) {
-            decision = {.reason = rtrain::detail::concat(equal_failures_in_all,
-                                                         " equal failures without progress")};
+            decision = {.reason = detail::concat(equal_failures_in_all,
+                                                 " equal failures without progress")};
         }
         if (decision.restart && !poison.empty()) {
-            decision.reason += rtrain::detail::concat(", without ", poison, ", as ",
-                                                      equal_failures_from_a_checkpoint,
-                                                      " equal failures have followed it");
+            decision.reason +=
+                detail::concat(", without ", poison, ", as ", equal_failures_from_a_checkpoint,
+                               " equal failures have followed it");
         }
         decision.delay_s = decision.restart ? delay_s() : 0;
         decision.skip = skip_;
@@ -104,8 +104,8 @@ public:
 private:
     /// What equal failures have in common.
     [[nodiscard]] static std::string signature(const Failure& failure) {
-        return rtrain::detail::concat(static_cast<int>(failure.kind), ' ', failure.code, ' ',
-                                      without_numbers(failure.message));
+        return detail::concat(static_cast<int>(failure.kind), ' ', failure.code, ' ',
+                              without_numbers(failure.message));
     }
 
     /// Whether the program itself, or what it has loaded, may be to blame.
@@ -154,14 +154,12 @@ private:
 
     [[nodiscard]] static Decision charge(std::int64_t used, int limit, const char* name) {
         if (limit < 0) {
-            return {.restart = true, .reason = rtrain::detail::concat("restart ", used)};
+            return {.restart = true, .reason = detail::concat("restart ", used)};
         }
         if (used <= limit) {
-            return {.restart = true,
-                    .reason = rtrain::detail::concat("restart ", used, " of ", limit)};
+            return {.restart = true, .reason = detail::concat("restart ", used, " of ", limit)};
         }
-        return {.reason =
-                    rtrain::detail::concat(name, " = ", limit, limit > 0 ? " is used up" : "")};
+        return {.reason = detail::concat(name, " = ", limit, limit > 0 ? " is used up" : "")};
     }
 
     [[nodiscard]] double delay_s() const {

@@ -14,8 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace rtrain::launch {
-
+namespace rtrain {
 namespace detail {
 
 [[nodiscard]] constexpr bool is_digit(char c) noexcept {
@@ -56,6 +55,8 @@ template <class Predicate>
 }
 
 } // namespace detail
+
+namespace launch {
 
 /// `text` with `<NUM>` in place of each number, so that two errors can be compared.
 [[nodiscard]] inline std::string without_numbers(std::string_view text) {
@@ -111,10 +112,11 @@ template <class Predicate>
     }
     std::string result;
     for (const auto& [key, ranks] : groups) {
-        result += rtrain::detail::concat("\n  rank ", list_of_ranks(ranks), " of ", size, ": ",
-                                         texts.at(ranks.front()));
+        result += detail::concat("\n  rank ", list_of_ranks(ranks), " of ", size, ": ",
+                                 texts.at(ranks.front()));
     }
     return result;
 }
 
-} // namespace rtrain::launch
+} // namespace launch
+} // namespace rtrain
