@@ -18,6 +18,7 @@
 #include <rtrain/config.hpp>
 #include <rtrain/directory_merge.hpp>
 #include <rtrain/error.hpp>
+#include <rtrain/launch/session.hpp>
 #include <rtrain/options.hpp>
 #include <rtrain/preemption.hpp>
 #include <rtrain/rank_status.hpp>
@@ -50,8 +51,10 @@ public:
     /// Creates the run's directory or takes up the run in it, from its newest sound checkpoint.
     /// Throws on all ranks: StorageError [RT-S1] it cannot be written, [RT-S2] ranks do not see the
     /// same directory, [RT-S7] another process trains in it, CheckpointError [RT-K1, RT-K2] there
-    /// are checkpoints, but none is sound. `fit` is the number of the fit() call that trains.
-    Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name, int fit)
+    /// are checkpoints, but none is sound. `fit` is the number of the fit() call that trains;
+    /// `skip` are checkpoints not to go on from.
+    Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name, int fit,
+        const std::vector<std::string>& skip = {})
         : backend_(backend), policy_(policy), options_(options),
           attempt_(detail::broadcast(backend, new_attempt(), 0)),
           directory_(location(options.run, detail::broadcast(backend, name, 0)), track::log_files),
@@ -70,7 +73,7 @@ public:
                 directory_.require_shared(attempt_);
             }
         });
-        take_up();
+        take_up(skip);
     }
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -78,6 +81,15 @@ public:
     [[nodiscard]] const RunDirectory& directory() const noexcept { return directory_; }
     /// The newest checkpoint: of this run, or the one it was started from.
     [[nodiscard]] const std::optional<Checkpoint>& checkpoint() const noexcept { return newest_; }
+
+    /// On rank 0: how many reports the newest checkpoint of this run comes after.
+    [[nodiscard]] std::int64_t iterations_saved() const {
+        const auto committed = store_.listing().committed;
+        return committed.empty() ? 0
+                                 : committed.back()
+                                       .metrics.at(track::iteration_field)
+                                       .template to_number<std::int64_t>();
+    }
 
     /// Records metrics.
     void report(const Config& metrics) {
@@ -219,8 +231,8 @@ private:
         return root;
     }
 
-    void take_up() {
-        newest_ = detail::newest_sound(backend_, store_);
+    void take_up(const std::vector<std::string>& skip) {
+        newest_ = detail::newest_sound(backend_, store_, skip);
         const auto own = newest_ ? newest_->path.filename().string() : "";
         detail::succeed_together(backend_, [&] {
             if (own.empty() && options_.resume_from) {
@@ -333,20 +345,24 @@ private:
         });
         const RankStatus::In saving(Phase::saving);
         if (in_background) {
-            saver_.save_in_background(name, line, write_part, [this, name] {
-                validations_.submit(name);
-                directory_.publish_logs();
-            });
+            saver_.save_in_background(name, line, write_part, [this, name] { committed(name); });
             return;
         }
         saver_.save(name, line, write_part);
         newest_ = store_.checkpoint(name);
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
-                validations_.submit(name);
-                directory_.publish_logs();
+                committed(name);
             }
         });
+    }
+
+    /// On rank 0, in the thread that has committed it: those who wait for a checkpoint hear of it.
+    void committed(const std::string& name) {
+        launch::Session::current().tell("saved",
+                                        {{"checkpoint", name}, {"iteration", iterations_saved()}});
+        validations_.submit(name);
+        directory_.publish_logs();
     }
 
     void write_metadata(const Checkpoint& checkpoint, const ReportOptions& options) const {
@@ -418,8 +434,7 @@ private:
                 auto contents = checkpoint::unlisted_files(there.as_directory(), {});
                 log_.append(line);
                 store_.commit_in_place(name, std::move(contents), line);
-                validations_.submit(name);
-                directory_.publish_logs();
+                committed(name);
             }
         });
         newest_ = store_.checkpoint(name);
