@@ -13,20 +13,17 @@
 
 namespace rtrain::launch {
 
+/// A failure of the training function that all processes have survived.
 [[nodiscard]] inline boost::json::object to_json(const Failure& failure) {
-    return {{"kind", static_cast<int>(failure.kind)},
-            {"code", failure.code},
-            {"message", failure.message},
-            {"checkpoint", failure.checkpoint},
-            {"from_outside", failure.from_outside}};
+    return {
+        {"code", failure.code}, {"message", failure.message}, {"checkpoint", failure.checkpoint}};
 }
 
 [[nodiscard]] inline Failure failure_from(const boost::json::object& object) {
-    return {.kind = static_cast<Failure::Kind>(object.at("kind").to_number<int>()),
+    return {.kind = Failure::Kind::training,
             .code = std::string(object.at("code").as_string()),
             .message = std::string(object.at("message").as_string()),
-            .checkpoint = std::string(object.at("checkpoint").as_string()),
-            .from_outside = object.at("from_outside").as_bool()};
+            .checkpoint = std::string(object.at("checkpoint").as_string())};
 }
 
 [[nodiscard]] inline boost::json::object to_json(const Decision& decision) {

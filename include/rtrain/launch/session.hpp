@@ -166,6 +166,15 @@ public:
         return directory_;
     }
 
+    /// In memory, for what Open MPI shares between the ranks of this machine; it goes with
+    /// directory(). Empty where there is no /dev/shm.
+    [[nodiscard]] std::optional<std::filesystem::path> shared_memory() {
+        const auto path = std::filesystem::path("/dev/shm") / directory().filename();
+        std::error_code error;
+        std::filesystem::create_directory(path, error);
+        return error ? std::nullopt : std::optional(path);
+    }
+
     /// From the call to train in, this process prints again: see Session().
     void unmute() {
         if (muted_stdout_ >= 0) {
