@@ -37,7 +37,9 @@ class Driver {
 public:
     Driver(int fit, const ScalingConfig& scaling, const RunConfig& run)
         : fit_(fit), scaling_(scaling), run_(run), policy_(run.failure),
-          signals_(io_, SIGINT, SIGTERM, SIGUSR1, SIGCHLD), timer_(io_), resize_timer_(io_) {}
+          signals_(io_, SIGINT, SIGTERM, SIGCHLD), timer_(io_), resize_timer_(io_) {
+        signals_.add(SIGUSR1);
+    }
     Driver(const Driver&) = delete;
     Driver& operator=(const Driver&) = delete;
 

@@ -233,8 +233,8 @@ private:
         run_name_ = name != nullptr ? name : "";
         const char* const skipped = std::getenv(skip_variable);
         std::istringstream names(skipped != nullptr ? skipped : "");
-        for (std::string name; std::getline(names, name, ',');) {
-            skipped_.push_back(name);
+        for (std::string each; std::getline(names, each, ',');) {
+            skipped_.push_back(each);
         }
         for (const char* variable :
              {directory_variable, fit_variable, name_variable, skip_variable}) {
