@@ -21,6 +21,7 @@
 #include <rtrain/preemption_notice.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/process_directory.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -152,13 +153,8 @@ public:
     /// The directory that driver, ranks and helper share on one node; made when first needed.
     [[nodiscard]] const std::filesystem::path& directory() {
         if (directory_.empty()) {
-            std::string pattern =
-                (std::filesystem::temp_directory_path() / "rtrain-XXXXXX").string();
-            if (::mkdtemp(pattern.data()) == nullptr) {
-                throw storage::system_error("create", pattern);
-            }
-            directory_ = pattern;
-            owner_ = ::getpid();
+            own_directory_.emplace(std::filesystem::temp_directory_path(), "rtrain");
+            directory_ = own_directory_->path();
             for (const auto& [fit, ending] : endings_) {
                 write(fit, ending);
             }
@@ -166,13 +162,17 @@ public:
         return directory_;
     }
 
-    /// In memory, for what Open MPI shares between the ranks of this machine; it goes with
-    /// directory(). Empty where there is no /dev/shm.
+    /// In memory, for what Open MPI shares between the ranks of this machine. Empty where there is
+    /// no /dev/shm.
     [[nodiscard]] std::optional<std::filesystem::path> shared_memory() {
-        const auto path = std::filesystem::path("/dev/shm") / directory().filename();
-        std::error_code error;
-        std::filesystem::create_directory(path, error);
-        return error ? std::nullopt : std::optional(path);
+        if (!shared_memory_) {
+            try {
+                shared_memory_.emplace("/dev/shm", "rtrain");
+            } catch (const StorageError&) {
+                return std::nullopt;
+            }
+        }
+        return shared_memory_->path();
     }
 
     /// From the call to train in, this process prints again: see Session().
@@ -212,12 +212,6 @@ public:
 
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
-    ~Session() {
-        if (owner_ == ::getpid()) {
-            std::error_code ignored;
-            std::filesystem::remove_all(directory_, ignored);
-        }
-    }
 
 private:
     /// In a rank that a driver has launched, and in a helper, what main() prints before its call is
@@ -273,8 +267,9 @@ private:
     std::unique_ptr<DriverLink> link_;
     bool connected_ = false;
     std::filesystem::path directory_;
-    std::map<int, Ending> endings_; ///< recorded by this process
-    pid_t owner_ = 0;               ///< the process that removes the directory
+    std::map<int, Ending> endings_;                          ///< recorded by this process
+    std::optional<storage::ProcessDirectory> own_directory_; ///< when this process has made it
+    std::optional<storage::ProcessDirectory> shared_memory_;
     int muted_stdout_ = -1;
 };
 
