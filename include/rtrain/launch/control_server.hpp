@@ -54,7 +54,7 @@
 
 namespace rtrain::launch {
 
-namespace detail {
+namespace control {
 
 /// `bytes` random bytes in hexadecimal digits. Throws LaunchError [RT-L7].
 [[nodiscard]] inline std::string random_text(std::size_t bytes) {
@@ -83,7 +83,7 @@ namespace detail {
     return different == 0;
 }
 
-} // namespace detail
+} // namespace control
 
 /// Lives in one thread: the one that runs the io_context. Handlers are called from there, never
 /// after close() or the destructor; they may call every member.
@@ -174,7 +174,7 @@ private:
     public:
         State(boost::asio::io_context& io, Options options, Handlers handlers)
             : options_(std::move(options)), handlers_(std::move(handlers)),
-              token_(detail::random_text(ControlAddress::token_size / 2)), local_(io), remote_(io),
+              token_(control::random_text(ControlAddress::token_size / 2)), local_(io), remote_(io),
               every_second_(io), accept_again_(io) {
             address_.machine = ControlAddress::this_machine();
             listen_locally();
@@ -235,7 +235,7 @@ private:
         }
 
         void listen_locally() {
-            const auto path = options_.directory / ("control-" + detail::random_text(8));
+            const auto path = options_.directory / ("control-" + control::random_text(8));
             const UnixPath place(path);
             struct stat status {};
             if (!place.is_open() || ::fstat(place.directory(), &status) != 0) {
@@ -392,7 +392,7 @@ private:
                 if (peer->token.size() < token_.size()) {
                     return;
                 }
-                if (!detail::equal_in_constant_time(peer->token, token_)) {
+                if (!control::equal_in_constant_time(peer->token, token_)) {
                     refuse(peer, "wrong token");
                     return;
                 }

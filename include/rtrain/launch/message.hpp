@@ -12,12 +12,12 @@
 
 #include <rtrain/error.hpp>
 #include <rtrain/json.hpp>
+#include <rtrain/launch/rank_report.hpp>
 #include <rtrain/launch/utf8.hpp>
 #include <rtrain/rank_status.hpp>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <exception>
@@ -47,19 +47,6 @@ struct Hello {
     bool operator==(const Hello&) const = default;
 };
 
-/// What a rank is doing: RankStatus, as of now.
-struct RankReport {
-    int rank = 0;
-    Phase phase = Phase::starting;
-    std::uint64_t progress = 0;
-    std::uint64_t steps = 0;
-    std::uint64_t collectives = 0;
-    std::string waiting_in; ///< empty: for nobody
-    double cpu_s = 0;       ///< CPU time of the process so far, seconds
-
-    bool operator==(const RankReport&) const = default;
-};
-
 /// Everything else; see `event_kinds`.
 struct Event {
     std::string kind;
@@ -74,9 +61,9 @@ enum class Sender : unsigned char { rank, driver };
 enum class FieldType : unsigned char {
     text,
     flag,
-    seconds,      ///< a number that is not negative; as double when it was parsed
-    texts,        ///< an array of text
-    texts_by_rank ///< an object: rank -> text
+    seconds, ///< a number that is not negative; as double when it was parsed
+    texts,   ///< an array of text
+    count    ///< a whole number that is not negative
 };
 
 struct EventField {
@@ -103,16 +90,11 @@ inline constexpr std::array event_kinds{
     // The training function begins, from that checkpoint or, if empty, from the start.
     EventKind{"training", Sender::rank, {{{"checkpoint"}}}},
     // The training function has failed, all processes live and wait for a decision.
-    EventKind{
-        "failed",
-        Sender::rank,
-        {{{"code"}, {"message"}, {"worker_failures", FieldType::texts_by_rank}, {"checkpoint"}}}},
+    EventKind{"failed", Sender::rank, {{{"code"}, {"message"}, {"checkpoint"}}}},
     // This rank is about to die of that error.
     EventKind{"last_words", Sender::rank, {{{"code"}, {"message"}}}},
-    // This rank was told to make room (SIGTERM, SIGUSR1).
-    EventKind{"preempted", Sender::rank},
-    // That checkpoint was committed.
-    EventKind{"saved", Sender::rank, {{{"checkpoint"}}}},
+    // That checkpoint was committed; it holds so many reports.
+    EventKind{"saved", Sender::rank, {{{"checkpoint"}, {"iteration", FieldType::count}}}},
     // The answer to "dump"; empty when the thread did not react.
     EventKind{"stack", Sender::rank, {{{"text"}}}},
     // This rank has nothing more to say.
@@ -137,7 +119,7 @@ inline constexpr std::array event_kinds{
                 {"reason"}}}},
 };
 
-namespace detail {
+namespace control {
 
 using rtrain::detail::concat;
 
@@ -191,12 +173,6 @@ template <class T>
     return number;
 }
 
-[[nodiscard]] inline bool is_rank_text(std::string_view text) {
-    int rank = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-    return error == std::errc{} && end == text.data() + text.size() && rank >= 0;
-}
-
 [[nodiscard]] inline bool is_of_type(const boost::json::value& value, FieldType type) {
     const auto is_text = [](const boost::json::value& item) { return item.is_string(); };
     switch (type) {
@@ -209,12 +185,8 @@ template <class T>
     case FieldType::texts:
         return value.is_array() &&
                std::all_of(value.get_array().begin(), value.get_array().end(), is_text);
-    case FieldType::texts_by_rank:
-        return value.is_object() && std::all_of(value.get_object().begin(),
-                                                value.get_object().end(), [](const auto& item) {
-                                                    return is_rank_text(item.key()) &&
-                                                           item.value().is_string();
-                                                });
+    case FieldType::count:
+        return value.is_int64() && value.get_int64() >= 0;
     }
     return false;
 }
@@ -305,11 +277,11 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
     }
 }
 
-} // namespace detail
+} // namespace control
 
 /// The frame of a message.
 [[nodiscard]] inline std::string encode(const Hello& hello) {
-    return detail::frame_of({{"kind", "hello"},
+    return control::frame_of({{"kind", "hello"},
                              {"rank", hello.rank},
                              {"size", hello.size},
                              {"attempt", hello.attempt},
@@ -318,7 +290,7 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
 }
 
 [[nodiscard]] inline std::string encode(const RankReport& report) {
-    return detail::frame_of({{"kind", "status"},
+    return control::frame_of({{"kind", "status"},
                              {"rank", report.rank},
                              {"phase", to_string(report.phase)},
                              {"progress", report.progress},
@@ -331,62 +303,62 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
 /// Bytes that are no UTF-8 become '?', and texts that would make the frame too long are cut. Throws
 /// LaunchError [RT-L9] when it is none of `event_kinds`.
 [[nodiscard]] inline std::string encode(const Event& event) {
-    detail::check_fields(detail::kind_of(event.kind), event.body);
+    control::check_fields(control::kind_of(event.kind), event.body);
     boost::json::value message = event.body;
     message.get_object()["kind"] = event.kind;
     for (std::size_t limit = max_frame; limit > 0; limit /= 4) {
-        detail::clean_texts(message, limit);
-        std::string frame = detail::frame_of(message.get_object());
+        control::clean_texts(message, limit);
+        std::string frame = control::frame_of(message.get_object());
         if (frame.size() <= 4 + max_frame) {
             return frame;
         }
     }
-    detail::malformed("\"" + event.kind + "\" has too many fields for one frame");
+    control::malformed("\"" + event.kind + "\" has too many fields for one frame");
 }
 
 using FromRank = std::variant<Hello, RankReport, Event>;
 
 /// Reads what a frame of a rank holds. Throws LaunchError [RT-L9].
 [[nodiscard]] inline FromRank parse_from_rank(std::string_view text) {
-    boost::json::object object = detail::object_in(text);
-    const std::string kind(detail::text_in(object, "kind"));
+    boost::json::object object = control::object_in(text);
+    const std::string kind(control::text_in(object, "kind"));
     const auto check_size = [&](std::size_t fields) {
         if (object.size() != fields) {
-            detail::malformed("it has unknown fields");
+            control::malformed("it has unknown fields");
         }
     };
     if (kind == "hello") {
-        Hello hello{.rank = detail::count_in<int>(object, "rank"),
-                    .size = detail::count_in<int>(object, "size"),
-                    .attempt = detail::count_in<int>(object, "attempt"),
-                    .pid = detail::count_in<int>(object, "pid"),
-                    .host = std::string(detail::text_in(object, "host"))};
+        Hello hello{.rank = control::count_in<int>(object, "rank"),
+                    .size = control::count_in<int>(object, "size"),
+                    .attempt = control::count_in<int>(object, "attempt"),
+                    .pid = control::count_in<int>(object, "pid"),
+                    .host = std::string(control::text_in(object, "host"))};
         check_size(6);
         return hello;
     }
     if (kind == "status") {
         RankReport report{
-            .rank = detail::count_in<int>(object, "rank"),
-            .phase = detail::phase_in(object),
-            .progress = detail::count_in<std::uint64_t>(object, "progress"),
-            .steps = detail::count_in<std::uint64_t>(object, "steps"),
-            .collectives = detail::count_in<std::uint64_t>(object, "collectives"),
-            .waiting_in = std::string(detail::text_in(object, "waiting_in")),
+            .rank = control::count_in<int>(object, "rank"),
+            .phase = control::phase_in(object),
+            .progress = control::count_in<std::uint64_t>(object, "progress"),
+            .steps = control::count_in<std::uint64_t>(object, "steps"),
+            .collectives = control::count_in<std::uint64_t>(object, "collectives"),
+            .waiting_in = std::string(control::text_in(object, "waiting_in")),
         };
-        const auto cpu_s = detail::seconds_of(detail::field_of(object, "cpu_s"));
+        const auto cpu_s = control::seconds_of(control::field_of(object, "cpu_s"));
         if (!cpu_s) {
-            detail::malformed("\"cpu_s\" is no time");
+            control::malformed("\"cpu_s\" is no time");
         }
         report.cpu_s = *cpu_s;
         check_size(8);
         return report;
     }
-    return detail::event_of(std::move(object), Sender::rank);
+    return control::event_of(std::move(object), Sender::rank);
 }
 
 /// Reads what a frame of the driver holds. Throws LaunchError [RT-L9].
 [[nodiscard]] inline Event parse_from_driver(std::string_view text) {
-    return detail::event_of(detail::object_in(text), Sender::driver);
+    return control::event_of(control::object_in(text), Sender::driver);
 }
 
 /// Cuts what arrives into frames. Holds no more than it was given, whatever lengths frames claim.
@@ -418,7 +390,7 @@ public:
             length |= std::size_t{static_cast<unsigned char>(bytes_[begin_ + i])} << (8 * i);
         }
         if (length > limit_) {
-            detail::malformed(
+            control::malformed(
                 detail::concat("a frame of ", length, " bytes, allowed are ", limit_));
         }
         if (bytes_.size() - begin_ - header < length) {

@@ -18,7 +18,7 @@
 
 namespace rtrain::launch {
 
-namespace detail {
+namespace control {
 
 /// The address that packets from here to `target` carry; empty when there is no way, or when it is
 /// this machine. Sends nothing.
@@ -61,7 +61,7 @@ address_towards(boost::asio::io_context& io, const boost::asio::ip::address& tar
     return found;
 }
 
-} // namespace detail
+} // namespace control
 
 /// The address on the way to the first of `hosts` (names or addresses) that is another machine and
 /// can be reached; else the one on the default route; else that of the first interface; else
@@ -72,7 +72,7 @@ address_towards(boost::asio::io_context& io, const boost::asio::ip::address& tar
         boost::system::error_code error;
         boost::asio::ip::udp::resolver resolver(io);
         for (const auto& entry : resolver.resolve(host, "", error)) {
-            if (const auto address = detail::address_towards(io, entry.endpoint().address())) {
+            if (const auto address = control::address_towards(io, entry.endpoint().address())) {
                 return *address;
             }
         }
@@ -80,10 +80,10 @@ address_towards(boost::asio::io_context& io, const boost::asio::ip::address& tar
     // An address that is reserved for documentation: whatever is not near goes by the default
     // route.
     const auto elsewhere = boost::asio::ip::make_address("192.0.2.1");
-    if (const auto address = detail::address_towards(io, elsewhere)) {
+    if (const auto address = control::address_towards(io, elsewhere)) {
         return *address;
     }
-    return detail::first_outer_address().value_or(boost::asio::ip::address_v4::loopback());
+    return control::first_outer_address().value_or(boost::asio::ip::address_v4::loopback());
 }
 
 } // namespace rtrain::launch

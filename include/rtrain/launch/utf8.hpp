@@ -9,7 +9,7 @@
 
 namespace rtrain::launch {
 
-namespace detail {
+namespace control {
 
 /// Bytes of the UTF-8 character that `text` begins with; 0 when it begins with none.
 [[nodiscard]] inline std::size_t utf8_length(std::string_view text) noexcept {
@@ -36,14 +36,14 @@ namespace detail {
     return overlong || surrogate || too_large ? 0 : length;
 }
 
-} // namespace detail
+} // namespace control
 
 /// `text` as UTF-8 of at most `limit` bytes: a byte that belongs to no character becomes '?', and
 /// what is too long is cut between characters.
 [[nodiscard]] inline std::string clean_text(std::string_view text, std::size_t limit) {
     std::string result;
     while (!text.empty()) {
-        const std::size_t length = detail::utf8_length(text);
+        const std::size_t length = control::utf8_length(text);
         const std::string_view character = length == 0 ? "?" : text.substr(0, length);
         if (result.size() + character.size() > limit) {
             break;
