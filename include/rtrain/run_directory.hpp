@@ -4,6 +4,7 @@
 /// logs of such a run grow in a local directory and are copied from time to time.
 #pragma once
 
+#include <rtrain/checkpoint/place.hpp>
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/storage/file.hpp>
@@ -199,7 +200,7 @@ public:
     }
 
 private:
-    static constexpr const char* marker = ".validate_storage_marker";
+    static constexpr const char* marker = checkpoint::Place::attempt_file;
     storage::Location at_;
     std::vector<std::string> logs_;
     std::optional<detail::ScratchDirectory> scratch_; ///< with a storage service

@@ -13,19 +13,27 @@
 #include <rtrain/error.hpp>
 #include <rtrain/exception_text.hpp>
 #include <rtrain/json.hpp>
+#include <rtrain/launch/driver_link.hpp>
 #include <rtrain/launch/environment.hpp>
+#include <rtrain/launch/failure_json.hpp>
 #include <rtrain/launch/helper.hpp>
+#include <rtrain/launch/stack_dump.hpp>
+#include <rtrain/preemption_notice.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/storage/file.hpp>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -65,6 +73,7 @@ public:
     static constexpr const char* directory_variable = "RTRAIN_SESSION";
     static constexpr const char* fit_variable = "RTRAIN_SESSION_FIT";
     static constexpr const char* name_variable = "RTRAIN_RUN_NAME";
+    static constexpr const char* skip_variable = "RTRAIN_SKIP_CHECKPOINTS";
 
     /// The session of this process.
     [[nodiscard]] static Session& current() {
@@ -81,6 +90,55 @@ public:
 
     /// For such a rank: what the driver named the run, so that a restarted one is found again.
     [[nodiscard]] const std::string& run_name() const noexcept { return run_name_; }
+
+    /// For such a rank: checkpoints that the run is not to go on from, because training failed from
+    /// them again and again.
+    [[nodiscard]] const std::vector<std::string>& skipped_checkpoints() const noexcept {
+        return skipped_;
+    }
+
+    /// Whether a driver watches this rank.
+    [[nodiscard]] bool has_driver() const noexcept { return link_ != nullptr; }
+
+    /// Begins to tell the driver what this rank does; nothing without a driver. Throws LaunchError
+    /// [RT-L8] when it does not take this rank for one of its own.
+    void connect(int rank, int size) {
+        if (link_ && !connected_) {
+            watch_this_thread();
+            link_->on_preempt([](double grace_s) { PreemptionNotice::current().give(grace_s); });
+            link_->connect(rank, size);
+            connected_ = true;
+        }
+    }
+
+    /// Tells the driver something; nothing without one.
+    void tell(const std::string& kind, boost::json::object body) {
+        if (link_) {
+            link_->say({kind, std::move(body)});
+        }
+    }
+
+    /// Has the driver decide what follows on a failure that all ranks have survived.
+    [[nodiscard]] Decision ask_driver(const Failure& failure) {
+        constexpr std::chrono::seconds limit{60};
+        tell("failed", to_json(failure));
+        const auto answer = link_->wait_for("decision", limit);
+        return answer ? decision_from(answer->body)
+                      : Decision{.restart = false,
+                                 .delay_s = 0,
+                                 .skip = {},
+                                 .reason = "the driver did not answer"};
+    }
+
+    /// Tells the driver why this rank is about to end, and waits until that has been sent.
+    void last_words(const std::exception& error) {
+        constexpr std::chrono::seconds limit{2};
+        if (link_) {
+            tell("last_words",
+                 {{"code", detail::code_of(error)}, {"message", detail::message_of(error)}});
+            (void)link_->flush(limit);
+        }
+    }
 
     /// What tells a helper which call it is to serve in, and how those before it have ended.
     [[nodiscard]] std::map<std::string, std::string> helper_variables(int fit) {
@@ -106,6 +164,15 @@ public:
             }
         }
         return directory_;
+    }
+
+    /// In memory, for what Open MPI shares between the ranks of this machine; it goes with
+    /// directory(). Empty where there is no /dev/shm.
+    [[nodiscard]] std::optional<std::filesystem::path> shared_memory() {
+        const auto path = std::filesystem::path("/dev/shm") / directory().filename();
+        std::error_code error;
+        std::filesystem::create_directory(path, error);
+        return error ? std::nullopt : std::optional(path);
     }
 
     /// From the call to train in, this process prints again: see Session().
@@ -164,8 +231,17 @@ private:
         target_ = env_int(fit_variable);
         const char* const name = std::getenv(name_variable);
         run_name_ = name != nullptr ? name : "";
-        for (const char* variable : {directory_variable, fit_variable, name_variable}) {
+        const char* const skipped = std::getenv(skip_variable);
+        std::istringstream names(skipped != nullptr ? skipped : "");
+        for (std::string name; std::getline(names, name, ',');) {
+            skipped_.push_back(name);
+        }
+        for (const char* variable :
+             {directory_variable, fit_variable, name_variable, skip_variable}) {
             ::unsetenv(variable); // programs that this one starts are not of the session
+        }
+        if (!Helper::is_this_process()) {
+            link_ = DriverLink::from_environment();
         }
         const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
         if (target_ && nowhere >= 0) {
@@ -193,6 +269,9 @@ private:
     int fits_ = 0;
     std::optional<int> target_;
     std::string run_name_;
+    std::vector<std::string> skipped_;
+    std::unique_ptr<DriverLink> link_;
+    bool connected_ = false;
     std::filesystem::path directory_;
     std::map<int, Ending> endings_; ///< recorded by this process
     pid_t owner_ = 0;               ///< the process that removes the directory
