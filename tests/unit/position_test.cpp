@@ -110,7 +110,7 @@ void resume_on_any(const MakeLoop& make_loop, const RowsOf& rows_of, bool padded
             (void)take(position, saved_on, to_the_end, make_loop, rows_of);
             REQUIRE(position.epoch == 1);
             REQUIRE(position.samples == 0);
-            auto taken = take(position, saved_on, 3, make_loop, rows_of);
+            auto taken = take(position, saved_on, 2, make_loop, rows_of);
             REQUIRE(position.epoch == 1);
             REQUIRE(position.samples == static_cast<std::int64_t>(taken.size()));
             REQUIRE(position.samples < rows);
