@@ -104,7 +104,7 @@ void train_bits(auto& worker, const RowLog& log, int killed_behind) {
         for (const auto& parameter : model->parameters()) {
             hash = hash_of_bits(hash, parameter);
             const auto& adam = static_cast<const torch::optim::AdamParamState&>(
-                *optimizer->state().at(parameter.unsafeGetTensorImpl()));
+                *optimizer.state().at(parameter.unsafeGetTensorImpl()));
             hash = hash_of_bits(hash_of_bits(hash, adam.exp_avg()), adam.exp_avg_sq());
         }
         std::cout << "bits " << std::hex << hash << std::endl;
