@@ -20,6 +20,7 @@ class Nccl;
 namespace data {
 struct Sharded;
 struct Replicated;
+struct Permuted;
 } // namespace data
 
 namespace checkpoint {

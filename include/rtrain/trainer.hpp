@@ -14,6 +14,7 @@
 #include <rtrain/checkpoint/sharded.hpp>
 #include <rtrain/checkpoint/sync.hpp>
 #include <rtrain/data/idx.hpp>
+#include <rtrain/data/permuted.hpp>
 #include <rtrain/data/sharded.hpp>
 #include <rtrain/data/torch_data.hpp>
 #include <rtrain/fwd.hpp>
