@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small, real training whose outcome depends on nothing but its options: 2 ranks, Adam, shuffled
-// data, dropout, checkpoints in the middle of epochs. chaos.py lets faults happen to it and compares
-// what it leaves with what an undisturbed run leaves.
+// data, dropout, checkpoints in the middle of epochs. chaos.py lets faults happen to it and
+// compares what it leaves with what an undisturbed run leaves.
 //
 //   workload STORAGE [--NAME VALUE]...        started alone, or under mpirun
 //
@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <stdexcept>
 #include <thread>
@@ -31,8 +32,8 @@ struct Options {
     long rows = 1024;      ///< a multiple of `batch`
     long batch = 32;       ///< rows of a step, of all ranks together
     long every = 4;        ///< steps between reports with a checkpoint
-    long pace_ms = 0;      ///< pause of a step, while the file STORAGE/pace exists
     long max_failures = 3; ///< -1: without limit; of start-ups, too
+    long backoff_ms = 500; ///< see FailureConfig::backoff_s
     long fit_again = 0;    ///< 1: a second, short run follows in the same program
 
     Options(int argc, char** argv) {
@@ -49,17 +50,20 @@ struct Options {
 
 private:
     bool set(const std::string& name, const char* value) {
-        const std::map<std::string, long*> numbers = {
-            {"--ranks", &ranks},     {"--epochs", &epochs}, {"--rows", &rows},
-            {"--batch", &batch},     {"--every", &every},   {"--max-failures", &max_failures},
-            {"--pace-ms", &pace_ms}, {"--fit-again", &fit_again}};
+        const std::map<std::string, long*> numbers = {{"--ranks", &ranks},
+                                                      {"--epochs", &epochs},
+                                                      {"--rows", &rows},
+                                                      {"--batch", &batch},
+                                                      {"--every", &every},
+                                                      {"--max-failures", &max_failures},
+                                                      {"--backoff-ms", &backoff_ms},
+                                                      {"--fit-again", &fit_again}};
         if (const auto found = numbers.find(name); found != numbers.end()) {
             *found->second = std::stol(value);
             return true;
         }
         policy = name == "--policy" ? value : policy;
-        return name == "--policy" &&
-               (policy == "sync" || policy == "async" || policy == "sharded");
+        return name == "--policy" && (policy == "sync" || policy == "async" || policy == "sharded");
     }
 };
 
@@ -182,7 +186,7 @@ struct Train {
                 loss.backward();
                 chaos::point("step");
                 optimizer.step();
-                rest();
+                rest(worker.rank(), step);
                 report(worker, step, worker.all_reduce(loss.template item<double>()), state);
             }
             samples.end_epoch();
@@ -193,9 +197,14 @@ struct Train {
     }
 
 private:
-    void rest() const {
-        if (options.pace_ms > 0 && std::filesystem::exists(options.storage + "/pace")) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(options.pace_ms));
+    /// Tells the harness which step this is, and waits as many milliseconds as it wants.
+    void rest(int rank, long step) const {
+        std::ifstream pace(options.storage + "/pace");
+        if (int milliseconds = 0; pace >> milliseconds) {
+            if (rank == 0) {
+                std::ofstream(options.storage + "/step") << step << std::endl;
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
         }
     }
 
@@ -210,11 +219,8 @@ private:
         }
     }
 
-    static void leave(auto& worker,
-                      const torch::nn::Module& model,
-                      torch::optim::Adam& optimizer,
-                      const SampleLog& samples,
-                      long step) {
+    static void leave(auto& worker, const torch::nn::Module& model, torch::optim::Adam& optimizer,
+                      const SampleLog& samples, long step) {
         std::string bytes = std::to_string(step) + " " + std::to_string(samples.hash()) + "\n";
         const auto add = [&bytes](const at::Tensor& tensor) {
             const auto plain = tensor.detach().contiguous();
@@ -237,12 +243,14 @@ template <class Checkpoint>
 rtrain::Result train(const Options& options, const std::string& name, long epochs) {
     const auto limit = static_cast<int>(options.max_failures);
     rtrain::Trainer<rtrain::backend::Mpi, rtrain::data::Sharded, Checkpoint> trainer{{
-        .scaling = {.num_workers = rtrain::launch::ranks().value_or(static_cast<int>(options.ranks)),
+        .scaling = {.num_workers =
+                        rtrain::launch::ranks().value_or(static_cast<int>(options.ranks)),
                     .threads_per_worker = 1},
         .run = {.name = name,
                 .storage_path = options.storage,
                 .failure = {.max_failures = limit,
                             .controller_failure_limit = limit,
+                            .backoff_s = static_cast<double>(options.backoff_ms) / 1e3,
                             .hang = {.start_s = 20, .idle_s = 3, .busy_s = 6}},
                 .checkpoint = {.num_to_keep = 3}},
         .datasets = {{"train", rtrain::data::lazy([rows = options.rows] {
