@@ -33,6 +33,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -107,6 +108,7 @@ public:
         if (link_ && !connected_) {
             watch_this_thread();
             link_->on_preempt([](double grace_s) { PreemptionNotice::current().give(grace_s); });
+            link_->before_exit([] { sweep_after_driver(); });
             link_->connect(rank, size);
             connected_ = true;
         }
@@ -153,7 +155,7 @@ public:
     /// The directory that driver, ranks and helper share on one node; made when first needed.
     [[nodiscard]] const std::filesystem::path& directory() {
         if (directory_.empty()) {
-            own_directory_.emplace(std::filesystem::temp_directory_path(), "rtrain");
+            own_directory_.emplace(std::filesystem::temp_directory_path(), directory_name);
             directory_ = own_directory_->path();
             for (const auto& [fit, ending] : endings_) {
                 write(fit, ending);
@@ -167,7 +169,7 @@ public:
     [[nodiscard]] std::optional<std::filesystem::path> shared_memory() {
         if (!shared_memory_) {
             try {
-                shared_memory_.emplace("/dev/shm", "rtrain");
+                shared_memory_.emplace("/dev/shm", directory_name);
             } catch (const StorageError&) {
                 return std::nullopt;
             }
@@ -245,6 +247,14 @@ private:
         ::close(nowhere);
     }
 
+    /// A driver that was killed cannot tidy up. Its connections end a moment before it does.
+    static void sweep_after_driver() noexcept {
+        constexpr std::chrono::milliseconds moment{100};
+        std::this_thread::sleep_for(moment);
+        storage::ProcessDirectory::sweep(std::filesystem::temp_directory_path(), directory_name);
+        storage::ProcessDirectory::sweep("/dev/shm", directory_name);
+    }
+
     void write(int fit, const Ending& ending) {
         boost::json::object failures;
         for (const auto& [rank, message] : ending.worker_failures) {
@@ -260,6 +270,7 @@ private:
         return directory() / ("fit-" + std::to_string(fit) + ".json");
     }
 
+    static constexpr const char* directory_name = "rtrain";
     int fits_ = 0;
     std::optional<int> target_;
     std::string run_name_;

@@ -5,17 +5,16 @@
 
 #include <rtrain/error.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/process.hpp>
 
-#include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
+#include <sys/types.h>
 #include <unistd.h>
 
 namespace rtrain::storage {
@@ -27,15 +26,8 @@ public:
     /// `<base>/<name>-<user>-<process>-<random>`. Throws StorageError [RT-S1].
     ProcessDirectory(const std::filesystem::path& base, const std::string& name)
         : owner_(::getpid()) {
-        const std::string ours = detail::concat(name, '-', ::getuid(), '-');
-        std::error_code ignored;
-        for (const auto& entry : std::filesystem::directory_iterator(base, ignored)) {
-            const std::string other = entry.path().filename().string();
-            if (other.starts_with(ours) && is_dead(std::string_view(other).substr(ours.size()))) {
-                std::filesystem::remove_all(entry.path(), ignored);
-            }
-        }
-        std::string pattern = (base / detail::concat(ours, owner_, "-XXXXXX")).string();
+        sweep(base, name);
+        std::string pattern = (base / detail::concat(prefix(name), owner_, "-XXXXXX")).string();
         if (::mkdtemp(pattern.data()) == nullptr) {
             throw system_error("create", pattern);
         }
@@ -52,11 +44,27 @@ public:
 
     [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
+    /// Removes such directories of processes that were killed.
+    static void sweep(const std::filesystem::path& base, const std::string& name) {
+        const std::string ours = prefix(name);
+        std::error_code ignored;
+        for (const auto& entry : std::filesystem::directory_iterator(base, ignored)) {
+            const std::string other = entry.path().filename().string();
+            if (!other.starts_with(ours)) {
+                continue;
+            }
+            pid_t process = 0;
+            const std::string_view number = std::string_view(other).substr(ours.size());
+            std::from_chars(number.data(), number.data() + number.size(), process);
+            if (process > 0 && !process_is_alive(process)) {
+                std::filesystem::remove_all(entry.path(), ignored);
+            }
+        }
+    }
+
 private:
-    static bool is_dead(std::string_view process) {
-        int id = 0;
-        std::from_chars(process.data(), process.data() + process.size(), id);
-        return id > 0 && ::kill(id, 0) != 0 && errno == ESRCH;
+    static std::string prefix(const std::string& name) {
+        return detail::concat(name, '-', ::getuid(), '-');
     }
 
     pid_t owner_;
