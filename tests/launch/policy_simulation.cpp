@@ -399,10 +399,14 @@ private:
         // Reports come late, and ranks that live go on for a moment.
         const double pause_s = hang_.factor * (longest_pause_s_ + 1);
         const double others_s = moved_at_ - hung_at_;
+        const bool trains = ranks_[static_cast<std::size_t>(victim_)].has_told_to_train;
         switch (fault_) {
         case Fault::stops:
             return HangWatch::stopped_s;
         case Fault::falls_silent:
+            if (!trains) {
+                return hang_.start_s + others_s;
+            }
             // Alone, it is found only when no progress has been seen for long.
             return size_ > 1 ? 2 * HangWatch::silent_s
                              : std::max({hang_.idle_s, HangWatch::silent_s, pause_s}) + others_s;
