@@ -24,12 +24,15 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace rtrain::launch {
 
@@ -50,6 +53,9 @@ public:
                                   [this] { boost::asio::post(io_, [this] { make_room(); }); });
         start();
         io_.run();
+        if (probe_.joinable()) {
+            probe_.join();
+        }
         if (fatal_signal_) {
             ::signal(*fatal_signal_, SIG_DFL);
             ::raise(*fatal_signal_);
@@ -62,6 +68,14 @@ private:
     using Clock = std::chrono::steady_clock;
 
     void start() {
+        try {
+            start_job();
+        } catch (const std::exception& error) {
+            finish(Ending::of(error));
+        }
+    }
+
+    void start_job() {
         Session& session = Session::current();
         session.forget(fit_);
         const Placement place = place_ranks(scaling_);
@@ -310,13 +324,27 @@ private:
             if (error || !job_ || asked_to_make_room_) {
                 return;
             }
-            if (place_ranks(scaling_).ranks > ranks) {
-                resizing_ = true;
-                job_->preempt(run_.failure.preemption_grace_s);
-            } else {
-                look_for_room(ranks);
-            }
+            probe_ = std::jthread([this, ranks] { // hosts may take seconds to answer
+                const bool more = has_room_for_more_than(ranks);
+                boost::asio::post(io_, [this, ranks, more] {
+                    if (more && job_ && !asked_to_make_room_) {
+                        resizing_ = true;
+                        job_->preempt(run_.failure.preemption_grace_s);
+                    } else {
+                        look_for_room(ranks);
+                    }
+                });
+            });
         });
+    }
+
+    [[nodiscard]] bool has_room_for_more_than(int ranks) const {
+        try {
+            return find_room(scaling_).ranks > ranks;
+        } catch (const LaunchError& error) { // a hostfile that is being written, perhaps
+            std::fprintf(stderr, "rtrain: cannot look for room: %s\n", error.what());
+            return false;
+        }
     }
 
     static constexpr const char* preempted = "RT-T2";
@@ -332,6 +360,7 @@ private:
     std::optional<Clock::time_point> asked_to_make_room_;
     std::optional<int> fatal_signal_;
     std::optional<Ending> ending_;
+    std::jthread probe_; ///< looks for room
     boost::asio::io_context io_;
     boost::asio::signal_set signals_;
     boost::asio::steady_timer timer_; ///< of a restart, of the grace time, of the end
