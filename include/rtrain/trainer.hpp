@@ -153,7 +153,7 @@ private:
     Result driven(int fit) {
         const RunConfig run = named_run();
         const launch::Ending ending = launch::drive(fit, options_.scaling, run);
-        if (ending.code == "RT-T2") {
+        if (ending.code == PreemptionError::own_code) {
             end_preempted(ending.message);
         }
         return ending.get(run_filesystem());

@@ -148,9 +148,9 @@ private:
             finish(recorded && recorded->code == preempted
                        ? *recorded
                        : Ending::of(PreemptionError(
-                             preempted, "the run was told to make room and had no time to save; "
-                                        "start the same command again to go on from the newest "
-                                        "checkpoint")));
+                             "the run was told to make room and had no time to save; "
+                             "start the same command again to go on from the newest "
+                             "checkpoint")));
             return;
         }
         if (recorded && recorded->code == preempted && resizing_) {
@@ -347,7 +347,7 @@ private:
         }
     }
 
-    static constexpr const char* preempted = "RT-T2";
+    static constexpr const char* preempted = PreemptionError::own_code;
     int fit_;
     const ScalingConfig& scaling_;
     const RunConfig& run_;
