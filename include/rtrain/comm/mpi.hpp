@@ -16,6 +16,9 @@
 #define MPICH_SKIP_MPICXX 1
 #endif
 #include <mpi.h>
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h> // says whether this MPI has ULFM: see comm/ulfm.hpp
+#endif
 
 #include <cstddef>
 #include <cstdlib>
@@ -23,10 +26,26 @@
 
 namespace rtrain::comm {
 
-/// Throws CommError [RT-X3] unless `result` is MPI_SUCCESS.
+/// Whether an MPI call has failed because a process is dead. Only an MPI with ULFM says so.
+[[nodiscard]] inline bool tells_of_death([[maybe_unused]] int result) {
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+    int kind = MPI_SUCCESS;
+    MPI_Error_class(result, &kind);
+    return kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING ||
+           kind == MPIX_ERR_REVOKED;
+#else
+    return false;
+#endif
+}
+
+/// Throws CommError [RT-X3] unless `result` is MPI_SUCCESS; PeerError [RT-X9] when it tells of a
+/// death.
 inline void check_mpi(int result, const char* call) {
     if (result == MPI_SUCCESS) {
         return;
+    }
+    if (tells_of_death(result)) {
+        throw PeerError("RT-X9", detail::concat("a rank died, says ", call));
     }
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
@@ -35,6 +54,9 @@ inline void check_mpi(int result, const char* call) {
         "RT-X3", detail::concat(
                      call, " failed: ", std::string_view(text, static_cast<std::size_t>(length))));
 }
+
+/// Set when MPI waits for a process that is dead without knowing it: then it is not finalised.
+inline bool waits_for_the_dead = false;
 
 /// Initialises MPI unless the program has done so; then MPI is also finalised at exit. Calls are
 /// made from one thread at a time (MPI_THREAD_SERIALIZED): autograd runs CPU hooks in the thread
@@ -55,7 +77,7 @@ inline void ensure_mpi() {
     std::atexit([] {
         int finalized = 0;
         MPI_Finalized(&finalized);
-        if (finalized == 0) {
+        if (finalized == 0 && !waits_for_the_dead) {
             MPI_Finalize();
         }
     });
