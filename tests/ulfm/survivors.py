@@ -43,7 +43,7 @@ class Run:
             stderr=subprocess.STDOUT,
             text=True,
             env=environment,
-            timeout=240,
+            timeout=60,
         )
         self.seconds = time.monotonic() - began
         self.status = ended.returncode

@@ -55,12 +55,13 @@ inline void check_mpi(int result, const char* call) {
                      call, " failed: ", std::string_view(text, static_cast<std::size_t>(length))));
 }
 
-/// Set when MPI waits for a process that is dead without knowing it: then it is not finalised.
-inline bool waits_for_the_dead = false;
+/// Set when a rank has died: MPI_Finalize may wait for it for ever. An mpirun that lets the others
+/// live takes it well that they end without.
+inline bool a_rank_has_died = false;
 
-/// Initialises MPI unless the program has done so; then MPI is also finalised at exit. Calls are
-/// made from one thread at a time (MPI_THREAD_SERIALIZED): autograd runs CPU hooks in the thread
-/// that called backward().
+/// Initialises MPI unless the program has done so; then MPI is also finalised at exit, unless a
+/// rank has died. Calls are made from one thread at a time (MPI_THREAD_SERIALIZED): autograd runs
+/// CPU hooks in the thread that called backward().
 inline void ensure_mpi() {
     int initialized = 0;
     check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
@@ -77,7 +78,7 @@ inline void ensure_mpi() {
     std::atexit([] {
         int finalized = 0;
         MPI_Finalized(&finalized);
-        if (finalized == 0 && !waits_for_the_dead) {
+        if (finalized == 0 && !a_rank_has_died) {
             MPI_Finalize();
         }
     });

@@ -84,6 +84,7 @@ public:
             outcome->kind = Outcome::Kind::failed;
             outcome->message = Outcome::died;
             died_.push_back(rank);
+            a_rank_has_died = true;
         }
     }
     /// Ranks that were found dead, in that order.

@@ -130,7 +130,6 @@ private:
         };
         while (!std::all_of(dead.begin(), dead.end(), is_noticed)) {
             if (Clock::now() > deadline) {
-                waits_for_the_dead = true;
                 throw CommError(
                     "RT-X14",
                     detail::concat("a rank has died, and MPI has not noticed it within ",

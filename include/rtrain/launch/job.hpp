@@ -63,8 +63,8 @@ public:
 
     /// How long those who survive a death may take until they ask what follows.
     static constexpr std::chrono::seconds survivors_limit{10};
-    /// How long mpirun may take to end behind its ranks.
-    static constexpr std::chrono::seconds mpirun_limit{5};
+    /// How long ranks that are done, and mpirun behind them, may take to end.
+    static constexpr std::chrono::seconds end_limit{5};
 
     /// `keep_at_least`: when ranks die, so many that are left go on without them; 0: none do.
     Job(boost::asio::io_context& io, MpirunCommand command, ControlServer::Options control,
@@ -302,7 +302,7 @@ private:
             if (error || over_) {
                 return;
             }
-            end_overdue_mpirun();
+            end_what_is_overdue();
             if (broken_) {
                 say_over_if_gone();
             } else if (died_without_a_word_) {
@@ -322,15 +322,21 @@ private:
         });
     }
 
-    /// With deaths that it was to survive, mpirun may not notice that no rank is left.
-    void end_overdue_mpirun() {
-        if (keep_at_least_ == 0 || (!broken_ && living() > 0) ||
-            ranks_.size() < static_cast<std::size_t>(size_)) {
+    /// With deaths that they were to survive, MPI may wait for the dead at the end, and mpirun not
+    /// notice that no rank is left.
+    void end_what_is_overdue() {
+        const bool finished =
+            broken_ || (ranks_.size() == static_cast<std::size_t>(size_) &&
+                        std::all_of(ranks_.begin(), ranks_.end(), [](const auto& item) {
+                            return item.second.done || !item.second.connected;
+                        }));
+        if (keep_at_least_ == 0 || !finished) {
             return;
         }
-        if (!alone_since_) {
-            alone_since_ = now();
-        } else if (now() - *alone_since_ > mpirun_limit) {
+        if (!finished_at_) {
+            finished_at_ = now();
+        } else if (now() - *finished_at_ > end_limit) {
+            kill_ranks();
             mpirun_.kill(SIGKILL);
         }
     }
@@ -398,7 +404,7 @@ private:
     std::optional<Failure> died_without_a_word_; ///< until mpirun knows more
     Clock::time_point kill_at_;
     std::optional<Bereaved> bereaved_;
-    std::optional<Clock::time_point> alone_since_; ///< mpirun, without ranks
+    std::optional<Clock::time_point> finished_at_;
     std::optional<double> grace_s_;
     std::string found_; ///< what hangs
     std::optional<Clock::time_point> hung_since_;
