@@ -199,6 +199,8 @@ def measure():
         run = Run("rows", 2, 4, f"{i % 4}:{8 + i % 7}:kill")
         if run.status == 0 and 3 in run.processes():
             times.append(run.recovery_s())
+        else:
+            print(f"a run without survivors, status {run.status}:\n{run.output}")
     times.sort()
     print(
         f"{len(times)} of {options.times} survived; from the death of a rank of 4 to the next step: "
