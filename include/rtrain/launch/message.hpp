@@ -282,22 +282,22 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
 /// The frame of a message.
 [[nodiscard]] inline std::string encode(const Hello& hello) {
     return control::frame_of({{"kind", "hello"},
-                             {"rank", hello.rank},
-                             {"size", hello.size},
-                             {"attempt", hello.attempt},
-                             {"pid", hello.pid},
-                             {"host", clean_text(hello.host, 255)}});
+                              {"rank", hello.rank},
+                              {"size", hello.size},
+                              {"attempt", hello.attempt},
+                              {"pid", hello.pid},
+                              {"host", clean_text(hello.host, 255)}});
 }
 
 [[nodiscard]] inline std::string encode(const RankReport& report) {
     return control::frame_of({{"kind", "status"},
-                             {"rank", report.rank},
-                             {"phase", to_string(report.phase)},
-                             {"progress", report.progress},
-                             {"steps", report.steps},
-                             {"collectives", report.collectives},
-                             {"waiting_in", clean_text(report.waiting_in, 255)},
-                             {"cpu_s", report.cpu_s}});
+                              {"rank", report.rank},
+                              {"phase", to_string(report.phase)},
+                              {"progress", report.progress},
+                              {"steps", report.steps},
+                              {"collectives", report.collectives},
+                              {"waiting_in", clean_text(report.waiting_in, 255)},
+                              {"cpu_s", report.cpu_s}});
 }
 
 /// Bytes that are no UTF-8 become '?', and texts that would make the frame too long are cut. Throws
