@@ -656,6 +656,19 @@ TEST_CASE("Control.a_directory_of_others_is_refused") {
     CHECK(std::filesystem::is_empty(deep));
 }
 
+TEST_CASE("Control.listens_on_one_interface") {
+    CHECK(Driver(1).address().tcp.empty());
+    boost::asio::io_context io;
+    CHECK_FALSE(own_address(io, {}).is_unspecified());
+    CHECK_FALSE(own_address(io, {"localhost", "name.invalid"}).is_unspecified());
+    const Driver driver(1, true);
+    const std::string tcp = driver.address().tcp;
+    CHECK_FALSE(tcp.starts_with("0.0.0.0"));
+    CHECK(Stranger(tcp).connected());
+    const std::string elsewhere = "127.0.0.1" + tcp.substr(tcp.rfind(':'));
+    CHECK(Stranger(elsewhere).connected() == tcp.starts_with("127."));
+}
+
 TEST_CASE("Control.another_user_is_turned_away") {
     if (::geteuid() != 0) {
         MESSAGE("SKIPPED: only root can become another user");
@@ -819,8 +832,9 @@ TEST_CASE("Control.thousands_of_connections_do_not_keep_a_rank_out") {
     const std::size_t count = std::min<rlim_t>(4000, files.rlim_cur / 2 - 100);
     std::vector<Stranger> crowd;
     std::atomic<bool> stop = false;
+    std::size_t made = 0;
     std::thread flood([&] {
-        for (std::size_t i = 0; !stop; ++i) {
+        for (std::size_t i = 0; !stop; ++i, ++made) {
             Stranger one =
                 i % 2 == 0 ? Stranger(driver.address().socket) : Stranger(driver.address().tcp);
             if (i < count) {
@@ -839,7 +853,7 @@ TEST_CASE("Control.thousands_of_connections_do_not_keep_a_rank_out") {
     std::this_thread::sleep_for(2s);
     stop = true;
     flood.join();
-    MESSAGE(crowd.size(), " connections that stay");
+    MESSAGE(made, " connections, of which stay ", crowd.size());
     CHECK(crowd.size() > 1000);
     CHECK(driver.has_refused("too many connections"));
     CHECK(driver.has_refused("more were turned away"));
@@ -926,6 +940,10 @@ TEST_CASE("Control.a_rank_ends_with_its_driver") {
 }
 
 TEST_CASE("Control.a_remote_rank_ends_when_its_driver_is_silent") {
+    // One that is not silent: its rank, in this process, lives on.
+    Driver other(1, true);
+    const auto link = link_with(from_elsewhere(other));
+    link->connect(0, 1);
     Process driver({"--driver", "remote"});
     std::this_thread::sleep_for(2s);
     driver.kill(SIGSTOP);
@@ -939,6 +957,8 @@ TEST_CASE("Control.a_remote_rank_ends_when_its_driver_is_silent") {
     CAPTURE(output);
     CHECK(contains(output, "it has been silent for 10 s"));
     CHECK(Clock::now() - begin < 40s);
+    const int reports = other.reports(0);
+    CHECK(eventually([&] { return other.reports(0) > reports; }));
 }
 
 int main(int argc, char** argv) {
