@@ -27,11 +27,6 @@ struct PreemptionInfo {
     double seconds_left = 0;
 };
 
-/// The run was told to make room, has saved, and goes on when the same command is started again.
-class PreemptionError : public Error {
-    using Error::Error;
-};
-
 /// What a program exits with when its run was preempted (EX_TEMPFAIL of sysexits.h): start it
 /// again.
 inline constexpr int preempted_exit_code = 75;

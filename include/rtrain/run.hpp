@@ -24,6 +24,7 @@
 #include <rtrain/rank_status.hpp>
 #include <rtrain/report_options.hpp>
 #include <rtrain/reported_checkpoint.hpp>
+#include <rtrain/restore.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/run_directory.hpp>
 #include <rtrain/saver.hpp>
@@ -245,6 +246,8 @@ private:
                     last = own == item.name ? item.metrics : last;
                 }
                 log_.open(own.empty() ? nullptr : &last);
+                directory_.location().filesystem.write(directory_.path_of(detail::trainer_file),
+                                                       detail::trainer_text(options_));
                 directory_.location().filesystem.remove(
                     directory_.path_of(Result::error_file)); // of the attempt before
                 validations_.take_up();

@@ -8,28 +8,27 @@
 /// @endcode
 #pragma once
 
-#include <rtrain/backend/collectives.hpp>
 #include <rtrain/backend/local.hpp>
 #include <rtrain/backend/mpi.hpp>
-#include <rtrain/backend/outcome.hpp>
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/checkpoint/sharded.hpp>
 #include <rtrain/checkpoint/sync.hpp>
 #include <rtrain/data/idx.hpp>
+#include <rtrain/data/permuted.hpp>
 #include <rtrain/data/sharded.hpp>
 #include <rtrain/data/torch_data.hpp>
-#include <rtrain/exception_text.hpp>
 #include <rtrain/fwd.hpp>
-#include <rtrain/json.hpp>
 #include <rtrain/launch/driver.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/options.hpp>
+#include <rtrain/preemption.hpp>
+#include <rtrain/restore.hpp>
 #include <rtrain/result.hpp>
-#include <rtrain/run.hpp>
 #include <rtrain/run_directory.hpp>
 #include <rtrain/state.hpp>
 #include <rtrain/train_function.hpp>
+#include <rtrain/training.hpp>
 #include <rtrain/version.hpp>
 #include <rtrain/worker.hpp>
 
@@ -71,6 +70,36 @@ public:
 
     using WorkerType = Worker<B, D, C>;
 
+    /// Whether restore() finds a run in this directory: a path, a URI, or a path in `filesystem`.
+    [[nodiscard]] static bool
+    can_restore(const std::filesystem::path& run_directory,
+                const std::optional<storage::AnyFilesystem>& filesystem = std::nullopt) {
+        try {
+            (void)detail::read_trainer(run_directory, filesystem);
+            return true;
+        } catch (const TransientStorageError&) {
+            throw;
+        } catch (const Error&) {
+            return false;
+        }
+    }
+
+    /// A trainer that goes on with the run in a directory, which may have been moved. Without
+    /// `options`, all is as it was; with them, they count, but for where the run is, and for its
+    /// configuration where they have none. Data sets have to be given again, under the same names
+    /// (ConfigError RT-C18). Throws StorageError [RT-S6] where there is no run.
+    ///
+    /// @code
+    /// auto trainer = rtrain::Trainer<>::restore("results/fashion-mnist", {{.datasets = data}});
+    /// @endcode
+    [[nodiscard]] static Trainer restore(const std::filesystem::path& run_directory,
+                                         std::optional<TrainerOptions> options = std::nullopt,
+                                         const std::optional<storage::AnyFilesystem>& filesystem =
+                                             std::nullopt) requires std::default_initializable<B> &&
+        std::default_initializable<D> && std::default_initializable<C> {
+        return Trainer(detail::restored_options(run_directory, std::move(options), filesystem));
+    }
+
     /// Runs `train_function(worker)` or `train_function(worker, config)` on every rank. Throws
     /// TrainingFailedError [RT-T1] naming the ranks on which it threw, LaunchError when ranks died,
     /// and what stopped the run before training; the same on all ranks.
@@ -97,7 +126,7 @@ public:
             }
             if constexpr (requires { B::launched_ranks(); }) {
                 if (!B::launched_ranks()) {
-                    return launch::drive(fit, options_.scaling, named_run()).get(run_filesystem());
+                    return driven(fit);
                 }
             }
             return recorded(fit, train_function);
@@ -120,6 +149,22 @@ private:
         return run;
     }
 
+    /// Has ranks train, and waits for them.
+    Result driven(int fit) {
+        const RunConfig run = named_run();
+        const launch::Ending ending = launch::drive(fit, options_.scaling, run);
+        if (ending.code == PreemptionError::own_code) {
+            end_preempted(ending.message);
+        }
+        return ending.get(run_filesystem());
+    }
+
+    /// The same command goes on with the run.
+    [[noreturn]] static void end_preempted(const std::string& message) {
+        std::fprintf(stderr, "rtrain: %s\n", message.c_str());
+        std::exit(preempted_exit_code);
+    }
+
     /// Trains in this process; processes started for a later call learn how it ended.
     template <class F>
     Result recorded(int fit, F& train_function) {
@@ -129,7 +174,7 @@ private:
             return result;
         } catch (const PreemptionError& error) {
             if (backend_->rank() == 0) {
-                std::fprintf(stderr, "rtrain: %s\n", error.what());
+                end_preempted(error.message());
             }
             std::exit(preempted_exit_code);
         } catch (const std::exception& error) {

@@ -80,10 +80,9 @@ public:
             if (attempt.failures.empty()) {
                 RankStatus::current().enter(Phase::done);
                 if (attempt.preempted) {
-                    throw PreemptionError(
-                        "RT-T2", concat("the run was told to make room and has saved ",
-                                        attempt.newest, " in ", attempt.result.path.string(),
-                                        "; start the same command again to go on"));
+                    throw PreemptionError(concat(
+                        "the run was told to make room and has saved ", attempt.newest, " in ",
+                        attempt.result.path.string(), "; start the same command again to go on"));
                 }
                 return std::move(attempt.result);
             }

@@ -106,15 +106,18 @@ public:
     /// Makes this run give the same bits each time on the same ranks, machine and libtorch. Call it
     /// first in the training function.
     ///
-    /// Seeds torch's generators with `seed`, the same on all ranks, so that dropout draws the same
-    /// on all; for different draws call torch::manual_seed(seed + rank()) behind prepare(model).
-    /// Shifts the seeds of the shuffles of data sets and loaders by `seed`. Makes torch use
-    /// deterministic algorithms, which may be slower, and throw c10::Error where it has none; this
-    /// stays so in this process. How many threads a rank computes with also decides on the bits:
-    /// rtrain derives it from the cores unless ScalingConfig::threads_per_worker says it.
+    /// Seeds torch's generators with `seed`, the same on all ranks, and again for every batch of a
+    /// data set shard, with a number made from `seed`, the epoch and the batch's place in it. So
+    /// what dropout draws for a batch does not depend on who reads it, nor on what was drawn
+    /// before: see docs/data-order.md. Outside of such loops ranks draw the same. Shifts the seeds
+    /// of the shuffles of data sets and loaders by `seed`. Makes torch use deterministic
+    /// algorithms, which may be slower, and throw c10::Error where it has none; this stays so in
+    /// this process. How many threads a rank computes with also decides on the bits: rtrain derives
+    /// it from the cores unless ScalingConfig::threads_per_worker says it.
     void enable_reproducibility(std::uint64_t seed = 0) {
         detail::make_reproducible(seed);
         seed_ = seed;
+        random_seed_ = seed;
     }
 
     /// Moves a model to this rank's device, gives it rank 0's parameters and buffers, and averages
@@ -181,7 +184,7 @@ public:
         }
         return data::Shard<D>(
             found->second, data_, rank(), size(), device(),
-            [this, name] { return progress_.new_position(name); }, seed_);
+            [this, name] { return progress_.new_position(name); }, seed_, random_seed_);
     }
 
     /// Records rank 0's metrics. *Collective.* Throws what went wrong in saving an earlier
@@ -413,6 +416,8 @@ private:
     static constexpr double never = std::numeric_limits<double>::infinity();
     std::optional<State> state_; ///< of the loop over epochs()
     std::uint64_t seed_ = 0;     ///< added to those of shuffles
+    /// Of what is drawn for each batch; unset: torch's own.
+    std::optional<std::uint64_t> random_seed_;
     int state_reports_ = 0;
     std::vector<std::weak_ptr<torch::nn::Module>> prepared_;
 };

@@ -24,12 +24,15 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace rtrain::launch {
 
@@ -37,7 +40,9 @@ class Driver {
 public:
     Driver(int fit, const ScalingConfig& scaling, const RunConfig& run)
         : fit_(fit), scaling_(scaling), run_(run), policy_(run.failure),
-          signals_(io_, SIGINT, SIGTERM, SIGUSR1, SIGCHLD), timer_(io_), resize_timer_(io_) {}
+          signals_(io_, SIGINT, SIGTERM, SIGCHLD), timer_(io_), resize_timer_(io_) {
+        signals_.add(SIGUSR1);
+    }
     Driver(const Driver&) = delete;
     Driver& operator=(const Driver&) = delete;
 
@@ -48,6 +53,9 @@ public:
                                   [this] { boost::asio::post(io_, [this] { make_room(); }); });
         start();
         io_.run();
+        if (probe_.joinable()) {
+            probe_.join();
+        }
         if (fatal_signal_) {
             ::signal(*fatal_signal_, SIG_DFL);
             ::raise(*fatal_signal_);
@@ -60,6 +68,14 @@ private:
     using Clock = std::chrono::steady_clock;
 
     void start() {
+        try {
+            start_job();
+        } catch (const std::exception& error) {
+            finish(Ending::of(error));
+        }
+    }
+
+    void start_job() {
         Session& session = Session::current();
         session.forget(fit_);
         const Placement place = place_ranks(scaling_);
@@ -132,9 +148,9 @@ private:
             finish(recorded && recorded->code == preempted
                        ? *recorded
                        : Ending::of(PreemptionError(
-                             preempted, "the run was told to make room and had no time to save; "
-                                        "start the same command again to go on from the newest "
-                                        "checkpoint")));
+                             "the run was told to make room and had no time to save; "
+                             "start the same command again to go on from the newest "
+                             "checkpoint")));
             return;
         }
         if (recorded && recorded->code == preempted && resizing_) {
@@ -308,16 +324,30 @@ private:
             if (error || !job_ || asked_to_make_room_) {
                 return;
             }
-            if (place_ranks(scaling_).ranks > ranks) {
-                resizing_ = true;
-                job_->preempt(run_.failure.preemption_grace_s);
-            } else {
-                look_for_room(ranks);
-            }
+            probe_ = std::jthread([this, ranks] { // hosts may take seconds to answer
+                const bool more = has_room_for_more_than(ranks);
+                boost::asio::post(io_, [this, ranks, more] {
+                    if (more && job_ && !asked_to_make_room_) {
+                        resizing_ = true;
+                        job_->preempt(run_.failure.preemption_grace_s);
+                    } else {
+                        look_for_room(ranks);
+                    }
+                });
+            });
         });
     }
 
-    static constexpr const char* preempted = "RT-T2";
+    [[nodiscard]] bool has_room_for_more_than(int ranks) const {
+        try {
+            return find_room(scaling_).ranks > ranks;
+        } catch (const LaunchError& error) { // a hostfile that is being written, perhaps
+            std::fprintf(stderr, "rtrain: cannot look for room: %s\n", error.what());
+            return false;
+        }
+    }
+
+    static constexpr const char* preempted = PreemptionError::own_code;
     int fit_;
     const ScalingConfig& scaling_;
     const RunConfig& run_;
@@ -330,6 +360,7 @@ private:
     std::optional<Clock::time_point> asked_to_make_room_;
     std::optional<int> fatal_signal_;
     std::optional<Ending> ending_;
+    std::jthread probe_; ///< looks for room
     boost::asio::io_context io_;
     boost::asio::signal_set signals_;
     boost::asio::steady_timer timer_; ///< of a restart, of the grace time, of the end

@@ -151,6 +151,10 @@ public:
         wake();
     }
 
+    /// What to do before this process ends because its driver has gone; called in the link's
+    /// thread. To be set before connect().
+    void before_exit(std::function<void()> function) { before_exit_ = std::move(function); }
+
 private:
     using Clock = std::chrono::steady_clock;
 
@@ -335,9 +339,13 @@ private:
         }
         std::fprintf(stderr, "rtrain: rank %d has lost its driver (%s) and ends, too [RT-L10]\n",
                      rank_, how.c_str());
+        if (before_exit_) {
+            before_exit_();
+        }
         ::_exit(EXIT_FAILURE);
     }
 
+    std::function<void()> before_exit_;
     std::string address_;
     std::string token_;
     int attempt_;

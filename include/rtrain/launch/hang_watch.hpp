@@ -5,7 +5,7 @@
 ///
 /// Pure: times are given to it, and it knows no process. A machine under load must not look like a
 /// hang: time in which the driver itself got no turn does not count, reports that are late on all
-/// ranks together prove nothing, and a rank that gets a tenth of a core now and then computes.
+/// ranks together prove nothing, and a rank that gets a twentieth of a core now and then computes.
 #pragma once
 
 #include <rtrain/config.hpp>
@@ -73,7 +73,7 @@ public:
     /// and one that does not report, while others do.
     static constexpr double silent_s = 10;
     /// A rank computes if it uses this part of a core for a second.
-    static constexpr double computes = 0.1;
+    static constexpr double computes = 0.05;
 
     struct Finding {
         enum class Kind : std::uint8_t {
@@ -98,9 +98,11 @@ public:
             return;
         }
         pass(now);
-        // Time in which no rank reports counts little: who is late then is not alone with it.
-        constexpr double between_reports_s = 0.5;
-        heard_s_ += std::min(seconds(now - heard_at_), between_reports_s);
+        // Time in which no rank reported proves nothing about any of them.
+        const Clock::duration unknown = now - known(now);
+        progress_at_ += unknown;
+        active_at_ += unknown;
+        heard_s_ += seconds(now - heard_at_ - unknown);
         heard_at_ = now;
         Rank& rank = ranks_[static_cast<std::size_t>(report.rank)];
         const bool moved = !rank.joined || has_moved(rank.last, report);
@@ -206,6 +208,12 @@ private:
         return !rank.joined || rank.last.phase == Phase::starting;
     }
 
+    /// Up to when reports tell what the ranks do.
+    [[nodiscard]] Clock::time_point known(Clock::time_point now) const {
+        constexpr std::chrono::seconds between_reports{1};
+        return std::min(now, heard_at_ + between_reports);
+    }
+
     /// Takes note of the time. When nobody has called for long, the driver got no turn, or was
     /// stopped itself: that time does not count.
     void pass(Clock::time_point now) {
@@ -286,25 +294,24 @@ private:
     }
 
     [[nodiscard]] std::optional<Finding> stalled(Clock::time_point now) {
-        const double without_s = seconds(now - progress_at_);
         const auto starting = std::find_if(ranks_.begin(), ranks_.end(), is_starting);
         if (starting != ranks_.end()) {
-            const auto rank = starting - ranks_.begin();
-            return without_s < config_.start_s
-                       ? std::optional<Finding>()
-                       : Finding{Finding::Kind::starting, static_cast<int>(rank),
-                                 detail::concat("rank ", rank,
-                                                starting->joined ? " has not come to train"
-                                                                 : " has not joined",
-                                                ", and nothing has happened for ",
-                                                tenths(without_s), " s")};
+            return late(*starting, static_cast<int>(starting - ranks_.begin()), now);
         }
         if (std::none_of(ranks_.begin(), ranks_.end(), is_live)) {
             return std::nullopt;
         }
-        const double idle_s = seconds(now - std::max(progress_at_, active_at_));
-        if (idle_s >= std::max(config_.idle_s, config_.factor * idle_pauses_.seconds(now))) {
-            return idle(without_s, now);
+        const double idle_limit_s =
+            std::max(config_.idle_s, config_.factor * idle_pauses_.seconds(now));
+        const double unheard_s = seconds(now - heard_at_);
+        if (unheard_s >= std::max(idle_limit_s, silent_s)) {
+            return Finding{Finding::Kind::silent, -1,
+                           detail::concat("no rank has reported for ", tenths(unheard_s), " s")};
+        }
+        const double without_s = seconds(known(now) - progress_at_);
+        if (seconds(known(now) - std::max(progress_at_, active_at_)) >= idle_limit_s &&
+            all_are_heard()) {
+            return idle(without_s);
         }
         if (without_s >= std::max(config_.busy_s, config_.factor * pauses_.seconds(now))) {
             const int rank = culprit();
@@ -316,12 +323,29 @@ private:
         return std::nullopt;
     }
 
-    [[nodiscard]] Finding idle(double without_s, Clock::time_point now) const {
+    /// Who is not may compute.
+    [[nodiscard]] bool all_are_heard() const {
+        constexpr double heard_lately_s = 2;
+        return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+            return !is_live(rank) || heard_s_ - rank.heard_s < heard_lately_s;
+        });
+    }
+
+    [[nodiscard]] std::optional<Finding> late(const Rank& rank, int number,
+                                              Clock::time_point now) const {
+        const double without_s = seconds(now - progress_at_);
+        if (without_s < config_.start_s) {
+            return std::nullopt;
+        }
+        return Finding{Finding::Kind::starting, number,
+                       detail::concat("rank ", number,
+                                      rank.joined ? " has not come to train" : " has not joined",
+                                      ", and nothing has happened for ", tenths(without_s), " s")};
+    }
+
+    [[nodiscard]] Finding idle(double without_s) const {
         std::string text =
             detail::concat("no rank has made progress for ", tenths(without_s), " s");
-        if (seconds(now - heard_at_) >= silent_s) {
-            return {Finding::Kind::silent, -1, text + ", and none has reported"};
-        }
         std::map<std::string, std::vector<int>> waits;
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
             if (is_live(ranks_[i])) {

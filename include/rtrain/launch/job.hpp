@@ -12,6 +12,7 @@
 #include <rtrain/launch/grouped_errors.hpp>
 #include <rtrain/launch/hang_watch.hpp>
 #include <rtrain/launch/mpirun.hpp>
+#include <rtrain/storage/process.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -19,7 +20,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
@@ -220,9 +220,9 @@ private:
             return; // mpirun knows when the rest is gone
         }
         for (const auto& [rank, state] : ranks_) {
-            const bool may_live =
-                state.local_process > 0 && ::kill(state.local_process, 0) == 0 && !is_zombie(rank);
-            if (may_live || state.local_process == 0) {
+            const bool is_gone =
+                state.local_process > 0 && !storage::process_is_alive(state.local_process);
+            if (!is_gone) {
                 return; // look_again() comes back to it
             }
         }
@@ -233,20 +233,6 @@ private:
         over_ = true;
         timer_.cancel();
         handlers_.over({.failure = broken_, .trained = trained_});
-    }
-
-    /// The state of a rank's process in /proc: 'R', 'T', 'Z', ...; 0 when there is none.
-    [[nodiscard]] char state_of(int rank) const {
-        std::ifstream file(detail::concat("/proc/", ranks_.at(rank).local_process, "/stat"));
-        std::string text;
-        std::getline(file, text);
-        const auto name_end = text.rfind(')');
-        return name_end == std::string::npos || name_end + 2 >= text.size() ? '\0'
-                                                                            : text[name_end + 2];
-    }
-    [[nodiscard]] bool is_zombie(int rank) const {
-        const char state = state_of(rank);
-        return state == 'Z' || state == 'X' || state == '\0';
     }
 
     void look_again() {
@@ -282,7 +268,7 @@ private:
         }
         for (const auto& [rank, state] : ranks_) {
             if (state.connected && state.local_process > 0) {
-                watch_.set_stopped(rank, state_of(rank) == 'T', now());
+                watch_.set_stopped(rank, storage::process_state(state.local_process) == 'T', now());
             }
         }
         const auto finding = watch_.look(now());

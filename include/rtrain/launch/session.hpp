@@ -21,6 +21,7 @@
 #include <rtrain/preemption_notice.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/process_directory.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -32,6 +33,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -106,6 +108,7 @@ public:
         if (link_ && !connected_) {
             watch_this_thread();
             link_->on_preempt([](double grace_s) { PreemptionNotice::current().give(grace_s); });
+            link_->before_exit([] { sweep_after_driver(); });
             link_->connect(rank, size);
             connected_ = true;
         }
@@ -152,13 +155,8 @@ public:
     /// The directory that driver, ranks and helper share on one node; made when first needed.
     [[nodiscard]] const std::filesystem::path& directory() {
         if (directory_.empty()) {
-            std::string pattern =
-                (std::filesystem::temp_directory_path() / "rtrain-XXXXXX").string();
-            if (::mkdtemp(pattern.data()) == nullptr) {
-                throw storage::system_error("create", pattern);
-            }
-            directory_ = pattern;
-            owner_ = ::getpid();
+            own_directory_.emplace(std::filesystem::temp_directory_path(), directory_name);
+            directory_ = own_directory_->path();
             for (const auto& [fit, ending] : endings_) {
                 write(fit, ending);
             }
@@ -166,13 +164,17 @@ public:
         return directory_;
     }
 
-    /// In memory, for what Open MPI shares between the ranks of this machine; it goes with
-    /// directory(). Empty where there is no /dev/shm.
+    /// In memory, for what Open MPI shares between the ranks of this machine. Empty where there is
+    /// no /dev/shm.
     [[nodiscard]] std::optional<std::filesystem::path> shared_memory() {
-        const auto path = std::filesystem::path("/dev/shm") / directory().filename();
-        std::error_code error;
-        std::filesystem::create_directory(path, error);
-        return error ? std::nullopt : std::optional(path);
+        if (!shared_memory_) {
+            try {
+                shared_memory_.emplace("/dev/shm", directory_name);
+            } catch (const StorageError&) {
+                return std::nullopt;
+            }
+        }
+        return shared_memory_->path();
     }
 
     /// From the call to train in, this process prints again: see Session().
@@ -212,12 +214,6 @@ public:
 
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
-    ~Session() {
-        if (owner_ == ::getpid()) {
-            std::error_code ignored;
-            std::filesystem::remove_all(directory_, ignored);
-        }
-    }
 
 private:
     /// In a rank that a driver has launched, and in a helper, what main() prints before its call is
@@ -233,8 +229,8 @@ private:
         run_name_ = name != nullptr ? name : "";
         const char* const skipped = std::getenv(skip_variable);
         std::istringstream names(skipped != nullptr ? skipped : "");
-        for (std::string name; std::getline(names, name, ',');) {
-            skipped_.push_back(name);
+        for (std::string each; std::getline(names, each, ',');) {
+            skipped_.push_back(each);
         }
         for (const char* variable :
              {directory_variable, fit_variable, name_variable, skip_variable}) {
@@ -249,6 +245,14 @@ private:
             ::dup2(nowhere, STDOUT_FILENO);
         }
         ::close(nowhere);
+    }
+
+    /// A driver that was killed cannot tidy up. Its connections end a moment before it does.
+    static void sweep_after_driver() noexcept {
+        constexpr std::chrono::milliseconds moment{100};
+        std::this_thread::sleep_for(moment);
+        storage::ProcessDirectory::sweep(std::filesystem::temp_directory_path(), directory_name);
+        storage::ProcessDirectory::sweep("/dev/shm", directory_name);
     }
 
     void write(int fit, const Ending& ending) {
@@ -266,6 +270,7 @@ private:
         return directory() / ("fit-" + std::to_string(fit) + ".json");
     }
 
+    static constexpr const char* directory_name = "rtrain";
     int fits_ = 0;
     std::optional<int> target_;
     std::string run_name_;
@@ -273,8 +278,9 @@ private:
     std::unique_ptr<DriverLink> link_;
     bool connected_ = false;
     std::filesystem::path directory_;
-    std::map<int, Ending> endings_; ///< recorded by this process
-    pid_t owner_ = 0;               ///< the process that removes the directory
+    std::map<int, Ending> endings_;                          ///< recorded by this process
+    std::optional<storage::ProcessDirectory> own_directory_; ///< when this process has made it
+    std::optional<storage::ProcessDirectory> shared_memory_;
     int muted_stdout_ = -1;
 };
 
