@@ -512,14 +512,15 @@ private:
 
         void refused(const std::string& who, const std::string& why) {
             if (++refusals_ <= max_refusals_told) {
-                call(handlers_.refused, who + ": " + why);
+                call(handlers_.refused, "turned away on the control channel: " + who + ": " + why);
             }
         }
 
         /// Once a second.
         void tick() {
             if (const int untold = refusals_ - max_refusals_told; untold > 0) {
-                call(handlers_.refused, detail::concat(untold, " more were turned away"));
+                call(handlers_.refused,
+                     detail::concat("turned away on the control channel: ", untold, " more"));
             }
             refusals_ = 0;
             for (const auto& [rank, peer] : ranks_) {
