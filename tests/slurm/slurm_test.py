@@ -193,7 +193,7 @@ def main():
         try:
             test_preempted_twice(cluster, script, "driver", [program])
             if "pmix" in run("srun", "--mpi=list"):
-                test_preempted_twice(cluster, script, "srun", ["srun", "--mpi=pmix", program])
+                test_preempted_twice(cluster, script, "srun", ["srun", "-K", "--mpi=pmix", program])
             test_failure_is_not_repeated(cluster, script, program)
         finally:
             cluster.close()
