@@ -77,6 +77,13 @@ class LaunchError : public Error {
     using Error::Error;
 };
 
+/// The run was told to make room, has saved, and goes on when the same command is started again.
+class PreemptionError : public Error {
+public:
+    static constexpr const char* own_code = "RT-T3";
+    explicit PreemptionError(const std::string& message) : Error(own_code, message) {}
+};
+
 /// What `Trainer::fit` throws when the training function failed on one or more ranks.
 class TrainingFailedError : public Error {
 public:

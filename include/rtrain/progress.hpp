@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -138,7 +139,12 @@ private:
 /// What `worker.epochs()` returns: a range of epoch numbers to be gone through once.
 class Epochs {
 public:
-    Epochs(Progress& progress, int count) : progress_(progress), count_(count) {}
+    /// `in_loop(true)` is called at the beginning of the loop, `in_loop(false)` when it is left.
+    Epochs(Progress& progress, int count, std::function<void(bool)> in_loop)
+        : progress_(progress), count_(count), in_loop_(std::move(in_loop)) {}
+    Epochs(const Epochs&) = delete;
+    Epochs& operator=(const Epochs&) = delete;
+    ~Epochs() { in_loop_(false); }
 
     class Iterator {
     public:
@@ -165,12 +171,16 @@ public:
         int count_;
     };
 
-    [[nodiscard]] Iterator begin() const { return {progress_, count_}; }
+    [[nodiscard]] Iterator begin() const {
+        in_loop_(true);
+        return {progress_, count_};
+    }
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
 private:
     Progress& progress_;
     int count_;
+    std::function<void(bool)> in_loop_;
 };
 
 } // namespace rtrain

@@ -6,9 +6,11 @@
 #include <rtrain/error.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rtrain::data {
 
@@ -61,8 +63,12 @@ struct Position {
 /// when the iterator goes, for example because the loop was left early.
 class Pass {
 public:
+    /// Called before each batch but the first is taken: what the last one was used for is done.
+    using BetweenBatches = std::function<void(const Position&)>;
+
     explicit Pass(std::shared_ptr<Position> position) : position_(std::move(position)) {
         position_->iterating = true;
+        under_way().push_back(position_.get());
     }
     Pass(Pass&&) = default;
     Pass& operator=(Pass&& other) noexcept {
@@ -76,14 +82,38 @@ public:
     /// The place that this pass has reached; not after end().
     [[nodiscard]] Position& position() noexcept { return *position_; }
 
+    void between_batches() const {
+        if (position_ && observer()) {
+            observer()(*position_);
+        }
+    }
+
     void end() noexcept {
         if (position_) { // not moved from, and not ended before
+            std::erase(under_way(), position_.get());
             position_->finish_epoch();
             position_.reset();
         }
     }
 
+    /// The one pass of this thread that is under way; null when there is none, or more than one.
+    [[nodiscard]] static const Position* only() noexcept {
+        return under_way().size() == 1 ? under_way().front() : nullptr;
+    }
+
+    /// Who is told between the batches of all passes of this thread.
+    static void observe(BetweenBatches observe) { observer() = std::move(observe); }
+
 private:
+    static std::vector<const Position*>& under_way() {
+        thread_local std::vector<const Position*> passes;
+        return passes;
+    }
+    static BetweenBatches& observer() {
+        thread_local BetweenBatches told;
+        return told;
+    }
+
     std::shared_ptr<Position> position_;
 };
 

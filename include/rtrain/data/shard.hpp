@@ -80,10 +80,11 @@ public:
 
         [[nodiscard]] Batch& operator*() { return read_.batch; }
         Iterator& operator++() {
+            pass_.between_batches();
             next();
             return *this;
         }
-        void operator++(int) { next(); }
+        void operator++(int) { ++*this; }
         friend bool operator==(const Iterator& self, std::default_sentinel_t /*end*/) {
             return self.read_.batch.size() == 0;
         }

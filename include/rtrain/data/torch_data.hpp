@@ -129,10 +129,11 @@ public:
         [[nodiscard]] Batch& operator*() { return *batch_; }
         [[nodiscard]] Batch* operator->() { return &*batch_; }
         Iterator& operator++() {
+            pass_.between_batches();
             next();
             return *this;
         }
-        void operator++(int) { next(); }
+        void operator++(int) { ++*this; }
         friend bool operator==(const Iterator& self, std::default_sentinel_t /*end*/) {
             return !self.batch_.has_value();
         }
