@@ -77,6 +77,11 @@ class LaunchError : public Error {
     using Error::Error;
 };
 
+/// The run was told to make room, has saved, and goes on when the same command is started again.
+class PreemptionError : public Error {
+    using Error::Error;
+};
+
 /// What `Trainer::fit` throws when the training function failed on one or more ranks.
 class TrainingFailedError : public Error {
 public:

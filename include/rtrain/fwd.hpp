@@ -20,6 +20,7 @@ class Nccl;
 namespace data {
 struct Sharded;
 struct Replicated;
+struct Permuted;
 } // namespace data
 
 namespace checkpoint {
@@ -38,6 +39,10 @@ class Trainer : ExplainBackend<B>, ExplainDataPolicy<D>, ExplainCheckpointPolicy
 public:
     explicit Trainer(TrainerOptions options);
     Trainer(TrainerOptions options, B backend, D data = {}, C checkpoint = {});
+    template <class Directory, class... More>
+    static bool can_restore(const Directory& run_directory, const More&... more);
+    template <class Directory, class... More>
+    static Trainer restore(const Directory& run_directory, const More&... more);
     template <class F>
     Result fit(F&& train_function);
 };

@@ -61,6 +61,20 @@ struct RankStatus {
     }
     void advance() noexcept { progress.fetch_add(1, std::memory_order_relaxed); }
 
+    /// While it lives, this process is in a phase.
+    class In {
+    public:
+        explicit In(Phase phase) noexcept : before_(current().phase.load()) {
+            current().enter(phase);
+        }
+        In(const In&) = delete;
+        In& operator=(const In&) = delete;
+        ~In() { current().enter(before_); }
+
+    private:
+        Phase before_;
+    };
+
     /// While it lives, this rank waits for others.
     class Waiting {
     public:

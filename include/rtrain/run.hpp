@@ -18,9 +18,13 @@
 #include <rtrain/config.hpp>
 #include <rtrain/directory_merge.hpp>
 #include <rtrain/error.hpp>
+#include <rtrain/launch/session.hpp>
 #include <rtrain/options.hpp>
+#include <rtrain/preemption.hpp>
+#include <rtrain/rank_status.hpp>
 #include <rtrain/report_options.hpp>
 #include <rtrain/reported_checkpoint.hpp>
+#include <rtrain/restore.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/run_directory.hpp>
 #include <rtrain/saver.hpp>
@@ -48,8 +52,10 @@ public:
     /// Creates the run's directory or takes up the run in it, from its newest sound checkpoint.
     /// Throws on all ranks: StorageError [RT-S1] it cannot be written, [RT-S2] ranks do not see the
     /// same directory, [RT-S7] another process trains in it, CheckpointError [RT-K1, RT-K2] there
-    /// are checkpoints, but none is sound. `fit` is the number of the fit() call that trains.
-    Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name, int fit)
+    /// are checkpoints, but none is sound. `fit` is the number of the fit() call that trains;
+    /// `skip` are checkpoints not to go on from.
+    Run(B& backend, C& policy, const TrainerOptions& options, const std::string& name, int fit,
+        const std::vector<std::string>& skip = {})
         : backend_(backend), policy_(policy), options_(options),
           attempt_(detail::broadcast(backend, new_attempt(), 0)),
           directory_(location(options.run, detail::broadcast(backend, name, 0)), track::log_files),
@@ -68,7 +74,7 @@ public:
                 directory_.require_shared(attempt_);
             }
         });
-        take_up();
+        take_up(skip);
     }
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -76,6 +82,15 @@ public:
     [[nodiscard]] const RunDirectory& directory() const noexcept { return directory_; }
     /// The newest checkpoint: of this run, or the one it was started from.
     [[nodiscard]] const std::optional<Checkpoint>& checkpoint() const noexcept { return newest_; }
+
+    /// On rank 0: how many reports the newest checkpoint of this run comes after.
+    [[nodiscard]] std::int64_t iterations_saved() const {
+        const auto committed = store_.listing().committed;
+        return committed.empty() ? 0
+                                 : committed.back()
+                                       .metrics.at(track::iteration_field)
+                                       .template to_number<std::int64_t>();
+    }
 
     /// Records metrics.
     void report(const Config& metrics) {
@@ -94,23 +109,18 @@ public:
     /// agree on what they report before it is called, so it may communicate.
     template <std::invocable TakeSnapshot>
     void report(const Config& metrics, const ReportOptions& options, TakeSnapshot&& take_snapshot) {
-        (void)agree(Kind::state);
-        finish();
-        checkpoint::Snapshot state = take_snapshot();
-        const std::string name = saver_.begin(options.checkpoint_dir_name);
-        const checkpoint::Part part{store_.place().staging(name, backend_.rank()), backend_.rank(),
-                                    backend_.size()};
-        detail::succeed_together(backend_, [&] {
-            if constexpr (requires { policy_.select(std::move(state), part); }) {
-                state = policy_.select(std::move(state), part);
-            }
-            if constexpr (BackgroundCheckpointPolicy<C>) {
-                state = copy_(std::move(state));
-            }
-        });
-        save(name, metrics, options, BackgroundCheckpointPolicy<C>,
-             [this, part, state = std::move(state)] { return write(state, part); });
+        save_state(&metrics, options, take_snapshot);
     }
+
+    /// Saves a state without a report, as a run does that is to make room. The checkpoint has the
+    /// metrics of the last report.
+    template <std::invocable TakeSnapshot>
+    void save(TakeSnapshot&& take_snapshot) {
+        save_state(nullptr, {}, take_snapshot);
+    }
+
+    /// Whether the run is to make room, as of the last report.
+    [[nodiscard]] bool preempted() const noexcept { return PreemptionNotice::current().agreed(); }
 
     /// Records metrics, and makes a checkpoint of the directories of all ranks that gave one.
     /// Throws CheckpointError [RT-K5] when two ranks give different files of the same name.
@@ -175,6 +185,15 @@ public:
         }
     }
 
+    /// Instead of close(), for a run that will go on another time: what waits for validation goes
+    /// on waiting.
+    void leave() {
+        finish();
+        if (backend_.rank() == 0) {
+            directory_.publish_logs();
+        }
+    }
+
     /// The state in a checkpoint.
     [[nodiscard]] checkpoint::Snapshot load(const Checkpoint& from) {
         checkpoint::Snapshot state;
@@ -213,8 +232,8 @@ private:
         return root;
     }
 
-    void take_up() {
-        newest_ = detail::newest_sound(backend_, store_);
+    void take_up(const std::vector<std::string>& skip) {
+        newest_ = detail::newest_sound(backend_, store_, skip);
         const auto own = newest_ ? newest_->path.filename().string() : "";
         detail::succeed_together(backend_, [&] {
             if (own.empty() && options_.resume_from) {
@@ -227,6 +246,8 @@ private:
                     last = own == item.name ? item.metrics : last;
                 }
                 log_.open(own.empty() ? nullptr : &last);
+                directory_.location().filesystem.write(directory_.path_of(detail::trainer_file),
+                                                       detail::trainer_text(options_));
                 directory_.location().filesystem.remove(
                     directory_.path_of(Result::error_file)); // of the attempt before
                 validations_.take_up();
@@ -238,16 +259,25 @@ private:
     /// whether any rank reports one. Throws what went wrong in the background.
     [[nodiscard]] bool agree(Kind mine) {
         constexpr std::int64_t failed = 0x80; // beside a Kind
+        constexpr std::int64_t preempted = 0x40;
+        PreemptionNotice& notice = PreemptionNotice::current();
+        RankStatus::current().advance();
         const at::Tensor notes = detail::all_gather(
-            backend_,
-            at::full({1}, static_cast<std::int64_t>(mine) + (saver_.failed() ? failed : 0),
-                     at::kByte));
+            backend_, at::full({1},
+                               static_cast<std::int64_t>(mine) + (saver_.failed() ? failed : 0) +
+                                   (notice.given() ? preempted : 0),
+                               at::kByte));
         std::vector<Kind> given;
         bool any_failed = false;
+        bool any_preempted = false;
         for (int rank = 0; rank < backend_.size(); ++rank) {
             const auto note = notes.view({-1})[rank].template item<std::int64_t>();
-            any_failed = any_failed || note >= failed;
-            given.push_back(static_cast<Kind>(note % failed));
+            any_failed = any_failed || (note & failed) != 0;
+            any_preempted = any_preempted || (note & preempted) != 0;
+            given.push_back(static_cast<Kind>(note % preempted));
+        }
+        if (any_preempted && !notice.agreed()) {
+            notice.agree(nullptr);
         }
         if (any_failed) {
             finish();
@@ -269,6 +299,28 @@ private:
         return rank_of([](Kind kind) { return kind == Kind::directory; }) < backend_.size();
     }
 
+    /// `metrics`: of the report that the state is saved in, or null.
+    template <class TakeSnapshot>
+    void save_state(const Config* metrics, const ReportOptions& options,
+                    TakeSnapshot&& take_snapshot) {
+        (void)agree(Kind::state);
+        finish();
+        checkpoint::Snapshot state = take_snapshot();
+        const std::string name = saver_.begin(options.checkpoint_dir_name);
+        const checkpoint::Part part{store_.place().staging(name, backend_.rank()), backend_.rank(),
+                                    backend_.size()};
+        detail::succeed_together(backend_, [&] {
+            if constexpr (requires { policy_.select(std::move(state), part); }) {
+                state = policy_.select(std::move(state), part);
+            }
+            if constexpr (BackgroundCheckpointPolicy<C>) {
+                state = copy_(std::move(state));
+            }
+        });
+        save(name, metrics, options, BackgroundCheckpointPolicy<C> && !preempted(),
+             [this, part, state = std::move(state)] { return write(state, part); });
+    }
+
     /// What the policy writes, as far as it lists it.
     checkpoint::Contents write(const checkpoint::Snapshot& state, const checkpoint::Part& part) {
         if constexpr (std::same_as<decltype(policy_.write(state, part)), checkpoint::Contents>) {
@@ -279,34 +331,41 @@ private:
         }
     }
 
-    /// Records the report, then saves its checkpoint. Should the program die in between, the report
-    /// is behind the newest checkpoint and will be made again.
-    void save(const std::string& name, const Config& metrics, const ReportOptions& options,
+    /// Records the report, if there is one, then saves its checkpoint. Should the program die in
+    /// between, the report is behind the newest checkpoint and will be made again.
+    void save(const std::string& name, const Config* metrics, const ReportOptions& options,
               bool in_background, const WritePart& write_part) {
         Config line;
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
                 store_.set_validation(name, validations_.wanted(options), false);
-                line = log_.complete(metrics, name);
+                line = metrics != nullptr ? log_.complete(*metrics, name) : log_.last_line(name);
                 write_metadata(Checkpoint(store_.place().staging(name, 0)), options);
-                log_.append(line);
+                if (metrics != nullptr) {
+                    log_.append(line);
+                }
             }
         });
+        const RankStatus::In saving(Phase::saving);
         if (in_background) {
-            saver_.save_in_background(name, line, write_part, [this, name] {
-                validations_.submit(name);
-                directory_.publish_logs();
-            });
+            saver_.save_in_background(name, line, write_part, [this, name] { committed(name); });
             return;
         }
         saver_.save(name, line, write_part);
         newest_ = store_.checkpoint(name);
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
-                validations_.submit(name);
-                directory_.publish_logs();
+                committed(name);
             }
         });
+    }
+
+    /// On rank 0, in the thread that has committed it: those who wait for a checkpoint hear of it.
+    void committed(const std::string& name) {
+        launch::Session::current().tell("saved",
+                                        {{"checkpoint", name}, {"iteration", iterations_saved()}});
+        validations_.submit(name);
+        directory_.publish_logs();
     }
 
     void write_metadata(const Checkpoint& checkpoint, const ReportOptions& options) const {
@@ -342,7 +401,7 @@ private:
         const std::string name = saver_.begin(options.checkpoint_dir_name);
         const auto to = store_.place().staging(name, backend_.rank());
         sources_ = handling.delete_source ? source : std::nullopt;
-        save(name, metrics, options, handling.in_background, [source, names, to] {
+        save(name, &metrics, options, handling.in_background, [source, names, to] {
             return source ? checkpoint::copy_files(*source, names, to) : checkpoint::Contents{};
         });
         if (!handling.in_background) {
@@ -378,8 +437,7 @@ private:
                 auto contents = checkpoint::unlisted_files(there.as_directory(), {});
                 log_.append(line);
                 store_.commit_in_place(name, std::move(contents), line);
-                validations_.submit(name);
-                directory_.publish_logs();
+                committed(name);
             }
         });
         newest_ = store_.checkpoint(name);

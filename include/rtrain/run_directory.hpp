@@ -4,11 +4,13 @@
 /// logs of such a run grow in a local directory and are copied from time to time.
 #pragma once
 
+#include <rtrain/checkpoint/place.hpp>
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/lock.hpp>
+#include <rtrain/storage/process_directory.hpp>
 #include <rtrain/storage/retrying.hpp>
 
 #include <array>
@@ -71,45 +73,6 @@ namespace detail {
     return root;
 }
 
-/// A directory for this process under the temporary one. Those of processes that were killed are
-/// removed by the next that makes one.
-class ScratchDirectory {
-public:
-    ScratchDirectory() {
-        const auto base = std::filesystem::temp_directory_path();
-        const std::string mine = concat(prefix, ::getuid(), '-');
-        std::error_code ignored;
-        for (const auto& entry : std::filesystem::directory_iterator(base, ignored)) {
-            const std::string name = entry.path().filename().string();
-            if (name.starts_with(mine) && is_dead(std::string_view(name).substr(mine.size()))) {
-                std::filesystem::remove_all(entry.path(), ignored);
-            }
-        }
-        std::string pattern = (base / concat(mine, ::getpid(), "-XXXXXX")).string();
-        if (::mkdtemp(pattern.data()) == nullptr) {
-            throw storage::system_error("create", pattern);
-        }
-        path_ = pattern;
-    }
-    ScratchDirectory(const ScratchDirectory&) = delete;
-    ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-    ~ScratchDirectory() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-
-private:
-    static bool is_dead(std::string_view process) {
-        int id = 0;
-        std::from_chars(process.data(), process.data() + process.size(), id);
-        return id > 0 && ::kill(id, 0) != 0 && errno == ESRCH;
-    }
-
-    static constexpr const char* prefix = "rtrain-scratch-";
-    std::filesystem::path path_;
-};
-
 } // namespace detail
 
 class RunDirectory {
@@ -119,7 +82,7 @@ public:
     RunDirectory(storage::Location at, const std::array<const char*, N>& logs)
         : at_(std::move(at)), logs_(logs.begin(), logs.end()) {
         if (!is_local()) {
-            scratch_.emplace();
+            scratch_.emplace(std::filesystem::temp_directory_path(), "rtrain-scratch");
         }
     }
 
@@ -199,11 +162,11 @@ public:
     }
 
 private:
-    static constexpr const char* marker = ".validate_storage_marker";
+    static constexpr const char* marker = checkpoint::Place::attempt_file;
     storage::Location at_;
     std::vector<std::string> logs_;
-    std::optional<detail::ScratchDirectory> scratch_; ///< with a storage service
-    storage::DirectoryLock lock_;                     ///< of rank 0
+    std::optional<storage::ProcessDirectory> scratch_; ///< with a storage service
+    storage::DirectoryLock lock_;                      ///< of rank 0
 };
 
 } // namespace rtrain

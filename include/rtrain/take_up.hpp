@@ -10,10 +10,12 @@
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/error.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace rtrain::detail {
 
@@ -48,18 +50,24 @@ template <Backend B>
     return true;
 }
 
-/// The newest sound checkpoint of a run; empty for a new run. Those that are not sound are named in
-/// a warning and left as they are. *Collective.* Throws CheckpointError [RT-K1, RT-K2] when there
-/// are some and none is sound: to start anew would train again what has been trained.
+/// The newest sound checkpoint of a run; empty for a new run. Those that are not sound, or that
+/// rank 0 is to `skip` as long as there is another, are named in a warning and left as they are.
+/// *Collective.* Throws CheckpointError [RT-K1, RT-K2] when there are some and none is sound: to
+/// start anew would train again what has been trained.
 template <Backend B>
-[[nodiscard]] std::optional<Checkpoint> newest_sound(B& backend, checkpoint::Store& store) {
+[[nodiscard]] std::optional<Checkpoint> newest_sound(B& backend, checkpoint::Store& store,
+                                                     const std::vector<std::string>& skip = {}) {
     std::string names;
     succeed_together(backend, [&] {
         if (backend.rank() == 0) {
             store.open();
+            std::string skipped;
             for (const auto& item : store.listing().committed) {
-                names = item.name + "\n" + names; // newest first
+                const bool left = std::find(skip.begin(), skip.end(), item.name) != skip.end();
+                std::string& list = left ? skipped : names;
+                list = item.name + "\n" + list; // newest first
             }
+            names += skipped;
         }
     });
     std::istringstream candidates(broadcast(backend, names, 0));

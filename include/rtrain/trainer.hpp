@@ -8,28 +8,27 @@
 /// @endcode
 #pragma once
 
-#include <rtrain/backend/collectives.hpp>
 #include <rtrain/backend/local.hpp>
 #include <rtrain/backend/mpi.hpp>
-#include <rtrain/backend/outcome.hpp>
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/checkpoint/sharded.hpp>
 #include <rtrain/checkpoint/sync.hpp>
 #include <rtrain/data/idx.hpp>
+#include <rtrain/data/permuted.hpp>
 #include <rtrain/data/sharded.hpp>
 #include <rtrain/data/torch_data.hpp>
-#include <rtrain/exception_text.hpp>
 #include <rtrain/fwd.hpp>
-#include <rtrain/json.hpp>
 #include <rtrain/launch/driver.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/options.hpp>
+#include <rtrain/preemption.hpp>
+#include <rtrain/restore.hpp>
 #include <rtrain/result.hpp>
-#include <rtrain/run.hpp>
 #include <rtrain/run_directory.hpp>
 #include <rtrain/state.hpp>
 #include <rtrain/train_function.hpp>
+#include <rtrain/training.hpp>
 #include <rtrain/version.hpp>
 #include <rtrain/worker.hpp>
 
@@ -71,6 +70,36 @@ public:
 
     using WorkerType = Worker<B, D, C>;
 
+    /// Whether restore() finds a run in this directory: a path, a URI, or a path in `filesystem`.
+    [[nodiscard]] static bool
+    can_restore(const std::filesystem::path& run_directory,
+                const std::optional<storage::AnyFilesystem>& filesystem = std::nullopt) {
+        try {
+            (void)detail::read_trainer(run_directory, filesystem);
+            return true;
+        } catch (const TransientStorageError&) {
+            throw;
+        } catch (const Error&) {
+            return false;
+        }
+    }
+
+    /// A trainer that goes on with the run in a directory, which may have been moved. Without
+    /// `options`, all is as it was; with them, they count, but for where the run is, and for its
+    /// configuration where they have none. Data sets have to be given again, under the same names
+    /// (ConfigError RT-C18). Throws StorageError [RT-S6] where there is no run.
+    ///
+    /// @code
+    /// auto trainer = rtrain::Trainer<>::restore("results/fashion-mnist", {{.datasets = data}});
+    /// @endcode
+    [[nodiscard]] static Trainer restore(const std::filesystem::path& run_directory,
+                                         std::optional<TrainerOptions> options = std::nullopt,
+                                         const std::optional<storage::AnyFilesystem>& filesystem =
+                                             std::nullopt) requires std::default_initializable<B> &&
+        std::default_initializable<D> && std::default_initializable<C> {
+        return Trainer(detail::restored_options(run_directory, std::move(options), filesystem));
+    }
+
     /// Runs `train_function(worker)` or `train_function(worker, config)` on every rank. Throws
     /// TrainingFailedError [RT-T1] naming the ranks on which it threw, LaunchError when ranks died,
     /// and what stopped the run before training; the same on all ranks.
@@ -97,7 +126,7 @@ public:
             }
             if constexpr (requires { B::launched_ranks(); }) {
                 if (!B::launched_ranks()) {
-                    return launch::drive(fit, options_.scaling, named_run()).get(run_filesystem());
+                    return driven(fit);
                 }
             }
             return recorded(fit, train_function);
@@ -120,6 +149,22 @@ private:
         return run;
     }
 
+    /// Has ranks train, and waits for them.
+    Result driven(int fit) {
+        const RunConfig run = named_run();
+        const launch::Ending ending = launch::drive(fit, options_.scaling, run);
+        if (ending.code == "RT-T2") {
+            end_preempted(ending.message);
+        }
+        return ending.get(run_filesystem());
+    }
+
+    /// The same command goes on with the run.
+    [[noreturn]] static void end_preempted(const std::string& message) {
+        std::fprintf(stderr, "rtrain: %s\n", message.c_str());
+        std::exit(preempted_exit_code);
+    }
+
     /// Trains in this process; processes started for a later call learn how it ended.
     template <class F>
     Result recorded(int fit, F& train_function) {
@@ -127,6 +172,11 @@ private:
             Result result = train(fit, train_function);
             launch::Session::current().record(fit, {.run = result.path});
             return result;
+        } catch (const PreemptionError& error) {
+            if (backend_->rank() == 0) {
+                end_preempted(error.message());
+            }
+            std::exit(preempted_exit_code);
         } catch (const std::exception& error) {
             launch::Session::current().record(fit, launch::Ending::of(error));
             throw;
@@ -159,136 +209,36 @@ private:
             if (backend_->rank() == 0) {
                 session.record(fit, {.run = result.path});
             }
-            std::exit(EXIT_SUCCESS);
-        } catch (const TrainingFailedError& error) { // ranks have agreed on it
-            if (backend_->rank() == 0) {
-                session.record(fit, launch::Ending::of(error));
-            }
-            std::exit(EXIT_SUCCESS);
+            end_together();
+        } catch (const TrainingFailedError& error) { // ranks have agreed on it, or on this:
+            end_together(fit, error);
+        } catch (const PreemptionError& error) {
+            end_together(fit, error);
         } catch (const std::exception& error) {
             session.record(fit, launch::Ending::of(error));
+            session.last_words(error);
             std::fflush(nullptr);
             ::_exit(EXIT_FAILURE); // others may wait for ever; mpirun ends them
         }
     }
 
+    [[noreturn]] void end_together(int fit, const Error& error) {
+        if (backend_->rank() == 0) {
+            launch::Session::current().record(fit, launch::Ending::of(error));
+        }
+        end_together();
+    }
+    [[noreturn]] void end_together() {
+        launch::Session::current().tell("done", {});
+        std::exit(EXIT_SUCCESS);
+    }
+
     template <class F>
     Result train(int fit, F& train_function) {
-        if (options_.scaling.use_gpu && !requires(B & backend) { backend.device(); }) {
-            throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
-        }
-        if constexpr (requires { backend_->start(options_.scaling); }) {
-            backend_->start(options_.scaling);
-        }
-        std::unique_ptr<Run<B, C>> run;
-        Result result;
-        std::exception_ptr refused;
-        Outcome mine = outcome_of([&] {
-            try {
-                run =
-                    std::make_unique<Run<B, C>>(*backend_, checkpoint_, options_, run_name(), fit);
-            } catch (const PeerError&) {
-                throw; // another rank knows better what is wrong
-            } catch (...) {
-                refused = std::current_exception();
-                throw;
-            }
-        });
-        if (run) {
-            mine = outcome_of([&] {
-                run_function(train_function, *run);
-                run->close();
-                // Read before any rank may go on and change the run's directory.
-                const storage::Location& at = run->directory().location();
-                result = Result::from_path(at.path, at.filesystem);
-            });
-        }
-        const std::map<int, std::string> failures = exchange(mine);
-        if (refused) {
-            std::rethrow_exception(refused);
-        }
-        conclude(run.get(), failures);
-        return result;
-    }
-
-    [[nodiscard]] std::string run_name() const {
-        const std::string& given = launch::Session::current().run_name();
-        return given.empty() ? named_run().name : given;
-    }
-
-    template <class F>
-    void run_function(F& train_function, Run<B, C>& run) {
-        WorkerType worker(backend_, data_, run, options_);
-        if constexpr (std::invocable<F&, WorkerType&, const Config&>) {
-            train_function(worker, std::as_const(options_.config));
-        } else {
-            train_function(worker);
-        }
-    }
-
-    template <std::invocable Action>
-    static Outcome outcome_of(Action&& action) {
-        try {
-            action();
-            return {};
-        } catch (const PeerError& error) {
-            return {caused_by_another(error.code()) ? Outcome::Kind::interrupted
-                                                    : Outcome::Kind::failed,
-                    error.what()};
-        } catch (const std::exception& error) {
-            return {Outcome::Kind::failed, detail::text_of(error)};
-        } catch (...) {
-            return {Outcome::Kind::failed, "it threw something that is no std::exception"};
-        }
-    }
-
-    /// Ranks learn how all of them ended; the messages of those that failed.
-    std::map<int, std::string> exchange(const Outcome& mine) {
-        std::map<int, std::string> failures;
-        if constexpr (requires { backend_->finish(mine); }) {
-            const std::vector<Outcome> outcomes = backend_->finish(mine);
-            for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-                if (outcomes[rank].kind == Outcome::Kind::failed) {
-                    failures[static_cast<int>(rank)] = outcomes[rank].message;
-                }
-            }
-        } else if (mine.kind == Outcome::Kind::finished) {
-            detail::barrier(*backend_);
-        } else {
-            failures[backend_->rank()] = mine.message;
-        }
-        return failures;
-    }
-
-    /// Throws when a rank has failed, and leaves word of it in the run's directory.
-    void conclude(const Run<B, C>* run, const std::map<int, std::string>& failures) {
-        if (failures.empty()) {
-            return;
-        }
-        const TrainingFailedError error(describe(failures), failures);
-        if (run != nullptr && (backend_->rank() == 0 || failures.contains(backend_->rank()))) {
-            try {
-                run->leave_error(error);
-            } catch (const std::exception& second) { // the storage may be what has failed
-                std::fprintf(stderr, "rtrain: %s was not written: %s\n", Result::error_file,
-                             second.what());
-            }
-        }
-        throw error;
-    }
-
-    /// Ranks that failed alike are named together.
-    [[nodiscard]] std::string describe(const std::map<int, std::string>& failures) const {
-        std::map<std::string, std::string> ranks_of;
-        for (const auto& [rank, message] : failures) {
-            std::string& ranks = ranks_of[message];
-            ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-        }
-        std::string text = "the training function failed:";
-        for (const auto& [message, ranks] : ranks_of) {
-            text += detail::concat("\n  rank ", ranks, " of ", backend_->size(), ": ", message);
-        }
-        return text;
+        const std::string& launched = launch::Session::current().run_name();
+        return detail::Training<B, D, C>(backend_, data_, checkpoint_, options_,
+                                         launched.empty() ? named_run().name : launched, fit)
+            .run(train_function);
     }
 
     TrainerOptions options_;

@@ -19,7 +19,9 @@
 #include <rtrain/model/local_sgd.hpp>
 #include <rtrain/model/reproducibility.hpp>
 #include <rtrain/options.hpp>
+#include <rtrain/preemption.hpp>
 #include <rtrain/progress.hpp>
+#include <rtrain/rank_status.hpp>
 #include <rtrain/report_options.hpp>
 #include <rtrain/reported_checkpoint.hpp>
 #include <rtrain/run.hpp>
@@ -31,6 +33,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,9 +50,15 @@ template <Backend B, DataPolicy D, CheckpointPolicy C>
 class Worker {
 public:
     Worker(std::shared_ptr<B> backend, const D& data, Run<B, C>& run, const TrainerOptions& options)
-        : backend_(std::move(backend)), data_(data), run_(run), options_(options) {}
+        : backend_(std::move(backend)), data_(data), run_(run), options_(options) {
+        data::Pass::observe([this](const data::Position& pass) {
+            RankStatus::current().advance();
+            make_room_in(pass);
+        });
+    }
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
+    ~Worker() { data::Pass::observe({}); }
 
     /// This rank, from 0 to size() - 1.
     [[nodiscard]] int rank() const { return backend_->rank(); }
@@ -97,15 +106,18 @@ public:
     /// Makes this run give the same bits each time on the same ranks, machine and libtorch. Call it
     /// first in the training function.
     ///
-    /// Seeds torch's generators with `seed`, the same on all ranks, so that dropout draws the same
-    /// on all; for different draws call torch::manual_seed(seed + rank()) behind prepare(model).
-    /// Shifts the seeds of the shuffles of data sets and loaders by `seed`. Makes torch use
-    /// deterministic algorithms, which may be slower, and throw c10::Error where it has none; this
-    /// stays so in this process. How many threads a rank computes with also decides on the bits:
-    /// rtrain derives it from the cores unless ScalingConfig::threads_per_worker says it.
+    /// Seeds torch's generators with `seed`, the same on all ranks, and again for every batch of a
+    /// data set shard, with a number made from `seed`, the epoch and the batch's place in it. So
+    /// what dropout draws for a batch does not depend on who reads it, nor on what was drawn
+    /// before: see docs/data-order.md. Outside of such loops ranks draw the same. Shifts the seeds
+    /// of the shuffles of data sets and loaders by `seed`. Makes torch use deterministic
+    /// algorithms, which may be slower, and throw c10::Error where it has none; this stays so in
+    /// this process. How many threads a rank computes with also decides on the bits: rtrain derives
+    /// it from the cores unless ScalingConfig::threads_per_worker says it.
     void enable_reproducibility(std::uint64_t seed = 0) {
         detail::make_reproducible(seed);
         seed_ = seed;
+        random_seed_ = seed;
     }
 
     /// Moves a model to this rank's device, gives it rank 0's parameters and buffers, and averages
@@ -172,7 +184,7 @@ public:
         }
         return data::Shard<D>(
             found->second, data_, rank(), size(), device(),
-            [this, name] { return progress_.new_position(name); }, seed_);
+            [this, name] { return progress_.new_position(name); }, seed_, random_seed_);
     }
 
     /// Records rank 0's metrics. *Collective.* Throws what went wrong in saving an earlier
@@ -192,22 +204,22 @@ public:
                 return;
             }
         }
-        if (!is_due()) {
+        if (is_due()) {
+            run_.report(metrics, options, [&] { return snapshot_of(state); });
+        } else {
             run_.report(metrics);
-            return;
+            if (run_.preempted()) {
+                run_.save([&] { return snapshot_of(state); });
+            }
         }
-        run_.report(metrics, options, [&] {
-            checkpoint::Snapshot snapshot;
-            state.save(snapshot);
-            progress_.save(snapshot, *backend_);
-            return snapshot;
-        });
+        leave_if_preempted();
     }
     /// Records rank 0's metrics and keeps the files in a directory as a checkpoint, together with
     /// those that other ranks give. *Collective.* Throws CheckpointError [RT-K5].
     void report(const Config& metrics, const Checkpoint& directory,
                 const ReportOptions& options = {}) {
         run_.report(metrics, directory, options);
+        leave_if_preempted();
     }
 
     /// The checkpoints of this run that are kept, oldest first, with their metrics and what is
@@ -251,7 +263,31 @@ public:
     [[nodiscard]] Epochs epochs(int count, const State& state) {
         restore(state);
         progress_.set_epochs(count);
-        return Epochs(progress_, count);
+        return Epochs(progress_, count, [this, state](bool in_loop) {
+            state_ = in_loop ? std::optional(state) : std::nullopt;
+        });
+    }
+
+    /// Whether the run is to make room, and how long it may still take; empty when not.
+    /// *Collective.*
+    ///
+    /// Most training functions need not ask: the next report() of a state saves it, whatever
+    /// CheckpointConfig::frequency says, and within the loop over epochs() a state is also saved
+    /// between two batches. fit() then ends, and the same command goes on from there. Ask to save
+    /// with a report of one's own in other loops, or to skip what takes long.
+    [[nodiscard]] std::optional<PreemptionInfo> preemption() {
+        PreemptionNotice& notice = PreemptionNotice::current();
+        at::Tensor seconds =
+            at::full({1}, notice.given() ? notice.seconds_left() : never, at::kDouble);
+        backend_->all_reduce(seconds, ReduceOp::min);
+        const double left = seconds.template item<double>();
+        if (left == never) {
+            return std::nullopt;
+        }
+        if (!notice.agreed()) {
+            notice.agree(nullptr);
+        }
+        return PreemptionInfo{left};
     }
 
     /// Waits for all ranks. *Collective.*
@@ -322,6 +358,36 @@ public:
     { return backend_->communicator(); }
 
 private:
+    [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state) {
+        checkpoint::Snapshot snapshot;
+        state.save(snapshot);
+        progress_.save(snapshot, *backend_);
+        return snapshot;
+    }
+
+    /// Between two batches of a loop over epochs(): saves and ends if all ranks have agreed in this
+    /// very loop that the run is to make room.
+    void make_room_in(const data::Position& pass) {
+        const PreemptionNotice& notice = PreemptionNotice::current();
+        const bool agreed = size() > 1 ? notice.agreed_in(pass) : notice.given();
+        if (!agreed || !state_ || data::Pass::only() != &pass) {
+            return;
+        }
+        if constexpr (requires { C::saves_state; }) {
+            if constexpr (!C::saves_state) {
+                return;
+            }
+        }
+        run_.save([&] { return snapshot_of(*state_); });
+        leave_if_preempted();
+    }
+    /// Behind a checkpoint.
+    void leave_if_preempted() const {
+        if (run_.preempted()) {
+            throw detail::Preempted();
+        }
+    }
+
     /// Whether this report of a state saves it.
     [[nodiscard]] bool is_due() {
         const CheckpointConfig& config = options_.run.checkpoint;
@@ -347,7 +413,11 @@ private:
     Run<B, C>& run_;
     const TrainerOptions& options_;
     Progress progress_;
-    std::uint64_t seed_ = 0; ///< added to those of shuffles
+    static constexpr double never = std::numeric_limits<double>::infinity();
+    std::optional<State> state_; ///< of the loop over epochs()
+    std::uint64_t seed_ = 0;     ///< added to those of shuffles
+    /// Of what is drawn for each batch; unset: torch's own.
+    std::optional<std::uint64_t> random_seed_;
     int state_reports_ = 0;
     std::vector<std::weak_ptr<torch::nn::Module>> prepared_;
 };

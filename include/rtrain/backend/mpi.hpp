@@ -40,14 +40,15 @@ public:
     /// Ranks that a launcher has started; empty when the program was started alone.
     [[nodiscard]] static std::optional<int> launched_ranks() { return launch::ranks(); }
 
+    /// After a failure that all processes have survived: joins the other ranks anew, so that
+    /// nothing of what was under way is left; collective.
+    void rejoin() { join(); }
+
     /// Joins the other ranks; collective. Throws ConfigError [RT-C2] when num_workers does not
     /// allow the number of ranks.
     void start(const ScalingConfig& scaling) {
         comm::ensure_mpi();
-        communicator_ = std::make_shared<comm::Communicator>(comm::World::Options{
-            .timeout = options_.timeout,
-            .check_calls =
-                options_.check_calls || launch::env_int("RTRAIN_CHECK_CALLS").value_or(0) != 0});
+        join();
         if (const NumWorkers& wanted = scaling.num_workers; !wanted.allows(size())) {
             const auto range = wanted.is_elastic()
                                    ? detail::concat("{", wanted.min(), ", ", wanted.max(), "}")
@@ -97,6 +98,13 @@ public:
     void check_peers(const char* what) { communicator_->check_peers(what); }
 
 private:
+    void join() {
+        communicator_ = std::make_shared<comm::Communicator>(comm::World::Options{
+            .timeout = options_.timeout,
+            .check_calls =
+                options_.check_calls || launch::env_int("RTRAIN_CHECK_CALLS").value_or(0) != 0});
+    }
+
     Options options_;
     std::shared_ptr<comm::Communicator> communicator_;
 };

@@ -40,6 +40,9 @@ namespace rtrain::checkpoint {
 
 class Place {
 public:
+    /// In the run's directory: which attempt it belongs to.
+    static constexpr const char* attempt_file = ".validate_storage_marker";
+
     /// `attempt` is the same on all ranks, and another each time that a run is started: what
     /// processes of an attempt before may still write is not mixed up with ours. `scratch` is a
     /// directory of this node for files on their way to a storage service.
@@ -106,8 +109,8 @@ public:
         }
     }
 
-    /// On rank 0: what ranks 1, 2, ... have handed in; waits for them, when told to stop no longer than
-    /// `grace`. Throws CheckpointError [RT-K13] when one of them failed, or did not come.
+    /// On rank 0: what ranks 1, 2, ... have handed in; waits for them, when told to stop no longer
+    /// than `grace`. Throws CheckpointError [RT-K13] when one of them failed, or did not come.
     [[nodiscard]] Contents collect(const std::string& name, int ranks,
                                    const std::stop_token& stop) const {
         using namespace std::chrono_literals;
@@ -141,8 +144,10 @@ public:
         return all;
     }
 
-    /// On rank 0: makes what has been handed in the checkpoint `name`.
+    /// On rank 0: makes what has been handed in the checkpoint `name`. Throws StorageError [RT-S16]
+    /// when another attempt has taken the run over.
     void commit(const std::string& name, const Manifest& manifest) const {
+        require_current();
         const std::string text = manifest_text(manifest);
         if (!is_local()) {
             run_.filesystem.write(path_of(name) + "/" + manifest_file, text);
@@ -166,6 +171,7 @@ public:
 
     /// Makes a manifest for a checkpoint whose files are in their place already.
     void commit_in_place(const std::string& name, const Manifest& manifest) const {
+        require_current();
         if (is_local()) {
             for (const FileRecord& file : manifest.contents.files) {
                 storage::OutputFile(std::filesystem::path(path_of(name)) / file.name,
@@ -248,6 +254,21 @@ private:
         }
         for (const auto& each : directories) {
             storage::sync_directory(each);
+        }
+    }
+
+    /// A process that was taken for dead may live on, cut off; what it still writes must not count.
+    void require_current() const {
+        const std::string file = path_of(attempt_file);
+        if (!run_.filesystem.exists(file)) {
+            return;
+        }
+        if (run_.filesystem.read(file) != attempt_) {
+            throw StorageError("RT-S16",
+                               detail::concat("another process has taken over the run in ",
+                                              run_.filesystem.uri(run_.path),
+                                              "; this one must not write to it any "
+                                              "more"));
         }
     }
 

@@ -8,6 +8,7 @@
 #include <rtrain/comm/mpi.hpp>
 #include <rtrain/comm/outcomes.hpp>
 #include <rtrain/comm/processes.hpp>
+#include <rtrain/rank_status.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -48,6 +49,10 @@ public:
     /// them has left (RT-X4), and CommError after the timeout (RT-X2).
     template <class Progress>
     void wait(Progress& progress, const char* what, const std::vector<int>& members) {
+        if (progress.done()) {
+            return;
+        }
+        const RankStatus::Waiting waiting(RankStatus::current(), what);
         Backoff backoff(crowded_);
         while (!progress.done()) {
             if (backoff.time_to_look_around()) {

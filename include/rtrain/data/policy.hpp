@@ -11,11 +11,26 @@
 ///     std::int64_t ranks_sharing(int size) const { return 1; }
 /// };
 /// @endcode
+///
+/// A run that was stopped within an epoch goes on at row `samples / ranks_sharing(size)` of
+/// `order(epoch)`, which is exact on the same number of ranks. Two more members make it exact on
+/// any; a policy may have one of them:
+/// @code
+/// // What this rank reads of an epoch of which all ranks together have taken `taken` rows.
+/// at::Tensor order(const rtrain::data::EpochRequest& epoch, std::int64_t taken) const;
+/// // The rows at places [begin, end) of the order in which all ranks together read the epoch;
+/// // rtrain says who takes which. ranks_sharing(size) is 1 or size. No whole order is ever made.
+/// at::Tensor rows_at(const rtrain::data::EpochRequest& epoch, std::int64_t begin,
+///                    std::int64_t end) const;
+/// @endcode
+/// A policy with a `static constexpr const char* name` is protected against resuming in another
+/// order than that which the checkpoint counts in (RT-D13).
 /// Cost tier 0: std only.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 namespace at {
@@ -36,6 +51,12 @@ struct EpochRequest {
     bool drop_last = false; ///< drop what does not divide evenly between ranks, else repeat rows
 };
 
+/// What a saved position says about its order, to be compared with that of the run that goes on.
+[[nodiscard]] inline std::string order_name(const char* policy, const EpochRequest& epoch) {
+    return policy +
+           (epoch.shuffle ? ", shuffled with seed " + std::to_string(epoch.seed) : ", in order");
+}
+
 } // namespace data
 
 namespace detail {
@@ -48,6 +69,19 @@ concept HasOrder = std::same_as<decltype(std::declval<const D&>().order(
 template <class D>
 concept HasRanksSharing = requires(const D& policy) {
     { policy.ranks_sharing(2) } -> std::convertible_to<std::int64_t>;
+};
+template <class D>
+concept HasRest = std::same_as<decltype(std::declval<const D&>().order(
+                                   std::declval<const data::EpochRequest&>(), std::int64_t{})),
+                               at::Tensor>;
+template <class D>
+concept HasRowsAt =
+    std::same_as<decltype(std::declval<const D&>().rows_at(
+                     std::declval<const data::EpochRequest&>(), std::int64_t{}, std::int64_t{})),
+                 at::Tensor>;
+template <class D>
+concept HasOrderName = requires {
+    { D::name } -> std::convertible_to<std::string>;
 };
 
 } // namespace detail

@@ -11,14 +11,26 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace rtrain::data {
 
+/// How many rows of an epoch ranks have taken at its end, repeated ones included.
+[[nodiscard]] inline std::int64_t distributed_end(const EpochRequest& epoch, std::int64_t taken) {
+    const std::int64_t size = epoch.size;
+    const std::int64_t left = std::max<std::int64_t>(epoch.rows - taken, 0);
+    return taken + (epoch.drop_last ? left / size : (left + size - 1) / size) * size;
+}
+
 /// Every rank gets equally many rows: every size-th one, starting with its rank. When rows do not
 /// divide evenly, the first rows of the epoch are read again, or with `drop_last` the last are left
 /// out. Shuffling draws a permutation from seed + epoch. Returns int64, one dimension.
-[[nodiscard]] inline at::Tensor distributed_order(const EpochRequest& epoch) {
+///
+/// When ranks, however many, have taken the first `taken` rows of the order together, the rest of
+/// it is dealt out in the same way.
+[[nodiscard]] inline at::Tensor distributed_order(const EpochRequest& epoch,
+                                                  std::int64_t taken = 0) {
     if (epoch.rows <= 0) {
         throw DataError("RT-D7", "the data set is empty");
     }
@@ -30,15 +42,12 @@ namespace rtrain::data {
     } else {
         order = at::arange(epoch.rows, at::kLong);
     }
-    const std::int64_t size = epoch.size;
-    const std::int64_t per_rank =
-        epoch.drop_last ? epoch.rows / size : (epoch.rows + size - 1) / size;
-    const std::int64_t total = per_rank * size;
+    const std::int64_t total = distributed_end(epoch, taken);
     if (total > epoch.rows) {
         const std::int64_t copies = (total + epoch.rows - 1) / epoch.rows;
         order = order.repeat({copies});
     }
-    return order.slice(0, epoch.rank, total, size).contiguous();
+    return order.slice(0, taken + epoch.rank, total, epoch.size).contiguous();
 }
 
 } // namespace rtrain::data

@@ -6,10 +6,14 @@
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/device_prefetch.hpp>
+#include <rtrain/data/feed.hpp>
+#include <rtrain/data/permutation.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/position.hpp>
+#include <rtrain/data/steps.hpp>
 #include <rtrain/error.hpp>
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -19,6 +23,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace rtrain::data {
@@ -28,22 +33,36 @@ struct BatchOptions {
     bool shuffle = false;    ///< another permutation each epoch, the same on all ranks
     std::uint64_t seed = 0;  ///< of the permutations
     bool drop_last = false;  ///< drop rows that fill no batch or do not divide between ranks
+    /// Batches that all ranks together take in a step, for gradients that are added up over several
+    /// passes: each rank takes the same number of consecutive ones. 0: one a rank. A place within a
+    /// step is not saved, only that before it.
+    std::int64_t micro_batches = 0;
 };
 
 /// One pass after the other over this rank's rows. Each `begin()` starts a new epoch, except the
-/// first after a resumed checkpoint, which goes on where the checkpoint was taken.
+/// first after a resumed checkpoint, which goes on where the checkpoint was taken, also on another
+/// number of ranks.
 template <DataPolicy D>
 class Batches {
 public:
     /// `position` is shared with whoever saves it. Batches are read on the CPU and sent to
-    /// `device`, one ahead of the loop.
+    /// `device`, one ahead of the loop. With `random_seed`, each batch seeds torch's generators
+    /// from it and its own place in the epoch.
     Batches(Dataset dataset, D policy, int rank, int size, at::Device device, BatchOptions options,
-            std::shared_ptr<Position> position)
+            std::shared_ptr<Position> position,
+            std::optional<std::uint64_t> random_seed = std::nullopt)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
-          device_(device), options_(options), position_(std::move(position)) {
+          device_(device), options_(options), position_(std::move(position)),
+          random_seed_(random_seed) {
         if (options.size < 1) {
             throw DataError("RT-D8", detail::concat("batches() was asked for batches of ",
                                                     options.size, " rows; expected at least 1"));
+        }
+        if (options.micro_batches < 0 || options.micro_batches % size != 0) {
+            throw DataError("RT-D14",
+                            detail::concat("batches() was asked for steps of ",
+                                           options.micro_batches, " micro-batches on ", size,
+                                           " ranks; expected a multiple of the ranks, or 0"));
         }
     }
 
@@ -52,54 +71,62 @@ public:
         using value_type = Batch;
         using difference_type = std::ptrdiff_t;
 
-        Iterator(const Batches& batches, at::Tensor order)
-            : batches_(&batches), order_(std::move(order)), pass_(batches.position_),
+        Iterator(const Batches& batches, std::int64_t epoch, std::int64_t taken)
+            : batches_(&batches), epoch_(epoch),
+              feed_(batches.policy_, batches.course_of(epoch), taken), pass_(batches.position_),
               prefetch_(batches.device_) {
-            const std::int64_t sharing = batches.policy_.ranks_sharing(batches.size_);
-            taken_ = std::min(order_.numel(), pass_.position().samples / sharing);
-            row_ = taken_;
             next();
         }
 
-        [[nodiscard]] Batch& operator*() { return batch_; }
+        [[nodiscard]] Batch& operator*() { return read_.batch; }
         Iterator& operator++() {
+            pass_.between_batches();
             next();
             return *this;
         }
-        void operator++(int) { next(); }
+        void operator++(int) { ++*this; }
         friend bool operator==(const Iterator& self, std::default_sentinel_t /*end*/) {
-            return self.batch_.size() == 0;
+            return self.read_.batch.size() == 0;
         }
 
     private:
+        /// A batch and where it belongs, which travel together.
+        struct Read {
+            Batch batch;
+            Portion portion;
+            template <class Visit>
+            void each_column(Visit&& visit) {
+                batch.each_column(visit);
+            }
+        };
+
         void next() {
-            batch_ = prefetch_.next([this] { return read(); }).value_or(Batch());
-            if (batch_.size() == 0) {
+            read_ = prefetch_.next([this] { return read(); }).value_or(Read());
+            if (read_.batch.size() == 0) {
                 pass_.end();
                 return;
             }
-            taken_ = std::min(order_.numel(), taken_ + batches_->options_.size);
-            pass_.position().samples = taken_ * batches_->policy_.ranks_sharing(batches_->size_);
+            pass_.position().samples = read_.portion.taken;
+            pass_.position().within_step = !read_.portion.ends_step;
+            batches_->seed_generators(epoch_, read_.portion.place, Draws::of_training);
         }
 
-        [[nodiscard]] std::optional<Batch> read() {
-            const BatchOptions& options = batches_->options_;
-            const std::int64_t rows = std::min(options.size, order_.numel() - row_);
-            if (rows <= 0 || (options.drop_last && rows < options.size)) {
+        [[nodiscard]] std::optional<Read> read() {
+            Portion portion = feed_.next();
+            if (!portion.rows.defined()) {
                 return std::nullopt;
             }
-            const at::Tensor indices = order_.slice(0, row_, row_ + rows);
-            row_ += rows;
-            return batches_->dataset_.rows(indices);
+            batches_->seed_generators(epoch_, portion.place, Draws::of_reading);
+            Batch batch = batches_->dataset_.rows(portion.rows);
+            return Read{std::move(batch), std::move(portion)};
         }
 
         const Batches* batches_;
-        at::Tensor order_;
+        std::int64_t epoch_;
+        Feed<D> feed_;
         Pass pass_;
-        DevicePrefetch<Batch> prefetch_;
-        std::int64_t row_ = 0;   ///< the next to be read
-        std::int64_t taken_ = 0; ///< rows up to the end of the current batch
-        Batch batch_;
+        DevicePrefetch<Read> prefetch_;
+        Read read_;
     };
 
     [[nodiscard]] Iterator begin() const {
@@ -107,26 +134,45 @@ public:
             throw DataError("RT-D9", "a loop over these batches is still under way; call "
                                      "batches() again for a second, independent pass");
         }
-        return Iterator(*this, order_of(position_->epoch));
+        const Course course = course_of(position_->epoch);
+        std::string order;
+        if constexpr (detail::HasOrderName<D>) {
+            order = order_name(D::name, course.epoch);
+        }
+        position_->begin_pass(course.epoch.rows, order);
+        return Iterator(*this, position_->epoch, position_->samples);
     }
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
     /// Batches in a whole epoch of this rank.
-    [[nodiscard]] std::int64_t size() const {
-        const std::int64_t rows = order_of(0).numel();
-        return options_.drop_last ? rows / options_.size
-                                  : (rows + options_.size - 1) / options_.size;
+    [[nodiscard]] std::int64_t size() const { return Feed<D>(policy_, course_of(0), 0).batches(); }
+    /// Batches of this rank in a step, more than 1 only with `micro_batches`.
+    [[nodiscard]] std::int64_t passes() const noexcept {
+        return std::max<std::int64_t>(options_.micro_batches / size_, 1);
     }
+    /// Whether the batch that the loop is at is this rank's last one in its step.
+    [[nodiscard]] bool step_ends() const noexcept { return !position_->within_step; }
 
     /// The epoch that the next pass, or the one under way, has for its permutation.
     [[nodiscard]] std::int64_t epoch() const noexcept { return position_->epoch; }
     /// Reshuffles as in this epoch from the next pass on (DistributedSampler's set_epoch).
-    void set_epoch(std::int64_t epoch) { *position_ = {epoch, 0, false}; }
+    void set_epoch(std::int64_t epoch) { position_->begin_epoch(epoch); }
 
 private:
-    [[nodiscard]] at::Tensor order_of(std::int64_t epoch) const {
-        return policy_.order({dataset_.size(), rank_, size_, epoch, options_.shuffle, options_.seed,
-                              options_.drop_last});
+    enum class Draws { of_reading, of_training };
+
+    [[nodiscard]] Course course_of(std::int64_t epoch) const {
+        return {{dataset_.size(), rank_, size_, epoch, options_.shuffle, options_.seed,
+                 options_.drop_last},
+                options_.size,
+                passes(),
+                policy_.ranks_sharing(size_)};
+    }
+
+    void seed_generators(std::int64_t epoch, std::int64_t place, Draws draws) const {
+        if (random_seed_) {
+            at::manual_seed(hash_of(*random_seed_, options_.seed, epoch, place, draws));
+        }
     }
 
     Dataset dataset_;
@@ -136,6 +182,7 @@ private:
     at::Device device_;
     BatchOptions options_;
     std::shared_ptr<Position> position_;
+    std::optional<std::uint64_t> random_seed_;
 };
 
 /// What `worker.dataset_shard(name)` returns.
@@ -144,11 +191,12 @@ class Shard {
 public:
     using Register = std::function<std::shared_ptr<Position>()>;
 
-    /// `seed` is added to those of the permutations.
+    /// `seed` is added to those of the permutations; see Batches for `random_seed`.
     Shard(Dataset dataset, D policy, int rank, int size, at::Device device, Register new_position,
-          std::uint64_t seed = 0)
+          std::uint64_t seed = 0, std::optional<std::uint64_t> random_seed = std::nullopt)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
-          device_(device), new_position_(std::move(new_position)), seed_(seed) {}
+          device_(device), new_position_(std::move(new_position)), seed_(seed),
+          random_seed_(random_seed) {}
 
     /// Batches of this rank's rows, on its device.
     ///
@@ -157,15 +205,23 @@ public:
     /// @endcode
     [[nodiscard]] Batches<D> batches(BatchOptions options = {}) const {
         options.seed += seed_;
-        return Batches<D>(dataset_, policy_, rank_, size_, device_, options, new_position_());
+        return Batches<D>(dataset_, policy_, rank_, size_, device_, options, new_position_(),
+                          random_seed_);
     }
 
     /// The whole data set, with the rows of all ranks.
     [[nodiscard]] const Dataset& dataset() const noexcept { return dataset_; }
-    /// Rows that this rank reads in an epoch.
+    /// Rows that this rank reads in an epoch. With data::Permuted the last step of batches may make
+    /// it one row more or fewer.
     [[nodiscard]] std::int64_t size() const {
         EpochRequest epoch{dataset_.size(), rank_, size_};
-        return policy_.order(epoch).numel();
+        if constexpr (detail::HasRowsAt<D>) {
+            const Steps whole{epoch.rows, epoch.rows, policy_.ranks_sharing(size_)};
+            const Part part = whole.micro_batch(0, whole.micro_batches > 1 ? rank_ : 0);
+            return part.end - part.begin;
+        } else {
+            return policy_.order(epoch).numel();
+        }
     }
 
 private:
@@ -176,6 +232,7 @@ private:
     at::Device device_;
     Register new_position_;
     std::uint64_t seed_;
+    std::optional<std::uint64_t> random_seed_;
 };
 
 } // namespace rtrain::data

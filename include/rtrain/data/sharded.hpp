@@ -14,22 +14,25 @@ namespace rtrain::data {
 
 /// Ranks split the rows between them, as torch.utils.data.DistributedSampler does.
 struct Sharded {
-    [[nodiscard]] at::Tensor order(const EpochRequest& epoch) const {
-        return distributed_order(epoch);
+    static constexpr const char* name = "sharded";
+    [[nodiscard]] at::Tensor order(const EpochRequest& epoch, std::int64_t taken = 0) const {
+        return distributed_order(epoch, taken);
     }
     [[nodiscard]] std::int64_t ranks_sharing(int size) const noexcept { return size; }
 };
 
 /// Every rank reads all rows, in the same order.
 struct Replicated {
-    [[nodiscard]] at::Tensor order(EpochRequest epoch) const {
+    static constexpr const char* name = "replicated";
+    [[nodiscard]] at::Tensor order(EpochRequest epoch, std::int64_t taken = 0) const {
         epoch.rank = 0;
         epoch.size = 1;
-        return distributed_order(epoch);
+        return distributed_order(epoch, taken);
     }
     [[nodiscard]] std::int64_t ranks_sharing(int /*size*/) const noexcept { return 1; }
 };
 
 static_assert(DataPolicy<Sharded> && DataPolicy<Replicated>);
+static_assert(detail::HasRest<Sharded> && detail::HasRest<Replicated>);
 
 } // namespace rtrain::data

@@ -74,8 +74,8 @@ public:
             epoch_.rows = static_cast<std::int64_t>(*rows);
         }
         epoch_.epoch = position_->epoch;
-        order_ = distributed_order(epoch_);
-        next_ = std::min(order_.numel(), position_->samples / epoch_.size);
+        order_ = distributed_order(epoch_, position_->samples);
+        next_ = 0;
     }
     std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override {
         const std::int64_t left = order_.defined() ? order_.numel() - next_ : 0;
@@ -100,18 +100,20 @@ private:
 
 /// A torch::data loader over this rank's rows, whose batches arrive on the rank's device. Each
 /// begin() is a new epoch, except the first after a resumed checkpoint, which goes on where the
-/// checkpoint was taken.
+/// checkpoint was taken, also on another number of ranks. The place is exact only if batches keep
+/// their order (`enforce_ordering`, torch's default).
 template <class Loader>
 class DeviceLoader {
 public:
     using Batch = typename Loader::BatchType;
 
-    /// `position` counts what `ranks` ranks have taken; a loader that brought a distributed sampler
-    /// of its own has none.
+    /// `position` counts what the ranks of `epoch` have taken; a loader that brought a distributed
+    /// sampler of its own has none.
     DeviceLoader(std::unique_ptr<Loader> loader, at::Device device,
-                 std::shared_ptr<Position> position = std::make_shared<Position>(), int ranks = 1)
+                 std::shared_ptr<Position> position = std::make_shared<Position>(),
+                 std::optional<EpochRequest> epoch = std::nullopt)
         : loader_(std::move(loader)), device_(device), position_(std::move(position)),
-          ranks_(ranks) {}
+          epoch_(epoch) {}
 
     class Iterator {
     public:
@@ -119,18 +121,19 @@ public:
         using difference_type = std::ptrdiff_t;
 
         explicit Iterator(DeviceLoader& loader)
-            : loader_(&loader), pass_(loader.position_), prefetch_(loader.device_),
-              next_(loader.loader_->begin()) {
+            : loader_(&loader), end_(loader.begin_pass()), pass_(loader.position_),
+              prefetch_(loader.device_), next_(loader.loader_->begin()) {
             next();
         }
 
         [[nodiscard]] Batch& operator*() { return *batch_; }
         [[nodiscard]] Batch* operator->() { return &*batch_; }
         Iterator& operator++() {
+            pass_.between_batches();
             next();
             return *this;
         }
-        void operator++(int) { next(); }
+        void operator++(int) { ++*this; }
         friend bool operator==(const Iterator& self, std::default_sentinel_t /*end*/) {
             return !self.batch_.has_value();
         }
@@ -142,8 +145,13 @@ public:
                 pass_.end();
                 return;
             }
-            pass_.position().samples +=
-                static_cast<std::int64_t>(loader_->loader_->options().batch_size) * loader_->ranks_;
+            if (end_ > 0) {
+                const auto size =
+                    static_cast<std::int64_t>(loader_->loader_->options().batch_size) *
+                    loader_->epoch_->size;
+                auto& taken = pass_.position().samples;
+                taken = size < end_ - taken ? taken + size : end_; // the last batch may be short
+            }
         }
 
         /// torch's iterator reads when it is advanced.
@@ -158,6 +166,7 @@ public:
         }
 
         DeviceLoader* loader_;
+        std::int64_t end_; ///< of the epoch, in rows of all ranks; 0: rows are not counted
         Pass pass_;
         DevicePrefetch<Batch> prefetch_;
         torch::data::Iterator<Batch> next_;
@@ -170,10 +179,19 @@ public:
     [[nodiscard]] const Loader& loader() const noexcept { return *loader_; }
 
 private:
+    /// How many rows all ranks will have taken at the end of this epoch.
+    [[nodiscard]] std::int64_t begin_pass() {
+        if (!epoch_) {
+            return 0;
+        }
+        position_->begin_pass(epoch_->rows, order_name("sharded", *epoch_));
+        return distributed_end(*epoch_, position_->samples);
+    }
+
     std::unique_ptr<Loader> loader_;
     at::Device device_;
     std::shared_ptr<Position> position_;
-    int ranks_;
+    std::optional<EpochRequest> epoch_; ///< of the DistributedSampler in the loader
 };
 
 /// A loader over this rank's rows of `dataset`; its sampler is a DistributedSampler.
@@ -189,7 +207,7 @@ template <class D>
     auto loader = torch::data::make_data_loader(std::move(dataset),
                                                 DistributedSampler(epoch, position), options);
     using Loader = typename decltype(loader)::element_type;
-    return DeviceLoader<Loader>(std::move(loader), device, std::move(position), epoch.size);
+    return DeviceLoader<Loader>(std::move(loader), device, std::move(position), epoch);
 }
 
 /// Replaces a loader's sampler by a DistributedSampler, as Ray Train's prepare_data_loader does:

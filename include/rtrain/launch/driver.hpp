@@ -1,235 +1,378 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The driver: a program started alone launches `mpirun` on itself, passes on what the ranks print
-/// and what signals it gets, and starts them again when they fail.
+/// The driver: a program started alone launches `mpirun` on itself, watches the ranks, and starts
+/// them again when they fail, as FailureConfig allows.
+///
+/// The launch/ room's layers: a Job is one start of the ranks, watched (job.hpp); FailurePolicy
+/// decides what follows on its end (failure_policy.hpp); the driver does it.
 #pragma once
 
 #include <rtrain/backend/outcome.hpp>
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
-#include <rtrain/launch/child.hpp>
-#include <rtrain/launch/rank_output.hpp>
+#include <rtrain/launch/failure_policy.hpp>
+#include <rtrain/launch/hosts.hpp>
+#include <rtrain/launch/job.hpp>
+#include <rtrain/launch/preemption_signals.hpp>
 #include <rtrain/launch/session.hpp>
 
-#include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/read_until.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <deque>
+#include <exception>
+#include <list>
 #include <map>
+#include <memory>
 #include <optional>
-#include <regex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 namespace rtrain::launch {
 
-/// Reads lines of one of mpirun's streams, prints those of ranks, and keeps mpirun's own last ones.
-class OutputRelay {
+class Driver {
 public:
-    OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target)
-        : stream_(io, descriptor), target_(target) {}
+    Driver(int fit, const ScalingConfig& scaling, const RunConfig& run)
+        : fit_(fit), scaling_(scaling), run_(run), policy_(run.failure),
+          signals_(io_, SIGINT, SIGTERM, SIGCHLD), timer_(io_), resize_timer_(io_) {
+        signals_.add(SIGUSR1);
+    }
+    Driver(const Driver&) = delete;
+    Driver& operator=(const Driver&) = delete;
+
+    /// Returns how the call ended. A signal that is to end this program ends it.
+    Ending run() {
+        listen();
+        const NoticeWatch notices(run_.failure.preemption_notice,
+                                  [this] { boost::asio::post(io_, [this] { make_room(); }); });
+        start();
+        io_.run();
+        if (probe_.joinable()) {
+            probe_.join();
+        }
+        if (fatal_signal_) {
+            ::signal(*fatal_signal_, SIG_DFL);
+            ::raise(*fatal_signal_);
+        }
+        Session::current().record(fit_, *ending_);
+        return *ending_;
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
 
     void start() {
-        boost::asio::async_read_until(
-            stream_, boost::asio::dynamic_buffer(buffer_), '\n',
-            [this](const boost::system::error_code& error, std::size_t length) {
-                if (error) {
-                    end();
-                    return;
-                }
-                print(buffer_.substr(0, length - 1));
-                buffer_.erase(0, length);
+        try {
+            start_job();
+        } catch (const std::exception& error) {
+            finish(Ending::of(error));
+        }
+    }
+
+    void start_job() {
+        Session& session = Session::current();
+        session.forget(fit_);
+        const Placement place = place_ranks(scaling_);
+        const std::string directory = session.directory().string();
+        ++attempt_;
+        std::string skipped;
+        for (const std::string& name : skip_) {
+            skipped += (skipped.empty() ? "" : ",") + name;
+        }
+        MpirunCommand command{.ranks = place.ranks,
+                              .arguments = place.arguments,
+                              .variables = {{Session::directory_variable, directory},
+                                            {Session::fit_variable, std::to_string(fit_)},
+                                            {Session::name_variable, run_.name},
+                                            {Session::skip_variable, skipped}}};
+        if (!place.remote) {
+            command.scratch = session.directory();
+            command.shared_memory = session.shared_memory();
+        }
+        decided_to_end_ = false;
+        job_ = std::make_unique<Job>(
+            io_, std::move(command),
+            ControlServer::Options{.attempt = attempt_,
+                                   .size = place.ranks,
+                                   .directory = session.directory(),
+                                   .remote = place.remote},
+            run_.failure.hang,
+            Job::Handlers{.over = [this](JobEnd end) { over(std::move(end)); },
+                          .ended = [this] { boost::asio::post(io_, [this] { tidy_up(); }); },
+                          .saved =
+                              [this](const std::string& checkpoint, std::int64_t iteration) {
+                                  deaths_unexplained_ = 0;
+                                  policy_.on_progress(checkpoint, iteration);
+                              },
+                          .decide = [this](const Failure& failure) { return decide(failure); },
+                          .in_a_hurry = [this] { return restarts_without_question(); }});
+        resizing_ = false;
+        look_for_room(place.ranks);
+    }
+
+    /// A first death is no riddle that is worth a second of everybody's time.
+    [[nodiscard]] bool restarts_without_question() {
+        return run_.failure.max_failures != 0 && deaths_unexplained_++ == 0;
+    }
+
+    Decision decide(const Failure& failure) {
+        Decision decision = policy_.on_failure(failure);
+        decided_to_end_ = !decision.restart;
+        skip_ = decision.skip;
+        return decision;
+    }
+
+    /// The ranks are gone. What follows destroys the job, so not from within it.
+    void over(JobEnd end) {
+        resize_timer_.cancel();
+        boost::asio::post(io_, [this, end = std::move(end)] { conclude(end); });
+    }
+
+    void conclude(const JobEnd& end) {
+        const auto recorded = Session::current().recorded(fit_);
+        if (fatal_signal_) {
+            finish(Ending::of(LaunchError("RT-L2", "the driver was told to end")));
+            return;
+        }
+        if (recorded && recorded->code.empty()) {
+            finish(*recorded);
+            return;
+        }
+        if (asked_to_make_room_) {
+            finish(recorded && recorded->code == preempted
+                       ? *recorded
+                       : Ending::of(PreemptionError(
+                             preempted, "the run was told to make room and had no time to save; "
+                                        "start the same command again to go on from the newest "
+                                        "checkpoint")));
+            return;
+        }
+        if (recorded && recorded->code == preempted && resizing_) {
+            restart(0, "there is room for more ranks");
+            return;
+        }
+        const Failure failure = failure_of(end, recorded);
+        if (failure.kind == Failure::Kind::configuration) {
+            finish(*recorded);
+            return;
+        }
+        const Decision decision =
+            decided_to_end_ ? Decision{} : decide(failure); // the ranks have asked already
+        if (decision.restart) {
+            restart(decision.delay_s, failure.message + "\nrtrain: " + decision.reason);
+        } else if (recorded && recorded->message == failure.message) {
+            finish(*recorded); // it knows which ranks failed
+        } else {
+            finish(Ending{.code = failure.code, .message = failure.message});
+        }
+    }
+
+    /// What a job's end and what its ranks have recorded say together.
+    [[nodiscard]] Failure failure_of(const JobEnd& end, const std::optional<Ending>& recorded) {
+        using Kind = Failure::Kind;
+        if (!recorded) {
+            return end.failure.value_or(
+                Failure{.kind = Kind::configuration,
+                        .code = "RT-L3",
+                        .message = detail::concat("the ranks ended without reaching fit() call "
+                                                  "number ",
+                                                  fit_ + 1,
+                                                  " of this program; main() must make the same "
+                                                  "calls in every process")});
+        }
+        // Ranks may notice that another has died; the driver knows better why.
+        const bool died = recorded->message.find(Outcome::died) != std::string::npos;
+        if (died && end.failure) {
+            return *end.failure;
+        }
+        const Kind kind = recorded->code == preempted ? Kind::preemption
+                          : recorded->code == "RT-T1" || recorded->code == "RT-L2"
+                              ? Kind::training
+                              : Kind::configuration;
+        return {.kind = kind,
+                .code = recorded->code,
+                .message = recorded->message,
+                .checkpoint = end.failure ? end.failure->checkpoint : ""};
+    }
+
+    void restart(double delay_s, const std::string& why) {
+        std::fprintf(stderr, "rtrain: %s, from the newest checkpoint\n", why.c_str());
+        retire_job();
+        timer_.expires_after(
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(delay_s)));
+        timer_.async_wait([this](const boost::system::error_code& error) {
+            if (!error) {
                 start();
-            });
-    }
-
-    /// What mpirun itself said last.
-    [[nodiscard]] const std::deque<std::string>& own_lines() const noexcept { return own_; }
-
-private:
-    void print(const std::string& line) {
-        if (const auto text = ranks_.complete(line)) {
-            write(*text);
-        } else if (!line.empty()) {
-            constexpr std::size_t kept = 40;
-            own_.push_back(line);
-            if (own_.size() > kept) {
-                own_.pop_front();
             }
-        }
-    }
-
-    /// A last line may lack its end.
-    void end() {
-        if (!buffer_.empty()) {
-            print(buffer_);
-        }
-        for (const std::string& line : ranks_.rest()) {
-            write(line);
-        }
-    }
-
-    void write(const std::string& line) {
-        std::fprintf(target_, "%s\n", line.c_str());
-        std::fflush(target_);
-    }
-
-    boost::asio::posix::stream_descriptor stream_;
-    RankOutput ranks_;
-    std::FILE* target_;
-    std::string buffer_;
-    std::deque<std::string> own_;
-};
-
-/// Runs mpirun once, to its end.
-class Mpirun {
-public:
-    Mpirun(const ScalingConfig& scaling, const std::map<std::string, std::string>& variables) {
-        const auto program = find_program("mpirun");
-        if (!program) {
-            throw LaunchError("RT-L1", "mpirun is not on PATH; install it (Debian: apt-get install "
-                                       "openmpi-bin), or start the program with your own launcher");
-        }
-        std::vector<std::string> words{program->string(), "-n",
-                                       std::to_string(scaling.num_workers.value_or(1)),
-                                       "--tag-output"};
-        for (const auto& [name, value] : variables) { // for ranks on other nodes
-            words.insert(words.end(), {"-x", name});
-        }
-        words.insert(words.end(), scaling.mpirun_args.begin(), scaling.mpirun_args.end());
-        const auto self = own_command_line();
-        words.insert(words.end(), self.begin(), self.end());
-        auto settings = variables;
-        // More ranks than cores, and a rank's threads on cores of their own, for Open MPI 4 and 5.
-        settings.merge(std::map<std::string, std::string>{
-            {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-            {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
-            {"OMPI_MCA_hwloc_base_binding_policy", "none"},
-            {"PRTE_MCA_hwloc_default_binding_policy", "none"}});
-        if (::geteuid() == 0) {
-            settings["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
-            settings["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
-        }
-        child_ = Child::start(words, settings);
-    }
-
-    /// Passes on output and signals until mpirun ends. Returns its exit status as the shell gives
-    /// it: 128 + n for signal n.
-    int wait() {
-        boost::asio::io_context io;
-        OutputRelay out(io, child_.out, stdout);
-        OutputRelay err(io, child_.err, stderr);
-        out.start();
-        err.start();
-        boost::asio::signal_set signals(io, SIGINT, SIGTERM, SIGCHLD);
-        std::optional<int> status;
-        forward(signals, status);
-        io.run();
-        for (const auto* relay : {&out, &err}) {
-            for (const std::string& line : relay->own_lines()) {
-                own_output_ += line + "\n";
-            }
-        }
-        return status.value_or(0);
-    }
-
-    /// The signal that the driver was told to end by, if it was.
-    [[nodiscard]] std::optional<int> interrupted() const noexcept { return interrupted_; }
-    /// What mpirun said about the ranks.
-    [[nodiscard]] const std::string& own_output() const noexcept { return own_output_; }
-
-private:
-    void forward(boost::asio::signal_set& signals, std::optional<int>& status) {
-        signals.async_wait([&](const boost::system::error_code& error, int signal) {
-            if (error) {
-                return;
-            }
-            if (signal != SIGCHLD) {
-                interrupted_ = signal;
-                ::kill(child_.pid, SIGTERM);
-            }
-            int raw = 0;
-            if (::waitpid(child_.pid, &raw, WNOHANG) == child_.pid) {
-                status = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
-                return; // the streams end by themselves
-            }
-            forward(signals, status);
         });
     }
 
-    Child child_;
-    std::optional<int> interrupted_;
-    std::string own_output_;
+    /// Its mpirun may still be tidying up.
+    void retire_job() {
+        if (job_ && !job_->ended()) {
+            retired_.push_back(std::move(job_));
+        }
+        job_.reset();
+    }
+
+    void finish(Ending ending) {
+        ending_ = std::move(ending);
+        timer_.cancel();
+        retire_job();
+        tidy_up();
+        constexpr std::chrono::seconds patience{5};
+        timer_.expires_after(patience);
+        timer_.async_wait([this](const boost::system::error_code& error) {
+            if (!error) {
+                for (const auto& job : retired_) {
+                    job->kill_mpirun();
+                }
+            }
+        });
+    }
+
+    void listen() {
+        signals_.async_wait([this](const boost::system::error_code& error, int signal) {
+            if (error) {
+                return;
+            }
+            if (signal == SIGCHLD) {
+                reap();
+            } else if (signal == SIGINT || !may_make_room()) {
+                end_at_once(signal);
+            } else {
+                make_room();
+            }
+            if (!io_.stopped()) {
+                listen();
+            }
+        });
+    }
+
+    void reap() {
+        if (job_) {
+            job_->reap();
+        }
+        for (const auto& job : retired_) {
+            job->reap();
+        }
+    }
+
+    void tidy_up() {
+        retired_.remove_if([](const auto& job) { return job->ended(); });
+        if (ending_ && retired_.empty()) {
+            io_.stop();
+        }
+    }
+
+    /// A job manager may send the same signal twice.
+    [[nodiscard]] bool may_make_room() const {
+        constexpr std::chrono::seconds echo{1};
+        return !asked_to_make_room_ || Clock::now() - *asked_to_make_room_ < echo;
+    }
+
+    /// The run is to save and end.
+    void make_room() {
+        if (asked_to_make_room_) {
+            return;
+        }
+        asked_to_make_room_ = Clock::now();
+        const double grace_s = run_.failure.preemption_grace_s;
+        std::fprintf(stderr, "rtrain: told to make room: saving, for %g s at most\n", grace_s);
+        timer_.cancel(); // a restart that is due
+        if (!job_) {
+            conclude({});
+            return;
+        }
+        job_->preempt(grace_s);
+        timer_.expires_after(
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(grace_s)));
+        timer_.async_wait([this](const boost::system::error_code& error) {
+            if (!error && job_) {
+                job_->kill({.kind = Failure::Kind::preemption,
+                            .code = preempted,
+                            .message = "no time was left to save"});
+            }
+        });
+    }
+
+    void end_at_once(int signal) {
+        fatal_signal_ = signal;
+        if (job_) {
+            job_->kill({.kind = Failure::Kind::configuration,
+                        .code = "RT-L2",
+                        .message = "the driver was told to end"});
+        } else {
+            conclude({});
+        }
+    }
+
+    /// A run with fewer ranks than it may have looks now and then whether there is room for more.
+    void look_for_room(int ranks) {
+        if (!scaling_.num_workers.is_elastic() || ranks >= scaling_.num_workers.max()) {
+            return;
+        }
+        resize_timer_.expires_after(std::chrono::duration_cast<Clock::duration>(
+            std::chrono::duration<double>(scaling_.elastic_resize_monitor_interval_s)));
+        resize_timer_.async_wait([this, ranks](const boost::system::error_code& error) {
+            if (error || !job_ || asked_to_make_room_) {
+                return;
+            }
+            probe_ = std::jthread([this, ranks] { // hosts may take seconds to answer
+                const bool more = has_room_for_more_than(ranks);
+                boost::asio::post(io_, [this, ranks, more] {
+                    if (more && job_ && !asked_to_make_room_) {
+                        resizing_ = true;
+                        job_->preempt(run_.failure.preemption_grace_s);
+                    } else {
+                        look_for_room(ranks);
+                    }
+                });
+            });
+        });
+    }
+
+    [[nodiscard]] bool has_room_for_more_than(int ranks) const {
+        try {
+            return find_room(scaling_).ranks > ranks;
+        } catch (const LaunchError& error) { // a hostfile that is being written, perhaps
+            std::fprintf(stderr, "rtrain: cannot look for room: %s\n", error.what());
+            return false;
+        }
+    }
+
+    static constexpr const char* preempted = "RT-T2";
+    int fit_;
+    const ScalingConfig& scaling_;
+    const RunConfig& run_;
+    FailurePolicy policy_;
+    std::vector<std::string> skip_; ///< checkpoints not to go on from
+    int attempt_ = 0;
+    int deaths_unexplained_ = 0; ///< since there was progress
+    bool decided_to_end_ = false;
+    bool resizing_ = false;
+    std::optional<Clock::time_point> asked_to_make_room_;
+    std::optional<int> fatal_signal_;
+    std::optional<Ending> ending_;
+    std::jthread probe_; ///< looks for room
+    boost::asio::io_context io_;
+    boost::asio::signal_set signals_;
+    boost::asio::steady_timer timer_; ///< of a restart, of the grace time, of the end
+    boost::asio::steady_timer resize_timer_;
+    std::unique_ptr<Job> job_;
+    std::list<std::unique_ptr<Job>> retired_; ///< whose mpirun has not ended
 };
 
-/// What killed the job, in words, from what mpirun says and from its exit status.
-[[nodiscard]] inline LaunchError describe_death(int status, const std::string& mpirun_says) {
-    static const std::regex signalled(
-        R"(process rank (\d+)[^\n]*\n?[^\n]*on signal (\d+) \(([^)]*)\))");
-    static const std::regex exited(R"(Process name: \[\[[^\]]*\],(\d+)\]\s*Exit code:\s*(\d+))");
-    std::smatch match;
-    if (std::regex_search(mpirun_says, match, signalled)) {
-        return {"RT-L2", detail::concat("rank ", match[1].str(), " was killed by signal ",
-                                        match[2].str(), " (", match[3].str(), ")")};
-    }
-    if (std::regex_search(mpirun_says, match, exited)) {
-        return {"RT-L2", detail::concat("rank ", match[1].str(), " ended with exit code ",
-                                        match[2].str(), " before the training function returned")};
-    }
-    return {"RT-L2", detail::concat("the ranks ended early, mpirun's exit status is ", status,
-                                    mpirun_says.empty() ? "" : "; it says:\n", mpirun_says)};
-}
-
 /// Launches the ranks for call number `fit` and returns how they ended; after a failure, as often
-/// as `failure` allows, launches them again.
+/// as `run.failure` allows, launches them again.
 [[nodiscard]] inline Ending drive(int fit, const ScalingConfig& scaling, const RunConfig& run) {
-    Session& session = Session::current();
-    const std::map<std::string, std::string> variables{
-        {Session::directory_variable, session.directory().string()},
-        {Session::fit_variable, std::to_string(fit)},
-        {Session::name_variable, run.name}};
-    for (int failures = 0;; ++failures) {
-        Mpirun mpirun(scaling, variables);
-        const int status = mpirun.wait();
-        if (mpirun.interrupted()) {
-            ::signal(*mpirun.interrupted(), SIG_DFL);
-            ::raise(*mpirun.interrupted());
-        }
-        Ending ending;
-        const auto recorded = session.recorded(fit);
-        // Ranks may notice that another has died before mpirun ends them; only mpirun knows why.
-        const bool died = recorded && recorded->message.find(Outcome::died) != std::string::npos;
-        if (recorded && !(died && status != 0)) {
-            ending = *recorded;
-        } else if (status == 0) {
-            ending = Ending::of(LaunchError(
-                "RT-L3",
-                detail::concat("the ranks ended without reaching fit() call number ", fit + 1,
-                               " of this program; main() must make the "
-                               "same calls in every process")));
-        } else {
-            ending = Ending::of(describe_death(status, mpirun.own_output()));
-        }
-        const bool may_recur = ending.code == "RT-T1" || ending.code == "RT-L2";
-        const int allowed = run.failure.max_failures;
-        if (!may_recur || (allowed >= 0 && failures >= allowed)) {
-            session.record(fit, ending);
-            return ending;
-        }
-        session.forget(fit);
-        std::fprintf(stderr, "rtrain: %s\nrtrain: restart %d%s from the newest checkpoint\n",
-                     ending.message.c_str(), failures + 1,
-                     allowed < 0 ? "" : detail::concat(" of ", allowed).c_str());
-    }
+    return Driver(fit, scaling, run).run();
 }
 
 } // namespace rtrain::launch

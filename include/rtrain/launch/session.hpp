@@ -13,19 +13,29 @@
 #include <rtrain/error.hpp>
 #include <rtrain/exception_text.hpp>
 #include <rtrain/json.hpp>
+#include <rtrain/launch/driver_link.hpp>
 #include <rtrain/launch/environment.hpp>
+#include <rtrain/launch/failure_json.hpp>
 #include <rtrain/launch/helper.hpp>
+#include <rtrain/launch/stack_dump.hpp>
+#include <rtrain/preemption_notice.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/process_directory.hpp>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -65,6 +75,7 @@ public:
     static constexpr const char* directory_variable = "RTRAIN_SESSION";
     static constexpr const char* fit_variable = "RTRAIN_SESSION_FIT";
     static constexpr const char* name_variable = "RTRAIN_RUN_NAME";
+    static constexpr const char* skip_variable = "RTRAIN_SKIP_CHECKPOINTS";
 
     /// The session of this process.
     [[nodiscard]] static Session& current() {
@@ -82,6 +93,56 @@ public:
     /// For such a rank: what the driver named the run, so that a restarted one is found again.
     [[nodiscard]] const std::string& run_name() const noexcept { return run_name_; }
 
+    /// For such a rank: checkpoints that the run is not to go on from, because training failed from
+    /// them again and again.
+    [[nodiscard]] const std::vector<std::string>& skipped_checkpoints() const noexcept {
+        return skipped_;
+    }
+
+    /// Whether a driver watches this rank.
+    [[nodiscard]] bool has_driver() const noexcept { return link_ != nullptr; }
+
+    /// Begins to tell the driver what this rank does; nothing without a driver. Throws LaunchError
+    /// [RT-L8] when it does not take this rank for one of its own.
+    void connect(int rank, int size) {
+        if (link_ && !connected_) {
+            watch_this_thread();
+            link_->on_preempt([](double grace_s) { PreemptionNotice::current().give(grace_s); });
+            link_->before_exit([] { sweep_after_driver(); });
+            link_->connect(rank, size);
+            connected_ = true;
+        }
+    }
+
+    /// Tells the driver something; nothing without one.
+    void tell(const std::string& kind, boost::json::object body) {
+        if (link_) {
+            link_->say({kind, std::move(body)});
+        }
+    }
+
+    /// Has the driver decide what follows on a failure that all ranks have survived.
+    [[nodiscard]] Decision ask_driver(const Failure& failure) {
+        constexpr std::chrono::seconds limit{60};
+        tell("failed", to_json(failure));
+        const auto answer = link_->wait_for("decision", limit);
+        return answer ? decision_from(answer->body)
+                      : Decision{.restart = false,
+                                 .delay_s = 0,
+                                 .skip = {},
+                                 .reason = "the driver did not answer"};
+    }
+
+    /// Tells the driver why this rank is about to end, and waits until that has been sent.
+    void last_words(const std::exception& error) {
+        constexpr std::chrono::seconds limit{2};
+        if (link_) {
+            tell("last_words",
+                 {{"code", detail::code_of(error)}, {"message", detail::message_of(error)}});
+            (void)link_->flush(limit);
+        }
+    }
+
     /// What tells a helper which call it is to serve in, and how those before it have ended.
     [[nodiscard]] std::map<std::string, std::string> helper_variables(int fit) {
         std::map<std::string, std::string> variables{{fit_variable, std::to_string(fit)}};
@@ -94,18 +155,26 @@ public:
     /// The directory that driver, ranks and helper share on one node; made when first needed.
     [[nodiscard]] const std::filesystem::path& directory() {
         if (directory_.empty()) {
-            std::string pattern =
-                (std::filesystem::temp_directory_path() / "rtrain-XXXXXX").string();
-            if (::mkdtemp(pattern.data()) == nullptr) {
-                throw storage::system_error("create", pattern);
-            }
-            directory_ = pattern;
-            owner_ = ::getpid();
+            own_directory_.emplace(std::filesystem::temp_directory_path(), directory_name);
+            directory_ = own_directory_->path();
             for (const auto& [fit, ending] : endings_) {
                 write(fit, ending);
             }
         }
         return directory_;
+    }
+
+    /// In memory, for what Open MPI shares between the ranks of this machine. Empty where there is
+    /// no /dev/shm.
+    [[nodiscard]] std::optional<std::filesystem::path> shared_memory() {
+        if (!shared_memory_) {
+            try {
+                shared_memory_.emplace("/dev/shm", directory_name);
+            } catch (const StorageError&) {
+                return std::nullopt;
+            }
+        }
+        return shared_memory_->path();
     }
 
     /// From the call to train in, this process prints again: see Session().
@@ -145,12 +214,6 @@ public:
 
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
-    ~Session() {
-        if (owner_ == ::getpid()) {
-            std::error_code ignored;
-            std::filesystem::remove_all(directory_, ignored);
-        }
-    }
 
 private:
     /// In a rank that a driver has launched, and in a helper, what main() prints before its call is
@@ -164,8 +227,17 @@ private:
         target_ = env_int(fit_variable);
         const char* const name = std::getenv(name_variable);
         run_name_ = name != nullptr ? name : "";
-        for (const char* variable : {directory_variable, fit_variable, name_variable}) {
+        const char* const skipped = std::getenv(skip_variable);
+        std::istringstream names(skipped != nullptr ? skipped : "");
+        for (std::string each; std::getline(names, each, ',');) {
+            skipped_.push_back(each);
+        }
+        for (const char* variable :
+             {directory_variable, fit_variable, name_variable, skip_variable}) {
             ::unsetenv(variable); // programs that this one starts are not of the session
+        }
+        if (!Helper::is_this_process()) {
+            link_ = DriverLink::from_environment();
         }
         const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
         if (target_ && nowhere >= 0) {
@@ -173,6 +245,14 @@ private:
             ::dup2(nowhere, STDOUT_FILENO);
         }
         ::close(nowhere);
+    }
+
+    /// A driver that was killed cannot tidy up. Its connections end a moment before it does.
+    static void sweep_after_driver() noexcept {
+        constexpr std::chrono::milliseconds moment{100};
+        std::this_thread::sleep_for(moment);
+        storage::ProcessDirectory::sweep(std::filesystem::temp_directory_path(), directory_name);
+        storage::ProcessDirectory::sweep("/dev/shm", directory_name);
     }
 
     void write(int fit, const Ending& ending) {
@@ -190,12 +270,17 @@ private:
         return directory() / ("fit-" + std::to_string(fit) + ".json");
     }
 
+    static constexpr const char* directory_name = "rtrain";
     int fits_ = 0;
     std::optional<int> target_;
     std::string run_name_;
+    std::vector<std::string> skipped_;
+    std::unique_ptr<DriverLink> link_;
+    bool connected_ = false;
     std::filesystem::path directory_;
-    std::map<int, Ending> endings_; ///< recorded by this process
-    pid_t owner_ = 0;               ///< the process that removes the directory
+    std::map<int, Ending> endings_;                          ///< recorded by this process
+    std::optional<storage::ProcessDirectory> own_directory_; ///< when this process has made it
+    std::optional<storage::ProcessDirectory> shared_memory_;
     int muted_stdout_ = -1;
 };
 

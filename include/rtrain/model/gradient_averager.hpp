@@ -8,7 +8,8 @@
 /// final callback waits for what is still under way.
 ///
 /// The model/ room holds what prepare(model) returns. It may include backend/, checkpoint/state_io,
-/// comm/shared_writer, error.hpp and torch; the worker includes it.
+/// comm/shared_writer, rank_status.hpp, preemption.hpp, error.hpp and torch; the worker includes
+/// it.
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
@@ -19,6 +20,8 @@
 #include <rtrain/model/hooks/select.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/tree_sum.hpp>
+#include <rtrain/preemption.hpp>
+#include <rtrain/rank_status.hpp>
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -239,6 +242,9 @@ private:
             bucket.reduction->wait();
         }
         hand_out_gradients();
+        RankStatus::current().steps.fetch_add(1, std::memory_order_relaxed);
+        RankStatus::current().advance();
+        detail::vote_on_preemption(backend_);
     }
 
     /// Under no_sync(), with a tree: this pass's gradients are a leaf of it.

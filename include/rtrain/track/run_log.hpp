@@ -134,7 +134,7 @@ public:
             (keep ? kept : superseded) += json::serialize(report) + "\n";
             written = keep ? number_of(report) : written;
         }
-        if (last != nullptr && written < iteration) {
+        if (last != nullptr && written < iteration) { // iteration 0: nothing was reported yet
             kept += json::serialize(*last) + "\n";
         }
         if (!superseded.empty()) {
@@ -146,6 +146,7 @@ public:
         storage::replace_file(directory_ / results_file, kept);
         results_size_ = kept.size();
         results_whole_ = true;
+        last_line_ = last != nullptr && iteration > 0 ? *last : Config{};
         iteration_ = resumed_at_ = iteration;
         total_seconds_ = resumed_seconds_ = total_seconds;
         last_report_ = Clock::now();
@@ -193,6 +194,19 @@ public:
         return metrics;
     }
 
+    /// For a checkpoint that is not of a report: the line of the last report; before the first, one
+    /// that stands for none.
+    [[nodiscard]] Config last_line(const std::string& checkpoint) const {
+        Config line = last_line_;
+        if (line.empty()) {
+            line = {{iteration_field, iteration_},
+                    {total_time_field, total_seconds_},
+                    {"config", config_}};
+        }
+        line[checkpoint_field] = checkpoint;
+        return line;
+    }
+
     /// Appends a completed line; the next one is counted from it. When it cannot be written, it is
     /// as if it had not been there.
     void append(const Config& line) {
@@ -212,6 +226,7 @@ public:
         iteration_ = number_of(line);
         total_seconds_ = line.at(total_time_field).to_number<double>();
         last_report_ = Clock::now();
+        last_line_ = line;
         append_progress(line);
     }
 
@@ -321,8 +336,9 @@ private:
     std::filesystem::path directory_;
     Config config_;
     std::vector<std::string> columns_;
+    Config last_line_;
     std::size_t results_size_ = 0; ///< of result.json, without what a failed append has left
-    bool results_whole_ = true;       ///< false: an append has failed
+    bool results_whole_ = true;    ///< false: an append has failed
     bool progress_whole_ = true;
     std::int64_t iteration_ = 0;
     std::int64_t resumed_at_ = 0;

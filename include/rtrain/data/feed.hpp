@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which rows a rank reads next, batch by batch, in an epoch that may have been entered in the
+/// middle: from a policy's rows of this rank, or from places in an order of all ranks.
+#pragma once
+
+#include <rtrain/data/policy.hpp>
+#include <rtrain/data/steps.hpp>
+#include <rtrain/error.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace rtrain::data {
+
+/// How a rank goes through an epoch.
+struct Course {
+    EpochRequest epoch;
+    std::int64_t size = 1;   ///< rows of a batch
+    std::int64_t passes = 1; ///< batches that this rank takes in a step
+    /// How many ranks split the rows; this rank is one of them, or reads everything.
+    std::int64_t sharing = 1;
+
+    [[nodiscard]] std::int64_t place_among_sharing() const noexcept {
+        return sharing > 1 ? epoch.rank : 0;
+    }
+};
+
+/// One batch to be read.
+struct Portion {
+    at::Tensor rows;        ///< undefined at the end of the epoch
+    std::int64_t place = 0; ///< of its first row in the order of all ranks
+    std::int64_t taken = 0; ///< by all ranks, in whole steps, once this batch is
+    bool ends_step = true;  ///< this rank's last one of the step
+};
+
+/// From `order()`: the rows of this rank, made at once.
+template <DataPolicy D>
+class RankFeed {
+public:
+    RankFeed(const D& policy, const Course& course, std::int64_t taken)
+        : course_(course), base_(detail::HasRest<D> ? taken : 0) {
+        if constexpr (detail::HasRest<D>) {
+            order_ = policy.order(course.epoch, taken);
+        } else {
+            order_ = policy.order(course.epoch);
+            row_ = std::min(order_.numel(), taken / course.sharing);
+        }
+        end_ = std::min(order_.numel(), row_ + batches_in(order_.numel() - row_) * course.size);
+        taken_ = base_ + row_ * course.sharing;
+    }
+
+    [[nodiscard]] Portion next() {
+        if (row_ >= end_) {
+            return {};
+        }
+        Portion portion;
+        portion.place = base_ + row_ * course_.sharing + course_.place_among_sharing();
+        const std::int64_t begin = row_;
+        row_ = std::min(end_, row_ + course_.size);
+        portion.rows = order_.slice(0, begin, row_);
+        pass_ = (pass_ + 1) % course_.passes;
+        portion.ends_step = pass_ == 0 || row_ == end_;
+        if (portion.ends_step) {
+            taken_ = base_ + row_ * course_.sharing;
+        }
+        portion.taken = taken_;
+        return portion;
+    }
+
+    /// Batches from here to the end of the epoch.
+    [[nodiscard]] std::int64_t batches() const { return batches_in(order_.numel() - row_); }
+
+private:
+    [[nodiscard]] std::int64_t batches_in(std::int64_t rows) const {
+        return course_.epoch.drop_last ? rows / course_.size / course_.passes * course_.passes
+                                       : rows / course_.size + (rows % course_.size == 0 ? 0 : 1);
+    }
+
+    Course course_;
+    std::int64_t base_; ///< rows taken before the first of order_
+    at::Tensor order_;
+    std::int64_t row_ = 0; ///< of order_, the next to be read
+    std::int64_t end_ = 0; ///< of order_
+    std::int64_t taken_ = 0;
+    std::int64_t pass_ = 0;
+};
+
+/// From `rows_at()`: every step of all ranks is consecutive in one order.
+template <DataPolicy D>
+class OrderFeed {
+public:
+    OrderFeed(const D& policy, const Course& course, std::int64_t taken)
+        : policy_(&policy), course_(course),
+          taken_(taken), steps_{course.epoch.rows, course.size, course.sharing * course.passes,
+                                course.epoch.drop_last} {
+        if (course.epoch.rows <= 0) {
+            throw DataError("RT-D7", "the data set is empty");
+        }
+    }
+
+    [[nodiscard]] Portion next() {
+        const std::int64_t step = steps_.step_at(taken_);
+        if (step == 0) {
+            return {};
+        }
+        const std::int64_t number = course_.place_among_sharing() * course_.passes + pass_;
+        const Part part = steps_.micro_batch(taken_, number);
+        pass_ = (pass_ + 1) % course_.passes;
+        if (pass_ == 0) {
+            taken_ += step;
+        }
+        return {policy_->rows_at(course_.epoch, part.begin, part.end), part.begin, taken_,
+                pass_ == 0};
+    }
+
+    [[nodiscard]] std::int64_t batches() const {
+        return steps_.count_from(taken_) * course_.passes;
+    }
+
+private:
+    const D* policy_;
+    Course course_;
+    std::int64_t taken_;
+    Steps steps_;
+    std::int64_t pass_ = 0;
+};
+
+template <DataPolicy D>
+using Feed = std::conditional_t<detail::HasRowsAt<D>, OrderFeed<D>, RankFeed<D>>;
+
+} // namespace rtrain::data

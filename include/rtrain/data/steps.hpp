@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How an epoch's rows are divided into steps, and a step into micro-batches: arithmetic on places
+/// in the order of the epoch, whatever that order is. Cost tier 0: std only.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace rtrain::data {
+
+/// Places [begin, end) in the order of an epoch.
+struct Part {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    friend bool operator==(const Part&, const Part&) = default;
+};
+
+/// A step takes the next micro_batches × size rows of the order, and its micro-batches divide them
+/// in order. Every step gives each micro-batch at least one row:
+///
+/// - Rows at the end that fill no step are divided as evenly as can be: micro-batches differ by one
+///   row. When they are fewer than micro-batches, they go into the step before.
+/// - Only when fewer rows than micro-batches are left from the beginning on (a very small data set,
+///   or a run resumed there) are these rows repeated.
+/// - With drop_last every step is whole; what fills none is left out.
+///
+/// An epoch can be entered at any place, and the steps are then those of the rows that are left.
+struct Steps {
+    std::int64_t rows = 0;          ///< of the whole epoch
+    std::int64_t size = 1;          ///< rows of a micro-batch, at least 1
+    std::int64_t micro_batches = 1; ///< in a step, at least 1
+    bool drop_last = false;
+
+    /// The rows of the step that begins behind the first `taken` rows; 0 at the end of the epoch.
+    [[nodiscard]] constexpr std::int64_t step_at(std::int64_t taken) const noexcept {
+        const std::int64_t left = rows - taken;
+        if (left <= 0 || !fills_step(left)) {
+            return drop_last ? 0 : std::max<std::int64_t>(left, 0);
+        }
+        const std::int64_t whole = size * micro_batches;
+        return !drop_last && left - whole < micro_batches ? left : whole;
+    }
+
+    /// The rows of micro-batch `number` (from 0) of that step.
+    [[nodiscard]] constexpr Part micro_batch(std::int64_t taken,
+                                             std::int64_t number) const noexcept {
+        const std::int64_t step = step_at(taken);
+        if (step < micro_batches) {
+            const std::int64_t begin = step == 0 ? taken : taken + number % step;
+            return {begin, begin + std::min<std::int64_t>(step, 1)};
+        }
+        const auto begin_of = [&](std::int64_t i) { // i * step / micro_batches without overflow
+            return taken + step / micro_batches * i + step % micro_batches * i / micro_batches;
+        };
+        return {begin_of(number), begin_of(number + 1)};
+    }
+
+    /// How many steps there are from `taken` to the end of the epoch.
+    [[nodiscard]] constexpr std::int64_t count_from(std::int64_t taken) const noexcept {
+        const std::int64_t left = rows - taken;
+        if (left <= 0 || !fills_step(left)) {
+            return left <= 0 || drop_last ? 0 : 1;
+        }
+        const std::int64_t whole = size * micro_batches;
+        return left / whole + (!drop_last && left % whole >= micro_batches ? 1 : 0);
+    }
+
+private:
+    /// Also when size × micro_batches is too large a number.
+    [[nodiscard]] constexpr bool fills_step(std::int64_t left) const noexcept {
+        return size <= left / micro_batches;
+    }
+};
+
+} // namespace rtrain::data

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Failures and decisions on their way between ranks and driver.
+#pragma once
+
+#include <rtrain/json.hpp>
+#include <rtrain/launch/failure_policy.hpp>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <string>
+
+namespace rtrain::launch {
+
+/// A failure of the training function that all processes have survived.
+[[nodiscard]] inline boost::json::object to_json(const Failure& failure) {
+    return {
+        {"code", failure.code}, {"message", failure.message}, {"checkpoint", failure.checkpoint}};
+}
+
+[[nodiscard]] inline Failure failure_from(const boost::json::object& object) {
+    return {.kind = Failure::Kind::training,
+            .code = std::string(object.at("code").as_string()),
+            .message = std::string(object.at("message").as_string()),
+            .checkpoint = std::string(object.at("checkpoint").as_string())};
+}
+
+[[nodiscard]] inline boost::json::object to_json(const Decision& decision) {
+    boost::json::array skip;
+    for (const std::string& name : decision.skip) {
+        skip.emplace_back(name);
+    }
+    return {{"restart", decision.restart},
+            {"delay_s", decision.delay_s},
+            {"skip", std::move(skip)},
+            {"reason", decision.reason}};
+}
+
+[[nodiscard]] inline Decision decision_from(const boost::json::object& object) {
+    Decision decision{.restart = object.at("restart").as_bool(),
+                      .delay_s = object.at("delay_s").to_number<double>(),
+                      .skip = {},
+                      .reason = std::string(object.at("reason").as_string())};
+    for (const auto& name : object.at("skip").as_array()) {
+        decision.skip.emplace_back(name.as_string());
+    }
+    return decision;
+}
+
+} // namespace rtrain::launch

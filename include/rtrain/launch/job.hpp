@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Job: one start of the ranks, watched from beginning to end. It learns what each rank does over
+/// the control channel, ends ranks that others wait for in vain, and says how the job ended.
+#pragma once
+
+#include <rtrain/config.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/launch/control_server.hpp>
+#include <rtrain/launch/failure_json.hpp>
+#include <rtrain/launch/failure_policy.hpp>
+#include <rtrain/launch/grouped_errors.hpp>
+#include <rtrain/launch/hang_watch.hpp>
+#include <rtrain/launch/mpirun.hpp>
+#include <rtrain/storage/process.hpp>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace rtrain::launch {
+
+/// How a job ended, as far as the driver has seen it.
+struct JobEnd {
+    /// What has broken it; empty when the ranks ended by themselves.
+    std::optional<Failure> failure{};
+    /// The ranks trained: the failure is no failure of the start.
+    bool trained = false;
+};
+
+class Job {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    struct Handlers {
+        /// The ranks are gone; called once. mpirun may still be tidying up.
+        std::function<void(JobEnd)> over;
+        /// mpirun has ended, too; called once, behind `over`.
+        std::function<void()> ended;
+        /// A checkpoint was committed, with so many reports in it.
+        std::function<void(const std::string& checkpoint, std::int64_t iteration)> saved;
+        /// Decides on a failure that all ranks have survived.
+        std::function<Decision(const Failure&)> decide;
+        /// Whether a rank's death is enough to know. Else mpirun is waited for, which tells after a
+        /// second what the rank has died of.
+        std::function<bool()> in_a_hurry;
+    };
+
+    Job(boost::asio::io_context& io, MpirunCommand command, ControlServer::Options control,
+        const HangConfig& hang, Handlers handlers)
+        : handlers_(std::move(handlers)), size_(command.ranks), hang_(hang),
+          watch_(hang, command.ranks), timer_(io),
+          server_(io, std::move(control),
+                  {.joined = [this](const Hello& rank) { joined(rank); },
+                   .status = [this](const RankReport& report) { watch_.on_report(report, now()); },
+                   .event = [this](int rank, const Event& event) { heard(rank, event); },
+                   .left = [this](int rank) { left(rank); },
+                   .refused =
+                       [](const std::string& why) {
+                           std::fprintf(stderr, "rtrain: %s\n", why.c_str());
+                       }}),
+          mpirun_(io, with_variables(std::move(command), server_.variables()),
+                  [this] { mpirun_ended(); }) {
+        look_again();
+    }
+    Job(const Job&) = delete;
+    Job& operator=(const Job&) = delete;
+
+    /// To be called when a child process has ended.
+    void reap() { mpirun_.reap(); }
+
+    /// Asks the ranks to save and end within that time, in seconds; ranks that join later, too.
+    void preempt(double grace_s) {
+        grace_s_ = grace_s;
+        server_.send_all({"preempt", {{"grace_s", grace_s}}});
+    }
+
+    /// Ends all ranks now. `why`: what has broken the job.
+    void kill(Failure why) {
+        if (over_) {
+            return;
+        }
+        broken_ = std::move(why);
+        kill_ranks();
+        if (ranks_.empty()) {
+            mpirun_.kill(SIGTERM); // knows processes that have not come to us yet
+        }
+        say_over_if_gone();
+    }
+
+    /// Ends mpirun, too, if it has not ended in time.
+    void kill_mpirun() { mpirun_.kill(SIGKILL); }
+
+    /// mpirun has ended, too.
+    [[nodiscard]] bool ended() const noexcept { return mpirun_.ended(); }
+
+    /// What mpirun has said about ranks that died; once ended().
+    [[nodiscard]] Death death() const {
+        return describe_death(mpirun_.status().value_or(0), mpirun_.own_output());
+    }
+    [[nodiscard]] int status() const { return mpirun_.status().value_or(0); }
+
+private:
+    struct Rank {
+        pid_t local_process = 0; ///< 0: on another machine
+        bool connected = true;
+        bool done = false;
+        std::string last_words{};
+        std::string stack{};
+    };
+
+    static MpirunCommand with_variables(MpirunCommand command,
+                                        std::map<std::string, std::string> variables) {
+        command.variables.merge(variables);
+        return command;
+    }
+    static Clock::time_point now() { return Clock::now(); }
+
+    void joined(const Hello& hello) {
+        ranks_[hello.rank] = {.local_process = hello.local ? hello.pid : 0};
+        if (grace_s_) {
+            server_.send(hello.rank, {"preempt", {{"grace_s", *grace_s_}}});
+        }
+    }
+
+    void heard(int rank, const Event& event) {
+        const auto text = [&](const char* field) {
+            return std::string(event.body.at(field).as_string());
+        };
+        if (event.kind == "training") {
+            trained_ = true;
+            newest_ = text("checkpoint");
+        } else if (event.kind == "saved") {
+            newest_ = text("checkpoint");
+            handlers_.saved(newest_, event.body.at("iteration").to_number<std::int64_t>());
+        } else if (event.kind == "failed") {
+            const Decision decision = handlers_.decide(failure_from(event.body));
+            server_.send(rank, {"decision", to_json(decision)});
+        } else if (event.kind == "last_words") {
+            ranks_.at(rank).last_words = text("message");
+        } else if (event.kind == "stack") {
+            ranks_.at(rank).stack = text("text");
+        } else if (event.kind == "done") {
+            ranks_.at(rank).done = true;
+        }
+    }
+
+    /// A rank whose process is gone before its time is waited for in vain.
+    void left(int rank) {
+        Rank& gone = ranks_.at(rank);
+        gone.connected = false;
+        if (!gone.done && !broken_ && !over_) {
+            const bool spoke = !gone.last_words.empty();
+            const Failure failure{
+                .kind = trained_ ? Failure::Kind::training : Failure::Kind::start_up,
+                .code = spoke ? "RT-T1" : "RT-L2",
+                .message = detail::concat(
+                    "rank ", rank, " of ", size_,
+                    spoke ? ": " + gone.last_words
+                          : " ended before the training function returned, without a word"),
+                .checkpoint = newest_,
+                .from_outside = !spoke};
+            if (spoke || handlers_.in_a_hurry()) {
+                kill(failure);
+            } else {
+                died_without_a_word_ = failure;
+                constexpr std::chrono::seconds patience{3}; // an exit with 0 says mpirun nothing
+                kill_at_ = now() + patience;
+            }
+            return;
+        }
+        say_over_if_gone();
+    }
+
+    /// Ranks end themselves when the driver is gone; one that is stopped cannot.
+    void kill_ranks() {
+        for (const auto& [rank, state] : ranks_) {
+            if (state.connected && state.local_process > 0) {
+                ::kill(state.local_process, SIGKILL);
+            }
+        }
+        server_.close();
+    }
+
+    void mpirun_ended() {
+        if (!over_) {
+            judge_exit();
+            say_over();
+        }
+        handlers_.ended();
+    }
+
+    /// mpirun may know what nobody else has seen.
+    void judge_exit() {
+        if (!broken_ && mpirun_.status() == 0) {
+            broken_ = died_without_a_word_;
+        } else if (!broken_) {
+            const Death seen = death();
+            broken_ = {.kind = trained_ ? Failure::Kind::training : Failure::Kind::start_up,
+                       .code = "RT-L2",
+                       .message = seen.text,
+                       .checkpoint = newest_,
+                       .from_outside = seen.signal && is_sent_by_others(*seen.signal)};
+        }
+    }
+
+    void say_over_if_gone() {
+        if (!broken_ || ranks_.size() < static_cast<std::size_t>(size_)) {
+            return; // mpirun knows when the rest is gone
+        }
+        for (const auto& [rank, state] : ranks_) {
+            const bool is_gone =
+                state.local_process > 0 && !storage::process_is_alive(state.local_process);
+            if (!is_gone) {
+                return; // look_again() comes back to it
+            }
+        }
+        say_over();
+    }
+
+    void say_over() {
+        over_ = true;
+        timer_.cancel();
+        handlers_.over({.failure = broken_, .trained = trained_});
+    }
+
+    void look_again() {
+        constexpr std::chrono::milliseconds often{10};
+        constexpr std::chrono::milliseconds seldom{250};
+        timer_.expires_after(broken_ ? often : seldom);
+        timer_.async_wait([this](const boost::system::error_code& error) {
+            if (error || over_) {
+                return;
+            }
+            if (broken_) {
+                say_over_if_gone();
+            } else if (died_without_a_word_) {
+                if (now() > kill_at_) {
+                    kill(*died_without_a_word_);
+                }
+            } else if (hang_.enabled) {
+                look_for_hangs();
+            }
+            if (!over_) {
+                look_again();
+            }
+        });
+    }
+
+    void look_for_hangs() {
+        if (hung_since_) { // ranks were asked for their stacks
+            constexpr std::chrono::milliseconds patience{1500};
+            if (now() - *hung_since_ > patience) {
+                end_hang();
+            }
+            return;
+        }
+        for (const auto& [rank, state] : ranks_) {
+            if (state.connected && state.local_process > 0) {
+                watch_.set_stopped(rank, storage::process_state(state.local_process) == 'T', now());
+            }
+        }
+        const auto finding = watch_.look(now());
+        if (!finding) {
+            return;
+        }
+        if (!finding->is_hang) {
+            std::fprintf(stderr, "rtrain: %s\n", finding->text.c_str());
+            return;
+        }
+        found_ = finding->text;
+        hung_since_ = now();
+        server_.send_all({"dump", {}});
+    }
+
+    void end_hang() {
+        std::map<int, std::string> stacks;
+        for (const auto& [rank, state] : ranks_) {
+            if (!state.stack.empty()) {
+                stacks[rank] = "\n" + state.stack;
+            }
+        }
+        std::fprintf(stderr, "rtrain: the ranks hang: %s\n%s\n", found_.c_str(),
+                     watch_.describe(now()).c_str());
+        for (const auto& [rank, stack] : stacks) {
+            std::fprintf(stderr, "rtrain: stack of rank %d:%s\n", rank, stack.c_str());
+        }
+        kill({.kind = Failure::Kind::hang,
+              .code = "RT-L14",
+              .message = "the ranks hang: " + found_,
+              .checkpoint = newest_});
+    }
+
+    Handlers handlers_;
+    int size_;
+    HangConfig hang_;
+    HangWatch watch_;
+    std::map<int, Rank> ranks_; ///< those that have joined
+    std::string newest_;        ///< checkpoint
+    bool trained_ = false;
+    bool over_ = false;
+    std::optional<Failure> broken_;
+    std::optional<Failure> died_without_a_word_; ///< until mpirun knows more
+    Clock::time_point kill_at_;
+    std::optional<double> grace_s_;
+    std::string found_; ///< what hangs
+    std::optional<Clock::time_point> hung_since_;
+    boost::asio::steady_timer timer_;
+    ControlServer server_;
+    Mpirun mpirun_; ///< last: starts ranks that find all else ready
+};
+
+} // namespace rtrain::launch

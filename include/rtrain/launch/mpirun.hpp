@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// One mpirun: its command line, its output, and what it says about ranks that died.
+#pragma once
+
+#include <rtrain/error.hpp>
+#include <rtrain/launch/child.hpp>
+#include <rtrain/launch/output_relay.hpp>
+
+#include <boost/asio/io_context.hpp>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace rtrain::launch {
+
+/// What mpirun is to start.
+struct MpirunCommand {
+    int ranks = 1;
+    std::vector<std::string> arguments{};           ///< the user's, and where ranks go
+    std::map<std::string, std::string> variables{}; ///< for the ranks
+    /// Where Open MPI keeps its files, when all ranks are on this machine; so none is left behind
+    /// when mpirun is killed.
+    std::optional<std::filesystem::path> scratch{};
+    std::optional<std::filesystem::path> shared_memory{};
+};
+
+class Mpirun {
+public:
+    /// Starts this program on ranks. `when_ended` is called, from the `io` that is run, when mpirun
+    /// has ended and all of its output is passed on. Throws LaunchError [RT-L1].
+    Mpirun(boost::asio::io_context& io, const MpirunCommand& command,
+           std::function<void()> when_ended)
+        : when_ended_(std::move(when_ended)),
+          child_(Child::start(words_of(command), environment_of(command))) {
+        const auto at_end = [this] {
+            ++streams_ended_;
+            tell();
+        };
+        out_ = std::make_unique<OutputRelay>(io, child_.out, stdout, at_end);
+        err_ = std::make_unique<OutputRelay>(io, child_.err, stderr, at_end);
+    }
+    Mpirun(const Mpirun&) = delete;
+    Mpirun& operator=(const Mpirun&) = delete;
+
+    /// To be called when a child process has ended.
+    void reap() {
+        int raw = 0;
+        if (!status_ && ::waitpid(child_.pid, &raw, WNOHANG) == child_.pid) {
+            status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+            tell();
+        }
+    }
+
+    void kill(int signal) const {
+        if (!status_) {
+            ::kill(child_.pid, signal);
+        }
+    }
+
+    /// Its exit status as the shell gives it: 128 + n for signal n. Empty while it runs.
+    [[nodiscard]] const std::optional<int>& status() const noexcept { return status_; }
+    [[nodiscard]] bool ended() const noexcept { return status_ && streams_ended_ == 2; }
+
+    /// What it said about the ranks.
+    [[nodiscard]] std::string own_output() const {
+        std::string text;
+        for (const auto* relay : {out_.get(), err_.get()}) {
+            for (const std::string& line : relay->own_lines()) {
+                text += line + "\n";
+            }
+        }
+        return text;
+    }
+
+private:
+    static std::vector<std::string> words_of(const MpirunCommand& command) {
+        const auto program = find_program("mpirun");
+        if (!program) {
+            throw LaunchError("RT-L1", "mpirun is not on PATH; install it (Debian: apt-get install "
+                                       "openmpi-bin), or start the program with your own launcher");
+        }
+        std::vector<std::string> words{program->string(), "-n", std::to_string(command.ranks),
+                                       "--tag-output"};
+        for (const auto& [name, value] : command.variables) { // for ranks on other nodes
+            words.insert(words.end(), {"-x", name});
+        }
+        words.insert(words.end(), command.arguments.begin(), command.arguments.end());
+        const auto self = own_command_line();
+        words.insert(words.end(), self.begin(), self.end());
+        return words;
+    }
+
+    /// Settings of Open MPI 4 and of 5.
+    static std::map<std::string, std::string> environment_of(const MpirunCommand& command) {
+        auto settings = command.variables;
+        // More ranks than cores, and a rank's threads on cores of their own.
+        settings.merge(std::map<std::string, std::string>{
+            {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+            {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+            {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+            {"PRTE_MCA_hwloc_default_binding_policy", "none"}});
+        if (command.scratch) {
+            settings["OMPI_MCA_orte_tmpdir_base"] = command.scratch->string();
+            settings["PRTE_MCA_prte_tmpdir_base"] = command.scratch->string();
+        }
+        if (command.shared_memory) {
+            settings["OMPI_MCA_btl_vader_backing_directory"] = command.shared_memory->string();
+            settings["OMPI_MCA_btl_sm_backing_directory"] = command.shared_memory->string();
+        }
+        if (::geteuid() == 0) {
+            settings["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
+            settings["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
+        }
+        return settings;
+    }
+
+    void tell() {
+        if (ended()) {
+            when_ended_();
+        }
+    }
+
+    std::function<void()> when_ended_;
+    Child child_;
+    std::unique_ptr<OutputRelay> out_;
+    std::unique_ptr<OutputRelay> err_;
+    int streams_ended_ = 0;
+    std::optional<int> status_;
+};
+
+/// A rank's death as mpirun tells it.
+struct Death {
+    std::string text;          ///< "rank 1 was killed by signal 9 (Killed)"
+    std::optional<int> signal; ///< that killed it
+};
+
+/// What ended the job, in words, from what mpirun says and from its exit status.
+[[nodiscard]] inline Death describe_death(int status, const std::string& mpirun_says) {
+    static const std::regex signalled(
+        R"(process rank (\d+)[^\n]*\n?[^\n]*on signal (\d+) \(([^)]*)\))");
+    static const std::regex exited(R"(Process name: \[\[[^\]]*\],(\d+)\]\s*Exit code:\s*(\d+))");
+    std::smatch match;
+    if (std::regex_search(mpirun_says, match, signalled)) {
+        return {detail::concat("rank ", match[1].str(), " was killed by signal ", match[2].str(),
+                               " (", match[3].str(), ")"),
+                std::stoi(match[2].str())};
+    }
+    if (std::regex_search(mpirun_says, match, exited)) {
+        return {detail::concat("rank ", match[1].str(), " ended with exit code ", match[2].str(),
+                               " before the training function returned"),
+                std::nullopt};
+    }
+    return {detail::concat("the ranks ended early, mpirun's exit status is ", status,
+                           mpirun_says.empty() ? "" : "; it says:\n", mpirun_says),
+            std::nullopt};
+}
+
+} // namespace rtrain::launch

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Text from anywhere, such as messages of foreign exceptions, made fit for JSON.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace rtrain::launch {
+
+namespace control {
+
+/// Bytes of the UTF-8 character that `text` begins with; 0 when it begins with none.
+[[nodiscard]] inline std::size_t utf8_length(std::string_view text) noexcept {
+    const auto byte = [&](std::size_t i) {
+        return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+    };
+    const unsigned first = byte(0);
+    if (first < 0x80) {
+        return text.empty() ? 0 : 1;
+    }
+    const std::size_t length = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    if (length == 0 || first > 0xf4) {
+        return 0;
+    }
+    for (std::size_t i = 1; i < length; ++i) {
+        if ((byte(i) & 0xc0U) != 0x80) {
+            return 0;
+        }
+    }
+    const unsigned second = byte(1);
+    const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+    const bool surrogate = first == 0xed && second > 0x9f;
+    const bool too_large = first == 0xf4 && second > 0x8f;
+    return overlong || surrogate || too_large ? 0 : length;
+}
+
+} // namespace control
+
+/// `text` as UTF-8 of at most `limit` bytes: a byte that belongs to no character becomes '?', and
+/// what is too long is cut between characters.
+[[nodiscard]] inline std::string clean_text(std::string_view text, std::size_t limit) {
+    std::string result;
+    while (!text.empty()) {
+        const std::size_t length = control::utf8_length(text);
+        const std::string_view character = length == 0 ? "?" : text.substr(0, length);
+        if (result.size() + character.size() > limit) {
+            break;
+        }
+        result += character;
+        text.remove_prefix(length == 0 ? 1 : length);
+    }
+    return result;
+}
+
+} // namespace rtrain::launch

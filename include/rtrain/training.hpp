@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Training: one fit() call on one rank. It calls the training function, and calls it again in the
+/// same process after a failure in which all processes live and which FailureConfig forgives.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/backend/outcome.hpp>
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/checkpoint/policy.hpp>
+#include <rtrain/config.hpp>
+#include <rtrain/data/policy.hpp>
+#include <rtrain/error.hpp>
+#include <rtrain/exception_text.hpp>
+#include <rtrain/json.hpp>
+#include <rtrain/launch/failure_json.hpp>
+#include <rtrain/launch/failure_policy.hpp>
+#include <rtrain/launch/grouped_errors.hpp>
+#include <rtrain/launch/preemption_signals.hpp>
+#include <rtrain/launch/session.hpp>
+#include <rtrain/options.hpp>
+#include <rtrain/preemption.hpp>
+#include <rtrain/rank_status.hpp>
+#include <rtrain/result.hpp>
+#include <rtrain/run.hpp>
+#include <rtrain/worker.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <concepts>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+template <Backend B, DataPolicy D, CheckpointPolicy C>
+class Training {
+public:
+    /// `fit` is the number of the fit() call. All but the backend must outlive this object.
+    Training(std::shared_ptr<B> backend, const D& data, C& checkpoint,
+             const TrainerOptions& options, std::string run_name, int fit)
+        : backend_(std::move(backend)), data_(data), checkpoint_(checkpoint), options_(options),
+          run_name_(std::move(run_name)), fit_(fit), policy_(options.run.failure) {}
+
+    /// Throws what Trainer::fit() throws.
+    template <class F>
+    Result run(F& train_function) {
+        RankStatus::current().enter(Phase::starting);
+        PreemptionNotice::current().reset();
+        if (options_.scaling.use_gpu && !requires(B & backend) { backend.device(); }) {
+            throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
+        }
+        if constexpr (requires { backend_->start(options_.scaling); }) {
+            backend_->start(options_.scaling);
+        }
+        launch::Session& session = launch::Session::current();
+        session.connect(backend_->rank(), backend_->size());
+        skipped_ = session.skipped_checkpoints();
+        const double grace_s = options_.run.failure.preemption_grace_s;
+        const launch::PreemptionSignals signals(grace_s);
+        const launch::NoticeWatch notices(
+            asks_for_notices() ? options_.run.failure.preemption_notice : nullptr,
+            [grace_s] { PreemptionNotice::current().give(grace_s); });
+        // An attempt in this process begins as one in a new process does.
+        auto generator = at::detail::getDefaultCPUGenerator();
+        const at::Tensor random_state = generator.get_state().clone();
+        for (;;) {
+            Attempt attempt = attempt_once(train_function);
+            if (attempt.refused) {
+                std::rethrow_exception(attempt.refused);
+            }
+            if (attempt.failures.empty()) {
+                RankStatus::current().enter(Phase::done);
+                if (attempt.preempted) {
+                    throw PreemptionError(
+                        "RT-T2", concat("the run was told to make room and has saved ",
+                                        attempt.newest, " in ", attempt.result.path.string(),
+                                        "; start the same command again to go on"));
+                }
+                return std::move(attempt.result);
+            }
+            if (!restarts_here(attempt)) {
+                throw TrainingFailedError(describe(attempt.failures), attempt.failures);
+            }
+            generator.set_state(random_state);
+            RankStatus::current().enter(Phase::starting);
+        }
+    }
+
+private:
+    struct Attempt {
+        Result result;
+        bool preempted = false;
+        bool all_live = true;
+        std::exception_ptr refused;          ///< the run could not be taken up
+        std::map<int, std::string> failures; ///< messages, by rank
+        std::string began;                   ///< the checkpoint it went on from; "" for none
+        std::string newest;                  ///< the newest at its end
+        std::int64_t iteration = 0;          ///< reports that it holds; on rank 0
+    };
+
+    template <class F>
+    Attempt attempt_once(F& train_function) {
+        Attempt attempt;
+        std::unique_ptr<Run<B, C>> run;
+        Outcome mine = outcome_of([&] {
+            try {
+                run = std::make_unique<Run<B, C>>(*backend_, checkpoint_, options_, run_name_, fit_,
+                                                  skipped_);
+            } catch (const PeerError&) {
+                throw; // another rank knows better what is wrong
+            } catch (...) {
+                attempt.refused = std::current_exception();
+                throw;
+            }
+        });
+        if (run) {
+            attempt.began = name_of(run->checkpoint());
+            if (backend_->rank() == 0) {
+                launch::Session::current().tell("training", {{"checkpoint", attempt.began}});
+            }
+            mine = outcome_of([&] {
+                attempt.preempted = !returns(train_function, *run);
+                const RankStatus::In finishing(Phase::finishing);
+                attempt.preempted ? run->leave() : run->close();
+                // Read before any rank may go on and change the run's directory.
+                const storage::Location& at = run->directory().location();
+                attempt.result = Result::from_path(at.path, at.filesystem);
+            });
+        }
+        exchange(mine, attempt);
+        if (run) {
+            attempt.newest = name_of(run->checkpoint());
+            attempt.iteration = run->iterations_saved();
+            if (!attempt.failures.empty()) {
+                leave_error(*run, attempt.failures);
+            }
+        }
+        return attempt;
+    }
+
+    /// False when the function was left because the run is to make room.
+    template <class F>
+    bool returns(F& train_function, Run<B, C>& run) {
+        Worker<B, D, C> worker(backend_, data_, run, options_);
+        const RankStatus::In training(Phase::training);
+        try {
+            if constexpr (std::invocable<F&, Worker<B, D, C>&, const Config&>) {
+                train_function(worker, std::as_const(options_.config));
+            } else {
+                train_function(worker);
+            }
+        } catch (const Preempted&) {
+            return false;
+        }
+        return true;
+    }
+
+    template <std::invocable Action>
+    static Outcome outcome_of(Action&& action) {
+        try {
+            action();
+            return {};
+        } catch (const PeerError& error) {
+            return {caused_by_another(error.code()) ? Outcome::Kind::interrupted
+                                                    : Outcome::Kind::failed,
+                    error.what()};
+        } catch (const std::exception& error) {
+            return {Outcome::Kind::failed, text_of(error)};
+        } catch (...) {
+            return {Outcome::Kind::failed, "it threw something that is no std::exception"};
+        }
+    }
+
+    /// Ranks learn how all of them ended.
+    void exchange(const Outcome& mine, Attempt& attempt) {
+        if constexpr (requires { backend_->finish(mine); }) {
+            const std::vector<Outcome> outcomes = backend_->finish(mine);
+            for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+                if (outcomes[rank].kind == Outcome::Kind::failed) {
+                    attempt.failures[static_cast<int>(rank)] = outcomes[rank].message;
+                    attempt.all_live = attempt.all_live && outcomes[rank].message != Outcome::died;
+                }
+            }
+        } else if (mine.kind == Outcome::Kind::finished) {
+            barrier(*backend_);
+        } else {
+            attempt.failures[backend_->rank()] = mine.message;
+        }
+    }
+
+    /// Leaves word in the run's directory.
+    void leave_error(const Run<B, C>& run, const std::map<int, std::string>& failures) const {
+        if (backend_->rank() != 0 && !failures.contains(backend_->rank())) {
+            return;
+        }
+        try {
+            run.leave_error(TrainingFailedError(describe(failures), failures));
+        } catch (const std::exception& second) { // the storage may be what has failed
+            std::fprintf(stderr, "rtrain: %s was not written: %s\n", Result::error_file,
+                         second.what());
+        }
+    }
+
+    /// Ranks that failed alike are named together.
+    [[nodiscard]] std::string describe(const std::map<int, std::string>& failures) const {
+        return "the training function failed:" + launch::group_by_text(failures, backend_->size());
+    }
+
+    /// Whether to call the function again, as the driver or, without one, rank 0 decides; on all
+    /// ranks alike. Joins the ranks anew.
+    bool restarts_here(const Attempt& attempt) {
+        if constexpr (!requires { backend_->rejoin(); }) {
+            return false;
+        } else {
+            if (!attempt.all_live) {
+                return false;
+            }
+            backend_->rejoin();
+            boost::json::object decided;
+            if (backend_->rank() == 0) {
+                decided = launch::to_json(decide(attempt));
+            }
+            const launch::Decision decision = launch::decision_from(
+                json::parse(broadcast(*backend_, json::serialize(decided), 0)).as_object());
+            if (!decision.restart) {
+                return false;
+            }
+            if (backend_->rank() == 0) {
+                std::fprintf(stderr, "rtrain: %s\nrtrain: %s from the newest checkpoint\n",
+                             describe(attempt.failures).c_str(), decision.reason.c_str());
+            }
+            skipped_ = decision.skip;
+            std::this_thread::sleep_for(std::chrono::duration<double>(decision.delay_s));
+            return true;
+        }
+    }
+
+    /// On rank 0.
+    launch::Decision decide(const Attempt& attempt) {
+        const launch::Failure failure{.kind = launch::Failure::Kind::training,
+                                      .code = "RT-T1",
+                                      .message = describe(attempt.failures),
+                                      .checkpoint = attempt.newest};
+        launch::Session& session = launch::Session::current();
+        if (session.has_driver()) {
+            return session.ask_driver(failure);
+        }
+        if (attempt.newest != attempt.began) {
+            policy_.on_progress(attempt.newest, attempt.iteration);
+        }
+        return policy_.on_failure(failure);
+    }
+
+    [[nodiscard]] bool asks_for_notices() const {
+        return backend_->rank() == 0 && !launch::Session::current().has_driver();
+    }
+
+    static std::string name_of(const std::optional<Checkpoint>& checkpoint) {
+        return checkpoint ? checkpoint->path.filename().string() : "";
+    }
+
+    std::shared_ptr<B> backend_;
+    const D& data_;
+    C& checkpoint_;
+    const TrainerOptions& options_;
+    std::string run_name_;
+    int fit_;
+    launch::FailurePolicy policy_;     ///< used by rank 0 without a driver
+    std::vector<std::string> skipped_; ///< checkpoints that the run is not to go on from
+};
+
+} // namespace rtrain::detail

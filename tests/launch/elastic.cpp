@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training that is killed on some ranks and goes on on others; elastic_test.cpp runs it under
+// mpirun.
+//
+//   elastic <bits|permuted|sharded> <step to be killed behind, or 0> <storage path>
+//
+// Each rank writes the rows of each step into rows/<epoch>-<step>-<rank>. With "bits" a model is
+// trained, and a hash of all its bits and its optimizer's is printed.
+#include "../support.hpp"
+
+#include <csignal>
+#include <iostream>
+
+using namespace rtrain;
+
+namespace {
+
+constexpr int epochs = 2;
+
+/// What is left of a step that a killed run had begun is removed.
+class RowLog {
+public:
+    explicit RowLog(std::filesystem::path storage) : directory_(std::move(storage) / "rows") {
+        std::filesystem::create_directories(directory_);
+    }
+    void forget_after(int step) const {
+        for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+            const std::string name = entry.path().filename().string();
+            if (std::stoi(name.substr(name.find('-') + 1)) > step) {
+                std::filesystem::remove(entry.path());
+            }
+        }
+    }
+    void write(int epoch, int step, int rank, const std::string& rows) const {
+        std::ofstream(directory_ / (std::to_string(epoch) + "-" + std::to_string(step) + "-" +
+                                    std::to_string(rank)))
+            << rows;
+    }
+
+private:
+    std::filesystem::path directory_;
+};
+
+std::string text_of(const at::Tensor& rows) {
+    std::string text;
+    for (std::int64_t i = 0; i < rows.numel(); ++i) {
+        text += std::to_string(rows[i].item<std::int64_t>()) + "\n";
+    }
+    return text;
+}
+
+std::uint64_t hash_of_bits(std::uint64_t hash, const at::Tensor& tensor) {
+    const auto whole = tensor.detach().contiguous();
+    const auto* const bytes = static_cast<const unsigned char*>(whole.const_data_ptr());
+    for (std::size_t i = 0; i < whole.nbytes(); ++i) {
+        hash = data::hash_of(hash, bytes[i]);
+    }
+    return hash;
+}
+
+/// Dies as if by the kernel, on the last rank; mpirun then ends the others.
+void maybe_die(const auto& worker, int step, int killed_behind) {
+    if (step == killed_behind && worker.rank() == worker.size() - 1) {
+        ::raise(SIGKILL);
+    }
+}
+
+/// Adam, dropout and shuffled data, in steps of 8 micro-batches.
+void train_bits(auto& worker, const RowLog& log, int killed_behind) {
+    worker.enable_reproducibility(5);
+    auto model = worker.prepare(test::Net(0.3), {.reduction_order = ReductionOrder::micro_batches});
+    auto optimizer =
+        worker.prepare(torch::optim::Adam(model->parameters(), torch::optim::AdamOptions(1e-2)));
+    int step = 0;
+    const auto state = State{}.add("model", model).add("optimizer", optimizer).add("step", step);
+    auto batches =
+        worker.dataset_shard("train").batches({.size = 8, .shuffle = true, .micro_batches = 8});
+    for (const int epoch : worker.epochs(epochs, state)) {
+        if (worker.rank() == 0) {
+            log.forget_after(step);
+        }
+        worker.barrier();
+        std::string rows;
+        for (auto& batch : batches) {
+            rows += text_of(batch["row"]);
+            const auto loss = torch::cross_entropy_loss(model(batch["image"]), batch["label"]) /
+                              static_cast<double>(batches.passes());
+            if (!batches.step_ends()) {
+                const auto guard = model.no_sync();
+                loss.backward();
+                continue;
+            }
+            loss.backward();
+            optimizer.step();
+            optimizer.zero_grad();
+            log.write(epoch, ++step, worker.rank(), rows);
+            rows.clear();
+            worker.report({{"step", step}}, state);
+            maybe_die(worker, step, killed_behind);
+        }
+    }
+    if (worker.rank() == 0) {
+        std::uint64_t hash = 0;
+        for (const auto& parameter : model->parameters()) {
+            hash = hash_of_bits(hash, parameter);
+            const auto& adam = static_cast<const torch::optim::AdamParamState&>(
+                *optimizer.state().at(parameter.unsafeGetTensorImpl()));
+            hash = hash_of_bits(hash_of_bits(hash, adam.exp_avg()), adam.exp_avg_sq());
+        }
+        std::cout << "bits " << std::hex << hash << std::endl;
+    }
+}
+
+/// Only goes through the rows.
+void read_rows(auto& worker, const RowLog& log, int killed_behind) {
+    int step = 0;
+    const auto state = State{}.add("step", step);
+    auto batches = worker.dataset_shard("train").batches({.size = 7, .shuffle = true});
+    for (const int epoch : worker.epochs(epochs, state)) {
+        if (worker.rank() == 0) {
+            log.forget_after(step);
+        }
+        worker.barrier();
+        for (auto& batch : batches) {
+            log.write(epoch, ++step, worker.rank(), text_of(batch["row"]));
+            worker.report({{"step", step}}, state);
+            maybe_die(worker, step, killed_behind);
+        }
+    }
+}
+
+template <class D>
+void run(const std::string& variant, int killed_behind, const std::string& storage) {
+    const std::int64_t rows = variant == "bits" ? 500 : 509;
+    const auto images = test::fashion_mnist(rows).rows(torch::arange(rows));
+    Trainer<backend::Mpi, D> trainer(
+        {.scaling = {.num_workers = launch::ranks().value_or(1), .threads_per_worker = 1},
+         .run = {.name = "run", .storage_path = storage, .checkpoint = {.num_to_keep = 2}},
+         .datasets = {{"train", data::from_tensors({{"row", torch::arange(rows)},
+                                                    {"image", images["image"]},
+                                                    {"label", images["label"]}})}}});
+    trainer.fit([&](auto& worker) {
+        const RowLog log(storage);
+        if (variant == "bits") {
+            train_bits(worker, log, killed_behind);
+        } else {
+            read_rows(worker, log, killed_behind);
+        }
+    });
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 4) {
+        return 2;
+    }
+    const std::string variant = argv[1];
+    if (variant == "sharded") {
+        run<data::Sharded>(variant, std::stoi(argv[2]), argv[3]);
+    } else {
+        run<data::Permuted>(variant, std::stoi(argv[2]), argv[3]);
+    }
+}
