@@ -239,14 +239,15 @@ class Run:
         self.driver.wait()
 
     def left_behind(self):
-        """What is there 1 s after the end and should not be."""
+        """Ranks that live 1 s after the end, and what else is there when all should be gone."""
         left = []
-        if wait_until(lambda: not processes(self.marker), 1) is None:
-            left += [
-                f"process {p.pid} ({p.name}, rank {p.rank}, {p.state()})"
-                for p in processes(self.marker)
-            ]
-            self.end_all()
+        for still_there, limit in ((self.ranks, 1), (lambda: processes(self.marker), 5)):
+            if wait_until(lambda: not still_there(), limit) is None:
+                left += [
+                    f"process {p.pid} ({p.name}, rank {p.rank}, {p.state()})"
+                    for p in still_there()
+                ]
+                self.end_all()
         left += [f"TMPDIR/{p.relative_to(self.tmp)}" for p in sorted(self.tmp.iterdir())]
         if os.environ.get(INSIDE):  # else others use it as well
             left += [f"/dev/shm/{name}" for name in os.listdir("/dev/shm")]
