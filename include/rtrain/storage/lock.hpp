@@ -7,7 +7,9 @@
 #include <rtrain/storage/file.hpp>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -26,22 +28,48 @@ public:
         }
     }
 
+    /// Throws StorageError [RT-S7] when another process has the lock and does not give it back
+    /// within `patience`. Does not take it, and creates nothing.
+    static void require_free(const std::filesystem::path& directory,
+                             std::chrono::milliseconds patience) {
+        constexpr std::chrono::milliseconds pause{20};
+        const int descriptor = ::open((directory / name).c_str(), O_RDWR | O_CLOEXEC);
+        if (descriptor < 0) {
+            return;
+        }
+        const auto limit = std::chrono::steady_clock::now() + patience;
+        bool is_held = true;
+        while ((is_held = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) &&
+               std::chrono::steady_clock::now() < limit) {
+            std::this_thread::sleep_for(pause);
+        }
+        ::close(descriptor);
+        if (is_held) {
+            throw held(directory);
+        }
+    }
+
     /// Throws StorageError [RT-S7] when another process has the lock.
     void acquire(const std::filesystem::path& directory) {
-        const auto file = directory / ".lock";
+        const auto file = directory / name;
         descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         if (descriptor_ < 0) {
             throw system_error("create", file);
         }
         if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-            throw StorageError("RT-S7",
-                               detail::concat("another process trains in ", directory.string(),
-                                              "; wait for it, or give this run another "
-                                              "name"));
+            throw held(directory);
         }
     }
 
 private:
+    static StorageError held(const std::filesystem::path& directory) {
+        return StorageError("RT-S7",
+                            detail::concat("another process trains in ", directory.string(),
+                                           "; wait for it, or give this run another "
+                                           "name"));
+    }
+
+    static constexpr const char* name = ".lock";
     int descriptor_ = -1;
 };
 
