@@ -8,11 +8,16 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 namespace rtrain::storage {
@@ -28,24 +33,18 @@ public:
         }
     }
 
-    /// Throws StorageError [RT-S7] when another process has the lock and does not give it back
-    /// within `patience`. Does not take it, and creates nothing.
+    /// Throws StorageError [RT-S7] when another process of this machine is known to have the lock
+    /// and does not give it back within `patience`. Takes no lock itself, not even for a moment:
+    /// that could be when its owner comes.
     static void require_free(const std::filesystem::path& directory,
                              std::chrono::milliseconds patience) {
         constexpr std::chrono::milliseconds pause{20};
-        const int descriptor = ::open((directory / name).c_str(), O_RDWR | O_CLOEXEC);
-        if (descriptor < 0) {
-            return;
-        }
         const auto limit = std::chrono::steady_clock::now() + patience;
-        bool is_held = true;
-        while ((is_held = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) &&
-               std::chrono::steady_clock::now() < limit) {
+        while (is_listed(directory / name)) {
+            if (std::chrono::steady_clock::now() > limit) {
+                throw held(directory);
+            }
             std::this_thread::sleep_for(pause);
-        }
-        ::close(descriptor);
-        if (is_held) {
-            throw held(directory);
         }
     }
 
@@ -62,6 +61,25 @@ public:
     }
 
 private:
+    /// Whether the kernel lists a lock of this file. It does not show those of other containers.
+    static bool is_listed(const std::filesystem::path& file) {
+        struct stat found {};
+        if (::stat(file.c_str(), &found) != 0) {
+            return false;
+        }
+        char inode[64];
+        std::snprintf(inode, sizeof inode, " %02x:%02x:%llu ", major(found.st_dev),
+                      minor(found.st_dev), static_cast<unsigned long long>(found.st_ino));
+        std::ifstream locks("/proc/locks"); // 1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF
+        for (std::string line; std::getline(locks, line);) {
+            if (line.find(" FLOCK ") != std::string::npos &&
+                line.find(inode) != std::string::npos) {
+                return true;
+            }
+        }
+        return false;
+    }
+
     static StorageError held(const std::filesystem::path& directory) {
         return StorageError("RT-S7",
                             detail::concat("another process trains in ", directory.string(),
