@@ -658,6 +658,7 @@ def preempt(options):
     for number in range(options.preempt):
         run.start()
         before = len(run.output())
+        wait_until(lambda: run.find("mpirun") is not None, 30)  # before, there is no driver yet
         time.sleep(chance.uniform(0.05, 4))
         begin = time.monotonic()
         kill(run.driver.pid, signal.SIGTERM)
