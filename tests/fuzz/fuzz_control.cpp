@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes, as what comes over the control channel. The first byte says how the rest arrives: in
-// pieces of which size. What is accepted can be sent again and is the same.
+// Any bytes, as what comes over the control channel. The first byte says for whom (bit 0), and
+// whether it is one text (bit 1) or a stream of frames, in pieces of which size (the other bits).
+// What is accepted can be sent again and is the same.
 #include "require.hpp"
 
 #include <rtrain/launch/message.hpp>
@@ -70,17 +71,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (size == 0) {
         return 0;
     }
-    const std::size_t piece = std::size_t{data[0]} + 1;
+    const auto parse = (data[0] & 1U) == 0 ? parse_rank : parse_driver;
+    const bool is_text = (data[0] & 2U) != 0;
+    const std::size_t piece = std::size_t{data[0]} / 4 + 1;
     std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
-    // Text as such, and made fit for a message.
-    const std::string clean = clean_text(rest, 4096);
-    require(clean.size() <= 4096, "texts are cut");
-    const Event stack{"stack", {{"text", clean}}};
-    require(std::get<Event>(parse_from_rank(text_in_frame(encode(stack)))) == stack,
-            "any text can be sent");
-    parse_rank(rest);
-    parse_driver(rest);
-
+    if (is_text) {
+        parse(rest);
+        const std::string clean = clean_text(rest, 4096);
+        require(clean.size() <= 4096, "texts are cut");
+        const Event stack{"stack", {{"text", clean}}};
+        require(std::get<Event>(parse_from_rank(text_in_frame(encode(stack)))) == stack,
+                "any text can be sent");
+        return 0;
+    }
     FrameReader reader;
     std::size_t taken = 0;
     try {
@@ -91,8 +94,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             while (const auto text = reader.next()) {
                 taken += 4 + text->size();
                 require(taken < size, "frames are no longer than what has come");
-                parse_rank(*text);
-                parse_driver(*text);
+                parse(*text);
             }
         }
     } catch (const LaunchError& error) {
