@@ -259,8 +259,8 @@ class Run:
         shutil.rmtree(self.tmp, ignore_errors=True)
         self.tmp.mkdir(mode=0o700, exist_ok=True)
         if os.environ.get(INSIDE):
-            for name in os.listdir("/dev/shm"):
-                (pathlib.Path("/dev/shm") / name).unlink(missing_ok=True)
+            for path in pathlib.Path("/dev/shm").iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def finals(self):
         return {

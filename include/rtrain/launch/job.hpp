@@ -243,6 +243,7 @@ private:
             if (error || over_) {
                 return;
             }
+            end_useless_mpirun();
             if (broken_) {
                 say_over_if_gone();
             } else if (died_without_a_word_) {
@@ -256,6 +257,23 @@ private:
                 look_again();
             }
         });
+    }
+
+    /// Without ranks mpirun is of no use; it may be stopped, or hang.
+    void end_useless_mpirun() {
+        constexpr std::chrono::seconds patience{5};
+        bool useless = broken_ || ranks_.size() == static_cast<std::size_t>(size_);
+        for (const auto& [rank, state] : ranks_) {
+            useless = useless && !state.connected &&
+                      (state.local_process == 0 || !storage::process_is_alive(state.local_process));
+        }
+        if (!useless) {
+            useless_since_.reset();
+        } else if (!useless_since_) {
+            useless_since_ = now();
+        } else if (now() - *useless_since_ > patience) {
+            mpirun_.kill(SIGKILL);
+        }
     }
 
     void look_for_hangs() {
@@ -316,6 +334,7 @@ private:
     std::optional<double> grace_s_;
     std::string found_; ///< what hangs
     std::optional<Clock::time_point> hung_since_;
+    std::optional<Clock::time_point> useless_since_; ///< mpirun, without ranks
     boost::asio::steady_timer timer_;
     ControlServer server_;
     Mpirun mpirun_; ///< last: starts ranks that find all else ready
