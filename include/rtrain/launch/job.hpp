@@ -238,7 +238,7 @@ private:
     void look_again() {
         constexpr std::chrono::milliseconds often{10};
         constexpr std::chrono::milliseconds seldom{250};
-        timer_.expires_after(broken_ ? often : seldom);
+        timer_.expires_after(broken_ || hung_since_ ? often : seldom);
         timer_.async_wait([this](const boost::system::error_code& error) {
             if (error || over_) {
                 return;
@@ -279,7 +279,7 @@ private:
     void look_for_hangs() {
         if (hung_since_) { // ranks were asked for their stacks
             constexpr std::chrono::milliseconds patience{1500};
-            if (now() - *hung_since_ > patience) {
+            if (all_have_answered() || now() - *hung_since_ > patience) {
                 end_hang();
             }
             return;
@@ -302,6 +302,18 @@ private:
         server_.send_all({"dump", {}});
     }
 
+    /// Those that can have sent their stacks.
+    [[nodiscard]] bool all_have_answered() const {
+        for (const auto& [rank, state] : ranks_) {
+            const bool stopped =
+                state.local_process > 0 && storage::process_state(state.local_process) == 'T';
+            if (state.connected && !stopped && state.stack.empty()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     void end_hang() {
         std::map<int, std::string> stacks;
         for (const auto& [rank, state] : ranks_) {
@@ -309,8 +321,7 @@ private:
                 stacks[rank] = "\n" + state.stack;
             }
         }
-        std::fprintf(stderr, "rtrain: the ranks hang: %s\n%s\n", found_.c_str(),
-                     watch_.describe(now()).c_str());
+        std::fprintf(stderr, "rtrain: what the ranks do:\n%s\n", watch_.describe(now()).c_str());
         for (const auto& [rank, stack] : stacks) {
             std::fprintf(stderr, "rtrain: stack of rank %d:%s\n", rank, stack.c_str());
         }
