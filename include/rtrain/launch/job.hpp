@@ -92,9 +92,8 @@ public:
             return;
         }
         broken_ = std::move(why);
-        kill_ranks();
-        if (ranks_.empty()) {
-            mpirun_.kill(SIGTERM); // knows processes that have not come to us yet
+        if (!kill_ranks()) {
+            mpirun_.kill(SIGTERM); // reaches processes that we cannot
         }
         say_over_if_gone();
     }
@@ -183,14 +182,19 @@ private:
         say_over_if_gone();
     }
 
-    /// Ranks end themselves when the driver is gone; one that is stopped cannot.
-    void kill_ranks() {
-        for (const auto& [rank, state] : ranks_) {
+    /// Ranks end themselves when the driver is gone; one that is stopped cannot. Whether all ranks
+    /// were known, and on this machine.
+    bool kill_ranks() {
+        bool all_here = ranks_.size() == static_cast<std::size_t>(size_);
+        for (auto& [rank, state] : ranks_) {
             if (state.connected && state.local_process > 0) {
                 ::kill(state.local_process, SIGKILL);
             }
+            state.connected = false;
+            all_here = all_here && state.local_process > 0;
         }
         server_.close();
+        return all_here;
     }
 
     void mpirun_ended() {
