@@ -29,7 +29,8 @@ import harness  # noqa: E402
 
 RTRAIN, TORCHRUN, RAY = "rtrain", "torchrun", "Ray Train"
 RANKS = (0, 1)
-PATIENCE_S = 60  # with a kill: peers that take longer are taken to have given up
+PATIENCE_S = 120  # with a kill: peers that take longer are taken to have given up
+LAUNCH_PATIENCE_S = 300
 KILL_LIMIT_S, OF_RAY, OF_TORCHRUN, LAUNCH_OF_TORCHRUN = 2.5, 5, 3, 3
 # How rtrain comes from a kill to the next step: what ends each part.
 PARTS = [
@@ -84,9 +85,9 @@ class Job:
         for line in self.process.stdout:
             self.lines.append((time.time(), line))
 
-    def wait_for(self, condition, what):
+    def wait_for(self, condition, what, patience):
         """What `condition(marks)` returns, once it is true."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + patience
         while time.monotonic() < end:
             found = condition(read_marks(self.directory))
             if found:
@@ -104,7 +105,7 @@ class Job:
             times = [min((m[0] for m in marks if m[1] == r and m[3] == "step"), default=None) for r in RANKS]
             return None if None in times else max(times)
 
-        return self.wait_for(condition, "first step")
+        return self.wait_for(condition, "first step", LAUNCH_PATIENCE_S)
 
     def kill_rank(self, rank):
         """Kills it. Returns when, and when its successor has made a step."""
@@ -117,7 +118,7 @@ class Job:
             steps = [m[0] for m in later if m[1] == rank and m[2] != process and m[0] > killed and m[3] == "step"]
             return steps and steps[0]
 
-        return killed, self.wait_for(condition, "step after a kill")
+        return killed, self.wait_for(condition, "step after a kill", PATIENCE_S)
 
     def attempts(self):
         """How often training was begun."""
