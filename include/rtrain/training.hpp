@@ -295,8 +295,7 @@ private:
             if (!lost.empty()) {
                 std::fprintf(stderr, "rtrain: going on with %d ranks\n", backend_->size());
             }
-            std::fprintf(stderr, "rtrain: %s from the newest checkpoint\n",
-                         decision.reason.c_str());
+            std::fprintf(stderr, "rtrain: %s\n", decision.reason.c_str());
         }
         skipped_ = decision.skip;
         std::this_thread::sleep_for(std::chrono::duration<double>(decision.delay_s));

@@ -370,7 +370,7 @@ private:
     void make_room_in(const data::Position& pass) {
         const PreemptionNotice& notice = PreemptionNotice::current();
         const bool agreed = size() > 1 ? notice.agreed_in(pass) : notice.given();
-        if (!agreed || !state_ || data::Pass::only() != &pass) {
+        if (!agreed || !state_ || pass.within_step || data::Pass::only() != &pass) {
             return;
         }
         if constexpr (requires { C::saves_state; }) {

@@ -5,6 +5,7 @@
 //   scenario <variant> <storage path>
 #include "../support.hpp"
 
+#include <atomic>
 #include <csignal>
 #include <fstream>
 #include <iostream>
@@ -153,7 +154,7 @@ void disturb(const std::string& how) {
         std::this_thread::sleep_for(std::chrono::hours(1));
     }
     if (how == "spins") {
-        for (volatile std::int64_t i = 0; i >= 0; i = i + 1) {
+        for (std::atomic<bool> go_on{true}; go_on;) {
         }
     }
     if (how == "leaves") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same run twice.
+// The same run twice, and on other ranks.
 #include "../support.hpp"
 
 #include <doctest/doctest.h>
@@ -95,5 +95,48 @@ TEST_CASE("Reproducibility.the_seed_is_in_the_shuffles_of_data_sets") {
         CHECK(first_rows().equal(third));
         worker.enable_reproducibility();
         CHECK(first_rows().equal(usual)); // 0, as in Python's DistributedSampler
+    });
+}
+
+TEST_CASE("Reproducibility.rows_and_draws_of_a_step_do_not_depend_on_the_number_of_ranks") {
+    const test::Directory directory("reproducibility-ranks");
+    const Restore restore;
+    const data::BatchOptions options{.size = 3, .shuffle = true, .micro_batches = 12};
+    const auto rows = data::from_tensors({{"x", torch::arange(100)}});
+    // What one rank would take and draw, micro-batch by micro-batch.
+    data::BatchOptions seeded = options;
+    seeded.seed = 9;
+    data::Batches<data::Permuted> alone(rows, {}, 0, 1, torch::kCPU, seeded,
+                                        std::make_shared<data::Position>(), 9);
+    std::vector<torch::Tensor> expected_rows;
+    std::vector<torch::Tensor> expected_draws;
+    for (auto& batch : alone) {
+        expected_rows.push_back(batch["x"]);
+        expected_draws.push_back(torch::rand({2}));
+    }
+    REQUIRE(expected_rows.size() == 36);
+
+    Trainer<backend::Mpi, data::Permuted> trainer(
+        {.run = {.name = "run", .storage_path = directory.path()}, .datasets = {{"x", rows}}});
+    trainer.fit([&](auto& worker) {
+        worker.enable_reproducibility(9);
+        auto batches = worker.dataset_shard("x").batches(options);
+        const auto passes = static_cast<std::size_t>(batches.passes());
+        CHECK(passes * static_cast<std::size_t>(worker.size()) == 12);
+        CHECK(batches.size() == 3 * batches.passes());
+        torch::Tensor counts = torch::zeros({100}, torch::kLong);
+        std::size_t number = 0;
+        for (auto& batch : batches) {
+            const std::size_t step = number / passes;
+            const std::size_t expected =
+                step * 12 + static_cast<std::size_t>(worker.rank()) * passes + number % passes;
+            CHECK(batch["x"].equal(expected_rows[expected]));
+            CHECK(torch::rand({2}).equal(expected_draws[expected]));
+            counts.index_add_(0, batch["x"], torch::ones_like(batch["x"]));
+            ++number;
+        }
+        CHECK(number == 3 * passes);
+        worker.all_reduce(counts);
+        CHECK(counts.equal(torch::ones({100}, torch::kLong)));
     });
 }

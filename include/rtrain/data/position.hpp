@@ -17,9 +17,8 @@ namespace rtrain::data {
 /// How far ranks have come in a data set; a checkpoint holds it. Nothing in it depends on the
 /// number of ranks.
 struct Position {
-    std::int64_t epoch = 0; ///< the pass under way, or the next one
-    std::int64_t samples =
-        0; ///< rows of this pass that all ranks together have taken, in whole steps
+    std::int64_t epoch = 0;   ///< the pass under way, or the next one
+    std::int64_t samples = 0; ///< rows of this pass that all ranks have taken, in whole steps
     bool iterating = false;   ///< a loop over the batches is under way
     bool within_step = false; ///< ranks have taken some batches of the next step
     std::int64_t rows = 0;    ///< of the data set; 0: not known
