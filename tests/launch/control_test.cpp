@@ -131,6 +131,11 @@ public:
         boost::asio::post(io_, [this, rank, event] { server_->send(rank, event); });
     }
 
+    /// It reads nothing for some time.
+    void pause(std::chrono::milliseconds time) {
+        boost::asio::post(io_, [time] { std::this_thread::sleep_for(time); });
+    }
+
     [[nodiscard]] std::optional<Hello> joined(int rank) const {
         const std::lock_guard lock(mutex_);
         const auto found = joined_.find(rank);
@@ -910,6 +915,7 @@ TEST_CASE("Control.what_was_said_last_arrives") {
     {
         const auto link = link_with(driver.variables());
         link->connect(0, 1);
+        driver.pause(700ms); // more than a socket takes at once has to wait
         for (int i = 0; i < 200; ++i) {
             link->say({"stack", {{"text", std::string(50'000, 'x')}}});
         }
