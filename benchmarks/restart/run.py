@@ -29,7 +29,8 @@ import harness  # noqa: E402
 
 RTRAIN, TORCHRUN, RAY = "rtrain", "torchrun", "Ray Train"
 RANKS = (0, 1)
-PATIENCE_S = 180
+PATIENCE_S = 120  # with a kill: peers that take longer are taken to have given up
+LAUNCH_PATIENCE_S = 300
 KILL_LIMIT_S, OF_RAY, OF_TORCHRUN, LAUNCH_OF_TORCHRUN = 2.5, 5, 3, 3
 # How rtrain comes from a kill to the next step: what ends each part.
 PARTS = [
@@ -84,9 +85,9 @@ class Job:
         for line in self.process.stdout:
             self.lines.append((time.time(), line))
 
-    def wait_for(self, condition, what):
+    def wait_for(self, condition, what, patience):
         """What `condition(marks)` returns, once it is true."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + patience
         while time.monotonic() < end:
             found = condition(read_marks(self.directory))
             if found:
@@ -104,7 +105,7 @@ class Job:
             times = [min((m[0] for m in marks if m[1] == r and m[3] == "step"), default=None) for r in RANKS]
             return None if None in times else max(times)
 
-        return self.wait_for(condition, "first step")
+        return self.wait_for(condition, "first step", LAUNCH_PATIENCE_S)
 
     def kill_rank(self, rank):
         """Kills it. Returns when, and when its successor has made a step."""
@@ -117,7 +118,7 @@ class Job:
             steps = [m[0] for m in later if m[1] == rank and m[2] != process and m[0] > killed and m[3] == "step"]
             return steps and steps[0]
 
-        return killed, self.wait_for(condition, "step after a kill")
+        return killed, self.wait_for(condition, "step after a kill", PATIENCE_S)
 
     def attempts(self):
         """How often training was begun."""
@@ -139,6 +140,18 @@ class Job:
         self.reader.join()
 
 
+def kill_rank(job, rank):
+    """As Job.kill_rank(); peers may never come to the next step, rtrain must."""
+    killed = time.time()
+    try:
+        return job.kill_rank(rank)
+    except harness.Failure as failure:
+        if job.name == RTRAIN:
+            raise
+        print(f"{failure}", file=sys.stderr)
+        return killed, killed + PATIENCE_S
+
+
 def measure(name, options, turn):
     """One run of one contestant: its launch, and some kills."""
     chance = random.Random(turn)
@@ -152,7 +165,7 @@ def measure(name, options, turn):
                 time.sleep(chance.uniform(0.5, 1.5))  # some steps, some checkpoints
                 rank = RANKS[number % len(RANKS)]
                 before = job.attempts()
-                killed, next_step = job.kill_rank(rank)
+                killed, next_step = kill_rank(job, rank)
                 records.append(
                     {
                         "seconds": next_step - killed,
@@ -160,6 +173,8 @@ def measure(name, options, turn):
                         "parts": job.parts(killed, rank),
                     }
                 )
+                if next_step - killed >= PATIENCE_S:
+                    break
         finally:
             job.stop()
     return {"contestant": name, "round": turn, "launch_s": launch, "kills": records}
@@ -226,7 +241,7 @@ def report(records):
         spent = f"{statistics.mean(restarts):.2f}"
         rows.append((name, seconds_text(launches), seconds_text(kills), len(kills), spent))
     head = ["contestant", "launch to first step s", "kill to next step s", "kills", "restarts a kill"]
-    text = "Medians; minima in parentheses."
+    text = f"Medians; minima in parentheses. {PATIENCE_S} s: it did not come to a next step at all."
     return "\n\n".join(
         [harness.table(head, rows), text, parts_table(records), harness.goals_table(goals(records))]
     )

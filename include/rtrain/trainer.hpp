@@ -27,16 +27,19 @@
 #include <rtrain/result.hpp>
 #include <rtrain/run_directory.hpp>
 #include <rtrain/state.hpp>
+#include <rtrain/storage/lock.hpp>
 #include <rtrain/train_function.hpp>
 #include <rtrain/training.hpp>
 #include <rtrain/version.hpp>
 #include <rtrain/worker.hpp>
 
+#include <chrono>
 #include <concepts>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -152,11 +155,29 @@ private:
     /// Has ranks train, and waits for them.
     Result driven(int fit) {
         const RunConfig run = named_run();
+        require_free(fit, run);
         const launch::Ending ending = launch::drive(fit, options_.scaling, run);
         if (ending.code == PreemptionError::own_code) {
             end_preempted(ending.message);
         }
         return ending.get(run_filesystem());
+    }
+
+    /// Two drivers of one run: the second learns it before it has launched ranks. Those of a driver
+    /// that was killed just now are given time to end.
+    static void require_free(int fit, const RunConfig& run) {
+        constexpr std::chrono::milliseconds patience{700};
+        const storage::Location root = detail::storage_root(run);
+        if (!root.filesystem.is_local()) {
+            return;
+        }
+        try {
+            storage::DirectoryLock::require_free(std::filesystem::path(root.path) / run.name,
+                                                 patience);
+        } catch (const StorageError& error) {
+            launch::Session::current().record(fit, launch::Ending::of(error));
+            throw;
+        }
     }
 
     /// The same command goes on with the run.

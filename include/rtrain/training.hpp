@@ -234,7 +234,7 @@ private:
                 return false;
             }
             if (backend_->rank() == 0) {
-                std::fprintf(stderr, "rtrain: %s\nrtrain: %s from the newest checkpoint\n",
+                std::fprintf(stderr, "rtrain: %s\nrtrain: %s\n",
                              describe(attempt.failures).c_str(), decision.reason.c_str());
             }
             skipped_ = decision.skip;

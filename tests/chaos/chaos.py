@@ -239,14 +239,15 @@ class Run:
         self.driver.wait()
 
     def left_behind(self):
-        """What is there 1 s after the end and should not be."""
+        """Ranks that live 1 s after the end, and what else is there when all should be gone."""
         left = []
-        if wait_until(lambda: not processes(self.marker), 1) is None:
-            left += [
-                f"process {p.pid} ({p.name}, rank {p.rank}, {p.state()})"
-                for p in processes(self.marker)
-            ]
-            self.end_all()
+        for still_there, limit in ((self.ranks, 1), (lambda: processes(self.marker), 5)):
+            if wait_until(lambda: not still_there(), limit) is None:
+                left += [
+                    f"process {p.pid} ({p.name}, rank {p.rank}, {p.state()})"
+                    for p in still_there()
+                ]
+                self.end_all()
         left += [f"TMPDIR/{p.relative_to(self.tmp)}" for p in sorted(self.tmp.iterdir())]
         if os.environ.get(INSIDE):  # else others use it as well
             left += [f"/dev/shm/{name}" for name in os.listdir("/dev/shm")]
@@ -258,8 +259,8 @@ class Run:
         shutil.rmtree(self.tmp, ignore_errors=True)
         self.tmp.mkdir(mode=0o700, exist_ok=True)
         if os.environ.get(INSIDE):
-            for name in os.listdir("/dev/shm"):
-                (pathlib.Path("/dev/shm") / name).unlink(missing_ok=True)
+            for path in pathlib.Path("/dev/shm").iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def finals(self):
         return {
@@ -657,6 +658,7 @@ def preempt(options):
     for number in range(options.preempt):
         run.start()
         before = len(run.output())
+        wait_until(lambda: run.find("mpirun") is not None, 30)  # before, there is no driver yet
         time.sleep(chance.uniform(0.05, 4))
         begin = time.monotonic()
         kill(run.driver.pid, signal.SIGTERM)

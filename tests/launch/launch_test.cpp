@@ -5,7 +5,9 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <set>
 #include <sstream>
+#include <string>
 
 using namespace rtrain;
 using test::contains;
@@ -19,6 +21,20 @@ namespace {
 Ended alone(const std::string& variant, const test::Directory& storage) {
     return run(std::string("timeout 60 " RTRAIN_SCENARIO " ") + variant + " " +
                storage.path().string());
+}
+/// What follows a word in its line, the rank's name left out.
+std::string line_with(const std::string& word, const std::string& text) {
+    const auto at = text.find(word);
+    REQUIRE(at != std::string::npos);
+    return text.substr(at, text.find('\n', at) - at);
+}
+/// The processes that have said "PID n".
+std::set<std::string> processes_in(const std::string& text) {
+    std::set<std::string> processes;
+    for (auto at = text.find("PID "); at != std::string::npos; at = text.find("PID ", at + 1)) {
+        processes.insert(text.substr(at, text.find('\n', at) - at));
+    }
+    return processes;
 }
 Ended under_mpirun(int ranks, const std::string& variant, const test::Directory& storage) {
     return test::run_on(ranks, RTRAIN_SCENARIO " " + variant + " " + storage.path().string());
@@ -166,6 +182,88 @@ TEST_CASE("Launch.failures_are_survived") {
     CHECK(contains(driven.output, "restart 1 of 2"));
     CHECK(contains(driven.output, "restart 2 of 2"));
     CHECK(contains(driven.output, "RESULT 6 6")); // each report once
+}
+
+TEST_CASE("Launch.a_rank_that_throws_is_restarted_in_its_process") {
+    for (const bool driver : {true, false}) {
+        const test::Directory storage(driver ? "throws" : "throws-mpirun");
+        const auto result = driver ? alone("throws", storage) : under_mpirun(2, "throws", storage);
+        CAPTURE(result.output);
+        CHECK(result.status == 0);
+        CHECK(contains(result.output, "rank 1 of 2: bad luck"));
+        CHECK(contains(result.output, "restart 1 of 1"));
+        CHECK(contains(result.output, "RESULT 6 6"));
+        CHECK(processes_in(result.output).size() == 2);
+        CHECK(no_process_is_left(storage));
+    }
+}
+
+TEST_CASE("Launch.hangs_are_found_and_survived") {
+    for (const std::string how : {"stops", "sleeps", "spins", "leaves"}) {
+        CAPTURE(how);
+        const test::Directory storage(how);
+        const auto result = alone(how, storage);
+        CAPTURE(result.output);
+        CHECK(result.status == 0);
+        CHECK(contains(result.output, "restart 1 of 1"));
+        CHECK(contains(result.output, "RESULT 6 6"));
+        CHECK(processes_in(result.output).size() == 4);
+        if (how == "sleeps" || how == "spins") {
+            CHECK(contains(result.output, "the ranks hang"));
+            CHECK(contains(result.output, "stack of rank 1"));
+        }
+        CHECK(no_process_is_left(storage));
+    }
+}
+
+TEST_CASE("Launch.a_run_that_is_to_make_room_loses_no_step") {
+    const test::Directory calm("calm");
+    const auto undisturbed = alone("trains-fast", calm);
+    CAPTURE(undisturbed.output);
+    REQUIRE(undisturbed.status == 0);
+    const std::string weights = line_with("WEIGHTS", undisturbed.output);
+    const auto rows = test::read(calm.path() / "rank1");
+
+    for (const std::string signal : {"USR1", "TERM"}) {
+        CAPTURE(signal);
+        const test::Directory storage("room-" + signal);
+        const std::string program = RTRAIN_SCENARIO " trains " + storage.path().string();
+        const auto preempted = run("timeout --preserve-status -s " + signal + " 3 " + program);
+        CAPTURE(preempted.output);
+        CHECK(preempted.status == 75);
+        CHECK(contains(preempted.output, "RT-T3") == false); // it is no error
+        CHECK(no_process_is_left(storage));
+        const auto second = alone("trains-fast", storage);
+        CAPTURE(second.output);
+        CHECK(second.status == 0);
+        CHECK(line_with("WEIGHTS", second.output) == weights);
+        CHECK(test::read(storage.path() / "rank1") == rows); // each step once
+        CHECK(contains(second.output, "RESULT 2 3"));
+    }
+
+    // Without a driver, mpirun passes SIGUSR1 on to the ranks.
+    const test::Directory storage("room-mpirun");
+    const auto preempted = test::run_on(2, RTRAIN_SCENARIO " trains " + storage.path().string(),
+                                        "timeout --preserve-status -s USR1 3");
+    CAPTURE(preempted.output);
+    CHECK(preempted.status == 75);
+    const auto second = under_mpirun(2, "trains-fast", storage);
+    CHECK(second.status == 0);
+    CHECK(line_with("WEIGHTS", second.output) == weights);
+    CHECK(test::read(storage.path() / "rank1") == rows);
+}
+
+TEST_CASE("Launch.a_run_is_restored_from_its_directory") {
+    const test::Directory storage("restores");
+    CHECK(alone("restores", storage).status == 1); // there is no run yet
+    REQUIRE(alone("configured", storage).status == 0);
+    const test::Directory moved("restores-moved");
+    std::filesystem::rename(storage.path() / "r", moved.path() / "r");
+    const auto restored = alone("restores", moved);
+    CAPTURE(restored.output);
+    CHECK(contains(restored.output, "CAN 10"));
+    CHECK(contains(restored.output, "RESULT 8 5E-1"));
+    CHECK(contains(restored.output, "RT-C18"));
 }
 
 TEST_CASE("Launch.wrong_number_of_ranks") {

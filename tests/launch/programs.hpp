@@ -32,11 +32,12 @@ inline Ended run(const std::string& command) {
     return result;
 }
 
-/// Under mpirun, with more ranks than cores if need be.
-inline Ended run_on(int ranks, const std::string& command) {
-    return run("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 " RTRAIN_MPIRUN
-               " -n " +
-               std::to_string(ranks) + " --oversubscribe --bind-to none " + command);
+/// Under mpirun, with more ranks than cores if need be; `limited` runs mpirun.
+inline Ended run_on(int ranks, const std::string& command,
+                    const std::string& limited = "timeout 60") {
+    return run("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + limited +
+               " " RTRAIN_MPIRUN " -n " + std::to_string(ranks) +
+               " --oversubscribe --bind-to none " + command);
 }
 
 inline int count(const std::string& text, const std::string& part) {

@@ -5,7 +5,9 @@
 //   scenario <variant> <storage path>
 #include "../support.hpp"
 
+#include <atomic>
 #include <csignal>
+#include <fstream>
 #include <iostream>
 
 namespace {
@@ -93,6 +95,72 @@ private:
 
 using ShardedTrainer =
     rtrain::Trainer<rtrain::backend::Mpi, rtrain::data::Sharded, rtrain::checkpoint::Sharded>;
+
+/// Trains a small net for three epochs of 48 batches, slowly; each rank's first rows of batches go
+/// into a log. Prints the sum of the weights.
+void train_slowly(auto& worker, const std::filesystem::path& log, std::chrono::milliseconds pace) {
+    torch::manual_seed(1);
+    auto net = worker.prepare(
+        torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1)));
+    torch::optim::Adam optimizer(net->parameters());
+    auto state = rtrain::State{}.add("net", net).add("optimizer", optimizer);
+    auto batches = worker.dataset_shard("train").batches({.size = 4, .shuffle = true});
+    for (const int epoch : worker.epochs(3, state)) {
+        for (auto& batch : batches) {
+            std::this_thread::sleep_for(pace);
+            optimizer.zero_grad();
+            torch::mse_loss(net(batch["x"]), batch["y"]).backward();
+            optimizer.step();
+            std::ofstream(log / ("rank" + std::to_string(worker.rank())), std::ios::app)
+                << epoch << ' ' << batch["row"][0].template item<std::int64_t>() << '\n';
+        }
+        worker.report({{"epoch", epoch}}, state);
+    }
+    double sum = 0;
+    for (const auto& parameter : net->parameters()) {
+        sum += parameter.sum().template item<double>();
+    }
+    if (worker.rank() == 0) {
+        std::printf("WEIGHTS %a\n", sum);
+    }
+}
+
+rtrain::data::Datasets slow_data() {
+    const auto rows = torch::arange(384);
+    const auto x = torch::sin(torch::arange(384 * 4).view({384, 4}).to(torch::kFloat));
+    return {
+        {"train", rtrain::data::from_tensors({{"x", x}, {"y", x.sum(1, true)}, {"row", rows}})}};
+}
+
+/// True once in all processes that share the directory.
+bool first_time(const std::filesystem::path& directory, const std::string& what) {
+    const auto mark = directory / what;
+    if (std::filesystem::exists(mark)) {
+        return false;
+    }
+    test::write(mark, "");
+    return true;
+}
+
+/// What happens once in step 3, on the last rank.
+void disturb(const std::string& how) {
+    if (how == "throws") {
+        throw std::runtime_error("bad luck");
+    }
+    if (how == "stops") {
+        std::raise(SIGSTOP);
+    }
+    if (how == "sleeps") {
+        std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+    if (how == "spins") {
+        for (std::atomic<bool> go_on{true}; go_on;) {
+        }
+    }
+    if (how == "leaves") {
+        std::exit(0);
+    }
+}
 
 } // namespace
 
@@ -194,6 +262,45 @@ int main(int argc, char** argv) {
                 how.scaling.mpirun_args = {"-n", "2"};
             }
             rtrain::Trainer<>(how).fit(counting(1, nothing));
+        } else if (variant == "throws" || variant == "stops" || variant == "sleeps" ||
+                   variant == "spins" || variant == "leaves") {
+            auto how = options("r", storage);
+            how.run.failure.max_failures = 1;
+            how.run.failure.hang = {.idle_s = 2, .busy_s = 3};
+            const auto result = rtrain::Trainer<>(how).fit(counting(6, [&](auto& worker, int step) {
+                std::cout << "PID " << ::getpid() << std::endl;
+                if (step == 3 && worker.rank() == last_rank(worker) &&
+                    first_time(storage, variant)) {
+                    disturb(variant);
+                }
+            }));
+            std::cout << "RESULT " << result.metrics.at("step") << ' '
+                      << result.metrics_history.size() << std::endl;
+        } else if (variant == "trains" || variant == "trains-fast") {
+            auto how = options("r", storage);
+            how.datasets = slow_data();
+            how.run.checkpoint.frequency = 100; // no report is due
+            const std::chrono::milliseconds pace(variant == "trains" ? 40 : 0);
+            const auto result = rtrain::Trainer<>(how).fit(
+                [&](auto& worker) { train_slowly(worker, storage, pace); });
+            std::cout << "RESULT " << result.metrics.at("epoch") << ' '
+                      << result.metrics_history.size() << std::endl;
+        } else if (variant == "restores") {
+            using Trainer = rtrain::Trainer<>;
+            const std::filesystem::path run = std::filesystem::path(storage) / "r";
+            std::cout << "CAN " << Trainer::can_restore(run) << Trainer::can_restore(storage)
+                      << std::endl;
+            auto trainer = Trainer::restore(run);
+            const auto result = trainer.fit(counting(8, nothing));
+            std::cout << "RESULT " << result.metrics.at("step") << ' '
+                      << result.metrics.at("config").at("lr") << std::endl;
+            rtrain::TrainerOptions other;
+            other.datasets = slow_data();
+            Trainer::restore(run, other).fit(counting(9, nothing));
+        } else if (variant == "configured") {
+            auto how = options("r", storage);
+            how.config = {{"lr", 0.5}};
+            rtrain::Trainer<>(how).fit(counting(4, nothing));
         } else if (variant == "slow") {
             rtrain::Trainer<>(options("r", storage)).fit(counting(100000, [](auto&, int) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -4,7 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <sstream>
+#include <utility>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace rtrain;
 using test::code_of;
@@ -31,7 +36,7 @@ TEST_CASE("RankOutput.tags_become_prefixes") {
 
 TEST_CASE("Driver.deaths_are_described") {
     const auto text = [](int status, const std::string& says) {
-        return launch::describe_death(status, says).message();
+        return launch::describe_death(status, says).text;
     };
     CHECK(text(137, "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 "
                     "(Killed).") == "rank 1 was killed by signal 9 (Killed)");
@@ -46,9 +51,15 @@ TEST_CASE("Options.bad_values_are_errors") {
     };
     CHECK(make({.scaling = {.num_workers = 0}}) == "RT-C1");
     CHECK(make({.scaling = {.num_workers = -2}}) == "RT-C1");
+    CHECK(make({.scaling = {.num_workers = {3, 2}}}) == "RT-C1");
+    CHECK(make({.scaling = {.num_workers = {0, 2}}}) == "RT-C1");
     CHECK(make({.scaling = {.threads_per_worker = -1}}) == "RT-C9");
     CHECK(make({.run = {.checkpoint = {.num_to_keep = 0}}}) == "RT-C3");
     CHECK(make({.run = {.failure = {.max_failures = -2}}}) == "RT-C7");
+    CHECK(make({.run = {.failure = {.max_preemption_failures = -2}}}) == "RT-C7");
+    CHECK(make({.run = {.failure = {.backoff_s = -1}}}) == "RT-C7");
+    CHECK(make({.run = {.failure = {.hang = {.idle_s = std::nan("")}}}}) == "RT-C7");
+    CHECK(make({.scaling = {.elastic_resize_monitor_interval_s = 0}}) == "RT-C7");
     CHECK(make({.run = {.name = "a/b"}}) == "RT-C4");
     CHECK(make({.run = {.name = ".."}}) == "RT-C4");
     CHECK(code_of([] { (void)ScoreOrder("best"); }) == "RT-C3");
@@ -553,4 +564,146 @@ TEST_CASE("Prepare.takes_what_users_call_a_model") {
         CHECK(value(x).sizes() == torch::IntArrayRef{2, 4});
         CHECK(value->parameters().size() == 2);
     });
+}
+
+TEST_CASE("Restart.a_function_that_throws_is_called_again_from_its_checkpoint") {
+    const test::Directory directory("again");
+    std::vector<int> began;
+    std::vector<std::int64_t> drawn;
+    const auto train = [&](auto& worker) {
+        int step = 0;
+        auto state = State{}.add("step", step);
+        worker.restore(state);
+        began.push_back(step);
+        if (step == 0) {
+            drawn.push_back(torch::randint(1 << 30, {1}).template item<std::int64_t>());
+        }
+        while (step < 6) {
+            ++step;
+            if ((step == 1 && began.size() == 1) || (step == 4 && began.size() == 2)) {
+                throw std::runtime_error("bad luck");
+            }
+            worker.report({{"step", step}}, state);
+        }
+    };
+    const auto result = Local({.run = {.name = "r",
+                                       .storage_path = directory.path(),
+                                       .failure = {.max_failures = 2, .backoff_s = 0}}})
+                            .fit(train);
+    CHECK(began == std::vector<int>{0, 0, 3});
+    CHECK(drawn.size() == 2);
+    CHECK(drawn.front() == drawn.back()); // each attempt begins with the same random numbers
+    CHECK(result.metrics_history.size() == 6);
+    CHECK(!result.error.has_value());
+
+    began.clear();
+    CHECK(code_of([&] {
+              Local({.run = {.name = "r",
+                             .storage_path = directory.path(),
+                             .failure = {.max_failures = 3, .backoff_s = 0}}})
+                  .fit([&](auto& worker) {
+                      began.push_back(worker.rank());
+                      throw std::runtime_error("always");
+                  });
+          }) == "RT-T1");
+    CHECK(began.size() == 4); // once, and three restarts
+}
+
+TEST_CASE("Restart.a_checkpoint_that_fails_twice_is_passed_over") {
+    const test::Directory directory("poison");
+    std::vector<int> began;
+    const auto result = Local({.run = {.name = "r",
+                                       .storage_path = directory.path(),
+                                       .failure = {.max_failures = -1, .backoff_s = 0}}})
+                            .fit([&](auto& worker) {
+                                int step = 0;
+                                bool poisoned = false;
+                                auto state = State{}.add("step", step).add("poisoned", poisoned);
+                                worker.restore(state);
+                                began.push_back(step);
+                                if (poisoned) {
+                                    throw std::runtime_error("the loss is not a number");
+                                }
+                                while (step < 5) {
+                                    ++step;
+                                    poisoned = step == 3 && began.size() == 1;
+                                    worker.report({{"step", step}}, state);
+                                    if (poisoned) {
+                                        throw std::runtime_error("the loss is not a number");
+                                    }
+                                }
+                            });
+    CHECK(began == std::vector<int>{0, 3, 2});
+    CHECK(result.metrics.at("step") == 5);
+    CHECK(result.metrics_history.size() == 5);
+}
+
+TEST_CASE("Attempt.one_that_was_taken_for_dead_cannot_commit") {
+    const test::Directory directory("fence");
+    CHECK(
+        code_of([&] {
+            Local({.run = {.name = "r", .storage_path = directory.path()}}).fit([&](auto& worker) {
+                int step = 1;
+                auto state = State{}.add("step", step);
+                worker.report({}, state);
+                // As another attempt does that begins.
+                test::write(directory.path() / "r" / checkpoint::Place::attempt_file, "another");
+                CHECK(code_of([&] { worker.report({}, state); }) == "RT-S16");
+                throw std::runtime_error("the end");
+            });
+        }) == "RT-T1");
+    const auto left = Result::from_path(directory.path() / "r");
+    CHECK(left.best_checkpoints.size() == 1);
+}
+
+TEST_CASE("Preemption.a_loop_over_epochs_is_saved_between_batches") {
+    const test::Directory directory("room");
+    const auto rows = torch::arange(24);
+    std::vector<std::int64_t> taken;
+    const auto options = [&] {
+        return TrainerOptions{.run = {.name = "r", .storage_path = directory.path()},
+                              .datasets = {{"train", data::from_tensors({{"row", rows}})}}};
+    };
+    const auto train = [&](std::size_t stop_at) {
+        return [&, stop_at](auto& worker) {
+            int step = 0;
+            auto state = State{}.add("step", step);
+            auto batches = worker.dataset_shard("train").batches({.size = 2, .shuffle = true});
+            for ([[maybe_unused]] const int epoch : worker.epochs(2, state)) {
+                for (auto& batch : batches) {
+                    ++step;
+                    taken.push_back(batch["row"][0].template item<std::int64_t>());
+                    if (taken.size() == stop_at) {
+                        PreemptionNotice::current().give(60);
+                        CHECK(worker.preemption().value().seconds_left > 50);
+                    }
+                }
+                worker.report({{"step", step}}, state);
+            }
+        };
+    };
+    const test::Directory calm("room-calm");
+    auto undisturbed = options();
+    undisturbed.run.storage_path = calm.path();
+    Local(undisturbed).fit(train(0));
+    const auto expected = std::exchange(taken, {});
+
+    for (const std::size_t stop_at : {5U, 17U}) { // in the first epoch, in the second
+        const pid_t child = ::fork();
+        if (child == 0) {
+            Local(options()).fit(train(stop_at)); // ends the process
+            ::_exit(0);
+        }
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK(WEXITSTATUS(status) == preempted_exit_code);
+    }
+    const auto left = Result::from_path(directory.path() / "r");
+    CHECK(left.metrics_history.size() == 1);
+    CHECK(left.best_checkpoints.size() >= 2);
+    const auto result = Local(options()).fit(train(0));
+    CHECK(result.metrics_history.size() == 2);
+    REQUIRE(taken.size() == expected.size() - 5 - 17); // the children took the others
+    CHECK(taken == std::vector<std::int64_t>(expected.end() - static_cast<long>(taken.size()),
+                                             expected.end()));
 }

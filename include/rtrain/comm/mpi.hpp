@@ -3,11 +3,13 @@
 /// The only place that includes <mpi.h>: without MPI's removed C++ bindings, which cost a second
 /// per file and a library. Also MPI's life time and its errors.
 ///
-/// The comm/ room holds what carries bytes between ranks. It may include error.hpp, ATen and the
-/// two headers of backend/ without code, policy.hpp and outcome.hpp; only backend/ includes it.
+/// The comm/ room holds what carries bytes between ranks. It may include error.hpp, rank_status.hpp,
+/// ATen and the two headers of backend/ without code, policy.hpp and outcome.hpp; only backend/
+/// includes it.
 #pragma once
 
 #include <rtrain/error.hpp>
+#include <rtrain/rank_status.hpp>
 
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
@@ -18,8 +20,11 @@
 #include <mpi.h>
 
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
+
+#include <unistd.h>
 
 namespace rtrain::comm {
 
@@ -53,6 +58,15 @@ inline void ensure_mpi() {
                                  "(MPI_THREAD_SERIALIZED); use one that can");
     }
     std::atexit([] {
+        // To finalise waits for the other ranks, and those wait for this one.
+        const Phase phase = RankStatus::current().phase;
+        if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {
+            std::fputs("rtrain: exit() was called within the training function; throw an exception "
+                       "to end all ranks, or return to end the run\n",
+                       stderr);
+            std::fflush(nullptr);
+            ::_exit(EXIT_FAILURE);
+        }
         int finalized = 0;
         MPI_Finalized(&finalized);
         if (finalized == 0) {

@@ -17,6 +17,7 @@
 #include <rtrain/launch/control_address.hpp>
 #include <rtrain/launch/message.hpp>
 #include <rtrain/launch/own_address.hpp>
+#include <rtrain/launch/token.hpp>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -47,43 +48,11 @@
 #include <vector>
 
 #include <netinet/tcp.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 namespace rtrain::launch {
-
-namespace control {
-
-/// `bytes` random bytes in hexadecimal digits. Throws LaunchError [RT-L7].
-[[nodiscard]] inline std::string random_text(std::size_t bytes) {
-    std::string raw(bytes, '\0');
-    if (::getrandom(raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) {
-        throw LaunchError("RT-L7", concat("cannot get random bytes: ", std::strerror(errno)));
-    }
-    std::string text;
-    for (const char c : raw) {
-        constexpr std::string_view digits = "0123456789abcdef";
-        const auto byte = static_cast<unsigned char>(c);
-        text += {digits[byte >> 4U], digits[byte & 15U]};
-    }
-    return text;
-}
-
-/// Takes as long whether the first byte differs or the last.
-[[nodiscard]] inline bool equal_in_constant_time(std::string_view a, std::string_view b) noexcept {
-    if (a.size() != b.size()) {
-        return false;
-    }
-    volatile unsigned different = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        different = different | static_cast<unsigned>(a[i] ^ b[i]);
-    }
-    return different == 0;
-}
-
-} // namespace control
 
 /// Lives in one thread: the one that runs the io_context. Handlers are called from there, never
 /// after close() or the destructor; they may call every member.
@@ -512,14 +481,15 @@ private:
 
         void refused(const std::string& who, const std::string& why) {
             if (++refusals_ <= max_refusals_told) {
-                call(handlers_.refused, who + ": " + why);
+                call(handlers_.refused, "turned away on the control channel: " + who + ": " + why);
             }
         }
 
         /// Once a second.
         void tick() {
             if (const int untold = refusals_ - max_refusals_told; untold > 0) {
-                call(handlers_.refused, detail::concat(untold, " more were turned away"));
+                call(handlers_.refused,
+                     detail::concat("turned away on the control channel: ", untold, " more"));
             }
             refusals_ = 0;
             for (const auto& [rank, peer] : ranks_) {

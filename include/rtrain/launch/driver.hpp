@@ -202,7 +202,7 @@ private:
     }
 
     void restart(double delay_s, const std::string& why) {
-        std::fprintf(stderr, "rtrain: %s, from the newest checkpoint\n", why.c_str());
+        std::fprintf(stderr, "rtrain: %s\n", why.c_str());
         retire_job();
         timer_.expires_after(
             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(delay_s)));

@@ -53,8 +53,10 @@ public:
     static constexpr std::chrono::seconds connect_limit{30};
     /// On TCP, where the driver sends something each second.
     static constexpr std::chrono::seconds silence_limit{10};
-    /// For the destructor to say what is queued, and for the watched thread to give its stack.
+    /// For the destructor, to say what is queued.
     static constexpr std::chrono::seconds patience{2};
+    /// For the watched thread, to give its stack.
+    static constexpr std::chrono::seconds stack_limit{1};
 
     /// Takes what the driver has put into the environment out of it, so that programs which this
     /// one starts do not get it. Null when there is nothing.
@@ -302,7 +304,7 @@ private:
 
     void handle(Event event) {
         if (event.kind == "dump") {
-            say({"stack", {{"text", stack_of_watched_thread(patience)}}});
+            say({"stack", {{"text", stack_of_watched_thread(stack_limit)}}});
         } else if (event.kind == "preempt") {
             preempt_asked_ = event.body.at("grace_s").as_double();
             call_on_preempt();

@@ -92,9 +92,8 @@ public:
             return;
         }
         broken_ = std::move(why);
-        kill_ranks();
-        if (ranks_.empty()) {
-            mpirun_.kill(SIGTERM); // knows processes that have not come to us yet
+        if (!kill_ranks()) {
+            mpirun_.kill(SIGTERM); // reaches processes that we cannot
         }
         say_over_if_gone();
     }
@@ -183,14 +182,19 @@ private:
         say_over_if_gone();
     }
 
-    /// Ranks end themselves when the driver is gone; one that is stopped cannot.
-    void kill_ranks() {
-        for (const auto& [rank, state] : ranks_) {
+    /// Ranks end themselves when the driver is gone; one that is stopped cannot. Whether all ranks
+    /// were known, and on this machine.
+    bool kill_ranks() {
+        bool all_here = ranks_.size() == static_cast<std::size_t>(size_);
+        for (auto& [rank, state] : ranks_) {
             if (state.connected && state.local_process > 0) {
                 ::kill(state.local_process, SIGKILL);
             }
+            state.connected = false;
+            all_here = all_here && state.local_process > 0;
         }
         server_.close();
+        return all_here;
     }
 
     void mpirun_ended() {
@@ -238,11 +242,12 @@ private:
     void look_again() {
         constexpr std::chrono::milliseconds often{10};
         constexpr std::chrono::milliseconds seldom{250};
-        timer_.expires_after(broken_ ? often : seldom);
+        timer_.expires_after(broken_ || hung_since_ ? often : seldom);
         timer_.async_wait([this](const boost::system::error_code& error) {
             if (error || over_) {
                 return;
             }
+            end_useless_mpirun();
             if (broken_) {
                 say_over_if_gone();
             } else if (died_without_a_word_) {
@@ -258,10 +263,27 @@ private:
         });
     }
 
+    /// Without ranks mpirun is of no use; it may be stopped, or hang.
+    void end_useless_mpirun() {
+        constexpr std::chrono::seconds patience{5};
+        bool useless = broken_ || ranks_.size() == static_cast<std::size_t>(size_);
+        for (const auto& [rank, state] : ranks_) {
+            useless = useless && !state.connected &&
+                      (state.local_process == 0 || !storage::process_is_alive(state.local_process));
+        }
+        if (!useless) {
+            useless_since_.reset();
+        } else if (!useless_since_) {
+            useless_since_ = now();
+        } else if (now() - *useless_since_ > patience) {
+            mpirun_.kill(SIGKILL);
+        }
+    }
+
     void look_for_hangs() {
         if (hung_since_) { // ranks were asked for their stacks
             constexpr std::chrono::milliseconds patience{1500};
-            if (now() - *hung_since_ > patience) {
+            if (all_have_answered() || now() - *hung_since_ > patience) {
                 end_hang();
             }
             return;
@@ -284,6 +306,18 @@ private:
         server_.send_all({"dump", {}});
     }
 
+    /// Those that can have sent their stacks.
+    [[nodiscard]] bool all_have_answered() const {
+        for (const auto& [rank, state] : ranks_) {
+            const bool stopped =
+                state.local_process > 0 && storage::process_state(state.local_process) == 'T';
+            if (state.connected && !stopped && state.stack.empty()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     void end_hang() {
         std::map<int, std::string> stacks;
         for (const auto& [rank, state] : ranks_) {
@@ -291,8 +325,7 @@ private:
                 stacks[rank] = "\n" + state.stack;
             }
         }
-        std::fprintf(stderr, "rtrain: the ranks hang: %s\n%s\n", found_.c_str(),
-                     watch_.describe(now()).c_str());
+        std::fprintf(stderr, "rtrain: what the ranks do:\n%s\n", watch_.describe(now()).c_str());
         for (const auto& [rank, stack] : stacks) {
             std::fprintf(stderr, "rtrain: stack of rank %d:%s\n", rank, stack.c_str());
         }
@@ -316,6 +349,7 @@ private:
     std::optional<double> grace_s_;
     std::string found_; ///< what hangs
     std::optional<Clock::time_point> hung_since_;
+    std::optional<Clock::time_point> useless_since_; ///< mpirun, without ranks
     boost::asio::steady_timer timer_;
     ControlServer server_;
     Mpirun mpirun_; ///< last: starts ranks that find all else ready

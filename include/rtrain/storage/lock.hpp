@@ -7,10 +7,17 @@
 #include <rtrain/storage/file.hpp>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 namespace rtrain::storage {
@@ -26,22 +33,61 @@ public:
         }
     }
 
+    /// Throws StorageError [RT-S7] when another process of this machine is known to have the lock
+    /// and does not give it back within `patience`. Takes no lock itself, not even for a moment:
+    /// that could be when its owner comes.
+    static void require_free(const std::filesystem::path& directory,
+                             std::chrono::milliseconds patience) {
+        constexpr std::chrono::milliseconds pause{20};
+        const auto limit = std::chrono::steady_clock::now() + patience;
+        while (is_listed(directory / name)) {
+            if (std::chrono::steady_clock::now() > limit) {
+                throw held(directory);
+            }
+            std::this_thread::sleep_for(pause);
+        }
+    }
+
     /// Throws StorageError [RT-S7] when another process has the lock.
     void acquire(const std::filesystem::path& directory) {
-        const auto file = directory / ".lock";
+        const auto file = directory / name;
         descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         if (descriptor_ < 0) {
             throw system_error("create", file);
         }
         if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-            throw StorageError("RT-S7",
-                               detail::concat("another process trains in ", directory.string(),
-                                              "; wait for it, or give this run another "
-                                              "name"));
+            throw held(directory);
         }
     }
 
 private:
+    /// Whether the kernel lists a lock of this file. It does not show those of other containers.
+    static bool is_listed(const std::filesystem::path& file) {
+        struct stat found {};
+        if (::stat(file.c_str(), &found) != 0) {
+            return false;
+        }
+        char inode[64];
+        std::snprintf(inode, sizeof inode, " %02x:%02x:%llu ", major(found.st_dev),
+                      minor(found.st_dev), static_cast<unsigned long long>(found.st_ino));
+        std::ifstream locks("/proc/locks"); // 1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF
+        for (std::string line; std::getline(locks, line);) {
+            if (line.find(" FLOCK ") != std::string::npos &&
+                line.find(inode) != std::string::npos) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    static StorageError held(const std::filesystem::path& directory) {
+        return StorageError("RT-S7",
+                            detail::concat("another process trains in ", directory.string(),
+                                           "; wait for it, or give this run another "
+                                           "name"));
+    }
+
+    static constexpr const char* name = ".lock";
     int descriptor_ = -1;
 };
 

@@ -7,31 +7,41 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/process.hpp>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 namespace rtrain::storage {
 
 /// Made new, for this user only; the destructor removes it with all in it. Those of processes that
-/// were killed are removed by the next process that makes one.
+/// were killed are removed by the next process that makes one. A lock tells that the owner lives,
+/// also to processes of other containers that see the same directories, but not each other.
 class ProcessDirectory {
 public:
     /// `<base>/<name>-<user>-<process>-<random>`. Throws StorageError [RT-S1].
     ProcessDirectory(const std::filesystem::path& base, const std::string& name)
         : owner_(::getpid()) {
         sweep(base, name);
-        std::string pattern = (base / detail::concat(prefix(name), owner_, "-XXXXXX")).string();
-        if (::mkdtemp(pattern.data()) == nullptr) {
-            throw system_error("create", pattern);
-        }
-        path_ = pattern;
+        do { // until the lock was there before another process has swept
+            close_lock();
+            std::string pattern = (base / detail::concat(prefix(name), owner_, "-XXXXXX")).string();
+            if (::mkdtemp(pattern.data()) == nullptr) {
+                throw system_error("create", pattern);
+            }
+            path_ = pattern;
+            lock_ = open_directory(path_);
+            ::flock(lock_, LOCK_EX | LOCK_NB); // some file systems have no locks
+        } while (!std::filesystem::exists(path_));
     }
     ProcessDirectory(const ProcessDirectory&) = delete;
     ProcessDirectory& operator=(const ProcessDirectory&) = delete;
@@ -40,6 +50,7 @@ public:
             std::error_code ignored;
             std::filesystem::remove_all(path_, ignored);
         }
+        close_lock();
     }
 
     [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
@@ -56,7 +67,7 @@ public:
             pid_t process = 0;
             const std::string_view number = std::string_view(other).substr(ours.size());
             std::from_chars(number.data(), number.data() + number.size(), process);
-            if (process > 0 && !process_is_alive(process)) {
+            if (process > 0 && !process_is_alive(process) && !is_locked(entry.path())) {
                 std::filesystem::remove_all(entry.path(), ignored);
             }
         }
@@ -67,8 +78,26 @@ private:
         return detail::concat(name, '-', ::getuid(), '-');
     }
 
+    static int open_directory(const std::filesystem::path& path) noexcept {
+        return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    }
+
+    static bool is_locked(const std::filesystem::path& path) noexcept {
+        const int descriptor = open_directory(path);
+        const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        ::close(descriptor);
+        return locked;
+    }
+
+    void close_lock() noexcept {
+        if (lock_ >= 0) {
+            ::close(std::exchange(lock_, -1));
+        }
+    }
+
     pid_t owner_;
     std::filesystem::path path_;
+    int lock_ = -1; ///< the directory, opened
 };
 
 } // namespace rtrain::storage
