@@ -210,10 +210,12 @@ private:
                                                   " of this program; main() must make the same "
                                                   "calls in every process")});
         }
-        // Ranks may notice that another has died; the driver knows better why.
-        const bool died = recorded->message.find(Outcome::died) != std::string::npos;
-        if (died && end.failure) {
-            return *end.failure;
+        // Ranks may notice that another has died, also while they join; the driver knows better
+        // why.
+        if (caused_by_another(recorded->code) ||
+            recorded->message.find(Outcome::died) != std::string::npos) {
+            return end.failure.value_or(Failure{
+                .kind = Kind::start_up, .code = recorded->code, .message = recorded->message});
         }
         const Kind kind = recorded->code == preempted ? Kind::preemption
                           : recorded->code == "RT-T1" || recorded->code == "RT-L2"

@@ -324,19 +324,25 @@ private:
         });
     }
 
-    /// Without ranks mpirun is of no use; it may be stopped, or hang.
+    /// Without ranks mpirun is of no use; it may be stopped, or hang. Ranks that are done may then
+    /// wait for it for ever.
     void end_useless_mpirun() {
-        constexpr std::chrono::seconds patience{5};
-        bool useless = broken_ || ranks_.size() == static_cast<std::size_t>(size_);
+        const bool all_joined = ranks_.size() == static_cast<std::size_t>(size_);
+        bool gone = broken_ || all_joined;
+        bool done = all_joined && hang_.enabled;
         for (const auto& [rank, state] : ranks_) {
-            useless = useless && !state.connected &&
-                      (state.local_process == 0 || !storage::process_is_alive(state.local_process));
+            gone = gone && !state.connected &&
+                   (state.local_process == 0 || !storage::process_is_alive(state.local_process));
+            done = done && state.done;
         }
-        if (!useless) {
+        constexpr double patience_s = 5;
+        const double limit_s = gone ? patience_s : std::max(patience_s, hang_.idle_s);
+        if (!gone && !done) {
             useless_since_.reset();
         } else if (!useless_since_) {
             useless_since_ = now();
-        } else if (now() - *useless_since_ > patience) {
+        } else if (now() - *useless_since_ > std::chrono::duration<double>(limit_s)) {
+            kill_ranks();
             mpirun_.kill(SIGKILL);
         }
     }
