@@ -333,7 +333,7 @@ private:
         for (const auto& [rank, state] : ranks_) {
             gone = gone && !state.connected &&
                    (state.local_process == 0 || !storage::process_is_alive(state.local_process));
-            done = done && state.done;
+            done = done && (state.done || state.lost);
         }
         constexpr double patience_s = 5;
         const double limit_s = gone ? patience_s : std::max(patience_s, hang_.idle_s);
