@@ -91,8 +91,8 @@ struct HangConfig {
     double idle_s = 60;
     /// Limit while a rank computes, in seconds.
     double busy_s = 600;
-    /// Both limits are at least this many times the longest of the recent pauses between two steps
-    /// of progress.
+    /// Both limits are at least this many times the longest pause between two steps of progress in
+    /// the last half hour; idle_s by pauses in which no rank computed.
     double factor = 10;
 };
 

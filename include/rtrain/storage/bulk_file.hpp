@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/error.hpp>
+#include <rtrain/rank_status.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <algorithm>
@@ -22,8 +23,8 @@
 
 namespace rtrain::storage {
 
-/// Collects what is written in blocks, and shows each to `observer.add(data, bytes)` before it goes to
-/// the file. Where the file system cannot do without its cache, it uses it.
+/// Collects what is written in blocks, and shows each to `observer.add(data, bytes)` before it goes
+/// to the file. Where the file system cannot do without its cache, it uses it.
 class BulkFile {
 public:
     /// Of a block; what processor caches hold, and a multiple of all disks' sectors.
@@ -102,8 +103,8 @@ private:
 
     void flush() {
         for (std::size_t done = 0; done < filled_;) {
-            const ssize_t written =
-                ::write(descriptor_, buffer_.get() + done, filled_ - done);
+            RankStatus::current().advance();
+            const ssize_t written = ::write(descriptor_, buffer_.get() + done, filled_ - done);
             if (written < 0 && errno == EINTR) {
                 continue;
             }
