@@ -117,6 +117,11 @@ struct FailureConfig {
     /// when this run is to save and end, for example because the cloud has announced to take the
     /// machine.
     std::function<bool()> preemption_notice{};
+    /// After a rank has died, the others go on in their processes with fewer ranks, as far as
+    /// num_workers allows, instead of all being started anew. Takes Open MPI 5 with ULFM; under
+    /// mpirun, `mpirun --with-ft ulfm`. Where that is not given, all is as without.
+    /// docs/recovery.md has the details.
+    bool keep_survivors = false;
     HangConfig hang{};
 };
 

@@ -102,8 +102,8 @@ public:
         }
     }
 
-    /// Gives the objects the values in a checkpoint, whose bytes are checked; for one process, without
-    /// a trainer. Throws CheckpointError [RT-K1, RT-K2, RT-K3].
+    /// Gives the objects the values in a checkpoint, whose bytes are checked; for one process,
+    /// without a trainer. Throws CheckpointError [RT-K1, RT-K2, RT-K3].
     void load_from(const Checkpoint& checkpoint) const {
         (void)checkpoint::verify(checkpoint.as_directory());
         load(checkpoint::read_state(checkpoint.as_directory()));

@@ -154,7 +154,13 @@ private:
 
     /// Has ranks train, and waits for them.
     Result driven(int fit) {
-        const RunConfig run = named_run();
+        RunConfig run = named_run();
+        if constexpr (!requires { requires B::can_survive_deaths; }) {
+            if (std::exchange(run.failure.keep_survivors, false)) {
+                std::fprintf(stderr, "rtrain: keep_survivors has no effect: this program is not "
+                                     "compiled for an MPI with ULFM, or its backend uses none\n");
+            }
+        }
         require_free(fit, run);
         const launch::Ending ending = launch::drive(fit, options_.scaling, run);
         if (ending.code == PreemptionError::own_code) {

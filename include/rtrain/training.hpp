@@ -64,6 +64,7 @@ public:
         launch::Session& session = launch::Session::current();
         session.connect(backend_->rank(), backend_->size());
         skipped_ = session.skipped_checkpoints();
+        check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
         const launch::PreemptionSignals signals(grace_s);
         const launch::NoticeWatch notices(
@@ -87,7 +88,7 @@ public:
                 return std::move(attempt.result);
             }
             if (!restarts_here(attempt)) {
-                throw TrainingFailedError(describe(attempt.failures), attempt.failures);
+                throw TrainingFailedError(attempt.what, attempt.failures);
             }
             generator.set_state(random_state);
             RankStatus::current().enter(Phase::starting);
@@ -101,6 +102,7 @@ private:
         bool all_live = true;
         std::exception_ptr refused;          ///< the run could not be taken up
         std::map<int, std::string> failures; ///< messages, by rank
+        std::string what;                    ///< all of them in words
         std::string began;                   ///< the checkpoint it went on from; "" for none
         std::string newest;                  ///< the newest at its end
         std::int64_t iteration = 0;          ///< reports that it holds; on rank 0
@@ -136,11 +138,13 @@ private:
             });
         }
         exchange(mine, attempt);
+        attempt.what = "the training function failed:" +
+                       launch::group_by_text(attempt.failures, backend_->size());
         if (run) {
             attempt.newest = name_of(run->checkpoint());
             attempt.iteration = run->iterations_saved();
             if (!attempt.failures.empty()) {
-                leave_error(*run, attempt.failures);
+                leave_error(*run, attempt);
             }
         }
         return attempt;
@@ -197,58 +201,109 @@ private:
     }
 
     /// Leaves word in the run's directory.
-    void leave_error(const Run<B, C>& run, const std::map<int, std::string>& failures) const {
-        if (backend_->rank() != 0 && !failures.contains(backend_->rank())) {
+    void leave_error(const Run<B, C>& run, const Attempt& attempt) const {
+        if (backend_->rank() != 0 && !attempt.failures.contains(backend_->rank())) {
             return;
         }
         try {
-            run.leave_error(TrainingFailedError(describe(failures), failures));
+            run.leave_error(TrainingFailedError(attempt.what, attempt.failures));
         } catch (const std::exception& second) { // the storage may be what has failed
             std::fprintf(stderr, "rtrain: %s was not written: %s\n", Result::error_file,
                          second.what());
         }
     }
 
-    /// Ranks that failed alike are named together.
-    [[nodiscard]] std::string describe(const std::map<int, std::string>& failures) const {
-        return "the training function failed:" + launch::group_by_text(failures, backend_->size());
+    /// Says why keep_survivors is not what the user wants. A driver has said it.
+    void check_survival() const {
+        if (options_.run.failure.keep_survivors && !keeps_survivors() && backend_->rank() == 0 &&
+            !launch::Session::current().has_driver()) {
+            std::fprintf(stderr, "rtrain: keep_survivors has no effect: it takes a backend and an "
+                                 "MPI with ULFM, such as `mpirun --with-ft ulfm` of Open MPI 5\n");
+        }
+    }
+
+    /// Whether ranks go on without those that have died.
+    [[nodiscard]] bool keeps_survivors() const {
+        if constexpr (requires { backend_->survives_deaths(); }) {
+            return options_.run.failure.keep_survivors && backend_->survives_deaths();
+        } else {
+            return false;
+        }
     }
 
     /// Whether to call the function again, as the driver or, without one, rank 0 decides; on all
-    /// ranks alike. Joins the ranks anew.
+    /// ranks alike. Joins the ranks anew: all, or those that live.
     bool restarts_here(const Attempt& attempt) {
         if constexpr (!requires { backend_->rejoin(); }) {
             return false;
         } else {
+            if (keeps_survivors()) {
+                try {
+                    return restarts_with_survivors(attempt);
+                } catch (const CommError& error) { // such as another death meanwhile
+                    std::fprintf(stderr, "rtrain: the others cannot go on: %s\n", error.what());
+                    return false;
+                }
+            }
             if (!attempt.all_live) {
                 return false;
             }
-            backend_->rejoin();
-            boost::json::object decided;
-            if (backend_->rank() == 0) {
-                decided = launch::to_json(decide(attempt));
-            }
-            const launch::Decision decision = launch::decision_from(
-                json::parse(broadcast(*backend_, json::serialize(decided), 0)).as_object());
-            if (!decision.restart) {
-                return false;
-            }
-            if (backend_->rank() == 0) {
-                std::fprintf(stderr, "rtrain: %s\nrtrain: %s\n",
-                             describe(attempt.failures).c_str(), decision.reason.c_str());
-            }
-            skipped_ = decision.skip;
-            std::this_thread::sleep_for(std::chrono::duration<double>(decision.delay_s));
-            return true;
+            (void)backend_->rejoin();
+            return restarts(attempt, {});
         }
     }
 
+    /// Ranks need not have seen the same: one may have died behind the word that it had failed.
+    bool restarts_with_survivors(const Attempt& attempt) {
+        const int before = backend_->size();
+        const std::vector<int> lost = backend_->rejoin();
+        const int now = backend_->size();
+        if (!options_.scaling.num_workers.allows(now)) {
+            if (backend_->rank() == 0) {
+                std::fprintf(stderr,
+                             "rtrain: %d of %d ranks are left, fewer than num_workers allows\n",
+                             now, before);
+            }
+            return false;
+        }
+        return restarts(attempt, lost);
+    }
+
+    /// `lost`: ranks that were cut out.
+    bool restarts(const Attempt& attempt, const std::vector<int>& lost) {
+        boost::json::object decided;
+        if (backend_->rank() == 0) {
+            const launch::Failure failure{.kind = launch::Failure::Kind::training,
+                                          .code = "RT-T1",
+                                          .message = attempt.what,
+                                          .checkpoint = attempt.newest,
+                                          .from_outside = !lost.empty(),
+                                          .lost = lost};
+            decided = {{"decision", launch::to_json(decide(failure, attempt))},
+                       {"failure", launch::to_json(failure)}};
+        }
+        decided = json::parse(broadcast(*backend_, json::serialize(decided), 0)).as_object();
+        const auto decision = launch::decision_from(decided.at("decision").as_object());
+        if (backend_->rank() != 0) { // rank 0 may be the next to die
+            (void)policy_.on_failure(launch::failure_from(decided.at("failure").as_object()));
+        }
+        if (!decision.restart) {
+            return false;
+        }
+        if (backend_->rank() == 0) {
+            std::fprintf(stderr, "rtrain: %s\n", attempt.what.c_str());
+            if (!lost.empty()) {
+                std::fprintf(stderr, "rtrain: going on with %d ranks\n", backend_->size());
+            }
+            std::fprintf(stderr, "rtrain: %s\n", decision.reason.c_str());
+        }
+        skipped_ = decision.skip;
+        std::this_thread::sleep_for(std::chrono::duration<double>(decision.delay_s));
+        return true;
+    }
+
     /// On rank 0.
-    launch::Decision decide(const Attempt& attempt) {
-        const launch::Failure failure{.kind = launch::Failure::Kind::training,
-                                      .code = "RT-T1",
-                                      .message = describe(attempt.failures),
-                                      .checkpoint = attempt.newest};
+    launch::Decision decide(const launch::Failure& failure, const Attempt& attempt) {
         launch::Session& session = launch::Session::current();
         if (session.has_driver()) {
             return session.ask_driver(failure);

@@ -469,6 +469,9 @@ TEST_CASE("Control.messages_come_back") {
             case FieldType::count:
                 event.body[field.name] = 12;
                 break;
+            case FieldType::ranks:
+                event.body[field.name] = boost::json::array{0, 11};
+                break;
             }
         }
         CAPTURE(event.kind);
@@ -527,7 +530,11 @@ TEST_CASE("Control.malformed_messages_are_refused") {
         R"({"kind":"saved","checkpoint":"","iteration":-1})",
         R"({"kind":"saved","checkpoint":"","iteration":1.5})",
         R"({"kind":"saved","checkpoint":"","iteration":9223372036854775808})",
-        R"({"kind":"failed","code":"","message":1,"checkpoint":""})",
+        R"({"kind":"failed","code":"","message":1,"checkpoint":"","lost":[]})",
+        R"({"kind":"failed","code":"","message":"","checkpoint":"","lost":1})",
+        R"({"kind":"failed","code":"","message":"","checkpoint":"","lost":[-1]})",
+        R"({"kind":"failed","code":"","message":"","checkpoint":"","lost":[2147483648]})",
+        R"({"kind":"failed","code":"","message":"","checkpoint":"","lost":["1"]})",
         R"({"kind":"hello","rank":-1,"size":1,"attempt":1,"pid":1,"host":""})",
         R"({"kind":"hello","rank":0.5,"size":1,"attempt":1,"pid":1,"host":""})",
         R"({"kind":"hello","rank":2147483648,"size":1,"attempt":1,"pid":1,"host":""})",

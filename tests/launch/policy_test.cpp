@@ -254,6 +254,22 @@ TEST_CASE("HangWatch.a_rank_that_falls_silent_is_found") {
     CHECK(finding->rank == 2);
 }
 
+TEST_CASE("HangWatch.a_rank_that_is_gone_for_good_is_not_waited_for") {
+    Ranks ranks(3);
+    ranks.act = [](Ranks& all) { all.step(); };
+    CHECK(!ranks.go(10));
+    ranks.reports_now = [](int rank) { return rank != 2; };
+    ranks.watch.set_stopped(2, true, at(ranks.time_s)); // a zombie may look like that
+    ranks.watch.set_gone(2);
+    CHECK(!ranks.go(700));
+    CHECK(contains(ranks.watch.describe(at(ranks.time_s)), "rank 2: has died"));
+    ranks.act = [](Ranks& all) { all.wait(0), all.wait(1); };
+    const auto finding = ranks.go(100); // those that are left are watched as before
+    REQUIRE(finding);
+    CHECK(finding->kind == Found::idle);
+    CHECK(contains(finding->text, "rank 0, 1 waits in all_reduce"));
+}
+
 TEST_CASE("HangWatch.reports_that_are_late_together_prove_nothing") {
     Ranks ranks(3);
     ranks.act = [](Ranks& all) { all.step(); };
@@ -491,6 +507,21 @@ TEST_CASE("HangWatch.a_rank_five_times_slower_is_named_within_20_steps") {
         CHECK(!ranks.go(60 * step_s)); // once
         CHECK(ranks.stragglers.size() == 1);
     }
+}
+
+TEST_CASE("HangWatch.a_straggler_among_those_whom_another_has_left_is_named") {
+    Ranks ranks(4);
+    Steps steps{{0.5, 0.5, 0.5, 0.5}};
+    ranks.act = [&](Ranks& all) { steps(all); };
+    CHECK(!ranks.go(30));
+    ranks.watch.set_gone(0);
+    ranks.reports_now = [](int rank) { return rank != 0; };
+    CHECK(!ranks.go(30));
+    CHECK(ranks.stragglers.empty());
+    steps.length_s[2] = 2.5;
+    CHECK(!ranks.go(60));
+    REQUIRE(ranks.stragglers.size() == 1);
+    CHECK(ranks.stragglers[0].rank == 2);
 }
 
 TEST_CASE("HangWatch.slow_ranks_without_a_slowest_are_no_stragglers") {

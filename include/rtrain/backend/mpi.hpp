@@ -8,6 +8,7 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/threads.hpp>
 #include <rtrain/comm/communicator.hpp>
+#include <rtrain/comm/ulfm.hpp>
 #include <rtrain/config.hpp>
 #include <rtrain/launch/environment.hpp>
 
@@ -40,9 +41,27 @@ public:
     /// Ranks that a launcher has started; empty when the program was started alone.
     [[nodiscard]] static std::optional<int> launched_ranks() { return launch::ranks(); }
 
-    /// After a failure that all processes have survived: joins the other ranks anew, so that
-    /// nothing of what was under way is left; collective.
-    void rejoin() { join(); }
+    /// Whether the MPI that this program is compiled for can go on after a rank has died.
+    static constexpr bool can_survive_deaths = comm::has_ulfm;
+    /// Whether this job can, too. Once start() was called.
+    [[nodiscard]] bool survives_deaths() const {
+        return comm::LivingRanks::current().survive_deaths();
+    }
+
+    /// After a failure: joins the other ranks anew, so that nothing of what was under way is left;
+    /// collective. Ranks that have died are cut out where the job survives deaths; returns which,
+    /// as they were numbered at the start of the job. Throws CommError [RT-X14] when that cannot
+    /// be done.
+    std::vector<int> rejoin() {
+        comm::LivingRanks& living = comm::LivingRanks::current();
+        std::vector<int> lost;
+        if (living.survive_deaths()) {
+            lost = living.cut_out(communicator_->world().died());
+        }
+        const comm::RevokedOnError guard(living.comm());
+        join();
+        return lost;
+    }
 
     /// Joins the other ranks; collective. Throws ConfigError [RT-C2] when num_workers does not
     /// allow the number of ranks.

@@ -47,8 +47,8 @@ inline void list(const Checkpoint& checkpoint, std::ostream& out) {
 }
 
 /// Writes all tensors of a checkpoint, however many ranks saved it, as one safetensors file. Its
-/// metadata holds the other values as JSON, under "state". Throws CheckpointError [RT-K2] rather than
-/// write what is damaged.
+/// metadata holds the other values as JSON, under "state". Throws CheckpointError [RT-K2] rather
+/// than write what is damaged.
 inline void merge_into_one_file(const Checkpoint& checkpoint, const std::filesystem::path& file) {
     const auto& directory = checkpoint.as_directory();
     (void)verify(directory);

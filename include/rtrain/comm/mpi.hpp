@@ -18,6 +18,9 @@
 #define MPICH_SKIP_MPICXX 1
 #endif
 #include <mpi.h>
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h> // says whether this MPI has ULFM: see comm/ulfm.hpp
+#endif
 
 #include <cstddef>
 #include <cstdio>
@@ -28,10 +31,26 @@
 
 namespace rtrain::comm {
 
-/// Throws CommError [RT-X3] unless `result` is MPI_SUCCESS.
+/// Whether an MPI call has failed because a process is dead. Only an MPI with ULFM says so.
+[[nodiscard]] inline bool tells_of_death([[maybe_unused]] int result) {
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+    int kind = MPI_SUCCESS;
+    MPI_Error_class(result, &kind);
+    return kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING ||
+           kind == MPIX_ERR_REVOKED;
+#else
+    return false;
+#endif
+}
+
+/// Throws CommError [RT-X3] unless `result` is MPI_SUCCESS; PeerError [RT-X9] when it tells of a
+/// death.
 inline void check_mpi(int result, const char* call) {
     if (result == MPI_SUCCESS) {
         return;
+    }
+    if (tells_of_death(result)) {
+        throw PeerError("RT-X9", detail::concat("a rank died, says ", call));
     }
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
@@ -41,9 +60,13 @@ inline void check_mpi(int result, const char* call) {
                      call, " failed: ", std::string_view(text, static_cast<std::size_t>(length))));
 }
 
-/// Initialises MPI unless the program has done so; then MPI is also finalised at exit. Calls are
-/// made from one thread at a time (MPI_THREAD_SERIALIZED): autograd runs CPU hooks in the thread
-/// that called backward().
+/// Set when a rank has died: MPI_Finalize may wait for it for ever. An mpirun that lets the others
+/// live takes it well that they end without.
+inline bool a_rank_has_died = false;
+
+/// Initialises MPI unless the program has done so; then MPI is also finalised at exit, unless a
+/// rank has died. Calls are made from one thread at a time (MPI_THREAD_SERIALIZED): autograd runs
+/// CPU hooks in the thread that called backward().
 inline void ensure_mpi() {
     int initialized = 0;
     check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
@@ -69,7 +92,7 @@ inline void ensure_mpi() {
         }
         int finalized = 0;
         MPI_Finalized(&finalized);
-        if (finalized == 0) {
+        if (finalized == 0 && !a_rank_has_died) {
             MPI_Finalize();
         }
     });

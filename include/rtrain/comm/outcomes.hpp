@@ -34,28 +34,33 @@ public:
         for (int peer = 0; peer < size(); ++peer) {
             if (peer != rank_) {
                 MPI_Request request = MPI_REQUEST_NULL;
-                check_mpi(MPI_Isend(text_.data(), static_cast<int>(text_.size()), MPI_CHAR, peer, 0,
-                                    comm_, &request),
-                          "MPI_Isend");
-                sends_.push_back(request);
+                if (reaches_the_living(MPI_Isend(text_.data(), static_cast<int>(text_.size()),
+                                                 MPI_CHAR, peer, 0, comm_, &request),
+                                       "MPI_Isend")) {
+                    sends_.push_back(request);
+                }
             }
         }
     }
 
     /// Takes in what has arrived; never blocks.
     void look() {
-        int pending = 0;
+        int arrived = 0;
+        MPI_Message message = MPI_MESSAGE_NULL;
         MPI_Status status;
-        while (check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_, &pending, &status), "MPI_Iprobe"),
-               pending != 0) {
+        while (
+            reaches_the_living(MPI_Improbe(MPI_ANY_SOURCE, 0, comm_, &arrived, &message, &status),
+                               "MPI_Improbe") &&
+            arrived != 0) {
             int length = 0;
             MPI_Get_count(&status, MPI_CHAR, &length);
             std::string text(static_cast<std::size_t>(length), '\0');
-            check_mpi(MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, 0, comm_,
-                               MPI_STATUS_IGNORE),
-                      "MPI_Recv");
-            outcomes_[static_cast<std::size_t>(status.MPI_SOURCE)] =
-                Outcome{static_cast<Outcome::Kind>(text.at(0)), text.substr(1)};
+            if (reaches_the_living(
+                    MPI_Mrecv(text.data(), length, MPI_CHAR, &message, MPI_STATUS_IGNORE),
+                    "MPI_Mrecv")) {
+                outcomes_[static_cast<std::size_t>(status.MPI_SOURCE)] =
+                    Outcome{static_cast<Outcome::Kind>(text.at(0)), text.substr(1)};
+            }
         }
     }
 
@@ -79,9 +84,12 @@ public:
             outcome->kind = Outcome::Kind::failed;
             outcome->message = Outcome::died;
             died_.push_back(rank);
+            a_rank_has_died = true;
         }
     }
-    /// The first rank that was found dead.
+    /// Ranks that were found dead, in that order.
+    [[nodiscard]] const std::vector<int>& died() const noexcept { return died_; }
+    /// The first of them.
     [[nodiscard]] std::optional<int> first_died() const {
         return died_.empty() ? std::nullopt : std::optional(died_.front());
     }
@@ -107,11 +115,7 @@ public:
                     failed_at = Backoff::Clock::now();
                 }
             }
-            int sent = 0;
-            check_mpi(MPI_Testall(static_cast<int>(sends_.size()), sends_.data(), &sent,
-                                  MPI_STATUSES_IGNORE),
-                      "MPI_Testall");
-            if (complete && (sent != 0 || !died_.empty())) {
+            if (complete && (all_sent() || !died_.empty())) {
                 return true;
             }
             if (failed_at && Backoff::Clock::now() - *failed_at > patience) {
@@ -134,6 +138,29 @@ public:
 
 private:
     [[nodiscard]] int size() const { return static_cast<int>(outcomes_.size()); }
+
+    /// False when the other side is dead: it needs no word, and has left none. Throws what
+    /// check_mpi() throws of other errors.
+    static bool reaches_the_living(int result, const char* call) {
+        if (tells_of_death(result)) {
+            return false;
+        }
+        check_mpi(result, call);
+        return true;
+    }
+
+    [[nodiscard]] bool all_sent() {
+        bool sent = true;
+        for (MPI_Request& request : sends_) {
+            int finished = 0;
+            if (reaches_the_living(MPI_Test(&request, &finished, MPI_STATUS_IGNORE), "MPI_Test")) {
+                sent = sent && finished != 0;
+            } else {
+                request = MPI_REQUEST_NULL;
+            }
+        }
+        return sent;
+    }
     [[nodiscard]] bool announced() const {
         return outcomes_[static_cast<std::size_t>(rank_)].has_value();
     }

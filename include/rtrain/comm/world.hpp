@@ -8,6 +8,7 @@
 #include <rtrain/comm/mpi.hpp>
 #include <rtrain/comm/outcomes.hpp>
 #include <rtrain/comm/processes.hpp>
+#include <rtrain/comm/ulfm.hpp>
 #include <rtrain/rank_status.hpp>
 
 #include <algorithm>
@@ -29,10 +30,12 @@ public:
         bool check_calls = false;
     };
 
-    /// Joins all ranks of MPI_COMM_WORLD; collective.
+    /// Joins all ranks that live; collective.
     explicit World(const Options& options)
-        : options_(options), messages_(MPI_COMM_WORLD), notices_(MPI_COMM_WORLD),
+        : options_(options), messages_(LivingRanks::current().comm()),
+          notices_(LivingRanks::current().comm()),
           board_(notices_.get(), rank_in(notices_.get()), size_of(notices_.get())) {
+        const RevokedOnError guard(messages_.get());
         find_nodes();
     }
 
@@ -43,6 +46,8 @@ public:
     [[nodiscard]] int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
     [[nodiscard]] const Options& options() const noexcept { return options_; }
     [[nodiscard]] MPI_Comm messages() const noexcept { return messages_.get(); }
+    /// Ranks that were found dead.
+    [[nodiscard]] const std::vector<int>& died() const noexcept { return board_.died(); }
 
     /// Waits for `progress.done()`; `what` names the wait in errors. `members` are the ranks that
     /// it waits for. Throws PeerError when any rank has failed (RT-X1) or died (RT-X9) or one of
@@ -156,6 +161,7 @@ private:
         check_mpi(
             MPI_Comm_split_type(messages_.get(), MPI_COMM_TYPE_SHARED, mine, MPI_INFO_NULL, &node),
             "MPI_Comm_split_type");
+        const RevokedOnError guard(node);
         int leader = mine;
         check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, node), "MPI_Bcast");
         std::vector<int> leaders(static_cast<std::size_t>(size_of(messages_.get())));
@@ -186,6 +192,10 @@ private:
     /// A process that is gone and has not said how it ended has died.
     void notice_deaths() {
         for (const int rank : processes_.ended()) {
+            board_.look();
+            board_.set_died(rank);
+        }
+        for (const int rank : LivingRanks::current().take_dead(notices_.get())) { // any node's
             board_.look();
             board_.set_died(rank);
         }

@@ -95,6 +95,8 @@ private:
             command.scratch = session.directory();
             command.shared_memory = session.shared_memory();
         }
+        const int keep_at_least = ranks_to_keep(place.ranks);
+        command.survive_deaths = keep_at_least > 0;
         decided_to_end_ = false;
         job_ = std::make_unique<Job>(
             io_, std::move(command),
@@ -111,9 +113,31 @@ private:
                                   policy_.on_progress(checkpoint, iteration);
                               },
                           .decide = [this](const Failure& failure) { return decide(failure); },
-                          .in_a_hurry = [this] { return restarts_without_question(); }});
+                          .in_a_hurry = [this] { return restarts_without_question(); },
+                          .shrunk = [this](int ranks) { look_for_room(ranks); }},
+            keep_at_least);
         resizing_ = false;
         look_for_room(place.ranks);
+    }
+
+    /// See Job::Job(). Says once why it is not what the user wants.
+    [[nodiscard]] int ranks_to_keep(int ranks) {
+        if (!run_.failure.keep_survivors) {
+            return 0;
+        }
+        const int least = scaling_.num_workers.min();
+        const std::optional<int> version = open_mpi_version();
+        constexpr int first_with_ulfm = 5;
+        const bool has_ulfm = version && *version >= first_with_ulfm;
+        if (least < ranks && has_ulfm) {
+            return least;
+        }
+        if (attempt_ == 1) {
+            std::fprintf(stderr, "rtrain: keep_survivors has no effect: %s\n",
+                         has_ulfm ? "num_workers allows no fewer ranks"
+                                  : "the mpirun on PATH is not of Open MPI 5");
+        }
+        return 0;
     }
 
     /// A first death is no riddle that is worth a second of everybody's time.

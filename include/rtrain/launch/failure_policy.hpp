@@ -38,6 +38,9 @@ struct Failure {
     /// Whether somebody else may have caused it: a signal such as SIGKILL, a lost host, a stopped
     /// process. It then says nothing about the program or its checkpoint.
     bool from_outside = false;
+    /// Ranks, as numbered at the start of the job, that have died while the others live. Empty:
+    /// all live, or nothing lives.
+    std::vector<int> lost{};
 };
 
 /// Whether a signal that has killed a rank is one that other processes send. The system also sends

@@ -128,6 +128,12 @@ public:
         since = stopped ? since.value_or(now) : std::optional<Clock::time_point>();
     }
 
+    /// The rank is gone for good, and the others go on without it.
+    void set_gone(int rank) {
+        ranks_.at(static_cast<std::size_t>(rank)).gone = true;
+        stragglers_.set_gone(rank);
+    }
+
     /// What is wrong now, if something is. A hang is found again by each call.
     [[nodiscard]] std::optional<Finding> look(Clock::time_point now) {
         pass(now);
@@ -151,6 +157,10 @@ public:
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
             const Rank& rank = ranks_[i];
             text += detail::concat("rank ", i, ": ");
+            if (rank.gone) {
+                text += "has died\n";
+                continue;
+            }
             if (!rank.joined) {
                 text += "has not joined\n";
                 continue;
@@ -179,6 +189,7 @@ public:
 private:
     struct Rank {
         bool joined = false;
+        bool gone = false;
         RankReport last{};
         Clock::time_point reported_at{};
         Clock::time_point waits_since{};
@@ -201,11 +212,11 @@ private:
     }
 
     [[nodiscard]] static bool is_live(const Rank& rank) {
-        return rank.joined && rank.last.phase != Phase::done;
+        return rank.joined && !rank.gone && rank.last.phase != Phase::done;
     }
 
     [[nodiscard]] static bool is_starting(const Rank& rank) {
-        return !rank.joined || rank.last.phase == Phase::starting;
+        return !rank.gone && (!rank.joined || rank.last.phase == Phase::starting);
     }
 
     /// Up to when reports tell what the ranks do.
@@ -270,7 +281,7 @@ private:
     [[nodiscard]] std::optional<Finding> stopped(Clock::time_point now) {
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
             const auto& since = ranks_[i].stopped_since;
-            if (since && seconds(now - *since) >= stopped_s &&
+            if (since && seconds(now - *since) >= stopped_s && !ranks_[i].gone &&
                 ranks_[i].last.phase != Phase::done) {
                 return Finding{
                     Finding::Kind::stopped, static_cast<int>(i),

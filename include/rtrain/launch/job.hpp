@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -56,12 +57,18 @@ public:
         /// Whether a rank's death is enough to know. Else mpirun is waited for, which tells after a
         /// second what the rank has died of.
         std::function<bool()> in_a_hurry;
+        /// So many ranks go on, as others have died.
+        std::function<void(int ranks)> shrunk;
     };
 
+    /// How long those who survive a death may take until they ask what follows.
+    static constexpr std::chrono::seconds survivors_limit{10};
+
+    /// `keep_at_least`: when ranks die, so many that are left go on without them; 0: none do.
     Job(boost::asio::io_context& io, MpirunCommand command, ControlServer::Options control,
-        const HangConfig& hang, Handlers handlers)
-        : handlers_(std::move(handlers)), size_(command.ranks), hang_(hang),
-          watch_(hang, command.ranks), timer_(io),
+        const HangConfig& hang, Handlers handlers, int keep_at_least = 0)
+        : handlers_(std::move(handlers)), size_(command.ranks), keep_at_least_(keep_at_least),
+          hang_(hang), watch_(hang, command.ranks), timer_(io),
           server_(io, std::move(control),
                   {.joined = [this](const Hello& rank) { joined(rank); },
                    .status = [this](const RankReport& report) { watch_.on_report(report, now()); },
@@ -116,6 +123,7 @@ private:
         pid_t local_process = 0; ///< 0: on another machine
         bool connected = true;
         bool done = false;
+        bool lost = false; ///< the others go on without it
         std::string last_words{};
         std::string stack{};
     };
@@ -145,8 +153,7 @@ private:
             newest_ = text("checkpoint");
             handlers_.saved(newest_, event.body.at("iteration").to_number<std::int64_t>());
         } else if (event.kind == "failed") {
-            const Decision decision = handlers_.decide(failure_from(event.body));
-            server_.send(rank, {"decision", to_json(decision)});
+            decide(rank, failure_from(event.body));
         } else if (event.kind == "last_words") {
             ranks_.at(rank).last_words = text("message");
         } else if (event.kind == "stack") {
@@ -156,11 +163,57 @@ private:
         }
     }
 
-    /// A rank whose process is gone before its time is waited for in vain.
+    /// A rank asks on behalf of those that live.
+    void decide(int rank, const Failure& failure) {
+        for (const int lost : failure.lost) {
+            if (const auto found = ranks_.find(lost); found != ranks_.end()) {
+                lose(lost, found->second);
+            }
+        }
+        const Decision decision = handlers_.decide(failure);
+        server_.send(rank, {"decision", to_json(decision)});
+        bereaved_.reset();
+        if (!failure.lost.empty() && decision.restart) {
+            handlers_.shrunk(static_cast<int>(living()));
+        }
+    }
+
+    /// MPI may take a rank for dead whose process is not.
+    void lose(int number, Rank& rank) {
+        rank.lost = true;
+        watch_.set_gone(number);
+        if (rank.connected && rank.local_process > 0) {
+            ::kill(rank.local_process, SIGKILL);
+        }
+    }
+
+    [[nodiscard]] std::ptrdiff_t living() const {
+        return std::count_if(ranks_.begin(), ranks_.end(),
+                             [](const auto& item) { return item.second.connected; });
+    }
+
+    /// Whether enough ranks are left, with a first one that shares files with the driver, and are
+    /// in the middle of training.
+    [[nodiscard]] bool others_can_go_on() const {
+        const auto first = std::find_if(ranks_.begin(), ranks_.end(),
+                                        [](const auto& item) { return item.second.connected; });
+        const bool all_train = trained_ && ranks_.size() == static_cast<std::size_t>(size_) &&
+                               std::none_of(ranks_.begin(), ranks_.end(),
+                                            [](const auto& item) { return item.second.done; });
+        return keep_at_least_ > 0 && all_train && living() >= keep_at_least_ &&
+               first->second.local_process > 0;
+    }
+
+    /// A rank whose process is gone before its time is waited for in vain, if the others cannot go
+    /// on without it.
     void left(int rank) {
         Rank& gone = ranks_.at(rank);
         gone.connected = false;
-        if (!gone.done && !broken_ && !over_) {
+        if (bereaved_ && !broken_ && living() == 0) { // they could not
+            kill(bereaved_->why);
+            return;
+        }
+        if (!gone.done && !gone.lost && !broken_ && !over_) {
             const bool spoke = !gone.last_words.empty();
             const Failure failure{
                 .kind = trained_ ? Failure::Kind::training : Failure::Kind::start_up,
@@ -171,7 +224,10 @@ private:
                           : " ended before the training function returned, without a word"),
                 .checkpoint = newest_,
                 .from_outside = !spoke};
-            if (spoke || handlers_.in_a_hurry()) {
+            if (!spoke && others_can_go_on()) {
+                lose(rank, gone);
+                bereaved_ = {.why = failure, .until = now() + survivors_limit};
+            } else if (spoke || handlers_.in_a_hurry()) {
                 kill(failure);
             } else {
                 died_without_a_word_ = failure;
@@ -255,6 +311,10 @@ private:
                 if (now() > kill_at_) {
                     kill(*died_without_a_word_);
                 }
+            } else if (bereaved_) {
+                if (now() > bereaved_->until) {
+                    kill(bereaved_->why);
+                }
             } else if (hang_.enabled) {
                 look_for_hangs();
             }
@@ -273,7 +333,7 @@ private:
         for (const auto& [rank, state] : ranks_) {
             gone = gone && !state.connected &&
                    (state.local_process == 0 || !storage::process_is_alive(state.local_process));
-            done = done && state.done;
+            done = done && (state.done || state.lost);
         }
         constexpr double patience_s = 5;
         const double limit_s = gone ? patience_s : std::max(patience_s, hang_.idle_s);
@@ -342,8 +402,15 @@ private:
               .checkpoint = newest_});
     }
 
+    /// A rank has died, and the others have not said whether they go on.
+    struct Bereaved {
+        Failure why;
+        Clock::time_point until;
+    };
+
     Handlers handlers_;
     int size_;
+    int keep_at_least_;
     HangConfig hang_;
     HangWatch watch_;
     std::map<int, Rank> ranks_; ///< those that have joined
@@ -353,6 +420,7 @@ private:
     std::optional<Failure> broken_;
     std::optional<Failure> died_without_a_word_; ///< until mpirun knows more
     Clock::time_point kill_at_;
+    std::optional<Bereaved> bereaved_;
     std::optional<double> grace_s_;
     std::string found_; ///< what hangs
     std::optional<Clock::time_point> hung_since_;

@@ -62,7 +62,8 @@ enum class FieldType : unsigned char {
     flag,
     seconds, ///< a number that is not negative; as double when it was parsed
     texts,   ///< an array of text
-    count    ///< a whole number that is not negative
+    count,   ///< a whole number that is not negative
+    ranks    ///< an array of ranks
 };
 
 struct EventField {
@@ -88,8 +89,11 @@ struct EventKind {
 inline constexpr std::array event_kinds{
     // The training function begins, from that checkpoint or, if empty, from the start.
     EventKind{"training", Sender::rank, {{{"checkpoint"}}}},
-    // The training function has failed, all processes live and wait for a decision.
-    EventKind{"failed", Sender::rank, {{{"code"}, {"message"}, {"checkpoint"}}}},
+    // The training function has failed; its processes live, but for the lost ones, and wait for a
+    // decision.
+    EventKind{"failed",
+              Sender::rank,
+              {{{"code"}, {"message"}, {"checkpoint"}, {"lost", FieldType::ranks}}}},
     // This rank is about to die of that error.
     EventKind{"last_words", Sender::rank, {{{"code"}, {"message"}}}},
     // That checkpoint was committed; it holds so many reports.
@@ -170,6 +174,12 @@ template <class T>
 
 [[nodiscard]] inline bool is_of_type(const boost::json::value& value, FieldType type) {
     const auto is_text = [](const boost::json::value& item) { return item.is_string(); };
+    const auto is_count = [](const boost::json::value& item) {
+        return item.is_int64() && item.get_int64() >= 0;
+    };
+    const auto is_rank = [&](const boost::json::value& item) {
+        return is_count(item) && item.get_int64() <= std::numeric_limits<int>::max();
+    };
     switch (type) {
     case FieldType::text:
         return value.is_string();
@@ -181,7 +191,10 @@ template <class T>
         return value.is_array() &&
                std::all_of(value.get_array().begin(), value.get_array().end(), is_text);
     case FieldType::count:
-        return value.is_int64() && value.get_int64() >= 0;
+        return is_count(value);
+    case FieldType::ranks:
+        return value.is_array() &&
+               std::all_of(value.get_array().begin(), value.get_array().end(), is_rank);
     }
     return false;
 }

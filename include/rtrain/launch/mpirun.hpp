@@ -10,8 +10,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <array>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -37,7 +39,25 @@ struct MpirunCommand {
     /// when mpirun is killed.
     std::optional<std::filesystem::path> scratch{};
     std::optional<std::filesystem::path> shared_memory{};
+    /// Whether the others are to live on when a rank dies; Open MPI 5 with ULFM only.
+    bool survive_deaths = false;
 };
+
+/// The version of Open MPI that the mpirun on PATH is of, such as 4; empty for another MPI.
+[[nodiscard]] inline std::optional<int> open_mpi_version() {
+    std::string text;
+    if (std::FILE* const out = ::popen("mpirun --version 2>/dev/null", "re")) {
+        std::array<char, 256> part{};
+        while (const std::size_t got = std::fread(part.data(), 1, part.size(), out)) {
+            text.append(part.data(), got);
+        }
+        ::pclose(out);
+    }
+    static const std::regex version(R"(\(Open MPI\) (\d+)\.)");
+    std::smatch match;
+    return std::regex_search(text, match, version) ? std::optional(std::stoi(match[1].str()))
+                                                   : std::nullopt;
+}
 
 class Mpirun {
 public:
@@ -97,6 +117,9 @@ private:
         }
         std::vector<std::string> words{program->string(), "-n", std::to_string(command.ranks),
                                        "--tag-output"};
+        if (command.survive_deaths) {
+            words.insert(words.end(), {"--with-ft", "ulfm"});
+        }
         for (const auto& [name, value] : command.variables) { // for ranks on other nodes
             words.insert(words.end(), {"-x", name});
         }
@@ -115,6 +138,9 @@ private:
             {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
             {"OMPI_MCA_hwloc_base_binding_policy", "none"},
             {"PRTE_MCA_hwloc_default_binding_policy", "none"}});
+        if (command.survive_deaths) {
+            settings["OMPI_MCA_pml"] = "ob1"; // the only one that survives deaths
+        }
         if (command.scratch) {
             settings["OMPI_MCA_orte_tmpdir_base"] = command.scratch->string();
             settings["PRTE_MCA_prte_tmpdir_base"] = command.scratch->string();

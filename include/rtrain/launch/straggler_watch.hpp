@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -58,9 +59,7 @@ public:
     void on_report(const RankReport& report, Clock::time_point now) {
         Rank& rank = ranks_[static_cast<std::size_t>(report.rank)];
         if (report.steps < rank.steps) { // the run was begun anew
-            ranks_.assign(ranks_.size(), {});
-            block_ = {};
-            front_ = std::nullopt;
+            start_over();
         }
         if (rank.seen_at) {
             const double passed = seconds(now - *rank.seen_at);
@@ -72,6 +71,12 @@ public:
         rank.steps = report.steps;
         between_steps_only_ = between_steps_only_ && report.phase == Phase::training;
         advance(now);
+    }
+
+    /// The rank is gone for good, and the others go on without it.
+    void set_gone(int rank) {
+        ranks_[static_cast<std::size_t>(rank)].gone = true;
+        start_over();
     }
 
     /// The straggler of the last steps, once.
@@ -89,6 +94,7 @@ public:
 
 private:
     struct Rank {
+        bool gone = false;
         std::optional<Clock::time_point> seen_at{};
         bool waits = false;
         std::uint64_t steps = 0;
@@ -107,17 +113,25 @@ private:
         return std::chrono::duration<double>(time).count();
     }
 
+    void start_over() {
+        for (Rank& rank : ranks_) {
+            rank = {.gone = rank.gone};
+        }
+        block_ = {};
+        front_ = std::nullopt;
+    }
+
     /// When all ranks have come on by a step or more, that is one sample.
     void advance(Clock::time_point now) {
-        std::uint64_t least = ranks_.front().steps;
+        std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+        bool all_seen = true;
         for (const Rank& rank : ranks_) {
-            least = std::min(least, rank.steps);
+            least = rank.gone ? least : std::min(least, rank.steps);
+            all_seen = all_seen && (rank.gone || rank.seen_s > 0);
         }
         if (front_ && least <= *front_) {
             return;
         }
-        const bool all_seen = std::all_of(ranks_.begin(), ranks_.end(),
-                                          [](const Rank& rank) { return rank.seen_s > 0; });
         if (front_ && all_seen && between_steps_only_) {
             add(least - *front_, seconds(now - front_at_));
         }
@@ -141,7 +155,8 @@ private:
         block_.durations.emplace_back(length_s / count, steps);
         block_.waits.resize(ranks_.size());
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-            block_.waits[rank] += count * ranks_[rank].waited_s / ranks_[rank].seen_s;
+            const Rank& one = ranks_[rank];
+            block_.waits[rank] += one.gone ? count : count * one.waited_s / one.seen_s;
         }
     }
 

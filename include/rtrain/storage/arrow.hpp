@@ -319,8 +319,7 @@ private:
     /// An object appears when its stream is closed, a file of HDFS when it is created.
     template <class Write>
     void replace(const std::string& path, std::string_view action, Write&& write) const {
-        const std::string target =
-            has_directories_ ? temporary_beside(path).string() : path;
+        const std::string target = has_directories_ ? temporary_beside(path).string() : path;
         const auto out = internal::require(files_->OpenOutputStream(target), action, uri(path));
         try {
             write(*out);

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// User-level failure mitigation (ULFM): an MPI that survives the death of a process, and lets the
+/// others go on without it. Open MPI 5 has it, for jobs that `mpirun --with-ft ulfm` has started.
+/// Any other MPI has one world for ever, and nothing here costs anything.
+#pragma once
+
+#include <rtrain/comm/mpi.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace rtrain::comm {
+
+/// Whether the MPI that this program is compiled for has ULFM.
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+inline constexpr bool has_ulfm = true;
+#else
+inline constexpr bool has_ulfm = false;
+#endif
+
+/// The processes of this job that live: MPI_COMM_WORLD, until the dead are cut out of it.
+class LivingRanks {
+public:
+    /// Deaths are noticed here before MPI notices them, or not: it misses a process that called
+    /// _exit().
+    static constexpr std::chrono::seconds notice_limit{3};
+
+    /// Those of this process.
+    [[nodiscard]] static LivingRanks& current() {
+        static LivingRanks ranks;
+        return ranks;
+    }
+    LivingRanks(const LivingRanks&) = delete;
+    LivingRanks& operator=(const LivingRanks&) = delete;
+
+    [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
+
+    /// Whether this job survives the death of a rank.
+    [[nodiscard]] bool survive_deaths() const noexcept { return survive_deaths_; }
+
+    /// Ranks in `comm` that MPI knows to be dead; from now on it does not mention them.
+    [[nodiscard]] std::vector<int> take_dead([[maybe_unused]] MPI_Comm comm) const {
+        std::vector<int> dead;
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+        if (survive_deaths_) {
+            MPI_Group group = MPI_GROUP_NULL;
+            check_mpi(MPIX_Comm_get_failed(comm, &group), "MPIX_Comm_get_failed");
+            dead = ranks_of(group, comm);
+            MPI_Group_free(&group);
+            if (!dead.empty()) {
+                MPIX_Comm_failure_ack(comm);
+            }
+        }
+#endif
+        return dead;
+    }
+
+    /// Makes comm() smaller by the ranks that have died; collective among the others. `dead`: those
+    /// that this rank knows of. Returns the ranks in MPI_COMM_WORLD of all that were cut out now.
+    /// Throws CommError [RT-X14] when MPI has not noticed a death within `notice_limit`.
+    std::vector<int> cut_out([[maybe_unused]] const std::vector<int>& dead) {
+        std::vector<int> lost;
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+        MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+        wait_for_notice(dead);
+        MPI_Comm smaller = MPI_COMM_NULL;
+        check_mpi(MPIX_Comm_shrink(comm_, &smaller), "MPIX_Comm_shrink");
+        MPI_Comm_set_errhandler(smaller, MPI_ERRORS_RETURN);
+        MPI_Group before = MPI_GROUP_NULL;
+        MPI_Group now = MPI_GROUP_NULL;
+        MPI_Group gone = MPI_GROUP_NULL;
+        MPI_Comm_group(comm_, &before);
+        MPI_Comm_group(smaller, &now);
+        MPI_Group_difference(before, now, &gone);
+        lost = ranks_of(gone, MPI_COMM_WORLD);
+        for (MPI_Group* group : {&before, &now, &gone}) {
+            MPI_Group_free(group);
+        }
+        comm_ = smaller; // the one before is not freed: its messages may be stuck
+#endif
+        return lost;
+    }
+
+private:
+    LivingRanks() {
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+        int* enabled = nullptr;
+        int known = 0;
+        check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPIX_FT, &enabled, &known),
+                  "MPI_Comm_get_attr");
+        survive_deaths_ = known != 0 && *enabled != 0;
+#endif
+    }
+
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+    /// The members of a group, as ranks in `comm`.
+    [[nodiscard]] static std::vector<int> ranks_of(MPI_Group group, MPI_Comm comm) {
+        int size = 0;
+        MPI_Group_size(group, &size);
+        std::vector<int> members(static_cast<std::size_t>(size));
+        std::vector<int> ranks(members.size());
+        std::iota(members.begin(), members.end(), 0);
+        MPI_Group all = MPI_GROUP_NULL;
+        MPI_Comm_group(comm, &all);
+        MPI_Group_translate_ranks(group, size, members.data(), all, ranks.data());
+        MPI_Group_free(&all);
+        return ranks;
+    }
+
+    /// Cutting out a rank that MPI takes for alive would wait for it for ever.
+    void wait_for_notice(const std::vector<int>& dead) const {
+        using Clock = std::chrono::steady_clock;
+        const auto deadline = Clock::now() + notice_limit;
+        const auto is_noticed = [known = std::vector<int>(), this](int rank) mutable {
+            if (std::find(known.begin(), known.end(), rank) == known.end()) {
+                int pending = 0; // lets MPI look around
+                MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_, &pending, MPI_STATUS_IGNORE);
+                MPI_Group group = MPI_GROUP_NULL;
+                check_mpi(MPIX_Comm_get_failed(comm_, &group), "MPIX_Comm_get_failed");
+                known = ranks_of(group, comm_);
+                MPI_Group_free(&group);
+            }
+            return std::find(known.begin(), known.end(), rank) != known.end();
+        };
+        while (!std::all_of(dead.begin(), dead.end(), is_noticed)) {
+            if (Clock::now() > deadline) {
+                throw CommError(
+                    "RT-X14",
+                    detail::concat("a rank has died, and MPI has not noticed it within ",
+                                   notice_limit.count(), " s; the others cannot go on without it"));
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+#endif
+
+    MPI_Comm comm_ = MPI_COMM_WORLD;
+    bool survive_deaths_ = false;
+};
+
+/// While it lives, an exception makes blocking calls in `comm` fail on all ranks. Else those that
+/// wait for this one would wait for ever.
+class RevokedOnError {
+public:
+    explicit RevokedOnError(MPI_Comm comm) : comm_(comm) {}
+    RevokedOnError(const RevokedOnError&) = delete;
+    RevokedOnError& operator=(const RevokedOnError&) = delete;
+    ~RevokedOnError() {
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+        if (std::uncaught_exceptions() > exceptions_ && LivingRanks::current().survive_deaths()) {
+            MPIX_Comm_revoke(comm_);
+        }
+#endif
+    }
+
+private:
+    [[maybe_unused]] MPI_Comm comm_;
+    [[maybe_unused]] int exceptions_ = std::uncaught_exceptions();
+};
+
+} // namespace rtrain::comm
