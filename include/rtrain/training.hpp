@@ -241,7 +241,7 @@ private:
                 try {
                     return restarts_with_survivors(attempt);
                 } catch (const CommError& error) { // such as another death meanwhile
-                    std::fprintf(stderr, "rtrain: the others cannot go on: %s\n", error.what());
+                    std::fprintf(stderr, "rtrain: %s\n", error.what());
                     return false;
                 }
             }

@@ -186,6 +186,15 @@ def under_mpirun():
         check("going on with 2 ranks" in run.output, name, run.output)
         check_finished(run, name)
         check_survivors(run, name, 3, 2)
+    for name, least, death, reason in (
+        ("mpirun, a rank calls _exit()", 2, "1:11:exit", "[RT-X14]"),
+        ("mpirun, the range allows no fewer", 3, "1:11:kill", "fewer than num_workers allows"),
+    ):
+        run = Run("rows", least, 3, death, mpirun=[*mpirun, "3", "--with-ft", "ulfm"])
+        check(run.status == 1, f"{name}: status {run.status}", run.output)
+        check(run.output.count("[RT-T1]") == 2, f"{name}: error", run.output)
+        check(reason in run.output, f"{name}: reason", run.output)
+        check_nothing_is_left(run, name)
     name = "mpirun without fault tolerance"
     run = Run("rows", 2, 3, "1:11:kill", mpirun=[*mpirun, "3"])
     check(run.status != 0, f"{name}: status 0", run.output)
