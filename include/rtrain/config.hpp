@@ -33,7 +33,8 @@ class NumWorkers {
 public:
     /// As many as the launcher gives; 1 when there is none.
     constexpr NumWorkers() noexcept = default;
-    constexpr NumWorkers(int count) noexcept // NOLINT(google-explicit-constructor)
+    constexpr NumWorkers(std::nullopt_t) noexcept {} // NOLINT(google-explicit-constructor)
+    constexpr NumWorkers(int count) noexcept         // NOLINT(google-explicit-constructor)
         : NumWorkers(count, count) {}
     /// At least `min`, at most `max`: each start takes as many as there is room for.
     constexpr NumWorkers(int min, int max) noexcept : min_(min), max_(max), is_set_(true) {}
