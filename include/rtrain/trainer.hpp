@@ -35,7 +35,6 @@
 
 #include <chrono>
 #include <concepts>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

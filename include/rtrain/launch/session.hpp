@@ -24,6 +24,7 @@
 #include <rtrain/storage/process_directory.hpp>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
