@@ -33,7 +33,8 @@ class NumWorkers {
 public:
     /// As many as the launcher gives; 1 when there is none.
     constexpr NumWorkers() noexcept = default;
-    constexpr NumWorkers(int count) noexcept // NOLINT(google-explicit-constructor)
+    constexpr NumWorkers(std::nullopt_t) noexcept {} // NOLINT(google-explicit-constructor)
+    constexpr NumWorkers(int count) noexcept         // NOLINT(google-explicit-constructor)
         : NumWorkers(count, count) {}
     /// At least `min`, at most `max`: each start takes as many as there is room for.
     constexpr NumWorkers(int min, int max) noexcept : min_(min), max_(max), is_set_(true) {}
@@ -91,8 +92,8 @@ struct HangConfig {
     double idle_s = 60;
     /// Limit while a rank computes, in seconds.
     double busy_s = 600;
-    /// Both limits are at least this many times the longest of the recent pauses between two steps
-    /// of progress.
+    /// Both limits are at least this many times the longest pause between two steps of progress in
+    /// the last half hour; idle_s by pauses in which no rank computed.
     double factor = 10;
 };
 

@@ -35,7 +35,6 @@
 
 #include <chrono>
 #include <concepts>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -48,7 +47,6 @@
 #include <utility>
 #include <vector>
 
-#include <sys/prctl.h>
 #include <unistd.h>
 
 namespace rtrain {
@@ -172,7 +170,7 @@ private:
     /// Two drivers of one run: the second learns it before it has launched ranks. Those of a driver
     /// that was killed just now are given time to end.
     static void require_free(int fit, const RunConfig& run) {
-        constexpr std::chrono::milliseconds patience{700};
+        constexpr std::chrono::milliseconds patience{400};
         const storage::Location root = detail::storage_root(run);
         if (!root.filesystem.is_local()) {
             return;
@@ -228,7 +226,6 @@ private:
     /// What a rank launched by a driver does: it leaves word for the driver and ends.
     template <class F>
     [[noreturn]] void train_and_exit(int fit, F& train_function) {
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL); // mpirun gone: nobody is left to end this rank
         launch::Session& session = launch::Session::current();
         session.unmute();
         try {

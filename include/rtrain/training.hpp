@@ -237,12 +237,9 @@ private:
         if constexpr (!requires { backend_->rejoin(); }) {
             return false;
         } else {
-            if (keeps_survivors()) {
-                try {
+            if constexpr (requires { backend_->survives_deaths(); }) {
+                if (keeps_survivors()) {
                     return restarts_with_survivors(attempt);
-                } catch (const CommError& error) { // such as another death meanwhile
-                    std::fprintf(stderr, "rtrain: %s\n", error.what());
-                    return false;
                 }
             }
             if (!attempt.all_live) {
@@ -255,18 +252,22 @@ private:
 
     /// Ranks need not have seen the same: one may have died behind the word that it had failed.
     bool restarts_with_survivors(const Attempt& attempt) {
-        const int before = backend_->size();
-        const std::vector<int> lost = backend_->rejoin();
-        const int now = backend_->size();
-        if (!options_.scaling.num_workers.allows(now)) {
+        try {
+            const int before = backend_->size();
+            const std::vector<int> lost = backend_->rejoin();
+            const int now = backend_->size();
+            if (options_.scaling.num_workers.allows(now)) {
+                return restarts(attempt, lost);
+            }
             if (backend_->rank() == 0) {
                 std::fprintf(stderr,
                              "rtrain: %d of %d ranks are left, fewer than num_workers allows\n",
                              now, before);
             }
-            return false;
+        } catch (const CommError& error) { // such as another death meanwhile
+            std::fprintf(stderr, "rtrain: the others cannot go on: %s\n", error.what());
         }
-        return restarts(attempt, lost);
+        return false;
     }
 
     /// `lost`: ranks that were cut out.

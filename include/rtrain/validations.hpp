@@ -11,6 +11,7 @@
 #include <rtrain/launch/child.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/validator.hpp>
+#include <rtrain/rank_status.hpp>
 #include <rtrain/report_options.hpp>
 #include <rtrain/track/run_log.hpp>
 #include <rtrain/validation.hpp>
@@ -77,29 +78,39 @@ public:
     /// standard error what it waits for.
     void wait(std::optional<double> limit_s) {
         using Clock = std::chrono::steady_clock;
+        constexpr double look_every_s = 5;
         launch::Validator* const validator = running();
         const auto begin = Clock::now();
+        double said = 0;
         for (double waited = 0; validator != nullptr;) {
-            const double left = limit_s ? *limit_s - waited : said_every_s;
-            if (validator->wait_all(std::clamp(left, 0.0, said_every_s))) {
+            const double left = limit_s ? *limit_s - waited : look_every_s;
+            if (validator->wait_all(std::clamp(left, 0.0, look_every_s))) {
                 return;
             }
+            RankStatus::current().advance(); // it is no hang, whatever the function takes
             waited = std::chrono::duration<double>(Clock::now() - begin).count();
             if (limit_s && waited >= *limit_s) {
                 return;
             }
-            std::string names;
-            for (const auto& item : store_.listing().committed) {
-                if (item.status() == CheckpointStatus::pending_validation) {
-                    names += " " + item.name;
-                }
+            if (waited - said >= said_every_s) {
+                said = waited;
+                say_pending(waited);
             }
-            std::fprintf(stderr, "rtrain: after %.0f s, still waiting for the validation of%s\n",
-                         waited, names.c_str());
         }
     }
 
 private:
+    void say_pending(double waited) const {
+        std::string names;
+        for (const auto& item : store_.listing().committed) {
+            if (item.status() == CheckpointStatus::pending_validation) {
+                names += " " + item.name;
+            }
+        }
+        std::fprintf(stderr, "rtrain: after %.0f s, still waiting for the validation of%s\n",
+                     waited, names.c_str());
+    }
+
     void submit(const checkpoint::Committed& item) {
         if (item.status() != CheckpointStatus::pending_validation) {
             return;

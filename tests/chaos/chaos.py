@@ -545,12 +545,14 @@ def storm(options):
     wrong += run.left_behind()
     if status == 0:
         wrong += run.compare(reference)
-    few = max(1, len(samples) // 10)
-    memory = max(s[0] for s in samples[-few:]) - max(s[0] for s in samples[:few])
-    files = max(s[1] for s in samples[-few:]) - max(s[1] for s in samples[:few])
+    half = max(1, len(samples) // 2)
+    memory, files = (
+        max(sample[i] for sample in samples[-half:]) - max(sample[i] for sample in samples[:half])
+        for i in (0, 1)
+    )
     if memory > 5 * 1024:
         wrong.append(f"the driver's memory has grown by {memory} KiB")
-    if files > 0:
+    if files > 4:  # how many ranks are just connected varies
         wrong.append(f"the driver has {files} more files open")
     say(
         {

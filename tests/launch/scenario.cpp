@@ -9,6 +9,8 @@
 #include <csignal>
 #include <fstream>
 #include <iostream>
+#include <iterator>
+#include <sstream>
 
 namespace {
 
@@ -285,6 +287,21 @@ int main(int argc, char** argv) {
                 [&](auto& worker) { train_slowly(worker, storage, pace); });
             std::cout << "RESULT " << result.metrics.at("epoch") << ' '
                       << result.metrics_history.size() << std::endl;
+        } else if (variant == "nodes") { // tests/nodes/cut_test.py
+            auto how = options("r", storage);
+            how.scaling.num_workers = {1, 2};
+            const char* const given = std::getenv("RTRAIN_TEST_MPIRUN_ARGS"); // the driver's
+            std::istringstream arguments(given != nullptr ? given : "");
+            how.scaling.mpirun_args.assign(std::istream_iterator<std::string>(arguments), {});
+            how.run.failure.max_failures = 2;
+            const auto result = rtrain::Trainer<>(how).fit(counting(40, [](auto& worker, int step) {
+                if (worker.rank() == 0 && step % 10 == 1) {
+                    std::cout << "SIZE " << worker.size() << std::endl;
+                }
+                std::this_thread::sleep_for(std::chrono::milliseconds(400));
+                worker.barrier();
+            }));
+            std::cout << "RESULT " << result.metrics.at("step") << std::endl;
         } else if (variant == "restores") {
             using Trainer = rtrain::Trainer<>;
             const std::filesystem::path run = std::filesystem::path(storage) / "r";

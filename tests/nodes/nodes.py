@@ -3,6 +3,10 @@
 """Runs an MPI program on several nodes that this machine plays.
 
     python3 tests/nodes/nodes.py 2,2 build/release/tests/mpi_tests    # 2 nodes x 2 ranks
+    python3 tests/nodes/nodes.py --alone --cut 1:5 1,1 PROGRAM...
+
+With --alone the program starts mpirun itself, with the arguments in RTRAIN_TEST_MPIRUN_ARGS. --cut
+takes node 1 off the network 5 s after the program has begun.
 
 Each node is a set of Linux namespaces: its own network (one interface, eth0, on a common bridge),
 host name, /dev/shm and System V IPC. mpirun runs on the first node, n0, and reaches the others
@@ -21,6 +25,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 # An empty mount point: what is written there is in memory and dies with the simulation.
@@ -128,20 +133,32 @@ def play(options):
         "btl": "self,vader,tcp",
         "mpi_yield_when_idle": "1",
     }
-    mpirun = [options.mpirun, "--oversubscribe", "--bind-to", "none"]
-    mpirun += ["--host", ",".join(f"n{n}:{ranks}" for n, ranks in enumerate(options.ranks))]
-    for name, value in settings.items():
-        mpirun += ["--mca", name, str(value)]
-    for name in ("RTRAIN_NODES", "TMPDIR", "OMP_NUM_THREADS"):
-        mpirun += ["-x", name]
+    environment |= {f"OMPI_MCA_{name}": str(value) for name, value in settings.items()}
+    hosts = ["--host", ",".join(f"n{n}:{ranks}" for n, ranks in enumerate(options.ranks))]
+    command = options.program
+    if options.alone:
+        environment["RTRAIN_TEST_MPIRUN_ARGS"] = " ".join(hosts)
+    else:
+        mpirun = [options.mpirun, "--oversubscribe", "--bind-to", "none", *hosts]
+        for name in ("RTRAIN_NODES", "TMPDIR", "OMP_NUM_THREADS"):
+            mpirun += ["-x", name]
+        command = mpirun + command
     first = ["nsenter", "--target", (SCRATCH / "n0.pid").read_text(), *NAMESPACES]
     first += [f"--wd={os.getcwd()}"]
-    return subprocess.run([*first, *mpirun, *options.program], env=environment).returncode
+    process = subprocess.Popen([*first, *command], env=environment)
+    if options.cut:
+        node, seconds = options.cut.split(":")
+        time.sleep(float(seconds))
+        print(f"nodes.py: node {node} is cut off", flush=True)
+        subprocess.run(["ip", "link", "set", f"n{node}", "down"], check=True)
+    return process.wait()
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--mpirun", default="mpirun", help="Open MPI's launcher")
+    parser.add_argument("--alone", action="store_true", help="the program starts mpirun itself")
+    parser.add_argument("--cut", help="NODE:SECONDS, which node is cut off when")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("ranks", help="ranks of each node, such as 2,2 or 3,1")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="program and arguments")

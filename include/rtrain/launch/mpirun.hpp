@@ -8,8 +8,10 @@
 #include <rtrain/launch/output_relay.hpp>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
@@ -63,7 +65,7 @@ public:
     /// has ended and all of its output is passed on. Throws LaunchError [RT-L1].
     Mpirun(boost::asio::io_context& io, const MpirunCommand& command,
            std::function<void()> when_ended)
-        : when_ended_(std::move(when_ended)),
+        : when_ended_(std::move(when_ended)), timer_(io),
           child_(Child::start(words_of(command), environment_of(command))) {
         const auto at_end = [this] {
             ++streams_ended_;
@@ -81,6 +83,7 @@ public:
         if (!status_ && ::waitpid(child_.pid, &raw, WNOHANG) == child_.pid) {
             status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
             tell();
+            close_streams_later();
         }
     }
 
@@ -153,6 +156,18 @@ private:
         return settings;
     }
 
+    /// What mpirun has started to reach other hosts may live on there and hold them open.
+    void close_streams_later() {
+        constexpr std::chrono::milliseconds patience{500};
+        timer_.expires_after(patience);
+        timer_.async_wait([this](const boost::system::error_code& error) {
+            if (!error) {
+                out_->close();
+                err_->close();
+            }
+        });
+    }
+
     void tell() {
         if (ended()) {
             when_ended_();
@@ -160,6 +175,7 @@ private:
     }
 
     std::function<void()> when_ended_;
+    boost::asio::steady_timer timer_;
     Child child_;
     std::unique_ptr<OutputRelay> out_;
     std::unique_ptr<OutputRelay> err_;

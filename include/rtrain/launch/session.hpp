@@ -24,6 +24,7 @@
 #include <rtrain/storage/process_directory.hpp>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -38,6 +39,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 namespace rtrain::launch {
@@ -237,6 +239,7 @@ private:
             ::unsetenv(variable); // programs that this one starts are not of the session
         }
         if (!Helper::is_this_process()) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL); // mpirun gone: nobody is left to end this rank
             link_ = DriverLink::from_environment();
         }
         const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);

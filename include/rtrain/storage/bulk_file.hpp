@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/error.hpp>
+#include <rtrain/rank_status.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <algorithm>
@@ -102,6 +103,7 @@ private:
 
     void flush() {
         for (std::size_t done = 0; done < filled_;) {
+            RankStatus::current().advance();
             const ssize_t written = ::write(descriptor_, buffer_.get() + done, filled_ - done);
             if (written < 0 && errno == EINTR) {
                 continue;

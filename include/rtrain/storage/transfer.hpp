@@ -8,11 +8,13 @@
 #pragma once
 
 #include <rtrain/error.hpp>
+#include <rtrain/rank_status.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/retry.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -58,8 +60,13 @@ public:
             std::thread([crew] { crew->work(); }).detach();
             ++crew->working_;
         }
-        const bool ended =
-            crew->changed_.wait_until(lock, crew->deadline_, [&] { return crew->working_ == 0; });
+        constexpr std::chrono::seconds slice{5};
+        bool ended = false;
+        do {
+            ended = crew->changed_.wait_until(lock, std::min(crew->deadline_, Clock::now() + slice),
+                                              [&] { return crew->working_ == 0; });
+            RankStatus::current().advance(); // slow it may be, but it has a deadline: no hang
+        } while (!ended && Clock::now() < crew->deadline_);
         crew->stop_.request_stop();
         if (crew->error_) {
             std::rethrow_exception(crew->error_);

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A node is cut off in the middle of a run: the run goes on with the other one.
+
+    cut_test.py SCENARIO
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+LIMIT = 120  # seconds
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="rtrain-cut-") as storage:
+        ended = subprocess.run(
+            [sys.executable, HERE / "nodes.py", "--alone", "--cut", "1:6", "1,1"]
+            + [sys.argv[1], "nodes", storage],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT,
+        )
+        print(ended.stdout)
+        if ended.returncode == 77:
+            return 77
+        said = ended.stdout
+        results = pathlib.Path(storage) / "r" / "result.json"
+        iterations = [
+            json.loads(line)["training_iteration"] for line in results.read_text().splitlines()
+        ]
+        checks = {
+            "it ends well": ended.returncode == 0,
+            "both nodes trained": "SIZE 2" in said,
+            "the lost rank is named": "rank 1 of 2 ended" in said,
+            "one restart": "restart 1 of 2" in said and "restart 2" not in said,
+            "it goes on with one rank": "SIZE 1" in said,
+            "each report once": iterations == list(range(1, len(iterations) + 1)),
+            "the last report": "RESULT 40" in said,
+        }
+        for what, holds in checks.items():
+            print(f"{'ok   ' if holds else 'WRONG'} {what}")
+        return 0 if all(checks.values()) else 1
+
+
+if __name__ == "__main__":
+    os.environ.pop("OMPI_MCA_plm_rsh_agent", None)
+    sys.exit(main())
