@@ -131,9 +131,8 @@ private:
         while (!std::all_of(dead.begin(), dead.end(), is_noticed)) {
             if (Clock::now() > deadline) {
                 throw CommError(
-                    "RT-X14",
-                    detail::concat("a rank has died, and MPI has not noticed it within ",
-                                   notice_limit.count(), " s; the others cannot go on without it"));
+                    "RT-X14", detail::concat("a rank has died, and MPI has not noticed it within ",
+                                             notice_limit.count(), " s"));
             }
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
