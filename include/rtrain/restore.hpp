@@ -11,6 +11,7 @@
 #include <rtrain/storage/locate.hpp>
 
 #include <boost/json/array.hpp>
+#include <boost/json/value_from.hpp>
 #include <boost/json/value_to.hpp>
 
 #include <algorithm>
