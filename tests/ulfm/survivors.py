@@ -37,17 +37,20 @@ class Run:
         self.storage = pathlib.Path(tempfile.mkdtemp(prefix="rtrain-survivors-"))
         words = [options.program, str(self.storage), variant, at_least, at_most, max_failures]
         began = time.monotonic()
-        ended = subprocess.run(
-            [*(mpirun or []), *map(str, words), *deaths],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-            timeout=60,
-        )
+        try:
+            ended = subprocess.run(
+                [*(mpirun or []), *map(str, words), *deaths],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=environment,
+                timeout=120,
+            )
+            self.status, self.output = ended.returncode, ended.stdout
+        except subprocess.TimeoutExpired as late:
+            self.status = "none within 120 s"
+            self.output = (late.stdout or b"").decode()
         self.seconds = time.monotonic() - began
-        self.status = ended.returncode
-        self.output = ended.stdout
         if options.verbose:
             print(self.output)
 
@@ -206,10 +209,10 @@ def measure():
     times = []
     for i in range(options.times):
         run = Run("rows", 2, 4, f"{i % 4}:{8 + i % 7}:kill")
-        if run.status == 0 and 3 in run.processes():
+        if run.status == 0 and 3 in run.processes() and run.seconds < 20:
             times.append(run.recovery_s())
         else:
-            print(f"a run without survivors, status {run.status}:\n{run.output}")
+            print(f"no survivors, status {run.status}, {run.seconds:.0f} s:\n{run.output}")
     times.sort()
     print(
         f"{len(times)} of {options.times} survived; from the death of a rank of 4 to the next step: "
