@@ -28,7 +28,9 @@ target_link_libraries(rtrain_pch PRIVATE rtrain_dev)
 target_precompile_headers(rtrain_pch PRIVATE
   <torch/torch.h> <mpi.h> <regex>
   <boost/asio/io_context.hpp> <boost/asio/posix/stream_descriptor.hpp>
-  <boost/asio/read_until.hpp> <boost/asio/signal_set.hpp>
+  <boost/asio/read_until.hpp> <boost/asio/signal_set.hpp> <boost/asio/steady_timer.hpp>
+  <boost/asio/ip/tcp.hpp> <boost/asio/local/stream_protocol.hpp> <boost/asio/write.hpp>
+  <boost/asio/generic/stream_protocol.hpp> <boost/asio/post.hpp>
   <boost/json.hpp> <boost/json/basic_parser_impl.hpp>)
 target_compile_definitions(rtrain_dev INTERFACE OMPI_SKIP_MPICXX=1)
 
