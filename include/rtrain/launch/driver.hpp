@@ -210,9 +210,10 @@ private:
                                                   " of this program; main() must make the same "
                                                   "calls in every process")});
         }
-        // Ranks may notice that another has died, also while they join; the driver knows better
-        // why.
-        if (caused_by_another(recorded->code) ||
+        // Ranks may notice that another has died, also while they join, or that the driver has
+        // given them up; the driver knows better why.
+        if (caused_by_another(recorded->code) || recorded->code == "RT-L8" ||
+            (end.failure && end.failure->kind == Kind::hang) ||
             recorded->message.find(Outcome::died) != std::string::npos) {
             return end.failure.value_or(Failure{
                 .kind = Kind::start_up, .code = recorded->code, .message = recorded->message});
