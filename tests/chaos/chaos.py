@@ -591,8 +591,8 @@ def kill_launchers(options):
         ranks = run.ranks()
         phase = run.step()
         kill(run.find(target) or 0 or run.driver.pid, signal.SIGKILL)
-        gone = wait_until(lambda: all(p.state() in ("Z", "X", "gone") for p in ranks), 5)
-        if gone is None or gone > 1:
+        gone = wait_until(lambda: all(p.state() in ("Z", "X", "gone") for p in ranks), 20)
+        if gone is None or gone > options.gone_limit:
             wrong.append(f"ranks were alive {gone} s later")
         if target == "driver":
             run.driver.wait()
@@ -711,6 +711,9 @@ def parse_arguments():
     parser.add_argument("--second-driver", action="store_true")
     parser.add_argument("--preempt", type=int, metavar="N")
     parser.add_argument("--grace", type=float, default=10, help="s for a preemption")
+    parser.add_argument(
+        "--gone-limit", type=float, default=1, help="s for ranks to end behind a driver or mpirun"
+    )
     parser.add_argument("--refusal-limit", type=float, default=5, help="s for a second driver")
     parser.add_argument("--limit", type=float, default=60, help="s for a run to end in")
     parser.add_argument("--seed", type=int, default=1)
