@@ -42,7 +42,7 @@ struct Preempted {};
 template <Backend B>
 void vote_on_preemption(B& backend) {
     PreemptionNotice& notice = PreemptionNotice::current();
-    if (!notice.votes().is_due() || notice.agreed()) {
+    if (!notice.is_listened_to() || notice.agreed() || !notice.votes().is_due()) {
         return;
     }
     at::Tensor vote = at::empty({2}, at::kLong);

@@ -49,6 +49,10 @@ public:
 
     // Of the training thread.
 
+    /// Whether a run listens, so that ranks vote: not where models are trained without a trainer.
+    void listen(bool on) noexcept { listening_ = on; }
+    [[nodiscard]] bool is_listened_to() const noexcept { return listening_; }
+
     /// All ranks know; `pass`: the loop over batches that all of them are in, or null.
     void agree(const data::Position* pass) noexcept {
         agreed_ = true;
@@ -88,6 +92,7 @@ public:
 
 private:
     std::atomic<std::int64_t> deadline_{0}; ///< nanoseconds of the steady clock; 0: no notice
+    bool listening_ = false;
     bool agreed_ = false;
     const data::Position* agreed_in_ = nullptr;
     Votes votes_;

@@ -55,10 +55,14 @@ public:
             RankStatus::current().advance();
             make_room_in(pass);
         });
+        PreemptionNotice::current().listen(true);
     }
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
-    ~Worker() { data::Pass::observe({}); }
+    ~Worker() {
+        PreemptionNotice::current().listen(false);
+        data::Pass::observe({});
+    }
 
     /// This rank, from 0 to size() - 1.
     [[nodiscard]] int rank() const { return backend_->rank(); }
