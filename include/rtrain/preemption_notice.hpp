@@ -39,18 +39,19 @@ public:
         return std::chrono::duration<double>(deadline - Clock::now().time_since_epoch()).count();
     }
 
-    /// A new attempt begins.
-    void reset() noexcept {
-        deadline_ = 0;
-        agreed_ = false;
-        agreed_in_ = nullptr;
-        votes_.reset();
-    }
+    /// A new run begins.
+    void reset() noexcept { deadline_ = 0; }
 
     // Of the training thread.
 
     /// Whether a run listens, so that ranks vote: not where models are trained without a trainer.
-    void listen(bool on) noexcept { listening_ = on; }
+    /// Each attempt begins without votes, whatever the one before has left on this rank.
+    void listen(bool on) noexcept {
+        listening_ = on;
+        agreed_ = false;
+        agreed_in_ = nullptr;
+        votes_.reset();
+    }
     [[nodiscard]] bool is_listened_to() const noexcept { return listening_; }
 
     /// All ranks know; `pass`: the loop over batches that all of them are in, or null.
