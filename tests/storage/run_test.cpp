@@ -122,7 +122,7 @@ TEST_CASE_TEMPLATE("Run.on_s3_from_start_to_restart", Policy, checkpoint::Sync, 
     }
     CHECK(there == std::vector<std::string>{".validate_storage_marker", "checkpoint_000004",
                                             "checkpoint_000005", "latest", "params.json",
-                                            "progress.csv", "result.json"});
+                                            "progress.csv", "result.json", "trainer.json"});
     for (const auto& entry : at.filesystem.list("bucket/runs/r/checkpoint_000005")) {
         CHECK(!entry.name.starts_with(".rtrain-"));
     }
