@@ -54,10 +54,13 @@ public:
     }
     [[nodiscard]] bool is_listened_to() const noexcept { return listening_; }
 
-    /// All ranks know; `pass`: the loop over batches that all of them are in, or null.
+    /// All ranks know; `pass`: the loop over batches that all of them are in, or null. The first
+    /// counts.
     void agree(const data::Position* pass) noexcept {
-        agreed_ = true;
-        agreed_in_ = pass;
+        if (!agreed_) {
+            agreed_ = true;
+            agreed_in_ = pass;
+        }
     }
     [[nodiscard]] bool agreed() const noexcept { return agreed_; }
     /// Whether all ranks have agreed in the loop over batches that `pass` is the place of.

@@ -276,7 +276,7 @@ private:
             any_preempted = any_preempted || (note & preempted) != 0;
             given.push_back(static_cast<Kind>(note % preempted));
         }
-        if (any_preempted && !notice.agreed()) {
+        if (any_preempted) {
             notice.agree(nullptr);
         }
         if (any_failed) {
@@ -348,22 +348,23 @@ private:
         });
         const RankStatus::In saving(Phase::saving);
         if (in_background) {
-            saver_.save_in_background(name, line, write_part, [this, name] { committed(name); });
+            saver_.save_in_background(name, line, write_part,
+                                      [this, name, line] { committed(name, line); });
             return;
         }
         saver_.save(name, line, write_part);
         newest_ = store_.checkpoint(name);
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
-                committed(name);
+                committed(name, line);
             }
         });
     }
 
     /// On rank 0, in the thread that has committed it: those who wait for a checkpoint hear of it.
-    void committed(const std::string& name) {
-        launch::Session::current().tell("saved",
-                                        {{"checkpoint", name}, {"iteration", iterations_saved()}});
+    void committed(const std::string& name, const Config& line) {
+        launch::Session::current().tell(
+            "saved", {{"checkpoint", name}, {"iteration", line.at(track::iteration_field)}});
         validations_.submit(name);
         directory_.publish_logs();
     }
@@ -437,7 +438,7 @@ private:
                 auto contents = checkpoint::unlisted_files(there.as_directory(), {});
                 log_.append(line);
                 store_.commit_in_place(name, std::move(contents), line);
-                committed(name);
+                committed(name, line);
             }
         });
         newest_ = store_.checkpoint(name);

@@ -198,15 +198,13 @@ public:
     /// number generator and the place in every data set; with CheckpointConfig::frequency, not each
     /// time. *Collective.*
     void report(const Config& metrics, const State& state, const ReportOptions& options = {}) {
-        if constexpr (requires { C::saves_state; }) {
-            if constexpr (!C::saves_state) {
-                if (asks_for_validation(options)) {
-                    throw ConfigError("RT-C16", "a report asks for validation, but "
-                                                "checkpoint::None saves nothing to validate");
-                }
-                run_.report(metrics);
-                return;
+        if constexpr (!checkpoint::saves_state<C>) {
+            if (asks_for_validation(options)) {
+                throw ConfigError("RT-C16", "a report asks for validation, but "
+                                            "checkpoint::None saves nothing to validate");
             }
+            run_.report(metrics);
+            return;
         }
         if (is_due()) {
             run_.report(metrics, options, [&] { return snapshot_of(state); });
@@ -242,10 +240,8 @@ public:
     /// Loads the newest checkpoint, if there is one, into the state, the random number generators
     /// and the data sets; returns whether there was one. epochs() calls it. *Collective.*
     bool restore(const State& state) {
-        if constexpr (requires { C::saves_state; }) {
-            if constexpr (!C::saves_state) {
-                return false;
-            }
+        if constexpr (!checkpoint::saves_state<C>) {
+            return false;
         }
         const auto newest = checkpoint();
         if (!newest) {
@@ -288,9 +284,7 @@ public:
         if (left == never) {
             return std::nullopt;
         }
-        if (!notice.agreed()) {
-            notice.agree(nullptr);
-        }
+        notice.agree(nullptr);
         return PreemptionInfo{left};
     }
 
@@ -377,10 +371,8 @@ private:
         if (!agreed || !state_ || pass.within_step || data::Pass::only() != &pass) {
             return;
         }
-        if constexpr (requires { C::saves_state; }) {
-            if constexpr (!C::saves_state) {
-                return;
-            }
+        if constexpr (!checkpoint::saves_state<C>) {
+            return;
         }
         run_.save([&] { return snapshot_of(*state_); });
         leave_if_preempted();

@@ -209,10 +209,10 @@ class Run:
     def restarts(self):
         return len(re.findall(r"^rtrain: .*\brestart \d+", self.output(), re.MULTILINE))
 
-    def pace(self, milliseconds):
-        """Lets a step take so long; 0: as fast as it can."""
+    def pace(self, milliseconds, until, then):
+        """How long each step takes: before step `until`, and from there on."""
         new = self.directory / "pace"
-        new.write_text(f"{milliseconds}\n")
+        new.write_text(f"{milliseconds} {until} {then}\n")
         new.replace(self.storage / "pace")
 
     def step(self):
@@ -491,11 +491,10 @@ class Pace:
 
     def __init__(self, run, steps, disturbances):
         self.run, self.steps, self.disturbances = run, steps, disturbances
-        run.pace(50)
+        self.adjust(0)
 
     def adjust(self, done):
-        ahead = self.run.step() / self.steps > (done + 1) / (self.disturbances + 2)
-        self.run.pace(400 if ahead else 20)
+        self.run.pace(20, self.steps * (done + 1) // (self.disturbances + 2), 600)
 
     def end(self):
         (self.run.storage / "pace").unlink()
@@ -628,7 +627,7 @@ def second_driver(options):
     """A second driver on a run's directory is refused, and does the first no harm."""
     reference = reference_run(options)
     run = Run(options)
-    run.pace(50)
+    run.pace(50, 0, 50)
     run.start()
     wait_until(lambda: run.step() > 2, 30)
     other = Run(options)

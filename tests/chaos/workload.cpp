@@ -197,14 +197,18 @@ struct Train {
     }
 
 private:
-    /// Tells the harness which step this is, and waits as many milliseconds as it wants.
+    /// Tells the harness which step this is, and waits as long as it wants: so many ms before step
+    /// `until`, and from there on.
     void rest(int rank, long step) const {
         std::ifstream pace(options.storage + "/pace");
-        if (int milliseconds = 0; pace >> milliseconds) {
+        int before = 0;
+        long until = 0;
+        int then = 0;
+        if (pace >> before >> until >> then) {
             if (rank == 0) {
                 std::ofstream(options.storage + "/step") << step << std::endl;
             }
-            std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+            std::this_thread::sleep_for(std::chrono::milliseconds(step < until ? before : then));
         }
     }
 

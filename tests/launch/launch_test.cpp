@@ -138,6 +138,16 @@ TEST_CASE("Launch.an_error_on_a_rank_reaches_the_caller") {
     CHECK(under_mpirun(2, "uncaught", third).status == 1);
 }
 
+TEST_CASE("Launch.all_processes_make_the_same_calls") {
+    const test::Directory storage("calls");
+    const auto driven = alone("only-the-driver-fits", storage);
+    CAPTURE(driven.output);
+    CHECK(driven.status == 1);
+    CHECK(contains(driven.output, "without reaching fit() call number 1"));
+    CHECK(contains(driven.output, "[RT-L3]"));
+    CHECK(no_process_is_left(storage));
+}
+
 TEST_CASE("Launch.output_has_the_rank_in_front") {
     const test::Directory storage("output");
     const auto driven = alone("output", storage);

@@ -314,6 +314,10 @@ int main(int argc, char** argv) {
             rtrain::TrainerOptions other;
             other.datasets = slow_data();
             Trainer::restore(run, other).fit(counting(9, nothing));
+        } else if (variant == "only-the-driver-fits") {
+            if (!rtrain::launch::ranks()) {
+                rtrain::Trainer<>(options("r", storage)).fit(counting(4, nothing));
+            }
         } else if (variant == "configured") {
             auto how = options("r", storage);
             how.config = {{"lr", 0.5}};

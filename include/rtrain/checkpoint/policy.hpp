@@ -58,6 +58,20 @@ concept CheckpointPolicy = std::movable<C> && detail::HasWrite<C> && detail::Has
 template <class C>
 concept BackgroundCheckpointPolicy = CheckpointPolicy<C> && C::writes_in_background;
 
+namespace checkpoint {
+
+/// Optional: `static constexpr bool saves_state = false`; reports of states are then reports of
+/// metrics.
+template <class C>
+inline constexpr bool saves_state = true;
+template <class C>
+requires requires {
+    C::saves_state;
+}
+inline constexpr bool saves_state<C> = C::saves_state;
+
+} // namespace checkpoint
+
 /// Why `C` is no checkpoint policy: one sentence for each unmet requirement.
 template <class C>
 struct ExplainCheckpointPolicy {

@@ -3,10 +3,11 @@
 /// Where the driver listens, as the environment tells the ranks.
 #pragma once
 
+#include <rtrain/storage/machine.hpp>
+
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,11 +36,9 @@ struct ControlAddress {
     /// The same for all processes that reach each other's Unix sockets: one boot of one machine,
     /// one network namespace.
     [[nodiscard]] static std::string this_machine() {
-        std::string boot;
-        std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
         struct stat network {};
         (void)::stat("/proc/self/ns/net", &network);
-        return boot + "-" + std::to_string(network.st_ino);
+        return storage::boot_id() + "-" + std::to_string(network.st_ino);
     }
 
     [[nodiscard]] std::string text() const {

@@ -67,6 +67,10 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
+    static Clock::duration in_seconds(double seconds) {
+        return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    }
+
     void start() {
         try {
             start_job();
@@ -182,10 +186,6 @@ private:
             return;
         }
         const Failure failure = failure_of(end, recorded);
-        if (failure.kind == Failure::Kind::configuration) {
-            finish(*recorded);
-            return;
-        }
         const Decision decision =
             decided_to_end_ ? Decision{} : decide(failure); // the ranks have asked already
         if (decision.restart) {
@@ -231,8 +231,7 @@ private:
     void restart(double delay_s, const std::string& why) {
         std::fprintf(stderr, "rtrain: %s\n", why.c_str());
         retire_job();
-        timer_.expires_after(
-            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(delay_s)));
+        timer_.expires_after(in_seconds(delay_s));
         timer_.async_wait([this](const boost::system::error_code& error) {
             if (!error) {
                 start();
@@ -318,8 +317,7 @@ private:
             return;
         }
         job_->preempt(grace_s);
-        timer_.expires_after(
-            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(grace_s)));
+        timer_.expires_after(in_seconds(grace_s));
         timer_.async_wait([this](const boost::system::error_code& error) {
             if (!error && job_) {
                 job_->kill({.kind = Failure::Kind::preemption,
@@ -345,8 +343,7 @@ private:
         if (!scaling_.num_workers.is_elastic() || ranks >= scaling_.num_workers.max()) {
             return;
         }
-        resize_timer_.expires_after(std::chrono::duration_cast<Clock::duration>(
-            std::chrono::duration<double>(scaling_.elastic_resize_monitor_interval_s)));
+        resize_timer_.expires_after(in_seconds(scaling_.elastic_resize_monitor_interval_s));
         resize_timer_.async_wait([this, ranks](const boost::system::error_code& error) {
             if (error || !job_ || asked_to_make_room_) {
                 return;

@@ -10,14 +10,15 @@
 #include <rtrain/launch/control_socket.hpp>
 #include <rtrain/launch/environment.hpp>
 #include <rtrain/launch/message.hpp>
+#include <rtrain/launch/signals_blocked.hpp>
 #include <rtrain/launch/stack_dump.hpp>
 #include <rtrain/rank_status.hpp>
+#include <rtrain/storage/machine.hpp>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -86,18 +87,17 @@ public:
     /// the driver cannot be reached or refuses this rank.
     void connect(int rank, int size, std::chrono::milliseconds limit = connect_limit) {
         rank_ = rank;
-        socket_ = ControlSocket::connect(
-            address_, token_,
-            {.rank = rank, .size = size, .attempt = attempt_, .pid = ::getpid(), .host = host()},
-            limit);
+        socket_ = ControlSocket::connect(address_, token_,
+                                         {.rank = rank,
+                                          .size = size,
+                                          .attempt = attempt_,
+                                          .pid = ::getpid(),
+                                          .host = storage::host_name()},
+                                         limit);
         std::fill(token_.begin(), token_.end(), '\0');
         owner_ = ::getpid();
-        sigset_t all;
-        sigset_t before;
-        sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        const SignalsBlocked none;
         thread_ = std::thread([this] { work(); });
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
     /// Queues it and returns at once; what was said before connect() goes out after it. Throws
@@ -175,12 +175,6 @@ private:
         std::fill(value, value + text.size(), '\0');
         ::unsetenv(variable);
         return text;
-    }
-
-    static std::string host() {
-        std::array<char, 256> name{};
-        (void)::gethostname(name.data(), name.size() - 1);
-        return name.data();
     }
 
     void wake() { (void)::eventfd_write(wake_, 1); }

@@ -5,6 +5,7 @@
 
 #include <rtrain/launch/child.hpp>
 #include <rtrain/launch/host_list.hpp>
+#include <rtrain/storage/machine.hpp>
 
 #include <algorithm>
 #include <array>
@@ -59,9 +60,7 @@ namespace rtrain::launch {
 [[nodiscard]] inline bool is_this_machine(const std::string& host) {
     const std::string name =
         host.substr(host.find('@') == std::string::npos ? 0 : host.find('@') + 1);
-    std::array<char, 256> own{};
-    ::gethostname(own.data(), own.size() - 1);
-    const std::string own_name(own.data());
+    const std::string own_name = storage::host_name();
     const auto addresses = own_addresses();
     return name == "localhost" || name == own_name ||
            name == own_name.substr(0, own_name.find('.')) ||

@@ -12,9 +12,9 @@
 
 #include <rtrain/error.hpp>
 #include <rtrain/json.hpp>
+#include <rtrain/launch/clean_text.hpp>
 #include <rtrain/launch/frame_reader.hpp>
 #include <rtrain/launch/rank_report.hpp>
-#include <rtrain/launch/utf8.hpp>
 #include <rtrain/rank_status.hpp>
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 /// Where a process hears that its run is to make room: signals, and a function of the user's.
 #pragma once
 
+#include <rtrain/launch/signals_blocked.hpp>
 #include <rtrain/preemption_notice.hpp>
 
 #include <array>
@@ -84,13 +85,9 @@ public:
         if (!notice) {
             return;
         }
-        sigset_t all;
-        sigset_t before;
-        sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before); // signals are for the other threads
+        const SignalsBlocked none;
         thread_ = std::jthread([notice = std::move(notice), told = std::move(told)](
                                    const std::stop_token& stop) { watch(notice, told, stop); });
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
 private:

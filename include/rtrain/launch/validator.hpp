@@ -10,6 +10,7 @@
 #include <rtrain/json.hpp>
 #include <rtrain/launch/child.hpp>
 #include <rtrain/launch/helper.hpp>
+#include <rtrain/launch/signals_blocked.hpp>
 #include <rtrain/validation.hpp>
 
 #include <algorithm>
@@ -242,15 +243,10 @@ private:
                                   std::chrono::duration<double>(std::max(0.0, *seconds)));
     }
 
-    /// The process's signals are for its other threads.
     void start_thread() {
         stop_event_ = ::eventfd(0, EFD_CLOEXEC);
-        sigset_t all;
-        sigset_t before;
-        sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        const SignalsBlocked none;
         thread_ = std::thread([this] { work(); });
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
     /// The helper is started from this thread, lives no longer than it, and dies with it.

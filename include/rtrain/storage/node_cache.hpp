@@ -8,6 +8,7 @@
 #include <rtrain/error.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/machine.hpp>
 #include <rtrain/storage/retry.hpp>
 #include <rtrain/storage/transfer.hpp>
 #include <rtrain/storage/transfer_config.hpp>
@@ -56,12 +57,6 @@ namespace internal {
                                           "enter; remove it, or set TMPDIR to another directory"));
     }
     return directory;
-}
-
-/// Files that the system keeps in memory are gone or incomplete after it has stopped.
-[[nodiscard]] inline std::string boot_id() {
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 [[nodiscard]] inline std::string hash_text(std::string_view text) {
@@ -210,7 +205,7 @@ private:
     internal::require_plain_names(names);
     const auto cache = internal::node_cache_directory();
     const auto name = internal::hash_text(content);
-    content += internal::boot_id();
+    content += boot_id();
     for (const auto& left : std::filesystem::directory_iterator(cache)) {
         if (left.path().extension() == ".lock" && left.path().stem() != name) {
             internal::NodeCopyFiles(cache / left.path().stem()).sweep();

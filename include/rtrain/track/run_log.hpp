@@ -11,6 +11,7 @@
 #include <rtrain/error.hpp>
 #include <rtrain/json.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/machine.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -173,8 +174,6 @@ public:
         char date[32] = {};
         std::tm local{};
         std::strftime(date, sizeof date, "%Y-%m-%d_%H-%M-%S", localtime_r(&wall, &local));
-        char host[256] = {};
-        ::gethostname(host, sizeof host - 1);
         metrics["timestamp"] = static_cast<std::int64_t>(wall);
         metrics[checkpoint_field] = checkpoint ? boost::json::value(*checkpoint) : nullptr;
         if (checkpoint) {
@@ -187,7 +186,7 @@ public:
         metrics["time_this_iter_s"] = seconds;
         metrics[total_time_field] = total;
         metrics["pid"] = static_cast<std::int64_t>(::getpid());
-        metrics["hostname"] = host;
+        metrics["hostname"] = storage::host_name();
         metrics["config"] = config_;
         metrics["time_since_restore"] = total - resumed_seconds_;
         metrics["iterations_since_restore"] = iteration - resumed_at_;

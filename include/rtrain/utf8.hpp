@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Text from anywhere, such as messages of foreign exceptions, made fit for JSON.
+/// Well-formed UTF-8, for text from anywhere. Cost tier 0: std only.
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <string_view>
 
-namespace rtrain::launch {
+namespace rtrain::detail {
 
-namespace control {
-
-/// Bytes of the UTF-8 character that `text` begins with; 0 when it begins with none.
+/// Bytes of the character that `text` begins with; 0 when it begins with none. Overlong forms and
+/// surrogates are none.
 [[nodiscard]] inline std::size_t utf8_length(std::string_view text) noexcept {
     const auto byte = [&](std::size_t i) {
         return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
@@ -36,22 +34,4 @@ namespace control {
     return overlong || surrogate || too_large ? 0 : length;
 }
 
-} // namespace control
-
-/// `text` as UTF-8 of at most `limit` bytes: a byte that belongs to no character becomes '?', and
-/// what is too long is cut between characters.
-[[nodiscard]] inline std::string clean_text(std::string_view text, std::size_t limit) {
-    std::string result;
-    while (!text.empty()) {
-        const std::size_t length = control::utf8_length(text);
-        const std::string_view character = length == 0 ? "?" : text.substr(0, length);
-        if (result.size() + character.size() > limit) {
-            break;
-        }
-        result += character;
-        text.remove_prefix(length == 0 ? 1 : length);
-    }
-    return result;
-}
-
-} // namespace rtrain::launch
+} // namespace rtrain::detail
