@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The driver's side of the control channel: a Unix socket that only this user reaches, and TCP for
-/// ranks on other nodes. Who connects says the token of this attempt first, then a Hello; until
-/// then it gets 5 s, a few bytes and no JSON parser. docs/architecture.md shows the whole.
+/// The driver's side of the control channel (control_listener.hpp says where that is). Who connects
+/// says the token of this attempt first, then a Hello; until then it gets 5 s, a few bytes and no
+/// JSON parser. docs/architecture.md shows the whole.
 ///
 /// @code
 /// boost::asio::io_context io;
@@ -15,24 +15,20 @@
 
 #include <rtrain/error.hpp>
 #include <rtrain/launch/control_address.hpp>
+#include <rtrain/launch/control_listener.hpp>
 #include <rtrain/launch/message.hpp>
-#include <rtrain/launch/own_address.hpp>
 #include <rtrain/launch/token.hpp>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <functional>
@@ -40,17 +36,11 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace rtrain::launch {
 
@@ -82,8 +72,6 @@ public:
     /// Time for a new connection to show the token and say who it is.
     static constexpr std::chrono::seconds handshake_limit{5};
     static constexpr std::chrono::seconds ping_interval{1};
-    /// Unanswered for so long, a TCP connection is lost.
-    static constexpr std::chrono::seconds silence_limit{10};
     /// Bytes in the first frame, a Hello.
     static constexpr std::size_t max_hello = 4096;
     /// Calls of `refused` in a second; the rest are counted and told in one.
@@ -116,20 +104,15 @@ public:
     void close() { state_->close(); }
 
 private:
-    using Socket = boost::asio::generic::stream_protocol::socket;
     using Code = boost::system::error_code;
 
     struct Connection {
-        Connection(Socket its_socket, bool is_local, std::string its_name, int its_pid)
-            : socket(std::move(its_socket)), deadline(socket.get_executor()), local(is_local),
-              name(std::move(its_name)), pid(its_pid) {}
+        explicit Connection(ControlListener::Caller its_caller)
+            : caller(std::move(its_caller)), deadline(caller.socket.get_executor()) {}
 
-        Socket socket;
+        ControlListener::Caller caller;
         boost::asio::steady_timer deadline;
-        bool local;
-        std::string name; ///< for the log
-        int pid;          ///< of a local one
-        int rank = -1;    ///< -1: it has not said
+        int rank = -1; ///< -1: it has not said
         std::string token{};
         FrameReader frames{max_hello};
         std::array<char, 16384> received{};
@@ -143,27 +126,26 @@ private:
     public:
         State(boost::asio::io_context& io, Options options, Handlers handlers)
             : options_(std::move(options)), handlers_(std::move(handlers)),
-              token_(control::random_text(ControlAddress::token_size / 2)), local_(io), remote_(io),
-              every_second_(io), accept_again_(io) {
-            address_.machine = ControlAddress::this_machine();
-            listen_locally();
-            if (options_.remote) {
-                listen_remotely(io);
-            }
-        }
+              token_(control::random_text(ControlAddress::token_size / 2)),
+              listener_(std::make_shared<ControlListener>(
+                  io, ControlListener::Options{.directory = options_.directory,
+                                               .remote = options_.remote,
+                                               .hosts = options_.hosts})),
+              every_second_(io) {}
         State(const State&) = delete;
         State& operator=(const State&) = delete;
-        ~State() { remove_socket(); }
 
         void start() {
-            accept(local_);
-            if (remote_.is_open()) {
-                accept(remote_);
-            }
+            listener_->start({.called =
+                                  [this](ControlListener::Caller caller) {
+                                      begin(std::make_shared<Connection>(std::move(caller)));
+                                  },
+                              .refused = [this](const std::string& who,
+                                                const std::string& why) { refused(who, why); }});
             tick();
         }
 
-        [[nodiscard]] const ControlAddress& address() const noexcept { return address_; }
+        [[nodiscard]] const ControlAddress& address() const { return listener_->address(); }
         [[nodiscard]] const std::string& token() const noexcept { return token_; }
         [[nodiscard]] int attempt() const noexcept { return options_.attempt; }
 
@@ -182,11 +164,8 @@ private:
             if (std::exchange(closed_, true)) {
                 return;
             }
-            Code ignored;
-            local_.close(ignored);
-            remote_.close(ignored);
+            listener_->close();
             every_second_.cancel();
-            accept_again_.cancel();
             for (const Peer& peer : pending_) {
                 end(peer);
             }
@@ -195,115 +174,9 @@ private:
             }
             pending_.clear();
             ranks_.clear();
-            remove_socket();
         }
 
     private:
-        static LaunchError cannot_listen(const std::string& where, const std::string& why) {
-            return {"RT-L7", "cannot open the control channel " + where + ": " + why};
-        }
-
-        void listen_locally() {
-            const auto path = options_.directory / ("control-" + control::random_text(8));
-            const UnixPath place(path);
-            struct stat status {};
-            if (!place.is_open() || ::fstat(place.directory(), &status) != 0) {
-                throw cannot_listen("in " + options_.directory.string(), std::strerror(errno));
-            }
-            if (status.st_uid != ::geteuid() || (status.st_mode & 077U) != 0) {
-                throw cannot_listen("in " + options_.directory.string(),
-                                    "others than this user can open the directory; it must be "
-                                    "this user's, with mode 0700");
-            }
-            Code error;
-            local_.open(boost::asio::local::stream_protocol(), error);
-            if (!error) {
-                local_.bind(boost::asio::local::stream_protocol::endpoint(place.name()), error);
-            }
-            if (!error) {
-                address_.socket = std::filesystem::absolute(path);
-                local_.listen(boost::asio::socket_base::max_listen_connections, error);
-            }
-            if (error) {
-                remove_socket();
-                throw cannot_listen("in " + options_.directory.string(), error.message());
-            }
-        }
-
-        void listen_remotely(boost::asio::io_context& io) {
-            const auto address = own_address(io, options_.hosts);
-            const boost::asio::ip::tcp::endpoint wanted(address, 0);
-            Code error;
-            remote_.open(wanted.protocol(), error);
-            if (!error) {
-                remote_.bind(wanted, error);
-            }
-            if (!error) {
-                remote_.listen(boost::asio::socket_base::max_listen_connections, error);
-            }
-            if (error) {
-                remove_socket();
-                throw cannot_listen("at " + address.to_string(), error.message());
-            }
-            std::ostringstream text;
-            text << remote_.local_endpoint();
-            address_.tcp = text.str();
-        }
-
-        void remove_socket() {
-            if (!address_.socket.empty()) {
-                ::unlink(address_.socket.c_str());
-                address_.socket.clear();
-            }
-        }
-
-        template <class Acceptor>
-        void accept(Acceptor& acceptor) {
-            acceptor.async_accept(
-                [self = shared_from_this(), &acceptor](const Code& error, auto socket) {
-                    if (self->closed_) {
-                        return;
-                    }
-                    if (!error) {
-                        self->take(std::move(socket));
-                        self->accept(acceptor);
-                    } else { // such as no free descriptor: that passes
-                        self->accept_again_.expires_after(std::chrono::milliseconds(100));
-                        self->accept_again_.async_wait([self, &acceptor](const Code&) {
-                            if (!self->closed_) {
-                                self->accept(acceptor);
-                            }
-                        });
-                    }
-                });
-        }
-
-        void take(boost::asio::local::stream_protocol::socket socket) {
-            ucred process{};
-            socklen_t size = sizeof process;
-            const bool known =
-                ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &process, &size) == 0;
-            const std::string name =
-                detail::concat("process ", process.pid, " of user ", process.uid);
-            if (!known || process.uid != ::geteuid()) {
-                refused(name, "it is another user's");
-                return;
-            }
-            begin(std::make_shared<Connection>(std::move(socket), true, name, process.pid));
-        }
-
-        void take(boost::asio::ip::tcp::socket socket) {
-            Code ignored;
-            const auto from = socket.remote_endpoint(ignored);
-            const int on = 1;
-            const auto limit_ms =
-                static_cast<unsigned>(std::chrono::milliseconds(silence_limit).count());
-            ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-            ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms,
-                         sizeof limit_ms);
-            begin(std::make_shared<Connection>(std::move(socket), false, detail::concat(from), 0));
-        }
-
         /// When too many have not said who they are, the one that has had most time gives way: an
         /// honest one needs next to none.
         void begin(const Peer& peer) {
@@ -313,7 +186,7 @@ private:
             }
             peer->deadline.expires_after(handshake_limit);
             peer->deadline.async_wait([self = shared_from_this(), peer](const Code& error) {
-                if (!error && !self->closed_ && peer->rank < 0 && peer->socket.is_open()) {
+                if (!error && !self->closed_ && peer->rank < 0 && peer->caller.socket.is_open()) {
                     self->refuse(peer, detail::concat("it did not say who it is within ",
                                                       handshake_limit.count(), " s"));
                 }
@@ -322,10 +195,10 @@ private:
         }
 
         void read(const Peer& peer) {
-            peer->socket.async_read_some(
+            peer->caller.socket.async_read_some(
                 boost::asio::buffer(peer->received),
                 [self = shared_from_this(), peer](const Code& error, std::size_t size) {
-                    if (self->closed_ || !peer->socket.is_open() || peer->ending) {
+                    if (self->closed_ || !peer->caller.socket.is_open() || peer->ending) {
                         return;
                     }
                     if (error) {
@@ -333,7 +206,7 @@ private:
                         return;
                     }
                     self->handle(peer, std::string_view(peer->received.data(), size));
-                    if (!self->closed_ && peer->socket.is_open() && !peer->ending) {
+                    if (!self->closed_ && peer->caller.socket.is_open() && !peer->ending) {
                         self->read(peer);
                     }
                 });
@@ -367,7 +240,7 @@ private:
                 }
             }
             peer->frames.append(bytes);
-            while (!closed_ && peer->socket.is_open() && !peer->ending) {
+            while (!closed_ && peer->caller.socket.is_open() && !peer->ending) {
                 const auto message = next_message(peer);
                 if (!message) {
                     return;
@@ -411,13 +284,13 @@ private:
             if (!why.empty()) {
                 peer->ending = true;
                 write(peer, encode(Event{"refused", {{"why", why}}}));
-                refused(peer->name, why);
+                refused(peer->caller.name, why);
                 return;
             }
             Hello known = *hello;
-            known.local = peer->local;
-            if (peer->local) {
-                known.pid = peer->pid;
+            known.local = peer->caller.local;
+            if (peer->caller.local) {
+                known.pid = peer->caller.pid;
             }
             peer->rank = hello->rank;
             peer->deadline.cancel();
@@ -449,9 +322,9 @@ private:
         /// An error here is one for the read under way, too, which deals with it.
         void write_next(const Peer& peer) {
             boost::asio::async_write(
-                peer->socket, boost::asio::buffer(peer->outgoing.front()),
+                peer->caller.socket, boost::asio::buffer(peer->outgoing.front()),
                 [self = shared_from_this(), peer](const Code& error, std::size_t /*size*/) {
-                    if (self->closed_ || !peer->socket.is_open()) {
+                    if (self->closed_ || !peer->caller.socket.is_open()) {
                         return;
                     }
                     peer->outgoing.pop_front();
@@ -472,7 +345,7 @@ private:
             pending_.remove(peer);
             end(peer);
             if (!peer->ending) { // that was told already
-                refused(peer->name, why);
+                refused(peer->caller.name, why);
             }
             if (peer->rank >= 0 && !closed_) {
                 leave(peer);
@@ -493,7 +366,7 @@ private:
             }
             refusals_ = 0;
             for (const auto& [rank, peer] : ranks_) {
-                if (!peer->local && peer->outgoing.empty()) {
+                if (!peer->caller.local && peer->outgoing.empty()) {
                     write(peer, encode(Event{"ping"}));
                 }
             }
@@ -517,17 +390,14 @@ private:
         static void end(const Peer& peer) {
             Code ignored;
             peer->deadline.cancel();
-            peer->socket.close(ignored);
+            peer->caller.socket.close(ignored);
         }
 
         Options options_;
         Handlers handlers_;
         std::string token_;
-        ControlAddress address_;
-        boost::asio::local::stream_protocol::acceptor local_;
-        boost::asio::ip::tcp::acceptor remote_;
+        std::shared_ptr<ControlListener> listener_;
         boost::asio::steady_timer every_second_;
-        boost::asio::steady_timer accept_again_;
         std::list<Peer> pending_; ///< not yet ranks, oldest first
         std::map<int, Peer> ranks_;
         int refusals_ = 0; ///< in this second
