@@ -6,6 +6,7 @@
 //
 // Each rank writes the rows of each step into rows/<epoch>-<step>-<rank>. With "bits" a model is
 // trained, and a hash of all its bits and its optimizer's is printed.
+#include "../bits.hpp"
 #include "../support.hpp"
 
 #include <csignal>
@@ -41,23 +42,6 @@ private:
     std::filesystem::path directory_;
 };
 
-std::string text_of(const at::Tensor& rows) {
-    std::string text;
-    for (std::int64_t i = 0; i < rows.numel(); ++i) {
-        text += std::to_string(rows[i].item<std::int64_t>()) + "\n";
-    }
-    return text;
-}
-
-std::uint64_t hash_of_bits(std::uint64_t hash, const at::Tensor& tensor) {
-    const auto whole = tensor.detach().contiguous();
-    const auto* const bytes = static_cast<const unsigned char*>(whole.const_data_ptr());
-    for (std::size_t i = 0; i < whole.nbytes(); ++i) {
-        hash = data::hash_of(hash, bytes[i]);
-    }
-    return hash;
-}
-
 /// Dies as if by the kernel, on the last rank; mpirun then ends the others.
 void maybe_die(const auto& worker, int step, int killed_behind) {
     if (step == killed_behind && worker.rank() == worker.size() - 1) {
@@ -82,7 +66,7 @@ void train_bits(auto& worker, const RowLog& log, int killed_behind) {
         worker.barrier();
         std::string rows;
         for (auto& batch : batches) {
-            rows += text_of(batch["row"]);
+            rows += test::lines_of(batch["row"]);
             const auto loss = torch::cross_entropy_loss(model(batch["image"]), batch["label"]) /
                               static_cast<double>(batches.passes());
             if (!batches.step_ends()) {
@@ -102,10 +86,10 @@ void train_bits(auto& worker, const RowLog& log, int killed_behind) {
     if (worker.rank() == 0) {
         std::uint64_t hash = 0;
         for (const auto& parameter : model->parameters()) {
-            hash = hash_of_bits(hash, parameter);
+            hash = test::hash_of_bits(hash, parameter);
             const auto& adam = static_cast<const torch::optim::AdamParamState&>(
                 *optimizer.state().at(parameter.unsafeGetTensorImpl()));
-            hash = hash_of_bits(hash_of_bits(hash, adam.exp_avg()), adam.exp_avg_sq());
+            hash = test::hash_of_bits(test::hash_of_bits(hash, adam.exp_avg()), adam.exp_avg_sq());
         }
         std::cout << "bits " << std::hex << hash << std::endl;
     }
@@ -122,7 +106,7 @@ void read_rows(auto& worker, const RowLog& log, int killed_behind) {
         }
         worker.barrier();
         for (auto& batch : batches) {
-            log.write(epoch, ++step, worker.rank(), text_of(batch["row"]));
+            log.write(epoch, ++step, worker.rank(), test::lines_of(batch["row"]));
             worker.report({{"step", step}}, state);
             maybe_die(worker, step, killed_behind);
         }

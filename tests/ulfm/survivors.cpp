@@ -10,6 +10,8 @@
 //   rows/<epoch>-<step>-<rank>   the rows of a step
 //   starts                       a line for each call of the training function: rank, size, process
 //   deaths, steps                when, in seconds of a clock that all processes share
+#include "../bits.hpp"
+
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>
@@ -105,23 +107,6 @@ private:
     std::vector<Death> deaths_;
 };
 
-std::string text_of(const at::Tensor& rows) {
-    std::string text;
-    for (std::int64_t i = 0; i < rows.numel(); ++i) {
-        text += std::to_string(rows[i].item<std::int64_t>()) + "\n";
-    }
-    return text;
-}
-
-std::uint64_t hash_of_bits(std::uint64_t hash, const at::Tensor& tensor) {
-    const auto whole = tensor.detach().contiguous();
-    const auto* const bytes = static_cast<const unsigned char*>(whole.const_data_ptr());
-    for (std::size_t i = 0; i < whole.nbytes(); ++i) {
-        hash = data::hash_of(hash, bytes[i]);
-    }
-    return hash;
-}
-
 void train(auto& worker, const Traces& traces, bool bits) {
     worker.enable_reproducibility(5);
     auto model = worker.prepare(
@@ -138,7 +123,7 @@ void train(auto& worker, const Traces& traces, bool bits) {
         traces.begin(worker, step);
         std::string rows;
         for (auto& batch : batches) {
-            rows += text_of(batch["row"]);
+            rows += test::lines_of(batch["row"]);
             const auto loss = torch::mse_loss(model(batch["x"]), batch["y"]) /
                               static_cast<double>(batches.passes());
             if (!batches.step_ends()) {
@@ -158,7 +143,7 @@ void train(auto& worker, const Traces& traces, bool bits) {
     if (worker.rank() == 0) {
         std::uint64_t hash = 0;
         for (const auto& parameter : model->parameters()) {
-            hash = hash_of_bits(hash, parameter);
+            hash = test::hash_of_bits(hash, parameter);
         }
         std::printf("BITS %llx\n", static_cast<unsigned long long>(hash));
     }
