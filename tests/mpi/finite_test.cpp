@@ -14,7 +14,7 @@ using test::Ranks;
 
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// Parameters whose gradients are what forward is given.
@@ -67,26 +67,26 @@ TEST_CASE("Finite.one_bad_element_is_found_wherever_it_is") {
                                                                     : 3.38e38,
                                            real == torch::kHalf ? 6e-8 : 1e-45, -0.0},
                                           real);
-        CHECK(detail::all_finite(limits));
-        CHECK(detail::all_finite(torch::empty({0}, type)));
+        CHECK(rtrain::detail::all_finite(limits));
+        CHECK(rtrain::detail::all_finite(torch::empty({0}, type)));
         for (const std::int64_t elements : {1, 33, 4096, 10001}) {
             CAPTURE(elements);
             auto tensor = torch::full({elements}, -3.5, type);
-            CHECK(detail::all_finite(tensor));
+            CHECK(rtrain::detail::all_finite(tensor));
             for (const std::int64_t place : {std::int64_t{0}, elements / 2, elements - 1}) {
-                for (const double bad : {nan, infinity, -infinity}) {
+                for (const double bad : {not_a_number, infinity, -infinity}) {
                     tensor[place] = bad;
-                    CHECK_FALSE(detail::all_finite(tensor));
-                    CHECK_FALSE(detail::all_finite(torch::stack({tensor, tensor}).t()));
+                    CHECK_FALSE(rtrain::detail::all_finite(tensor));
+                    CHECK_FALSE(rtrain::detail::all_finite(torch::stack({tensor, tensor}).t()));
                     tensor[place] = 1;
                 }
             }
-            CHECK(detail::all_finite(tensor));
+            CHECK(rtrain::detail::all_finite(tensor));
         }
         auto gaps = torch::ones({8, 8}, type);
-        gaps[0][7] = nan;
-        CHECK(detail::all_finite(gaps.slice(1, 0, 7)));
-        CHECK_FALSE(detail::all_finite(gaps.slice(1, 1, 8)));
+        gaps[0][7] = not_a_number;
+        CHECK(rtrain::detail::all_finite(gaps.slice(1, 0, 7)));
+        CHECK_FALSE(rtrain::detail::all_finite(gaps.slice(1, 1, 8)));
     }
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("CheckGradients.all_ranks_throw_in_the_same_pass_and_can_go_on") {
                 };
                 CHECK(pass(1).empty());
                 CHECK(pass(1).empty());
-                const std::string undefined = pass(nan);
+                const std::string undefined = pass(not_a_number);
                 CHECK(holds(undefined, "RT-M21: "));
                 CHECK(holds(undefined, "\"two\" holds NaN after backward pass 3 "));
                 const std::string infinite = pass(-infinity);
@@ -135,7 +135,7 @@ TEST_CASE("CheckGradients.is_off_unless_asked_for") {
     Ranks ranks;
     auto module = std::make_shared<ThreeImpl>();
     auto model = ranks.prepare(module);
-    CHECK(backward(model, {1, nan, 1}).empty());
+    CHECK(backward(model, {1, not_a_number, 1}).empty());
     CHECK(module->all[1].grad()[-1][-1].isnan().item<bool>());
 }
 
@@ -166,11 +166,11 @@ TEST_CASE("CheckGradients.ignores_gradients_that_no_rank_has_brought") {
     auto module = std::make_shared<ThreeImpl>();
     auto model = ranks.prepare(module, {.find_unused_parameters = true, .check_gradients = true});
     const bool last = ranks.rank() == ranks.size() - 1;
-    module->all[2].mutable_grad() = torch::full({60, 50}, nan); // stays what it was
+    module->all[2].mutable_grad() = torch::full({60, 50}, not_a_number); // stays what it was
     CHECK(backward(model, {1, 1}).empty());
     CHECK(module->all[2].grad().isnan().all().item<bool>());
     module->zero_grad();
-    CHECK(holds(backward(model, last ? std::vector{1, 1, nan} : std::vector{1.0, 1.0}),
+    CHECK(holds(backward(model, last ? std::vector{1, 1, not_a_number} : std::vector{1.0, 1.0}),
                 "\"three\" holds NaN after backward pass 2 "));
     module->zero_grad();
     CHECK(backward(model, {1, 1}).empty());
@@ -187,7 +187,7 @@ TEST_CASE("CheckGradients.looks_at_what_a_hook_has_made_of_them") {
         auto model = ranks.prepare(module, {.hook = hook, .check_gradients = true});
         CHECK(backward(model, good).empty());
         module->zero_grad();
-        CHECK(holds(backward(model, ranks.rank() == 0 ? std::vector{nan, 1, 1} : good),
+        CHECK(holds(backward(model, ranks.rank() == 0 ? std::vector{not_a_number, 1, 1} : good),
                     "\"one\" holds NaN after backward pass 2 "));
         module->zero_grad();
         CHECK(backward(model, good).empty());

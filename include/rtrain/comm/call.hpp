@@ -29,6 +29,7 @@ struct Call {
     ReduceOp op = ReduceOp::sum;
     at::ScalarType type = at::kByte;
     std::int16_t root = 0;
+    bool finite = true;      ///< of a bucket's result: this rank's slice, if ranks check it
     std::uint32_t shape = 0; ///< hash of the sizes
     std::int64_t elements = 0;
 

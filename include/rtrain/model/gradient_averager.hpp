@@ -126,7 +126,7 @@ private:
                 bucket.tree = tree.get();
                 bucket.reduction = std::move(tree);
             } else {
-                auto hooked = detail::make_hooked_bucket(backend_, plan, parameters_, options_.hook,
+                auto hooked = detail::make_hooked_bucket(backend_, plan, parameters_, options_,
                                                          buckets_.size());
                 bucket.memory = std::move(hooked.memory);
                 bucket.reduction = std::move(hooked.reduction);
@@ -297,7 +297,8 @@ private:
     /// The first parameter that gets a gradient with an infinity or NaN.
     [[nodiscard]] std::optional<std::size_t> first_not_finite() const {
         const auto is_finite = [](const Bucket& bucket) {
-            return detail::all_finite(bucket.memory);
+            const auto seen = bucket.reduction->finite();
+            return seen ? *seen : detail::all_finite(bucket.memory);
         };
         if (std::all_of(buckets_.begin(), buckets_.end(), is_finite)) {
             return std::nullopt;
