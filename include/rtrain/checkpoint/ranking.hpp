@@ -14,8 +14,8 @@
 
 namespace rtrain::checkpoint {
 
-/// The metric at `path`, "a/b" for a nested one; empty when it is not there or
-/// no finite number: a diverged loss may become infinite on the side that counts as better.
+/// The metric at `path`, "a/b" for a nested one; empty when it is not there or no finite number: a
+/// loss that has diverged may become infinite on the side that counts as better.
 [[nodiscard]] inline std::optional<double> metric_at(const Config& metrics, std::string_view path) {
     if (const auto* const direct = metrics.if_contains(path)) {
         const double value = direct->is_number() ? direct->to_number<double>()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a rank is about to do, in 16 bytes that travel with its data: ranks that call different
+/// What a rank is about to do, in a few bytes that travel with its data: ranks that call different
 /// collectives, or pass different tensors, learn it from each other before anything is combined.
 #pragma once
 

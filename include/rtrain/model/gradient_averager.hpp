@@ -8,8 +8,8 @@
 /// final callback waits for what is still under way.
 ///
 /// The model/ room holds what prepare(model) returns. It may include backend/, checkpoint/state_io,
-/// comm/shared_writer, rank_status.hpp, preemption.hpp, error.hpp and torch; the worker includes
-/// it.
+/// comm/shared_writer, comm/finite, rank_status.hpp, preemption.hpp, error.hpp and torch; the
+/// worker includes it.
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
