@@ -104,8 +104,8 @@ TEST_CASE("CheckGradients.all_ranks_throw_in_the_same_pass_and_can_go_on") {
                 torch::optim::SGD optimizer(module->parameters(), 0.125);
                 const auto pass = [&](double bad) {
                     optimizer.zero_grad();
-                    const auto error =
-                        backward(model, ranks.rank() == culprit ? std::vector{1, bad, bad} : good);
+                    const auto error = backward(
+                        model, ranks.rank() == culprit ? std::vector<double>{1, bad, bad} : good);
                     if (error.empty()) {
                         optimizer.step();
                     }
@@ -170,8 +170,9 @@ TEST_CASE("CheckGradients.ignores_gradients_that_no_rank_has_brought") {
     CHECK(backward(model, {1, 1}).empty());
     CHECK(module->all[2].grad().isnan().all().item<bool>());
     module->zero_grad();
-    CHECK(holds(backward(model, last ? std::vector{1, 1, not_a_number} : std::vector{1.0, 1.0}),
-                "\"three\" holds NaN after backward pass 2 "));
+    CHECK(holds(
+        backward(model, last ? std::vector<double>{1, 1, not_a_number} : std::vector<double>{1, 1}),
+        "\"three\" holds NaN after backward pass 2 "));
     module->zero_grad();
     CHECK(backward(model, {1, 1}).empty());
     CHECK_FALSE(module->all[2].grad().defined());
@@ -187,8 +188,9 @@ TEST_CASE("CheckGradients.looks_at_what_a_hook_has_made_of_them") {
         auto model = ranks.prepare(module, {.hook = hook, .check_gradients = true});
         CHECK(backward(model, good).empty());
         module->zero_grad();
-        CHECK(holds(backward(model, ranks.rank() == 0 ? std::vector{not_a_number, 1, 1} : good),
-                    "\"one\" holds NaN after backward pass 2 "));
+        CHECK(holds(
+            backward(model, ranks.rank() == 0 ? std::vector<double>{not_a_number, 1, 1} : good),
+            "\"one\" holds NaN after backward pass 2 "));
         module->zero_grad();
         CHECK(backward(model, good).empty());
         module->zero_grad();
