@@ -48,8 +48,13 @@ public:
             }
             detail::broadcast_coalesced(*shared_->backend, std::move(values));
         }
+        DataParallelOptions averaging = options;
+        if (alone && options.reduction_order == ReductionOrder::ranks) {
+            averaging.hook = hook::None{}; // it is there to check what the bare model does
+            averaging.find_unused_parameters = true;
+        }
         shared_->averager = std::make_unique<GradientAverager<B>>(
-            *shared_->backend, detail::trainable_parameters(*module_), options);
+            *shared_->backend, detail::trainable_parameters(*module_), averaging);
     }
 
     /// Runs the model's forward.
