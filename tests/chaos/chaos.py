@@ -209,7 +209,9 @@ class Run:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def restarts(self):
-        return len(re.findall(r"^rtrain: .*\brestart \d+", self.output(), re.MULTILINE))
+        """New processes, or in their processes, which rank 0 says."""
+        line = r"^(?:\[rank 0\] )?rtrain: (?:.*\b)?restart \d+"
+        return len(re.findall(line, self.output(), re.MULTILINE))
 
     def pace(self, milliseconds, until, then):
         """How long each step takes: before step `until`, and from there on."""
@@ -701,7 +703,7 @@ def nan(options):
     wrong = run.left_behind()
     if status in (0, None) or not explains(run.output(), "nan", "rank 0"):
         wrong.append(f"status {status}, but no error names the cause")
-    if run.restarts() > 5:
+    if run.restarts() != 5:
         wrong.append(f"{run.restarts()} restarts, not 5")
     if not re.search("restart.*, without checkpoint_", run.output()):
         wrong.append("it never went on from an older checkpoint")
