@@ -6,9 +6,10 @@
 //   mpirun -n 2 ./checks /tmp/checks 60 512 2048
 //
 // For each width of the hidden layers, rank 0 prints a JSON line: medians of a step without and
-// with the check in microseconds, their ratio, and the median of what a step with it takes longer
-// than the one beside it. A step is forward, backward and SGD of 64 rows of noise, which the ranks
-// share; they start it together, the slowest counts.
+// with the check in microseconds, their ratio, the median of what a step with it takes longer than
+// the one beside it, and the least times, which a busy machine disturbs least. A step is forward,
+// backward and SGD of 64 rows of noise, which the ranks share; they start it together, the slowest
+// counts.
 #include "../parity/parity.hpp"
 
 #include <rtrain/trainer.hpp>
@@ -62,12 +63,15 @@ void measure(auto& worker, double seconds, std::int64_t hidden) {
     worker.all_reduce(slowest, rtrain::ReduceOp::max);
     if (worker.rank() == 0) {
         const auto median = std::get<0>(slowest.median(0));
+        const auto least = std::get<0>(slowest.min(0));
         const auto longer = (slowest.select(1, 1) - slowest.select(1, 0)).median();
         std::printf("{\"hidden\": %lld, \"pairs\": %lld, \"without_us\": %.2f, \"with_us\": %.2f, "
-                    "\"ratio\": %.5f, \"longer_us\": %.2f}\n",
+                    "\"ratio\": %.5f, \"longer_us\": %.2f, \"least_without_us\": %.2f, "
+                    "\"least_with_us\": %.2f}\n",
                     static_cast<long long>(hidden), static_cast<long long>(slowest.size(0)),
                     median[0].item<double>(), median[1].item<double>(),
-                    (median[1] / median[0]).item<double>(), longer.item<double>());
+                    (median[1] / median[0]).item<double>(), longer.item<double>(),
+                    least[0].item<double>(), least[1].item<double>());
         std::fflush(stdout);
     }
 }
