@@ -151,7 +151,7 @@ struct CheckpointConfig {
     /// Checkpoints to keep, at least 1 (RT-C3). Unset: all. The newest is never deleted.
     std::optional<int> num_to_keep{};
     /// Metric that ranks checkpoints; "a/b" reads a nested one. Unset: the newer, the better.
-    /// A checkpoint without the metric, or with NaN, ranks lowest.
+    /// A checkpoint without the metric, or with NaN or an infinity, ranks lowest.
     std::optional<std::string> score_attribute{};
     /// Whether a larger ("max") or a smaller ("min") score is better. Ties: the newer is better.
     ScoreOrder score_order = ScoreOrder::max;

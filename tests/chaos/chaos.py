@@ -7,6 +7,7 @@
     chaos.py WORKLOAD --every 3 --count 2400   a kill each 3 s
     chaos.py WORKLOAD --target driver,mpirun --trials 100
     chaos.py WORKLOAD --preempt 200            SIGTERM to the driver
+    chaos.py WORKLOAD --nan                    a loss that becomes NaN, once and each time
 
 One line of JSON a trial, a summary at the end. Exit status 1: something was wrong. README.md says
 what is checked.
@@ -51,7 +52,7 @@ WITHOUT_STEP = {"start", "init", "open", "end", "finalize"}
 # Points that not all ranks come by.
 ONLY_RANK = {"gather": 1, "manifest": 0, "rename": 0}
 
-FAULTS = ["kill", "stop", "deadlock", "exception", "exit", "segfault", "memory", "disk"]
+FAULTS = ["kill", "stop", "deadlock", "exception", "exit", "segfault", "memory", "disk", "nan"]
 # What happens to a process from outside.
 SIGNALS = {
     "kill": signal.SIGKILL,
@@ -70,6 +71,7 @@ CAUSES = {
     "segfault": "signal 11",
     "memory": "bad_alloc|memory",
     "disk": "No space left",
+    "nan": "RT-M21",
 }
 MPIRUN_CAUSE = "mpirun"
 
@@ -207,7 +209,9 @@ class Run:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def restarts(self):
-        return len(re.findall(r"^rtrain: .*\brestart \d+", self.output(), re.MULTILINE))
+        """New processes, or in their processes, which rank 0 says."""
+        line = r"^(?:\[rank 0\] )?rtrain: (?:.*\b)?restart \d+"
+        return len(re.findall(line, self.output(), re.MULTILINE))
 
     def pace(self, milliseconds, until, then):
         """How long each step takes: before step `until`, and from there on."""
@@ -682,6 +686,33 @@ def preempt(options):
     return failures + conclude(options, run, reference, "preempt")
 
 
+def nan(options):
+    """The loss of one rank becomes NaN: once, which one restart mends, and each time."""
+    reference = reference_run(options)
+    chance = random.Random(options.seed)
+    failures = 0
+    for target in ("rank 0", "rank 1"):
+        record = trial(options, reference, "nan", "forward", target, chance.randrange(1, STEPS - 3))
+        if record["restarts"] != 1:
+            say({"nan": "once", "wrong": [f"{record['restarts']} restarts, not 1"]})
+            failures += 1
+        failures += bool(record["wrong"])
+    run = Run(options, ["--max-failures", -1, "--backoff-ms", 0])
+    step = chance.randrange(9, STEPS // 2)  # behind two checkpoints
+    status = run.start(f"nan@forward:rank=0:step={step}").wait()
+    wrong = run.left_behind()
+    if status in (0, None) or not explains(run.output(), "nan", "rank 0"):
+        wrong.append(f"status {status}, but no error names the cause")
+    if run.restarts() != 5:
+        wrong.append(f"{run.restarts()} restarts, not 5")
+    if not re.search("restart.*, without checkpoint_", run.output()):
+        wrong.append("it never went on from an older checkpoint")
+    say({"nan": "each time", "step": step, "restarts": run.restarts(), "wrong": wrong})
+    if wrong:
+        keep(options, run)
+    return failures + bool(wrong)
+
+
 # --- Command line ---------------------------------------------------------------------------------
 
 
@@ -709,6 +740,7 @@ def parse_arguments():
     parser.add_argument("--target", type=listed(["driver", "mpirun"]), help="kills of launchers")
     parser.add_argument("--second-driver", action="store_true")
     parser.add_argument("--preempt", type=int, metavar="N")
+    parser.add_argument("--nan", action="store_true")
     parser.add_argument("--grace", type=float, default=10, help="s for a preemption")
     parser.add_argument(
         "--gone-limit", type=float, default=1, help="s for ranks to end behind a driver or mpirun"
@@ -752,6 +784,8 @@ def main():
             wrong = second_driver(options)
         elif options.preempt:
             wrong = preempt(options)
+        elif options.nan:
+            wrong = nan(options)
         else:
             wrong = matrix(options)
     print(f"{wrong} WRONG" if wrong else "nothing wrong")

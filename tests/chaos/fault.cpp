@@ -37,6 +37,7 @@ using namespace std::chrono_literals;
 
 std::atomic<long> current_step = 0;
 std::atomic<bool> disk_is_full = false;
+std::atomic<bool> loss_is_nan = false;
 std::string storage; // NOLINT: set before threads are started
 
 Fault parse(const char* text) {
@@ -145,6 +146,8 @@ void strike(const Fault& fault) {
         run_out_of_memory();
     } else if (kind == "disk") {
         disk_is_full = true;
+    } else if (kind == "nan") {
+        loss_is_nan = true;
     } else if (kind == "tell") {
         tell_and_wait(fault.once);
     } else {
@@ -192,6 +195,10 @@ void watch_storage(const std::string& directory) {
 
 void begin_attempt() {
     disk_is_full = false;
+}
+
+bool next_loss_is_nan() {
+    return loss_is_nan.exchange(false);
 }
 
 } // namespace chaos

@@ -41,4 +41,7 @@ void watch_storage(const std::string& directory);
 /// A new attempt begins, also within this process: a disk that was full has room again.
 void begin_attempt();
 
+/// Whether the loss that has just been computed is to become NaN: once after each such fault.
+[[nodiscard]] bool next_loss_is_nan();
+
 } // namespace chaos

@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <stdexcept>
 #include <thread>
 
@@ -162,7 +163,7 @@ struct Train {
         chaos::begin_attempt();
         chaos::set_step(0);
         worker.enable_reproducibility(7);
-        auto model = worker.prepare(Net{});
+        auto model = worker.prepare(Net{}, {.check_gradients = true});
         torch::manual_seed(static_cast<std::uint64_t>(worker.rank())); // of dropout
         torch::optim::Adam optimizer(model->parameters(), 1e-3);
         SampleLog samples(options.rows);
@@ -183,6 +184,9 @@ struct Train {
                 samples.add(worker.all_gather(batch["id"]));
                 optimizer.zero_grad();
                 auto loss = torch::cross_entropy_loss(model(batch["image"]), batch["label"]);
+                if (chaos::next_loss_is_nan()) {
+                    loss = loss * std::numeric_limits<float>::quiet_NaN();
+                }
                 loss.backward();
                 chaos::point("step");
                 optimizer.step();

@@ -152,6 +152,15 @@ TEST_CASE("GradScaler.scales_as_in_python") {
           std::vector<float>{1700, 510, 867, 260.100006F, 442.170013F});
 }
 
+TEST_CASE("GradScaler.gives_up_when_no_scale_helps") {
+    CHECK(scales_of("nnn.", {.init_scale = 4, .min_scale = 0.5}) ==
+          std::vector<float>{2, 1, 0.5F, 0.5F});
+    CHECK(code_of([] { scales_of("nini", {.init_scale = 4, .min_scale = 0.5}); }) == "RT-M22");
+    CHECK(scales_of(std::string(35, 'n'), {}).back() == 0x1p-19F);
+    CHECK(code_of([] { scales_of(std::string(36, 'n'), {}); }) == "RT-M22");
+    CHECK(scales_of(std::string(40, 'n'), {.min_scale = 0}).back() == 0x1p-24F);
+}
+
 TEST_CASE("GradScaler.one_ranks_overflow_is_everybodys") {
     Ranks ranks;
     for (const double bad : {infinity, -infinity, std::nan("")}) {

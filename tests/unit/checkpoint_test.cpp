@@ -326,6 +326,11 @@ TEST_CASE("Store.keeps_what_the_config_says") {
               scores({nan, 3, 7, 5})) == Indices{1, 3});
     CHECK(run("nan_max", {.num_to_keep = 1, .score_attribute = "score"},
               scores({-1e300, nan, nan})) == Indices{0, 2});
+    const double infinity = std::numeric_limits<double>::infinity();
+    CHECK(run("infinite", {.num_to_keep = 1, .score_attribute = "score", .score_order = "min"},
+              scores({-infinity, 3, 5})) == Indices{1, 2});
+    CHECK(run("infinite_max", {.num_to_keep = 1, .score_attribute = "score"},
+              scores({infinity, -3, -5})) == Indices{1, 2});
 }
 
 TEST_CASE("Store.does_not_delete_what_is_in_use") {

@@ -14,12 +14,13 @@
 
 namespace rtrain::checkpoint {
 
-/// The metric at `path`, "a/b" for a nested one; empty when it is not there, no number, or NaN.
+/// The metric at `path`, "a/b" for a nested one; empty when it is not there or no finite number: a
+/// loss that has diverged may become infinite on the side that counts as better.
 [[nodiscard]] inline std::optional<double> metric_at(const Config& metrics, std::string_view path) {
     if (const auto* const direct = metrics.if_contains(path)) {
         const double value = direct->is_number() ? direct->to_number<double>()
                                                  : std::numeric_limits<double>::quiet_NaN();
-        return std::isnan(value) ? std::nullopt : std::optional(value);
+        return std::isfinite(value) ? std::optional(value) : std::nullopt;
     }
     for (auto slash = path.find('/'); slash != std::string_view::npos;
          slash = path.find('/', slash + 1)) { // keys may hold slashes themselves

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/comm/call.hpp>
+#include <rtrain/comm/finite.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/kernels.hpp>
 #include <rtrain/comm/messages.hpp>
@@ -16,10 +17,13 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -83,6 +87,14 @@ public:
         here_ = {call.type, call.op, across == nullptr ? divisor : 1};
     }
 
+    /// From the next start() on, finite() is known behind done(). To be the same on all ranks.
+    void check_finite() noexcept { checks_ = true; }
+    /// Whether all of the result is finite: each rank looks at its slice while that is in cache.
+    /// Empty unless it was asked for.
+    [[nodiscard]] std::optional<bool> finite() const noexcept {
+        return checks_ ? std::optional(finite_) : std::nullopt;
+    }
+
     void start() {
         if (across_) {
             across_->reserve();
@@ -101,6 +113,10 @@ public:
             hand_out();
         }
         if (phase_ == Phase::sharing && buckets_->stages().done()) {
+            finite_ = true;
+            for (int rank = 0; rank < node_->size(); ++rank) {
+                finite_ = finite_ && buckets_->stages().call_of(rank).finite;
+            }
             phase_ = Phase::done;
         }
         return phase_ == Phase::done;
@@ -119,31 +135,47 @@ private:
         for (int rank = 0; rank < node_->size(); ++rank) {
             pointers_.push_back(slice_in(rank));
         }
-        const std::vector<const std::byte*> sources(pointers_.begin(), pointers_.end());
-        std::byte* const own = slice_in(node_->rank());
-        const std::span<std::byte* const> targets =
-            across_ ? std::span<std::byte* const>(&own, 1) : std::span<std::byte* const>(pointers_);
-        here_.run(targets, sources, slices_.count(node_->rank()));
+        std::vector<const std::byte*> sources(pointers_.begin(), pointers_.end());
+        std::byte* own = slice_in(node_->rank());
+        const std::span<std::byte*> targets =
+            across_ ? std::span<std::byte*>(&own, 1) : std::span<std::byte*>(pointers_);
+        const std::int64_t count = slices_.count(node_->rank());
+        const bool check = checks_ && !across_;
+        constexpr std::size_t in_cache = 8192; // bytes, with those of a few other ranks
+        const std::int64_t piece = check ? static_cast<std::int64_t>(in_cache / element_) : count;
+        bool finite = true;
+        for (std::int64_t begin = 0; begin < count; begin += piece) {
+            const std::int64_t elements = std::min(piece, count - begin);
+            here_.run(targets, sources, elements);
+            finite = finite && (!check || all_finite(call_.type, targets[0], elements));
+            const auto bytes = static_cast<std::size_t>(elements) * element_;
+            std::for_each(targets.begin(), targets.end(), [&](auto& data) { data += bytes; });
+            std::for_each(sources.begin(), sources.end(), [&](auto& data) { data += bytes; });
+        }
         if (across_) {
             across_->begin();
             phase_ = Phase::across;
         } else {
-            publish_result();
+            publish_result(finite);
         }
     }
 
     void hand_out() {
-        const auto bytes = static_cast<std::size_t>(slices_.count(node_->rank())) * element_;
+        const std::int64_t elements = slices_.count(node_->rank());
+        const auto bytes = static_cast<std::size_t>(elements) * element_;
+        const std::byte* const own = slice_in(node_->rank());
         for (int rank = 0; rank < node_->size() && bytes > 0; ++rank) {
             if (rank != node_->rank()) {
-                std::memcpy(slice_in(rank), slice_in(node_->rank()), bytes);
+                std::memcpy(slice_in(rank), own, bytes);
             }
         }
-        publish_result();
+        publish_result(!checks_ || all_finite(call_.type, own, elements));
     }
 
-    void publish_result() {
-        buckets_->stages().publish(call_);
+    void publish_result(bool finite) {
+        Call result = call_;
+        result.finite = finite;
+        buckets_->stages().publish(result);
         phase_ = Phase::sharing;
     }
 
@@ -157,6 +189,8 @@ private:
     Reduction here_{};
     std::vector<std::byte*> pointers_;
     Phase phase_ = Phase::done;
+    bool checks_ = false;
+    bool finite_ = true;
 };
 
 } // namespace rtrain::comm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a rank is about to do, in 16 bytes that travel with its data: ranks that call different
+/// What a rank is about to do, in a few bytes that travel with its data: ranks that call different
 /// collectives, or pass different tensors, learn it from each other before anything is combined.
 #pragma once
 
@@ -29,6 +29,7 @@ struct Call {
     ReduceOp op = ReduceOp::sum;
     at::ScalarType type = at::kByte;
     std::int16_t root = 0;
+    bool finite = true;      ///< of a bucket's result: this rank's slice, if ranks check it
     std::uint32_t shape = 0; ///< hash of the sizes
     std::int64_t elements = 0;
 

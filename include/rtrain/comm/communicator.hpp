@@ -306,8 +306,11 @@ private:
         if (op) {
             require_reducible(tensor.scalar_type(), *op);
         }
-        const Call call{collective, op.value_or(ReduceOp::sum), tensor.scalar_type(),
-                        0,          hash_of(tensor.sizes()),    tensor.numel()};
+        const Call call{.collective = collective,
+                        .op = op.value_or(ReduceOp::sum),
+                        .type = tensor.scalar_type(),
+                        .shape = hash_of(tensor.sizes()),
+                        .elements = tensor.numel()};
         if (world().options().check_calls) {
             compare_with_all(call);
         }

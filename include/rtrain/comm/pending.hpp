@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -53,6 +54,19 @@ public:
     }
     void wait() {
         std::visit([this](auto& operation) { group_->wait(operation, "all_reduce"); }, operation_);
+    }
+
+    /// Asks for finite(); on all ranks, before start().
+    void check_finite() {
+        if (auto* const bucket = std::get_if<BucketAllReduce>(&operation_)) {
+            bucket->check_finite();
+        }
+    }
+    /// Whether all of the result is finite, where that was cheap to learn: in memory from
+    /// allocate_bucket(), after wait(), if it was asked for. The same on all ranks.
+    [[nodiscard]] std::optional<bool> finite() const {
+        const auto* const bucket = std::get_if<BucketAllReduce>(&operation_);
+        return bucket != nullptr ? bucket->finite() : std::nullopt;
     }
 
 private:

@@ -8,6 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
+#include <optional>
 #include <utility>
 
 namespace rtrain::detail {
@@ -28,19 +30,39 @@ public:
     virtual void poll() = 0;
     /// Returns when the bucket holds the mean.
     virtual void wait() = 0;
+    /// After wait(): whether the mean is finite, if the reduction has seen that on its way.
+    [[nodiscard]] virtual std::optional<bool> finite() const { return std::nullopt; }
 };
 
 /// Sums the bucket over ranks.
 template <Backend B>
 class PlainReduction : public BucketReduction {
 public:
-    PlainReduction(B& backend, at::Tensor memory)
-        : memory_(std::move(memory)), sum_(make_reduction(backend, memory_, ReduceOp::sum)) {}
+    PlainReduction(B& backend, at::Tensor memory, bool check_finite)
+        : memory_(std::move(memory)), sum_(make_reduction(backend, memory_, ReduceOp::sum)) {
+        if constexpr (sees_finite) {
+            if (check_finite) {
+                sum_.check_finite();
+            }
+        }
+    }
     void start() override { sum_.start(); }
     void poll() override { sum_.poll(); }
     void wait() override { sum_.wait(); }
+    [[nodiscard]] std::optional<bool> finite() const override {
+        if constexpr (sees_finite) {
+            return sum_.finite();
+        } else {
+            return std::nullopt;
+        }
+    }
 
 private:
+    static constexpr bool sees_finite = requires(Reduction<B> & sum) {
+        sum.check_finite();
+        { sum.finite() } -> std::same_as<std::optional<bool>>;
+    };
+
     at::Tensor memory_;
     Reduction<B> sum_;
 };

@@ -38,7 +38,7 @@ public:
         detail::check_model(*shared_->backend, *module_, options);
         shared_->batch_norms = detail::connect_batch_norms(shared_->backend, *module_);
         const bool alone = shared_->backend->size() == 1;
-        if (alone && options.reduction_order == ReductionOrder::ranks) {
+        if (alone && options.reduction_order == ReductionOrder::ranks && !options.check_gradients) {
             return; // nothing to average: one rank runs the bare model
         }
         if (!alone) {
@@ -48,8 +48,13 @@ public:
             }
             detail::broadcast_coalesced(*shared_->backend, std::move(values));
         }
+        DataParallelOptions averaging = options;
+        if (alone && options.reduction_order == ReductionOrder::ranks) {
+            averaging.hook = hook::None{}; // it is there to check what the bare model does
+            averaging.find_unused_parameters = true;
+        }
         shared_->averager = std::make_unique<GradientAverager<B>>(
-            *shared_->backend, detail::trainable_parameters(*module_), options);
+            *shared_->backend, detail::trainable_parameters(*module_), averaging);
     }
 
     /// Runs the model's forward.
@@ -123,7 +128,8 @@ public:
         detail::average_coalesced(*shared_->backend, std::move(values));
     }
 
-    /// Buckets in use; 0 on one rank, unless gradients are added up by micro-batch.
+    /// Buckets in use; 0 on one rank, unless gradients are added up by micro-batch or
+    /// checked.
     [[nodiscard]] std::size_t bucket_count() const noexcept {
         return shared_->averager ? shared_->averager->bucket_count() : 0;
     }

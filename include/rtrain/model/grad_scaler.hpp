@@ -25,6 +25,9 @@ struct GradScalerOptions {
     double growth_factor = 2;    ///< the scale grows by it after `growth_interval` good steps
     double backoff_factor = 0.5; ///< and shrinks by it when gradients overflowed
     int growth_interval = 2000;
+    /// Overflow at a smaller scale is an error (RT-M22): gradients are then infinite or NaN
+    /// whatever the scale, and no step would ever be made again. 0: never.
+    double min_scale = 1e-6;
     bool enabled = true; ///< false: scale() and update() do nothing, step() steps
 };
 
@@ -106,7 +109,7 @@ public:
     }
 
     /// Ends the iteration, after step() for every optimizer: adjusts the scale. Throws ModelError
-    /// [RT-M18] when no gradients were looked at.
+    /// [RT-M18] when no gradients were looked at; [RT-M22] when the scale falls below `min_scale`.
     void update() {
         if (!options_.enabled) {
             return;
@@ -124,6 +127,15 @@ public:
         if (overflowed) {
             scale_ = static_cast<float>(scale_ * options_.backoff_factor);
             good_steps_ = 0;
+            if (scale_ < options_.min_scale) {
+                throw ModelError(
+                    "RT-M22", detail::concat("GradScaler: gradients are infinite or NaN at every "
+                                             "scale down to ",
+                                             scale_,
+                                             ", so that no step is "
+                                             "made any more; look at the loss and the batches, "
+                                             "lower the learning rate or clip gradients"));
+            }
         } else if (++good_steps_ == options_.growth_interval) {
             const float larger = static_cast<float>(scale_ * options_.growth_factor);
             scale_ = std::isfinite(larger) ? larger : scale_;

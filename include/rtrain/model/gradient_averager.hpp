@@ -8,14 +8,15 @@
 /// final callback waits for what is still under way.
 ///
 /// The model/ room holds what prepare(model) returns. It may include backend/, checkpoint/state_io,
-/// comm/shared_writer, rank_status.hpp, preemption.hpp, error.hpp and torch; the worker includes
-/// it.
+/// comm/shared_writer, comm/finite, rank_status.hpp, preemption.hpp, error.hpp and torch; the
+/// worker includes it.
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/model/bucket_reduction.hpp>
 #include <rtrain/model/buckets.hpp>
+#include <rtrain/model/finite.hpp>
 #include <rtrain/model/gradient_writer.hpp>
 #include <rtrain/model/hooks/select.hpp>
 #include <rtrain/model/options.hpp>
@@ -32,6 +33,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -124,7 +126,7 @@ private:
                 bucket.tree = tree.get();
                 bucket.reduction = std::move(tree);
             } else {
-                auto hooked = detail::make_hooked_bucket(backend_, plan, parameters_, options_.hook,
+                auto hooked = detail::make_hooked_bucket(backend_, plan, parameters_, options_,
                                                          buckets_.size());
                 bucket.memory = std::move(hooked.memory);
                 bucket.reduction = std::move(hooked.reduction);
@@ -241,7 +243,12 @@ private:
         for (Bucket& bucket : buckets_) {
             bucket.reduction->wait();
         }
+        ++averaged_passes_;
+        const auto bad = options_.check_gradients ? first_not_finite() : std::nullopt;
         hand_out_gradients();
+        if (bad) {
+            throw_not_finite(*bad);
+        }
         RankStatus::current().steps.fetch_add(1, std::memory_order_relaxed);
         RankStatus::current().advance();
         detail::vote_on_preemption(backend_);
@@ -287,6 +294,35 @@ private:
         std::copy(flags, flags + used_.size(), used_.begin());
     }
 
+    /// The first parameter that gets a gradient with an infinity or NaN.
+    [[nodiscard]] std::optional<std::size_t> first_not_finite() const {
+        const auto is_finite = [](const Bucket& bucket) {
+            const auto seen = bucket.reduction->finite();
+            return seen ? *seen : detail::all_finite(bucket.memory);
+        };
+        if (std::all_of(buckets_.begin(), buckets_.end(), is_finite)) {
+            return std::nullopt;
+        }
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (used_[i] && !detail::all_finite(places_[i].view)) {
+                return i;
+            }
+        }
+        return std::nullopt;
+    }
+
+    [[noreturn]] void throw_not_finite(std::size_t index) const {
+        const bool is_nan = places_[index].view.isnan().any().template item<bool>();
+        throw ModelError(
+            "RT-M21",
+            detail::concat("the averaged gradient of parameter \"", parameters_[index].name,
+                           "\" holds ", is_nan ? "NaN" : "an infinity", " after backward pass ",
+                           averaged_passes_,
+                           " since prepare(); no optimizer has seen it. Look at the loss and at "
+                           "the batch of this step, lower the learning rate or clip gradients; "
+                           "with a GradScaler, leave check_gradients out"));
+    }
+
     void hand_out_gradients() {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
@@ -319,6 +355,7 @@ private:
     detail::GradientWriter writer_;
     std::size_t next_bucket_ = 0; ///< the first that is not being reduced
     int pass_ = -1;               ///< the backward pass under way, or the last
+    std::int64_t averaged_passes_ = 0;
     bool sync_ = true;
 };
 

@@ -92,6 +92,12 @@ struct DataParallelOptions {
     /// Calling the handle runs forward under autocast in this type, at::kBFloat16 or at::kHalf, and
     /// returns float32; parameters and gradients stay float32. Half needs a GradScaler.
     std::optional<at::ScalarType> autocast = std::nullopt;
+    /// After each backward pass that averages gradients, all ranks throw ModelError [RT-M21] when
+    /// an averaged gradient is infinite or NaN. No optimizer has seen it, so that a restart goes on
+    /// from sound weights. Ranks need not communicate for it: averaged gradients are the same on
+    /// all. On one rank, gradients then lie in buckets, too. Not with a GradScaler, which meets
+    /// infinite gradients by design and skips them.
+    bool check_gradients = false;
 };
 
 namespace detail {
@@ -123,7 +129,8 @@ inline void check_options(const DataParallelOptions& options) {
         options.first_bucket_bytes, " find_unused_parameters ", options.find_unused_parameters,
         " broadcast_buffers ", options.broadcast_buffers, " hook ", options.hook.index(),
         " reduction_order ", static_cast<int>(options.reduction_order), " autocast ",
-        options.autocast ? c10::toString(*options.autocast) : "off");
+        options.autocast ? c10::toString(*options.autocast) : "off", " check_gradients ",
+        options.check_gradients);
     if (const auto* power = std::get_if<hook::PowerSgd>(&options.hook)) {
         text += concat(" rank ", power->rank, " start_iteration ", power->start_iteration,
                        " min_compression_rate ", power->min_compression_rate,

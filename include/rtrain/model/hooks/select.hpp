@@ -29,7 +29,9 @@ struct HookedBucket {
 template <Backend B>
 [[nodiscard]] HookedBucket make_hooked_bucket(B& backend, const BucketPlan& plan,
                                               const std::vector<NamedParameter>& parameters,
-                                              const Hook& hook, std::uint64_t number) {
+                                              const DataParallelOptions& options,
+                                              std::uint64_t number) {
+    const Hook& hook = options.hook;
     const auto type = c10::typeMetaToScalarType(plan.type.dtype());
     const bool wide = type == at::kFloat || type == at::kDouble;
     const bool half = std::holds_alternative<hook::Float16>(hook);
@@ -39,14 +41,14 @@ template <Backend B>
                                                            half ? at::kHalf : at::kBFloat16)};
     }
     at::Tensor memory = make_bucket(backend, plan.elements, plan.type);
-    if (const auto* options = std::get_if<hook::PowerSgd>(&hook); options != nullptr && wide) {
-        PowerSgdPlan parts(memory, plan, parameters, *options);
+    if (const auto* power = std::get_if<hook::PowerSgd>(&hook); power != nullptr && wide) {
+        PowerSgdPlan parts(memory, plan, parameters, *power);
         if (!parts.matrices.empty()) {
             return {memory, std::make_unique<PowerSgdReduction<B>>(
-                                backend, memory, std::move(parts), *options, number)};
+                                backend, memory, std::move(parts), *power, number)};
         }
     }
-    return {memory, std::make_unique<PlainReduction<B>>(backend, memory)};
+    return {memory, std::make_unique<PlainReduction<B>>(backend, memory, options.check_gradients)};
 }
 
 } // namespace rtrain::detail
