@@ -524,8 +524,8 @@ private:
     std::optional<Checkpoint> newest_;
     checkpoint::HostCopy copy_;
     std::optional<checkpoint::Interval<>> interval_; ///< rank 0's decides
-    std::optional<std::filesystem::path> sources_; ///< to be deleted after the commit
-    Saver<B> saver_;                               ///< last: its thread uses the others
+    std::optional<std::filesystem::path> sources_;   ///< to be deleted after the commit
+    Saver<B> saver_;                                 ///< last: its thread uses the others
 };
 
 } // namespace rtrain
