@@ -271,7 +271,7 @@ private:
 
     /// Ranks must report together and alike; some may leave the directory to others. Throws what
     /// went wrong in the background.
-    [[nodiscard]] Agreed agree(Kind mine, bool is_due = true) {
+    [[nodiscard]] Agreed agree(Kind mine, bool is_due = false) {
         constexpr std::int64_t failed = 0x80; // beside a Kind
         constexpr std::int64_t preempted = 0x40;
         constexpr std::int64_t due = 0x20;

@@ -376,7 +376,7 @@ TEST_CASE("Report.mean_time_between_failures") {
     const double day = 24 * 3600;
     CHECK(saved("often", {.mean_time_between_failures_s = 1e-3}) == Epochs{0, 1, 2, 3, 4});
     CHECK(saved("seldom", {.mean_time_between_failures_s = day}) == Epochs{});
-    CHECK(saved("end", {.at_end = true, .mean_time_between_failures_s = day}) == Epochs{4});
+    CHECK(saved("end", {.mean_time_between_failures_s = day, .at_end = true}) == Epochs{4});
 
     const auto code = [&](const CheckpointConfig& config) {
         return code_of([&] { Local({.run = {.name = "wrong", .checkpoint = config}}); });
