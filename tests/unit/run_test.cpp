@@ -391,15 +391,17 @@ TEST_CASE("Report.mean_time_between_failures") {
 TEST_CASE("Restore.knows_the_mean_time_between_failures") {
     TrainerOptions options;
     const auto again = [&] {
-        return detail::trainer_options(json::parse(detail::trainer_text(options)).as_object())
+        return rtrain::detail::trainer_options(
+                   json::parse(rtrain::detail::trainer_text(options)).as_object())
             .run.checkpoint.mean_time_between_failures_s;
     };
     CHECK(again() == std::nullopt);
     options.run.checkpoint.mean_time_between_failures_s = 1234.5;
     CHECK(again() == 1234.5);
-    auto earlier = json::parse(detail::trainer_text(options)).as_object(); // of an earlier version
+    auto earlier =
+        json::parse(rtrain::detail::trainer_text(options)).as_object(); // of an earlier version
     earlier.at("checkpoint").as_object().erase("mean_time_between_failures_s");
-    CHECK(detail::trainer_options(earlier).run.checkpoint.mean_time_between_failures_s ==
+    CHECK(rtrain::detail::trainer_options(earlier).run.checkpoint.mean_time_between_failures_s ==
           std::nullopt);
 }
 
