@@ -11,6 +11,7 @@ behind it. Exit status 1: a run failed; a missed goal is only marked.
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -53,13 +54,18 @@ def read_marks(directory):
 
 
 class Killer(threading.Thread):
-    """Kills a random rank after gaps of `mean_s` on average, distributed exponentially, from the
-    first step on, while a process runs."""
+    """Kills a random rank after exponentially distributed gaps, from the first step on, while a
+    process runs. The first gaps, as many as are expected in `planned_s`, are scaled to `mean_s` on
+    average, so that chance decides when kills come, but not how many."""
 
-    def __init__(self, process, directory, mean_s, seed):
+    def __init__(self, process, directory, mean_s, planned_s, seed):
         super().__init__()
-        self.process, self.directory, self.mean_s = process, directory, mean_s
+        self.process, self.directory = process, directory
         self.chance = random.Random(seed)
+        first = [self.chance.expovariate(1) for _ in range(max(1, round(planned_s / mean_s)))]
+        scaled = [gap * mean_s * len(first) / sum(first) for gap in first]
+        later = (self.chance.expovariate(1 / mean_s) for _ in itertools.count())
+        self.gaps = itertools.chain(scaled, later)
         self.kills = []  # times
         self.start()
 
@@ -69,7 +75,7 @@ class Killer(threading.Thread):
                 return
         at = time.time()
         while True:
-            at += self.chance.expovariate(1 / self.mean_s)
+            at += next(self.gaps)
             rank = self.chance.choice(RANKS)
             while not (time.time() >= at and self.kill(rank)):
                 if not self.wait(min(0.05, max(0, at - time.time()) + 0.001)):
@@ -95,7 +101,7 @@ class Killer(threading.Thread):
 def run(options, steps, mean_s):
     """A run of so many steps: its marks, its kills, when the driver started anew, what it printed."""
     words = [options.build / "benchmarks" / "goodput" / "goodput_bench"]
-    planned_s = 60 + steps * STEP_S * PATIENCE
+    patience_s = 60 + steps * STEP_S * PATIENCE
     with tempfile.TemporaryDirectory(
         prefix="goodput-", dir=options.directory, ignore_cleanup_errors=True
     ) as directory:
@@ -107,9 +113,11 @@ def run(options, steps, mean_s):
             text=True,
             start_new_session=True,
         )
-        limit = threading.Timer(planned_s, harness.stop, [process])
+        limit = threading.Timer(patience_s, harness.stop, [process])
         limit.start()
-        killer = Killer(process, directory, mean_s, options.seed) if mean_s else None
+        killer = None
+        if mean_s:
+            killer = Killer(process, directory, mean_s, steps * STEP_S, options.seed)
         lines, restarts = [], []
         try:
             for line in process.stdout:
