@@ -4,7 +4,7 @@
 
     python benchmarks/report.py docs/benchmarks \\
         --allreduce allreduce.json --parity parity.json --costs costs.json \\
-        --checkpoint checkpoint.json --restart restart.json
+        --checkpoint checkpoint.json --restart restart.json --goodput goodput.json
 """
 
 import argparse
@@ -45,7 +45,7 @@ def section(title, results, text, pictures):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("directory", type=pathlib.Path)
-    for name in ("allreduce", "parity", "costs", "checkpoint", "restart"):
+    for name in ("allreduce", "parity", "costs", "checkpoint", "restart", "goodput"):
         parser.add_argument(f"--{name}", type=pathlib.Path, help=f"JSON of {name}/run.py")
     options = parser.parse_args()
     sections, files = [], {}
@@ -75,6 +75,10 @@ def main():
         results = json.loads(options.restart.read_text())
         text = benchmark("restart").report(results["records"])
         sections.append(section("Restarts", results, text, {}))
+    if options.goodput:
+        results = json.loads(options.goodput.read_text())
+        text = benchmark("goodput").report(results["record"])
+        sections.append(section("Goodput", results, text, {}))
     options.directory.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (options.directory / name).write_text(text)

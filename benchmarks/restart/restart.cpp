@@ -4,50 +4,26 @@
 //
 //   restart_bench DIRECTORY       launches two ranks itself
 //
-// Appends to DIRECTORY/marks what each rank comes by: `<seconds since 1970> <rank> <process> <what>
-// <step>`; "main": the process has come to main(), "training": to the training function, "step": a
-// step is done.
+// Its marks: "main": the process has come to main(), "training": to the training function, "step":
+// a step is done.
+#include "../marks.hpp"
+
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <string>
 #include <thread>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 namespace {
 
 constexpr int ranks = 2;
 constexpr long checkpoint_every = 20; // steps
 constexpr std::chrono::milliseconds pause_of_step{10};
-
-class Marks {
-public:
-    explicit Marks(const std::string& directory)
-        : file_(::open((directory + "/marks").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
-                       0666)) {}
-    void add(int rank, const char* what, long step = 0) const {
-        const double now =
-            std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-                .count();
-        char line[128];
-        const int length = std::snprintf(line, sizeof line, "%.6f %d %d %s %ld\n", now, rank,
-                                         static_cast<int>(::getpid()), what, step);
-        if (::write(file_, line, static_cast<std::size_t>(length)) != length) {
-            std::abort();
-        }
-    }
-
-private:
-    int file_;
-};
 
 struct Train {
     const Marks& marks;

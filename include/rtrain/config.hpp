@@ -158,7 +158,13 @@ struct CheckpointConfig {
     /// Of the reports of a state, how many go without saving it: with n, every n-th saves, the
     /// others record metrics only. 0 or 1: each one saves.
     int frequency = 0;
-    /// Whether the report of the last epoch of worker.epochs() saves, whatever the frequency.
+    /// Seconds of training between two failures, on average, of the whole run; more than 0 (RT-C3).
+    /// If set, time decides instead of `frequency`, which must stay 0 (RT-C19): a report of a state
+    /// saves it when sqrt(2 C M) seconds have passed since the last checkpoint, with this time M
+    /// and the seconds C that training was seen to wait for one (checkpoint/interval.hpp). Rank 0's
+    /// clock counts. Unset: `frequency` decides.
+    std::optional<double> mean_time_between_failures_s{};
+    /// Whether the report of the last epoch of worker.epochs() saves, due or not.
     bool at_end = false;
 };
 

@@ -9,6 +9,7 @@
 #include <rtrain/error.hpp>
 #include <rtrain/validation.hpp>
 
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,6 +58,29 @@ inline void check_failure_config(const FailureConfig& failure) {
     }
 }
 
+/// Throws ConfigError [RT-C3, RT-C19].
+inline void check_checkpoint_config(const CheckpointConfig& checkpoint) {
+    if (const auto& keep = checkpoint.num_to_keep; keep && *keep < 1) {
+        throw ConfigError("RT-C3", concat("num_to_keep is ", *keep,
+                                          "; expected at least 1, or unset to keep all"));
+    }
+    if (checkpoint.frequency < 0) {
+        throw ConfigError("RT-C3", concat("the checkpoint frequency is ", checkpoint.frequency,
+                                          "; expected 0 or more"));
+    }
+    const auto& mean = checkpoint.mean_time_between_failures_s;
+    if (mean && !(*mean > 0 && std::isfinite(*mean))) {
+        throw ConfigError("RT-C3", concat("mean_time_between_failures_s is ", *mean,
+                                          "; expected more than 0, or unset"));
+    }
+    if (mean && checkpoint.frequency != 0) {
+        throw ConfigError("RT-C19", concat("mean_time_between_failures_s is ", *mean,
+                                           " and frequency is ", checkpoint.frequency,
+                                           ", but only one can decide which reports save a "
+                                           "checkpoint; leave the other unset"));
+    }
+}
+
 /// Throws ConfigError for options that cannot work on any machine.
 inline void check_options(const TrainerOptions& options) {
     const NumWorkers& workers = options.scaling.num_workers;
@@ -72,16 +96,7 @@ inline void check_options(const TrainerOptions& options) {
                           concat("threads_per_worker is ", options.scaling.threads_per_worker,
                                  "; expected 0 (automatic) or more"));
     }
-    const auto& keep = options.run.checkpoint.num_to_keep;
-    if (keep && *keep < 1) {
-        throw ConfigError("RT-C3", concat("num_to_keep is ", *keep,
-                                          "; expected at least 1, or unset to keep all"));
-    }
-    if (options.run.checkpoint.frequency < 0) {
-        throw ConfigError("RT-C3",
-                          concat("the checkpoint frequency is ", options.run.checkpoint.frequency,
-                                 "; expected 0 or more"));
-    }
+    check_checkpoint_config(options.run.checkpoint);
     const std::string storage_path = options.run.storage_path.string();
     if (options.run.storage_filesystem && storage_path.find("://") != std::string::npos) {
         throw ConfigError("RT-C13", concat("storage_path is ", storage_path,

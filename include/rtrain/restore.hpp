@@ -66,6 +66,10 @@ inline constexpr const char* trainer_file = "trainer.json";
             checkpoint.score_attribute ? boost::json::value(*checkpoint.score_attribute) : nullptr},
            {"score_order", checkpoint.score_order == ScoreOrder::max ? "max" : "min"},
            {"frequency", checkpoint.frequency},
+           {"mean_time_between_failures_s",
+            checkpoint.mean_time_between_failures_s
+                ? boost::json::value(*checkpoint.mean_time_between_failures_s)
+                : nullptr},
            {"at_end", checkpoint.at_end}}}});
 }
 
@@ -101,6 +105,10 @@ inline constexpr const char* trainer_file = "trainer.json";
     options.run.checkpoint.score_order =
         ScoreOrder(std::string_view(checkpoint.at("score_order").as_string()));
     options.run.checkpoint.frequency = whole(checkpoint.at("frequency"));
+    if (const auto* const mean = checkpoint.if_contains("mean_time_between_failures_s");
+        mean != nullptr && !mean->is_null()) { // runs of earlier versions have none
+        options.run.checkpoint.mean_time_between_failures_s = mean->to_number<double>();
+    }
     options.run.checkpoint.at_end = checkpoint.at("at_end").as_bool();
     return options;
 }

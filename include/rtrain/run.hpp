@@ -9,6 +9,7 @@
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/host_copy.hpp>
+#include <rtrain/checkpoint/interval.hpp>
 #include <rtrain/checkpoint/place.hpp>
 #include <rtrain/checkpoint/policy.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
@@ -34,6 +35,7 @@
 #include <rtrain/validations.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <cstdio>
@@ -64,6 +66,9 @@ public:
                  options.run.checkpoint),
           log_(directory_.log_directory(), options.config),
           validations_(store_, options.validation, fit), saver_(backend, store_) {
+        if (const auto& mean = options.run.checkpoint.mean_time_between_failures_s) {
+            interval_.emplace(*mean);
+        }
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
                 directory_.take(attempt_);
@@ -94,28 +99,31 @@ public:
 
     /// Records metrics.
     void report(const Config& metrics) {
-        if (agree(Kind::metrics)) {
+        if (agree(Kind::metrics).directory) {
             report_directory(metrics, nullptr, {});
             return;
         }
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                log_.append(log_.complete(metrics, std::nullopt));
-            }
-        });
+        record(metrics);
     }
 
-    /// Records metrics, and saves the state that `take_snapshot` returns as the policy does. Ranks
-    /// agree on what they report before it is called, so it may communicate.
+    /// Records metrics. When it is `due`, as the caller or the interval between checkpoints says on
+    /// rank 0, or the run is to make room, saves the state that `take_snapshot` returns as the
+    /// policy does. Ranks agree on what they report before it is called, so it may communicate.
     template <std::invocable TakeSnapshot>
-    void report(const Config& metrics, const ReportOptions& options, TakeSnapshot&& take_snapshot) {
-        save_state(&metrics, options, take_snapshot);
+    void report(const Config& metrics, const ReportOptions& options, bool due,
+                TakeSnapshot&& take_snapshot) {
+        if (agree(Kind::state, due || (interval_ && interval_->is_due())).due || preempted()) {
+            save_state(&metrics, options, take_snapshot);
+        } else {
+            record(metrics);
+        }
     }
 
     /// Saves a state without a report, as a run does that is to make room. The checkpoint has the
     /// metrics of the last report.
     template <std::invocable TakeSnapshot>
     void save(TakeSnapshot&& take_snapshot) {
+        (void)agree(Kind::state);
         save_state(nullptr, {}, take_snapshot);
     }
 
@@ -255,17 +263,24 @@ private:
         });
     }
 
-    /// Ranks must report together and alike; some may leave the directory to others. Returns
-    /// whether any rank reports one. Throws what went wrong in the background.
-    [[nodiscard]] bool agree(Kind mine) {
+    /// What ranks have agreed on.
+    struct Agreed {
+        bool directory; ///< a rank reports one
+        bool due;       ///< rank 0 says so
+    };
+
+    /// Ranks must report together and alike; some may leave the directory to others. Throws what
+    /// went wrong in the background.
+    [[nodiscard]] Agreed agree(Kind mine, bool is_due = false) {
         constexpr std::int64_t failed = 0x80; // beside a Kind
         constexpr std::int64_t preempted = 0x40;
+        constexpr std::int64_t due = 0x20;
         PreemptionNotice& notice = PreemptionNotice::current();
         RankStatus::current().advance();
         const at::Tensor notes = detail::all_gather(
             backend_, at::full({1},
                                static_cast<std::int64_t>(mine) + (saver_.failed() ? failed : 0) +
-                                   (notice.given() ? preempted : 0),
+                                   (notice.given() ? preempted : 0) + (is_due ? due : 0),
                                at::kByte));
         std::vector<Kind> given;
         bool any_failed = false;
@@ -274,7 +289,7 @@ private:
             const auto note = notes.view({-1})[rank].template item<std::int64_t>();
             any_failed = any_failed || (note & failed) != 0;
             any_preempted = any_preempted || (note & preempted) != 0;
-            given.push_back(static_cast<Kind>(note % preempted));
+            given.push_back(static_cast<Kind>(note % due));
         }
         if (any_preempted) {
             notice.agree(nullptr);
@@ -296,14 +311,25 @@ private:
                                                  what, " on rank ", without,
                                                  "; all ranks must report the state together"));
         }
-        return rank_of([](Kind kind) { return kind == Kind::directory; }) < backend_.size();
+        const auto first = rank_of([](Kind kind) { return kind == Kind::directory; });
+        const auto of_rank_0 = notes.view({-1})[0].template item<std::int64_t>();
+        return {first < backend_.size(), (of_rank_0 & due) != 0};
+    }
+
+    /// One line of the log, without a checkpoint.
+    void record(const Config& metrics) {
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                log_.append(log_.complete(metrics, std::nullopt));
+            }
+        });
     }
 
     /// `metrics`: of the report that the state is saved in, or null.
     template <class TakeSnapshot>
     void save_state(const Config* metrics, const ReportOptions& options,
                     TakeSnapshot&& take_snapshot) {
-        (void)agree(Kind::state);
+        const auto begin = std::chrono::steady_clock::now(); // ranks are here together
         finish();
         checkpoint::Snapshot state = take_snapshot();
         const std::string name = saver_.begin(options.checkpoint_dir_name);
@@ -319,6 +345,9 @@ private:
         });
         save(name, metrics, options, BackgroundCheckpointPolicy<C> && !preempted(),
              [this, part, state = std::move(state)] { return write(state, part); });
+        if (interval_) {
+            interval_->saved(begin);
+        }
     }
 
     /// What the policy writes, as far as it lists it.
@@ -494,8 +523,9 @@ private:
     Validations validations_; ///< used by rank 0
     std::optional<Checkpoint> newest_;
     checkpoint::HostCopy copy_;
-    std::optional<std::filesystem::path> sources_; ///< to be deleted after the commit
-    Saver<B> saver_;                               ///< last: its thread uses the others
+    std::optional<checkpoint::Interval<>> interval_; ///< rank 0's decides
+    std::optional<std::filesystem::path> sources_;   ///< to be deleted after the commit
+    Saver<B> saver_;                                 ///< last: its thread uses the others
 };
 
 } // namespace rtrain

@@ -195,8 +195,8 @@ public:
     /// checkpoint in the background.
     void report(const Config& metrics) { run_.report(metrics); }
     /// Records rank 0's metrics and saves a checkpoint of the state, with every rank's random
-    /// number generator and the place in every data set; with CheckpointConfig::frequency, not each
-    /// time. *Collective.*
+    /// number generator and the place in every data set; with CheckpointConfig::frequency or
+    /// mean_time_between_failures_s, not each time. *Collective.*
     void report(const Config& metrics, const State& state, const ReportOptions& options = {}) {
         if constexpr (!checkpoint::saves_state<C>) {
             if (asks_for_validation(options)) {
@@ -206,14 +206,7 @@ public:
             run_.report(metrics);
             return;
         }
-        if (is_due()) {
-            run_.report(metrics, options, [&] { return snapshot_of(state); });
-        } else {
-            run_.report(metrics);
-            if (run_.preempted()) {
-                run_.save([&] { return snapshot_of(state); });
-            }
-        }
+        run_.report(metrics, options, is_due(), [&] { return snapshot_of(state); });
         leave_if_preempted();
     }
     /// Records rank 0's metrics and keeps the files in a directory as a checkpoint, together with
@@ -272,9 +265,9 @@ public:
     /// *Collective.*
     ///
     /// Most training functions need not ask: the next report() of a state saves it, whatever
-    /// CheckpointConfig::frequency says, and within the loop over epochs() a state is also saved
-    /// between two batches. fit() then ends, and the same command goes on from there. Ask to save
-    /// with a report of one's own in other loops, or to skip what takes long.
+    /// CheckpointConfig says, and within the loop over epochs() a state is also saved between two
+    /// batches. fit() then ends, and the same command goes on from there. Ask to save with a report
+    /// of one's own in other loops, or to skip what takes long.
     [[nodiscard]] std::optional<PreemptionInfo> preemption() {
         PreemptionNotice& notice = PreemptionNotice::current();
         at::Tensor seconds =
@@ -384,11 +377,14 @@ private:
         }
     }
 
-    /// Whether this report of a state saves it.
+    /// Whether this report of a state saves it; else the run's clock decides, if it has one.
     [[nodiscard]] bool is_due() {
         const CheckpointConfig& config = options_.run.checkpoint;
         const bool last = config.at_end && progress_.in_last_epoch();
-        return last || config.frequency <= 1 || ++state_reports_ % config.frequency == 0;
+        if (last || config.mean_time_between_failures_s) {
+            return last;
+        }
+        return config.frequency <= 1 || ++state_reports_ % config.frequency == 0;
     }
     [[nodiscard]] data::EpochRequest epoch_request(bool shuffle, std::uint64_t seed) const {
         return {.rank = rank(), .size = size(), .shuffle = shuffle, .seed = seed_ + seed};

@@ -97,6 +97,35 @@ TEST_CASE_TEMPLATE("Checkpoint.what_one_policy_writes_any_other_reads", Policy, 
     goes_on(checkpoint::AsyncSharded{});
 }
 
+TEST_CASE_TEMPLATE("Checkpoint.ranks_agree_when_one_is_due", Policy, checkpoint::Sync,
+                   checkpoint::AsyncSharded) {
+    const test::Directory directory("interval");
+    const TrainerOptions options{
+        .run = {.name = "r",
+                .storage_path = directory.path(),
+                .checkpoint = {.mean_time_between_failures_s = 0.5}}}; // first due after 0.32 s
+    using Due = Trainer<backend::Mpi, data::Sharded, Policy>;
+    const Result first = Due(options).fit([&](auto& worker) {
+        int step = 0;
+        auto state = State{}.add("step", step);
+        for (step = 1; step <= 100; ++step) {
+            // Ranks come to each report one after the other, so their clocks differ.
+            std::this_thread::sleep_for(std::chrono::milliseconds(4 * worker.rank() + 4));
+            worker.report({{"step", step}}, state);
+        }
+    });
+    REQUIRE(first.metrics_history.size() == 100);
+    REQUIRE(!first.best_checkpoints.empty());
+    CHECK(first.best_checkpoints.size() < 100); // not each report
+    const auto saved = first.best_checkpoints.back().second.at("step").as_int64();
+    Due(options).fit([&](auto& worker) {
+        int step = 0;
+        auto state = State{}.add("step", step);
+        REQUIRE(worker.restore(state));
+        CHECK(step == saved);
+    });
+}
+
 TEST_CASE("Checkpoint.rows_are_saved_by_those_who_have_them") {
     const test::Directory directory("table");
     Trainer<backend::Mpi, data::Sharded, checkpoint::Sharded> trainer(

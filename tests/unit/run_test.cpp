@@ -4,8 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
+#include <optional>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include <sys/wait.h>
@@ -346,6 +349,60 @@ TEST_CASE("Report.frequency_and_at_end") {
     CHECK(saved("second", {.frequency = 2}) == Epochs{1, 3});
     CHECK(saved("end", {.frequency = 2, .at_end = true}) == Epochs{1, 3, 4});
     CHECK(saved("only_end", {.frequency = 100, .at_end = true}) == Epochs{4});
+}
+
+TEST_CASE("Report.mean_time_between_failures") {
+    const test::Directory directory("mtbf");
+    /// The epochs that were saved of five.
+    const auto saved = [&](const std::string& name, const CheckpointConfig& config) {
+        Local trainer(
+            {.run = {.name = name, .storage_path = directory.path(), .checkpoint = config}});
+        const Result result = trainer.fit([](auto& worker) {
+            int step = 0;
+            auto state = State{}.add("step", step);
+            for (const int epoch : worker.epochs(5, state)) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                worker.report({{"epoch", epoch}}, state);
+            }
+        });
+        CHECK(result.metrics_history.size() == 5);
+        std::vector<std::int64_t> epochs;
+        for (const auto& [checkpoint, metrics] : result.best_checkpoints) {
+            epochs.push_back(metrics.at("epoch").as_int64());
+        }
+        return epochs;
+    };
+    using Epochs = std::vector<std::int64_t>;
+    const double day = 24 * 3600;
+    CHECK(saved("often", {.mean_time_between_failures_s = 1e-3}) == Epochs{0, 1, 2, 3, 4});
+    CHECK(saved("seldom", {.mean_time_between_failures_s = day}) == Epochs{});
+    CHECK(saved("end", {.mean_time_between_failures_s = day, .at_end = true}) == Epochs{4});
+
+    const auto code = [&](const CheckpointConfig& config) {
+        return code_of([&] { Local({.run = {.name = "wrong", .checkpoint = config}}); });
+    };
+    for (const double wrong : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+        CHECK(code({.mean_time_between_failures_s = wrong}) == "RT-C3");
+    }
+    CHECK(code({.frequency = 2, .mean_time_between_failures_s = day}) == "RT-C19");
+    CHECK(code({.mean_time_between_failures_s = day}) == "");
+}
+
+TEST_CASE("Restore.knows_the_mean_time_between_failures") {
+    TrainerOptions options;
+    const auto again = [&] {
+        return rtrain::detail::trainer_options(
+                   json::parse(rtrain::detail::trainer_text(options)).as_object())
+            .run.checkpoint.mean_time_between_failures_s;
+    };
+    CHECK(again() == std::nullopt);
+    options.run.checkpoint.mean_time_between_failures_s = 1234.5;
+    CHECK(again() == 1234.5);
+    auto earlier =
+        json::parse(rtrain::detail::trainer_text(options)).as_object(); // of an earlier version
+    earlier.at("checkpoint").as_object().erase("mean_time_between_failures_s");
+    CHECK(rtrain::detail::trainer_options(earlier).run.checkpoint.mean_time_between_failures_s ==
+          std::nullopt);
 }
 
 TEST_CASE("Report.names_and_metadata") {
