@@ -85,6 +85,8 @@ TEST_CASE("Interval.first_checkpoint_is_due_after_that_of_the_assumed_cost") {
 TEST_CASE("Interval.counts_from_the_end_of_a_checkpoint_and_follows_its_cost") {
     Interval interval(100);
     Clock::seconds += 60;
+    save(interval, 8.1); // with what the first takes once
+    CHECK(interval.cost_s() == doctest::Approx(Interval::assumed_cost_s + 2));
     save(interval, 2);
     CHECK(interval.cost_s() == doctest::Approx(2));
     CHECK(interval.seconds() == doctest::Approx(20));

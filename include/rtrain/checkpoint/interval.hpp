@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <optional>
+#include <cstdint>
 
 namespace rtrain::checkpoint {
 
@@ -31,8 +31,7 @@ namespace rtrain::checkpoint {
 template <class Clock = std::chrono::steady_clock>
 class Interval {
 public:
-    /// What a checkpoint is taken to cost before the first of this process was made: little, so
-    /// that the true cost is known soon.
+    /// What a checkpoint is taken to cost at first: little, so that the true cost is known soon.
     static constexpr double assumed_cost_s = 0.1;
 
     /// Time counts from now: what a run goes on from is saved already.
@@ -40,10 +39,11 @@ public:
         : mean_time_between_failures_s_(mean_time_between_failures_s) {}
 
     /// The mean cost of a checkpoint, in which the newer count more: each moves it by a quarter of
-    /// the difference, so that one slow checkpoint is soon forgotten.
-    [[nodiscard]] double cost_s() const { return cost_s_.value_or(assumed_cost_s); }
+    /// the difference, so that one slow checkpoint is soon forgotten. The second replaces it, as
+    /// the first of a process also takes the memory that later ones use again.
+    [[nodiscard]] double cost_s() const noexcept { return cost_s_; }
     [[nodiscard]] double seconds() const {
-        return optimal_interval_s(cost_s(), mean_time_between_failures_s_);
+        return optimal_interval_s(cost_s_, mean_time_between_failures_s_);
     }
     [[nodiscard]] bool is_due() const {
         return std::chrono::duration<double>(Clock::now() - since_).count() >= seconds();
@@ -53,13 +53,14 @@ public:
     void saved(typename Clock::time_point begin) {
         since_ = Clock::now();
         const double cost = std::chrono::duration<double>(since_ - begin).count();
-        cost_s_ = cost_s_ ? *cost_s_ + (cost - *cost_s_) / 4 : cost;
+        cost_s_ = ++checkpoints_ == 2 ? cost : cost_s_ + (cost - cost_s_) / 4;
     }
 
 private:
     double mean_time_between_failures_s_;
     typename Clock::time_point since_ = Clock::now();
-    std::optional<double> cost_s_;
+    double cost_s_ = assumed_cost_s;
+    std::int64_t checkpoints_ = 0; ///< of this process
 };
 
 } // namespace rtrain::checkpoint
