@@ -82,7 +82,9 @@ public:
                         when_committed = std::move(when_committed), stop = stop_.get_token()] {
                            try {
                                commit(name, metrics, hand_in(name, write_part), stop);
-                               when_committed();
+                               if (backend_.rank() == 0) {
+                                   when_committed();
+                               }
                            } catch (...) {
                                failed_ = true;
                                throw;

@@ -396,6 +396,13 @@ inline void require_options(const Uri& uri, std::initializer_list<std::string_vi
         options.scheme = endpoint.substr(0, *end);
         endpoint = endpoint.substr(*end + 3);
     }
+    if (endpoint.find('@') != std::string::npos) { // of a URI, it was refused above
+        throw StorageError(
+            "RT-S8", rtrain::detail::concat("AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL holds user "
+                                            "information in front of its host, which errors of the "
+                                            "service repeat; give credentials in ",
+                                            credential_variables("s3")));
+    }
     while (endpoint.ends_with('/')) {
         endpoint.pop_back();
     }
