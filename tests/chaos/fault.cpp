@@ -280,7 +280,8 @@ int MPI_Finalize() {
 
 } // extern "C"
 
-// NOLINTBEGIN: replaced allocation functions, as the standard has them
+// NOLINTBEGIN: replaced allocation functions, as the standard has them. Inlined, their free() would
+// look to GCC like one of what another function has allocated.
 void* operator new(std::size_t bytes) {
     chaos::count_allocation();
     if (void* const memory = std::malloc(bytes != 0 ? bytes : 1)) {
@@ -298,16 +299,17 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
     throw std::bad_alloc();
 }
 
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, std::size_t /*bytes*/, std::align_val_t /*align*/) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/,
+                                       std::align_val_t /*align*/) noexcept {
     std::free(memory);
 }
 // NOLINTEND
