@@ -47,6 +47,7 @@ class Run:
     """One start of the program; finds canaries."""
 
     def __init__(self, program, directory, kind, storage, variables=()):
+        self.program = program
         self.marker = canary()
         self.directory = directory
         self.tmp = directory / "tmp"
@@ -117,9 +118,8 @@ class Run:
         """For the token. The search must find what a program's environment holds of necessity."""
         found = 0
         for pid, variables in self.processes():
-            if b"OMPI_COMM_WORLD_RANK" not in variables or b"storage_secrets" not in read(
-                f"/proc/{pid}/cmdline"
-            ):
+            words = read(f"/proc/{pid}/cmdline").split(b"\0")
+            if b"OMPI_COMM_WORLD_RANK" not in variables or words[0] != self.program.encode():
                 continue
             try:
                 places = memory_of(pid)
@@ -224,6 +224,8 @@ def check(program, directory, service):
         for where, content in stored:
             run.search(f"the stored {where}", content)
         mistakes = sorted(run.hits)
+        if status != (ends_with[:6] != "RESULT"):
+            mistakes.append(f"status {status}")
         if ends_with not in run.output():
             mistakes.append(f"it does not say {ends_with!r}")
         if prefix and len(stored) < 8:
@@ -262,7 +264,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="secrets-") as directory:
         service = Service()
         try:
-            wrong = check(sys.argv[1], pathlib.Path(directory), service)
+            wrong = check(os.path.realpath(sys.argv[1]), pathlib.Path(directory), service)
         finally:
             service.end()
     print("\n".join(wrong) or "no secret turns up")
