@@ -156,6 +156,7 @@ public:
         last_report_ = Clock::now();
         rewrite_progress();
         std::ostringstream params;
+        params.exceptions(std::ios::badbit);
         write_pretty(params, config_);
         storage::replace_file(directory_ / params_file, params.str() + "\n");
     }
