@@ -133,6 +133,7 @@ namespace detail {
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
     std::ostringstream out;
+    out.exceptions(std::ios::badbit); // without memory, else, the rest would just be missing
     (out << ... << parts);
     return out.str();
 }

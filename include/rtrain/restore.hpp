@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -125,6 +126,8 @@ read_trainer(const std::filesystem::path& run_directory,
         (void)trainer_options(saved);
         return saved;
     } catch (const TransientStorageError&) {
+        throw;
+    } catch (const std::bad_alloc&) { // says nothing about the file
         throw;
     } catch (const std::exception& error) {
         throw StorageError("RT-S6", concat(at.filesystem.uri(at.path), " cannot be restored: ",

@@ -42,6 +42,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -150,8 +151,19 @@ private:
         return run;
     }
 
-    /// Has ranks train, and waits for them.
     Result driven(int fit) {
+        try {
+            return launched(fit);
+        } catch (const std::bad_alloc&) {
+            const LaunchError error("RT-L16", "the driver ran out of memory, and no rank lives "
+                                              "any more; the same command goes on with the run");
+            launch::Session::current().record(fit, launch::Ending::of(error));
+            throw error;
+        }
+    }
+
+    /// Has ranks train, and waits for them.
+    Result launched(int fit) {
         RunConfig run = named_run();
         if constexpr (!requires { requires B::can_survive_deaths; }) {
             if (std::exchange(run.failure.keep_survivors, false)) {

@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -119,6 +120,8 @@ inline constexpr const char* shards_index = "model.safetensors.index.json";
             places.emplace(item.key(), file);
         }
     } catch (const StorageError&) {
+        throw;
+    } catch (const std::bad_alloc&) { // says nothing about the file
         throw;
     } catch (const std::exception& error) {
         throw CheckpointError("RT-K27",

@@ -8,6 +8,7 @@
     chaos.py WORKLOAD --target driver,mpirun --trials 100
     chaos.py WORKLOAD --preempt 200            SIGTERM to the driver
     chaos.py WORKLOAD --nan                    a loss that becomes NaN, once and each time
+    chaos.py WORKLOAD --nth 1..200             allocations that fail
 
 One line of JSON a trial, a summary at the end. Exit status 1: something was wrong. README.md says
 what is checked.
@@ -15,6 +16,7 @@ what is checked.
 
 import argparse
 import collections
+import contextlib
 import hashlib
 import json
 import os
@@ -52,7 +54,7 @@ WITHOUT_STEP = {"start", "init", "open", "end", "finalize"}
 # Points that not all ranks come by.
 ONLY_RANK = {"gather": 1, "manifest": 0, "rename": 0}
 
-FAULTS = ["kill", "stop", "deadlock", "exception", "exit", "segfault", "memory", "disk", "nan"]
+FAULTS = ["kill", "stop", "deadlock", "exception", "exit", "segfault", "memory", "oom", "disk", "nan"]
 # What happens to a process from outside.
 SIGNALS = {
     "kill": signal.SIGKILL,
@@ -61,6 +63,9 @@ SIGNALS = {
     "exception": signal.SIGABRT,  # what an exception that nobody catches ends in
 }
 TARGETS = ["rank 0", "rank 1", "driver", "mpirun"]
+OOM_CAUSE = "out-of-memory killer"
+# Where cgroups are, and what limits their memory: version 1, and 2.
+CGROUPS = {"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"}
 # An error must say one of these.
 CAUSES = {
     "kill": "signal 9|killed",
@@ -70,8 +75,10 @@ CAUSES = {
     "exit": "ended|exit",
     "segfault": "signal 11",
     "memory": "bad_alloc|memory",
+    "oom": OOM_CAUSE,
     "disk": "No space left",
     "nan": "RT-M21",
+    "bad_alloc": "bad_alloc|memory|signal 6",
 }
 MPIRUN_CAUSE = "mpirun"
 
@@ -153,6 +160,26 @@ def zombies_of(parent):
     return found
 
 
+def starving_cgroup(name):
+    """A cgroup without memory: the kernel kills who needs some. None where it cannot be made."""
+    for root, limit in CGROUPS.items():
+        try:
+            if pathlib.Path(root, "cgroup.procs").exists():
+                path = pathlib.Path(root, name)
+                path.mkdir(exist_ok=True)
+                (path / limit).write_text("4096")
+                return path
+        except OSError:
+            remove_cgroup(name)
+    return None
+
+
+def remove_cgroup(name):
+    for root in CGROUPS:
+        with contextlib.suppress(OSError):
+            pathlib.Path(root, name).rmdir()
+
+
 # --- Runs -----------------------------------------------------------------------------------------
 
 
@@ -171,6 +198,7 @@ class Run:
             path.mkdir(parents=True)
         self.tmp.chmod(0o700)
         self.once = self.directory / "once"
+        self.cgroup = f"rtrain-chaos-{self.marker}"
         self.log = self.directory / "output"
         self.limit = options.limit
         self.words = [str(options.workload), str(self.storage), *map(str, arguments)]
@@ -296,6 +324,7 @@ class Run:
 
     def remove(self):
         shutil.rmtree(self.directory, ignore_errors=True)
+        remove_cgroup(self.cgroup)
 
 
 def reap():
@@ -333,6 +362,8 @@ def strike_from_outside(run, kind, target):
     if kind == "memory":
         used = int(read(f"/proc/{pid}/statm").split()[0]) * resource.getpagesize()
         resource.prlimit(pid, resource.RLIMIT_AS, (used, resource.RLIM_INFINITY))
+    elif kind == "oom":
+        (starving_cgroup(run.cgroup) / "cgroup.procs").write_text(str(pid))
     else:
         kill(pid, SIGNALS[kind])
     run.once.with_suffix(".go").touch()
@@ -344,6 +375,8 @@ def strike_from_outside(run, kind, target):
 
 def can_happen(kind, phase, target):
     """Faults that a process does to itself only happen to ranks that come by."""
+    if kind == "oom":
+        return target.startswith("rank ") and phase not in ("start", "finalize")
     if target not in ("rank 0", "rank 1") or ONLY_RANK.get(phase, int(target[5:])) != int(
         target[5:]
     ):
@@ -353,10 +386,20 @@ def can_happen(kind, phase, target):
 
 def fault_of(run, kind, phase, target, step):
     """What the workload is told, and whether this script strikes."""
-    inside = target.startswith("rank ") and ONLY_RANK.get(phase, int(target[5:])) == int(target[5:])
+    inside = kind != "oom" and target.startswith("rank ") and ONLY_RANK.get(phase, int(target[5:])) == int(target[5:])
     rank = int(target[5:]) if inside else ONLY_RANK.get(phase, 0)
     spec = f"{kind if inside else 'tell'}@{phase}:rank={rank}:step={step}:once={run.once}"
     return spec, not inside
+
+
+# Whose allocation fails: of the thread that trains, of the others of its process, of the driver.
+WHOSE = ["training", "others", "driver"]
+
+
+def allocation_fault(run, n, whose, phase, rank, step):
+    words = [f"bad_alloc@{phase}", f"rank={'driver' if whose == 'driver' else rank}", f"nth={n}"]
+    words += [f"step={step}", f"once={run.once}"] + ["threads=others"] * (whose == "others")
+    return ":".join(words)
 
 
 def explains(output, kind, target):
@@ -365,10 +408,17 @@ def explains(output, kind, target):
     return bool(errors) and re.search(cause, errors[-1], re.IGNORECASE) is not None
 
 
-def trial(options, reference, kind, phase, target, step):
-    """One cell of the matrix."""
-    run = Run(options)
-    spec, from_outside = fault_of(run, kind, phase, target, step)
+def trial(options, reference, kind, phase, target, step, allocation=None):
+    """One cell of the matrix; or `allocation`, which one fails and whose."""
+    whose = allocation[1] if allocation else ""
+    run = Run(options, ["--policy", "async"] if whose == "others" else [])
+    if allocation:
+        rank = 0 if target == "driver" else int(target[5:])
+        spec, from_outside = allocation_fault(run, *allocation, phase, rank, step), False
+    else:
+        spec, from_outside = fault_of(run, kind, phase, target, step)
+    if whose == "others":
+        run.pace(40, 0, 40)  # they do little else than tell the driver what happens, now and then
     begin = time.monotonic()
     run.start(spec)
     wrong = strike_from_outside(run, kind, target) if from_outside else []
@@ -380,12 +430,16 @@ def trial(options, reference, kind, phase, target, step):
         wrong.append(f"no end within {run.limit} s")
         run.end_all()
     elif not run.once.exists():
-        wrong.append("the fault did not happen")
+        outcome = "not reached"  # there may be fewer allocations
+        if not allocation:
+            wrong.append("the fault did not happen")
     driver_died = target == "driver" and status is not None and status < 0
     if driver_died:
         outcome = "driver died"
     left = run.left_behind()
     wrong += [word for word in left if not driver_died or word.startswith("process")]
+    if kind == "oom" and OOM_CAUSE not in run.output():
+        wrong.append("the kernel's OOM killer is not named")
     if outcome == "error" and not explains(run.output(), kind, target):
         wrong.append(f"status {status}, but no error names the cause")
     if status != 0:  # the same command goes on, and removes what a dead driver could not
@@ -411,11 +465,35 @@ def trial(options, reference, kind, phase, target, step):
         "restarts": run.restarts(),
         "wrong": wrong,
     }
+    if allocation:
+        record.update({"nth": allocation[0], "whose": whose})
     say(record)
     if wrong:
         keep(options, run)
     run.remove()
     return record
+
+
+def allocations(options):
+    """The n-th allocation behind a point fails, once."""
+    reference = reference_run(options)
+    chance = random.Random(options.seed)
+    cells = []
+    for n in range(options.nth[0], options.nth[1] + 1):
+        for whose in options.whose:
+            phase = "start" if whose == "driver" else chance.choice(options.phases)
+            rank = ONLY_RANK.get(phase, n % 2)
+            target = "driver" if whose == "driver" else f"rank {rank}"
+            step = 0 if phase in WITHOUT_STEP else chance.randrange(1, STEPS - 3)
+            cells.append((phase, target, step, (n, whose)))
+    if options.sample and options.sample < len(cells):
+        cells = sorted(chance.sample(cells, options.sample), key=cells.index)
+    records = [trial(options, reference, "bad_alloc", *cell) for cell in cells]
+    for whose in options.whose:
+        mine = [record for record in records if record["whose"] == whose]
+        counts = collections.Counter(record["outcome"] for record in mine)
+        print(f"{whose}: {len(mine)} trials, " + ", ".join(f"{v} {k}" for k, v in counts.items()))
+    return sum(bool(record["wrong"]) for record in records)
 
 
 def keep(options, run):
@@ -433,6 +511,11 @@ def say(record):
 
 def matrix(options):
     reference = reference_run(options)
+    probe = f"rtrain-chaos-{os.getpid()}"
+    if "oom" in options.faults and starving_cgroup(probe) is None:
+        print("No cgroup can be made here: no oom.", file=sys.stderr)
+        options.faults = [kind for kind in options.faults if kind != "oom"]
+    remove_cgroup(probe)
     cells = [
         (kind, phase, target)
         for target in options.targets
@@ -727,6 +810,10 @@ def parse_arguments():
 
         return parse
 
+    def a_range(text):
+        first, _, last = text.partition("..")
+        return int(first), int(last or first)
+
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("workload", type=pathlib.Path)
     parser.add_argument("--faults", type=listed(FAULTS), default=FAULTS)
@@ -741,6 +828,8 @@ def parse_arguments():
     parser.add_argument("--second-driver", action="store_true")
     parser.add_argument("--preempt", type=int, metavar="N")
     parser.add_argument("--nan", action="store_true")
+    parser.add_argument("--nth", type=a_range, metavar="A..B", help="which allocation fails")
+    parser.add_argument("--whose", type=listed(WHOSE), default=WHOSE, help="of --nth")
     parser.add_argument("--grace", type=float, default=10, help="s for a preemption")
     parser.add_argument(
         "--gone-limit", type=float, default=1, help="s for ranks to end behind a driver or mpirun"
@@ -786,6 +875,8 @@ def main():
             wrong = preempt(options)
         elif options.nan:
             wrong = nan(options)
+        elif options.nth:
+            wrong = allocations(options)
         else:
             wrong = matrix(options)
     print(f"{wrong} WRONG" if wrong else "nothing wrong")

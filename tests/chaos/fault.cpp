@@ -57,11 +57,15 @@ Fault parse(const char* text) {
         const auto name = word.substr(0, equals);
         const auto value = equals == std::string::npos ? "" : word.substr(equals + 1);
         if (name == "rank") {
-            fault.rank = std::stoi(value);
+            fault.rank = value == "driver" ? Fault::driver : std::stoi(value);
         } else if (name == "step") {
             fault.step = std::stol(value);
         } else if (name == "once") {
             fault.once = value;
+        } else if (name == "nth") {
+            fault.nth = std::stol(value);
+        } else if (name == "threads" && value == "others") {
+            fault.others = true;
         } else {
             understood = false;
         }
@@ -115,6 +119,30 @@ bool may_strike(const std::string& once) {
     }
 }
 
+std::atomic<long> allocations_left = 0; // until one fails; 0: none will
+thread_local bool has_come_by = false;
+thread_local bool uncounted = false; // this thread is at work for the harness
+
+void let_an_allocation_fail(const Fault& told) {
+    if (allocations_left == 0 && ::access(told.once.c_str(), F_OK) != 0) {
+        has_come_by = true;
+        allocations_left = told.nth;
+    }
+}
+
+/// Throws std::bad_alloc when this one is to fail. Itself, it allocates nothing.
+void count_allocation() {
+    if (allocations_left.load(std::memory_order_relaxed) <= 0 || uncounted) {
+        return;
+    }
+    const Fault& told = fault();
+    if (has_come_by != told.others && allocations_left.fetch_sub(1) == 1 && may_strike(told.once)) {
+        std::fprintf(stderr, "chaos: allocation %ld behind %s fails\n", told.nth,
+                     told.phase.c_str());
+        throw std::bad_alloc();
+    }
+}
+
 /// The harness strikes from outside while this process waits here.
 void tell_and_wait(const std::string& file) {
     constexpr int tenths = 300;
@@ -161,6 +189,10 @@ std::string watched(int descriptor) {
     if (storage.empty()) {
         return "";
     }
+    struct Uncounted {
+        Uncounted() { uncounted = true; }
+        ~Uncounted() { uncounted = false; }
+    } const for_the_harness;
     std::array<char, 4096> buffer{};
     const auto link = "/proc/self/fd/" + std::to_string(descriptor);
     const long length = ::syscall(SYS_readlink, link.c_str(), buffer.data(), buffer.size());
@@ -171,16 +203,20 @@ std::string watched(int descriptor) {
 } // namespace
 
 const Fault& fault() {
-    static const Fault told = parse(std::getenv("RTRAIN_CHAOS"));
+    // Never destroyed: allocations are counted until the process is gone.
+    static const Fault& told = *new Fault(parse(std::getenv("RTRAIN_CHAOS")));
     return told;
 }
 
 void point(const char* phase) {
     const Fault& told = fault();
-    const bool here = told.phase == phase && current_step >= told.step &&
-                      (told.rank < 0 ||
-                       told.rank == rtrain::launch::env_int("OMPI_COMM_WORLD_RANK").value_or(-1));
-    if (here && may_strike(told.once)) {
+    const bool here =
+        told.phase == phase && current_step >= told.step &&
+        (told.rank == -1 ||
+         told.rank == rtrain::launch::env_int("OMPI_COMM_WORLD_RANK").value_or(Fault::driver));
+    if (here && told.kind == "bad_alloc") {
+        let_an_allocation_fail(told);
+    } else if (here && may_strike(told.once)) {
         strike(told);
     }
 }
@@ -250,3 +286,37 @@ int MPI_Finalize() {
 }
 
 } // extern "C"
+
+// NOLINTBEGIN: replaced allocation functions, as the standard has them. Inlined, their free() would
+// look to GCC like one of what another function has allocated.
+void* operator new(std::size_t bytes) {
+    chaos::count_allocation();
+    if (void* const memory = std::malloc(bytes != 0 ? bytes : 1)) {
+        return memory;
+    }
+    throw std::bad_alloc();
+}
+
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+    chaos::count_allocation();
+    const auto unit = static_cast<std::size_t>(alignment);
+    if (void* const memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) {
+        return memory;
+    }
+    throw std::bad_alloc();
+}
+
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+    std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
+    std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/,
+                                       std::align_val_t /*align*/) noexcept {
+    std::free(memory);
+}
+// NOLINTEND

@@ -9,7 +9,8 @@
 ///
 /// Rank 1 kills itself in the first backward pass from step 7 on, and creates the file; once it is
 /// there, nothing happens any more. Without `once`, every attempt is struck. Without `rank`, the
-/// first to come; without `step`, any. Kinds and phases: struck() and README.md.
+/// first to come; without `step`, any. `rank=driver` is the driver. Behind `bad_alloc`, `nth` and
+/// `threads=others` say which allocation fails. Kinds and phases: strike() and README.md.
 #pragma once
 
 #include <string>
@@ -23,6 +24,10 @@ struct Fault {
     int rank = -1;
     long step = 0;
     std::string once;
+    long nth = 1;        ///< of bad_alloc: the allocation behind the point that fails
+    bool others = false; ///< of bad_alloc: one of another thread than comes by
+
+    static constexpr int driver = -2; ///< as a rank
 };
 
 /// Of RTRAIN_CHAOS. Ends the process when it cannot be read: a harness that tests nothing is worse.

@@ -13,6 +13,7 @@
 #include <boost/json/object.hpp>
 
 #include <cstdint>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -47,6 +48,8 @@ struct Manifest {
     boost::json::object fields;
     try {
         fields = unseal(text);
+    } catch (const std::bad_alloc&) { // says nothing about the file
+        throw;
     } catch (const std::exception& error) {
         throw CheckpointError("RT-K2", detail::concat(name, " is damaged: ", error.what()));
     }
@@ -61,6 +64,8 @@ struct Manifest {
     try {
         return {fields.at("index").to_number<std::int64_t>(), fields.at("ranks").to_number<int>(),
                 fields.at("metrics").as_object(), contents_from(fields, Listed::completely)};
+    } catch (const std::bad_alloc&) { // says nothing about the file
+        throw;
     } catch (const std::exception& error) {
         throw CheckpointError("RT-K2", detail::concat(name, " is damaged: ", error.what()));
     }

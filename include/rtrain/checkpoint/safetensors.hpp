@@ -21,6 +21,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -155,6 +156,8 @@ inline void write(const std::filesystem::path& path, const Tensors& tensors,
                             view(info, file->data() + header.data_begin + info.begin, file));
         }
         return tensors;
+    } catch (const std::bad_alloc&) { // says nothing about the file
+        throw;
     } catch (const std::exception& error) {
         throw CheckpointError(
             "RT-K2",

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -75,6 +76,8 @@ inline void read_validation(const storage::Location& run, const std::string& pat
     try {
         item.validation = parse_validation(run.filesystem.read(file));
         item.add_validated_metrics();
+    } catch (const std::bad_alloc&) { // says nothing about the file
+        throw;
     } catch (const std::exception& error) {
         item.validation = {
             .status = CheckpointStatus::validation_failed,

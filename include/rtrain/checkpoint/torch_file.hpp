@@ -30,6 +30,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -271,6 +272,8 @@ private:
     try {
         return torch_file::Reader(path).read();
     } catch (const Error&) {
+        throw;
+    } catch (const std::bad_alloc&) { // says nothing about the file
         throw;
     } catch (const ForeignObject& error) {
         throw CheckpointError(

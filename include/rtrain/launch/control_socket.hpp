@@ -7,6 +7,7 @@
 #include <rtrain/error.hpp>
 #include <rtrain/launch/control_address.hpp>
 #include <rtrain/launch/message.hpp>
+#include <rtrain/launch/token.hpp>
 
 #include <algorithm>
 #include <array>
@@ -220,7 +221,11 @@ private:
 
     /// Whether the driver has answered with a welcome. Throws when it says why not.
     bool greet(const std::string& token, const Hello& hello, Clock::time_point deadline) {
-        std::string outgoing = token + encode(hello);
+        struct Wiped {
+            std::string text;
+            ~Wiped() { control::wipe(text); }
+        } greeting{token + encode(hello)};
+        std::string& outgoing = greeting.text;
         while (Clock::now() < deadline) {
             if (!send_some(outgoing)) {
                 return false;

@@ -28,6 +28,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -46,7 +47,8 @@ public:
     Driver(const Driver&) = delete;
     Driver& operator=(const Driver&) = delete;
 
-    /// Returns how the call ended. A signal that is to end this program ends it.
+    /// Returns how the call ended. A signal that is to end this program ends it. Throws
+    /// std::bad_alloc; then the destructor ends the ranks.
     Ending run() {
         listen();
         const NoticeWatch notices(run_.failure.preemption_notice,
@@ -74,6 +76,8 @@ private:
     void start() {
         try {
             start_job();
+        } catch (const std::bad_alloc&) {
+            throw;
         } catch (const std::exception& error) {
             finish(Ending::of(error));
         }
@@ -384,17 +388,17 @@ private:
     std::optional<Clock::time_point> asked_to_make_room_;
     std::optional<int> fatal_signal_;
     std::optional<Ending> ending_;
-    std::jthread probe_; ///< looks for room
     boost::asio::io_context io_;
     boost::asio::signal_set signals_;
     boost::asio::steady_timer timer_; ///< of a restart, of the grace time, of the end
     boost::asio::steady_timer resize_timer_;
     std::unique_ptr<Job> job_;
     std::list<std::unique_ptr<Job>> retired_; ///< whose mpirun has not ended
+    std::jthread probe_;                      ///< looks for room; ends before what it uses
 };
 
 /// Launches the ranks for call number `fit` and returns how they ended; after a failure, as often
-/// as `run.failure` allows, launches them again.
+/// as `run.failure` allows, launches them again. Throws std::bad_alloc when no rank lives any more.
 [[nodiscard]] inline Ending drive(int fit, const ScalingConfig& scaling, const RunConfig& run) {
     return Driver(fit, scaling, run).run();
 }

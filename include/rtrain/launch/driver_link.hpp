@@ -12,6 +12,7 @@
 #include <rtrain/launch/message.hpp>
 #include <rtrain/launch/signals_blocked.hpp>
 #include <rtrain/launch/stack_dump.hpp>
+#include <rtrain/launch/token.hpp>
 #include <rtrain/rank_status.hpp>
 #include <rtrain/storage/machine.hpp>
 
@@ -21,8 +22,10 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -94,7 +97,7 @@ public:
                                           .pid = ::getpid(),
                                           .host = storage::host_name()},
                                          limit);
-        std::fill(token_.begin(), token_.end(), '\0');
+        control::wipe(token_);
         owner_ = ::getpid();
         const SignalsBlocked none;
         thread_ = std::thread([this] { work(); });
@@ -172,7 +175,7 @@ private:
             return "";
         }
         std::string text = value;
-        std::fill(value, value + text.size(), '\0');
+        ::explicit_bzero(value, text.size());
         ::unsetenv(variable);
         return text;
     }
@@ -195,7 +198,11 @@ private:
 
     void work() {
         try {
-            communicate();
+            try {
+                communicate();
+            } catch (const std::exception& error) { // such as std::bad_alloc
+                driver_gone(error.what());
+            }
         } catch (const Ended&) {
             const std::lock_guard lock(mutex_);
             ended_ = true;

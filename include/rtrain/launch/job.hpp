@@ -12,6 +12,7 @@
 #include <rtrain/launch/grouped_errors.hpp>
 #include <rtrain/launch/hang_watch.hpp>
 #include <rtrain/launch/mpirun.hpp>
+#include <rtrain/launch/out_of_memory.hpp>
 #include <rtrain/storage/process.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -215,7 +216,7 @@ private:
         }
         if (!gone.done && !gone.lost && !broken_ && !over_) {
             const bool spoke = !gone.last_words.empty();
-            const Failure failure{
+            Failure failure{
                 .kind = trained_ ? Failure::Kind::training : Failure::Kind::start_up,
                 .code = spoke ? "RT-T1" : "RT-L2",
                 .message = detail::concat(
@@ -224,6 +225,9 @@ private:
                           : " ended before the training function returned, without a word"),
                 .checkpoint = newest_,
                 .from_outside = !spoke};
+            if (!spoke) {
+                name_lack_of_memory(failure);
+            }
             if (!spoke && others_can_go_on()) {
                 lose(rank, gone);
                 bereaved_ = {.why = failure, .until = now() + survivors_limit};
@@ -273,6 +277,18 @@ private:
                        .message = seen.text,
                        .checkpoint = newest_,
                        .from_outside = seen.signal && is_sent_by_others(*seen.signal)};
+            if (seen.signal == SIGKILL) {
+                name_lack_of_memory(*broken_);
+            }
+        }
+    }
+
+    /// What looks like any other SIGKILL. On another machine it cannot be told.
+    void name_lack_of_memory(Failure& failure) const {
+        if (memory_.has_killed()) {
+            failure.code = "RT-L15";
+            failure.message += "; meanwhile the kernel's out-of-memory killer has struck on this "
+                               "machine";
         }
     }
 
@@ -421,6 +437,7 @@ private:
     std::optional<Failure> died_without_a_word_; ///< until mpirun knows more
     Clock::time_point kill_at_;
     std::optional<Bereaved> bereaved_;
+    OutOfMemoryWatch memory_;
     std::optional<double> grace_s_;
     std::string found_; ///< what hangs
     std::optional<Clock::time_point> hung_since_;

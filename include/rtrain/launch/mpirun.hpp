@@ -71,11 +71,18 @@ public:
             ++streams_ended_;
             tell();
         };
-        out_ = std::make_unique<OutputRelay>(io, child_.out, stdout, at_end);
-        err_ = std::make_unique<OutputRelay>(io, child_.err, stderr, at_end);
+        try {
+            out_ = std::make_unique<OutputRelay>(io, child_.out, stdout, at_end);
+            err_ = std::make_unique<OutputRelay>(io, child_.err, stderr, at_end);
+        } catch (...) {
+            end();
+            throw;
+        }
     }
     Mpirun(const Mpirun&) = delete;
     Mpirun& operator=(const Mpirun&) = delete;
+    /// When the driver has failed, no mpirun outlives it; ranks die with theirs.
+    ~Mpirun() { end(); }
 
     /// To be called when a child process has ended.
     void reap() {
@@ -154,6 +161,13 @@ private:
             settings["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
         }
         return settings;
+    }
+
+    void end() noexcept {
+        if (!status_) {
+            ::kill(child_.pid, SIGKILL);
+            (void)::waitpid(child_.pid, nullptr, 0);
+        }
     }
 
     /// What mpirun has started to reach other hosts may live on there and hold them open.

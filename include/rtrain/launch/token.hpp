@@ -33,6 +33,13 @@ namespace control {
     return text;
 }
 
+/// Overwrites a secret, with all that its memory held before, so that no core file has it.
+inline void wipe(std::string& secret) noexcept {
+    secret.resize(secret.capacity());
+    ::explicit_bzero(secret.data(), secret.size());
+    secret.clear();
+}
+
 /// Takes as long whether the first byte differs or the last.
 [[nodiscard]] inline bool equal_in_constant_time(std::string_view a, std::string_view b) noexcept {
     if (a.size() != b.size()) {

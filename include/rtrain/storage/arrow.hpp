@@ -387,11 +387,18 @@ inline void require_options(const Uri& uri, std::initializer_list<std::string_vi
 [[nodiscard]] inline Location open_s3(const Uri& uri, const TransferConfig& config) {
     require_options(uri, {"region", "endpoint_override", "scheme", "anonymous"});
     const std::string name = "s3://" + uri.authority + uri.path;
+    std::string endpoint =
+        option(uri, "endpoint_override", {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
+    if (endpoint.find('@') != std::string::npos) { // of a URI, it was refused above
+        throw StorageError(
+            "RT-S8", rtrain::detail::concat("AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL holds user "
+                                            "information in front of its host, which errors of the "
+                                            "service repeat; give credentials in ",
+                                            credential_variables("s3")));
+    }
     start_s3();
     auto options = option(uri, "anonymous") == "true" ? arrow::fs::S3Options::Anonymous()
                                                       : arrow::fs::S3Options::Defaults();
-    std::string endpoint =
-        option(uri, "endpoint_override", {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
     if (const auto end = end_of_scheme(endpoint)) {
         options.scheme = endpoint.substr(0, *end);
         endpoint = endpoint.substr(*end + 3);

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -38,7 +39,12 @@ public:
             if (::mkdtemp(pattern.data()) == nullptr) {
                 throw system_error("create", pattern);
             }
-            path_ = pattern;
+            try {
+                path_ = pattern;
+            } catch (const std::bad_alloc&) {
+                ::rmdir(pattern.c_str());
+                throw;
+            }
             lock_ = open_directory(path_);
             ::flock(lock_, LOCK_EX | LOCK_NB); // some file systems have no locks
         } while (!std::filesystem::exists(path_));

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -63,6 +64,8 @@ parse_results(std::string_view text, const std::string& file, std::int64_t durab
                                                            reports.size() + 1, ": ", damage));
             }
         } catch (const StorageError&) {
+            throw;
+        } catch (const std::bad_alloc&) { // says nothing about the file
             throw;
         } catch (const std::exception& error) {
             damage = damage.empty() ? error.what() : damage;
@@ -153,6 +156,7 @@ public:
         last_report_ = Clock::now();
         rewrite_progress();
         std::ostringstream params;
+        params.exceptions(std::ios::badbit);
         write_pretty(params, config_);
         storage::replace_file(directory_ / params_file, params.str() + "\n");
     }
