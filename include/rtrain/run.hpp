@@ -23,6 +23,7 @@
 #include <rtrain/options.hpp>
 #include <rtrain/preemption.hpp>
 #include <rtrain/rank_status.hpp>
+#include <rtrain/report_agreement.hpp>
 #include <rtrain/report_options.hpp>
 #include <rtrain/reported_checkpoint.hpp>
 #include <rtrain/restore.hpp>
@@ -141,7 +142,7 @@ public:
     void finish() {
         if (const auto name = saver_.finish()) {
             newest_ = store_.checkpoint(*name);
-            delete_sources();
+            delete_source();
         }
     }
 
@@ -225,7 +226,7 @@ public:
     }
 
 private:
-    enum class Kind : std::uint8_t { metrics, state, directory };
+    using Kind = detail::ReportKind;
 
     static std::string new_attempt() {
         std::random_device random;
@@ -263,57 +264,20 @@ private:
         });
     }
 
-    /// What ranks have agreed on.
-    struct Agreed {
-        bool directory; ///< a rank reports one
-        bool due;       ///< rank 0 says so
-    };
-
-    /// Ranks must report together and alike; some may leave the directory to others. Throws what
-    /// went wrong in the background.
-    [[nodiscard]] Agreed agree(Kind mine, bool is_due = false) {
-        constexpr std::int64_t failed = 0x80; // beside a Kind
-        constexpr std::int64_t preempted = 0x40;
-        constexpr std::int64_t due = 0x20;
-        PreemptionNotice& notice = PreemptionNotice::current();
+    /// Ranks must report together and alike. Throws what went wrong in the background.
+    [[nodiscard]] detail::ReportAgreement agree(Kind mine, bool is_due = false) {
         RankStatus::current().advance();
-        const at::Tensor notes = detail::all_gather(
-            backend_, at::full({1},
-                               static_cast<std::int64_t>(mine) + (saver_.failed() ? failed : 0) +
-                                   (notice.given() ? preempted : 0) + (is_due ? due : 0),
-                               at::kByte));
-        std::vector<Kind> given;
-        bool any_failed = false;
-        bool any_preempted = false;
-        for (int rank = 0; rank < backend_.size(); ++rank) {
-            const auto note = notes.view({-1})[rank].template item<std::int64_t>();
-            any_failed = any_failed || (note & failed) != 0;
-            any_preempted = any_preempted || (note & preempted) != 0;
-            given.push_back(static_cast<Kind>(note % due));
-        }
-        if (any_preempted) {
+        PreemptionNotice& notice = PreemptionNotice::current();
+        const auto agreed = detail::agree_on_report(
+            backend_,
+            {.kind = mine, .failed = saver_.failed(), .preempted = notice.given(), .due = is_due});
+        if (agreed.preempted) {
             notice.agree(nullptr);
         }
-        if (any_failed) {
+        if (agreed.failed) {
             finish();
         }
-        const auto rank_of = [&](auto condition) {
-            return std::find_if(given.begin(), given.end(), condition) - given.begin();
-        };
-        const auto with = rank_of([](Kind kind) { return kind == Kind::state; });
-        const auto without = rank_of([](Kind kind) { return kind != Kind::state; });
-        if (with < backend_.size() && without < backend_.size()) {
-            const auto* const what = given[static_cast<std::size_t>(without)] == Kind::metrics
-                                         ? "no checkpoint"
-                                         : "a directory";
-            throw CheckpointError("RT-K5",
-                                  detail::concat("report() got a state on rank ", with, ", but ",
-                                                 what, " on rank ", without,
-                                                 "; all ranks must report the state together"));
-        }
-        const auto first = rank_of([](Kind kind) { return kind == Kind::directory; });
-        const auto of_rank_0 = notes.view({-1})[0].template item<std::int64_t>();
-        return {first < backend_.size(), (of_rank_0 & due) != 0};
+        return agreed;
     }
 
     /// One line of the log, without a checkpoint.
@@ -423,19 +387,19 @@ private:
             if (directory != nullptr) {
                 source = directory->as_directory();
                 if (handling.delete_source) {
-                    require_deletable(*source);
+                    directory_.require_outside_of(*source);
                 }
             }
         });
         const auto names = detail::files_to_copy(backend_, source);
         const std::string name = saver_.begin(options.checkpoint_dir_name);
         const auto to = store_.place().staging(name, backend_.rank());
-        sources_ = handling.delete_source ? source : std::nullopt;
+        source_ = handling.delete_source ? source : std::nullopt;
         save(name, &metrics, options, handling.in_background, [source, names, to] {
             return source ? checkpoint::copy_files(*source, names, to) : checkpoint::Contents{};
         });
         if (!handling.in_background) {
-            delete_sources();
+            delete_source();
         }
     }
 
@@ -452,9 +416,10 @@ private:
         std::string mine;
         detail::succeed_together(backend_, [&] {
             if (directory != nullptr) {
-                mine = name_in_run(options.checkpoint_upload_fn
-                                       ? options.checkpoint_upload_fn(*directory, name)
-                                       : *directory);
+                const Checkpoint there = options.checkpoint_upload_fn
+                                             ? options.checkpoint_upload_fn(*directory, name)
+                                             : *directory;
+                mine = directory_.name_of(there.location());
             }
         });
         name = detail::agree_on_name(backend_, mine);
@@ -473,37 +438,9 @@ private:
         newest_ = store_.checkpoint(name);
     }
 
-    /// Throws CheckpointError [RT-K15] for a directory that does not lie in the run's own.
-    [[nodiscard]] std::string name_in_run(const Checkpoint& given) const {
-        const auto at = given.location();
-        const auto path = std::filesystem::path(
-            at.filesystem.is_local() ? std::filesystem::absolute(at.path).lexically_normal()
-                                     : std::filesystem::path(at.path));
-        if (path.parent_path() != std::filesystem::path(directory_.location().path)) {
-            throw CheckpointError(
-                "RT-K15",
-                detail::concat(given.uri(), " does not lie in the run's directory ",
-                               directory_.uri(), "; let rtrain copy it, or put it there"));
-        }
-        return path.filename().string();
-    }
-
-    /// Throws CheckpointError [RT-K16] rather than delete the run with the directory.
-    void require_deletable(const std::filesystem::path& source) const {
-        const auto inside =
-            std::filesystem::path(directory_.location().path)
-                .lexically_relative(std::filesystem::absolute(source).lexically_normal());
-        if (directory_.is_local() && !inside.empty() && *inside.begin() != "..") {
-            throw CheckpointError("RT-K16",
-                                  detail::concat(source.string(), " holds the run's directory ",
-                                                 directory_.uri(),
-                                                 " and cannot be deleted after the upload"));
-        }
-    }
-
     /// Training does not stop for files that cannot be deleted.
-    void delete_sources() noexcept {
-        if (const auto source = std::exchange(sources_, std::nullopt)) {
+    void delete_source() noexcept {
+        if (const auto source = std::exchange(source_, std::nullopt)) {
             std::error_code error;
             std::filesystem::remove_all(*source, error);
             if (error) {
@@ -524,7 +461,7 @@ private:
     std::optional<Checkpoint> newest_;
     checkpoint::HostCopy copy_;
     std::optional<checkpoint::Interval<>> interval_; ///< rank 0's decides
-    std::optional<std::filesystem::path> sources_;   ///< to be deleted after the commit
+    std::optional<std::filesystem::path> source_;    ///< to be deleted after the commit
     Saver<B> saver_;                                 ///< last: its thread uses the others
 };
 

@@ -102,6 +102,32 @@ public:
         return is_local() ? std::filesystem::path(at_.path) : scratch_->path() / "logs";
     }
 
+    /// The name of a directory that lies in this one. Throws CheckpointError [RT-K15].
+    [[nodiscard]] std::string name_of(const storage::Location& inside) const {
+        const std::filesystem::path path =
+            inside.filesystem.is_local() ? std::filesystem::absolute(inside.path).lexically_normal()
+                                         : std::filesystem::path(inside.path);
+        if (path.parent_path() != std::filesystem::path(at_.path)) {
+            throw CheckpointError("RT-K15",
+                                  detail::concat(inside.filesystem.uri(inside.path),
+                                                 " does not lie in the run's directory ", uri(),
+                                                 "; let rtrain copy it, or put it there"));
+        }
+        return path.filename().string();
+    }
+
+    /// Throws CheckpointError [RT-K16] rather than let the run be deleted together with
+    /// `directory`.
+    void require_outside_of(const std::filesystem::path& directory) const {
+        const auto inside = std::filesystem::path(at_.path).lexically_relative(
+            std::filesystem::absolute(directory).lexically_normal());
+        if (is_local() && !inside.empty() && *inside.begin() != "..") {
+            throw CheckpointError("RT-K16",
+                                  detail::concat(directory.string(), " holds the run's directory ",
+                                                 uri(), " and cannot be deleted after the upload"));
+        }
+    }
+
     /// On rank 0: creates the directory, makes it this process's own, and leaves `token` in it.
     /// Throws StorageError [RT-S1] when it cannot be written, [RT-S7] when another process trains
     /// in it.

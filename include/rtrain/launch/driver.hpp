@@ -79,14 +79,43 @@ private:
         } catch (const std::bad_alloc&) {
             throw;
         } catch (const std::exception& error) {
-            finish(Ending::of(error));
+            const Ending ending = Ending::of(error);
+            if (attempt_ == 0 || ending.code != "RT-L13" || !wait_for_hosts(ending.message)) {
+                finish(ending);
+            }
         }
+    }
+
+    /// A lost host may come back. It has as long as ranks have for a start; false when that is
+    /// over.
+    [[nodiscard]] bool wait_for_hosts(const std::string& why) {
+        const double limit_s = run_.failure.hang.start_s;
+        if (!hosts_until_) {
+            std::fprintf(stderr, "rtrain: %s; waiting for up to %g s\n", why.c_str(), limit_s);
+            hosts_until_ = Clock::now() + in_seconds(limit_s);
+        }
+        constexpr double pause_s = 1;
+        if (Clock::now() > *hosts_until_) {
+            return false;
+        }
+        start_in(pause_s);
+        return true;
+    }
+
+    void start_in(double delay_s) {
+        timer_.expires_after(in_seconds(delay_s));
+        timer_.async_wait([this](const boost::system::error_code& error) {
+            if (!error) {
+                start();
+            }
+        });
     }
 
     void start_job() {
         Session& session = Session::current();
         session.forget(fit_);
         const Placement place = place_ranks(scaling_);
+        hosts_until_.reset();
         const std::string directory = session.directory().string();
         ++attempt_;
         std::string skipped;
@@ -235,12 +264,7 @@ private:
     void restart(double delay_s, const std::string& why) {
         std::fprintf(stderr, "rtrain: %s\n", why.c_str());
         retire_job();
-        timer_.expires_after(in_seconds(delay_s));
-        timer_.async_wait([this](const boost::system::error_code& error) {
-            if (!error) {
-                start();
-            }
-        });
+        start_in(delay_s);
     }
 
     /// Its mpirun may still be tidying up.
@@ -385,6 +409,7 @@ private:
     int deaths_unexplained_ = 0; ///< since there was progress
     bool decided_to_end_ = false;
     bool resizing_ = false;
+    std::optional<Clock::time_point> hosts_until_; ///< while there is too little room for a start
     std::optional<Clock::time_point> asked_to_make_room_;
     std::optional<int> fatal_signal_;
     std::optional<Ending> ending_;

@@ -12,10 +12,8 @@
 #include <rtrain/launch/host_probe.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace rtrain::launch {
@@ -70,27 +68,19 @@ struct Placement {
     return place;
 }
 
-/// As find_room(), but looks again each second for `limit` while there is not enough room. Throws
-/// LaunchError [RT-L13] if there is none then.
-[[nodiscard]] inline Placement place_ranks(const ScalingConfig& scaling,
-                                           std::chrono::milliseconds limit = {}) {
-    const auto end = std::chrono::steady_clock::now() + limit;
-    for (;;) {
-        Placement place = find_room(scaling);
-        if (!scaling.num_workers.is_elastic() || place.ranks >= scaling.num_workers.min()) {
-            return place;
+/// As find_room(), but throws LaunchError [RT-L13] when there is too little.
+[[nodiscard]] inline Placement place_ranks(const ScalingConfig& scaling) {
+    Placement place = find_room(scaling);
+    if (scaling.num_workers.is_elastic() && place.ranks < scaling.num_workers.min()) {
+        std::string silent;
+        for (const std::string& host : place.silent) {
+            silent += (silent.empty() ? "; no answer from " : ", ") + host;
         }
-        if (std::chrono::steady_clock::now() >= end) {
-            std::string silent;
-            for (const std::string& host : place.silent) {
-                silent += (silent.empty() ? "; no answer from " : ", ") + host;
-            }
-            throw LaunchError("RT-L13", detail::concat("the hosts have room for ", place.ranks,
-                                                       " ranks, num_workers needs at least ",
-                                                       scaling.num_workers.min(), silent));
-        }
-        std::this_thread::sleep_for(std::chrono::seconds(1));
+        throw LaunchError("RT-L13", detail::concat("the hosts have room for ", place.ranks,
+                                                   " ranks, num_workers needs at least ",
+                                                   scaling.num_workers.min(), silent));
     }
+    return place;
 }
 
 } // namespace rtrain::launch
