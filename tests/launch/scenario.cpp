@@ -287,9 +287,9 @@ int main(int argc, char** argv) {
                 [&](auto& worker) { train_slowly(worker, storage, pace); });
             std::cout << "RESULT " << result.metrics.at("epoch") << ' '
                       << result.metrics_history.size() << std::endl;
-        } else if (variant == "nodes") { // tests/nodes/cut_test.py
+        } else if (variant == "nodes" || variant == "both-nodes") { // tests/nodes/cut_test.py
             auto how = options("r", storage);
-            how.scaling.num_workers = {1, 2};
+            how.scaling.num_workers = {variant == "nodes" ? 1 : 2, 3};
             const char* const given = std::getenv("RTRAIN_TEST_MPIRUN_ARGS"); // the driver's
             std::istringstream arguments(given != nullptr ? given : "");
             how.scaling.mpirun_args.assign(std::istream_iterator<std::string>(arguments), {});

@@ -6,7 +6,7 @@
     python3 tests/nodes/nodes.py --alone --cut 1:5 1,1 PROGRAM...
 
 With --alone the program starts mpirun itself, with the arguments in RTRAIN_TEST_MPIRUN_ARGS. --cut
-takes node 1 off the network 5 s after the program has begun.
+takes node 1 off the network 5 s after the program has begun; with 1:5:20 it is back 20 s later.
 
 Each node is a set of Linux namespaces: its own network (one interface, eth0, on a common bridge),
 host name, /dev/shm and System V IPC. mpirun runs on the first node, n0, and reaches the others
@@ -147,10 +147,11 @@ def play(options):
     first += [f"--wd={os.getcwd()}"]
     process = subprocess.Popen([*first, *command], env=environment)
     if options.cut:
-        node, seconds = options.cut.split(":")
-        time.sleep(float(seconds))
-        print(f"nodes.py: node {node} is cut off", flush=True)
-        subprocess.run(["ip", "link", "set", f"n{node}", "down"], check=True)
+        node, *pauses = options.cut.split(":")
+        for seconds, state in zip(pauses, ("down", "up")):
+            time.sleep(float(seconds))
+            print(f"nodes.py: node {node} is {state}", flush=True)
+            subprocess.run(["ip", "link", "set", f"n{node}", state], check=True)
     return process.wait()
 
 
@@ -158,7 +159,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--mpirun", default="mpirun", help="Open MPI's launcher")
     parser.add_argument("--alone", action="store_true", help="the program starts mpirun itself")
-    parser.add_argument("--cut", help="NODE:SECONDS, which node is cut off when")
+    parser.add_argument("--cut", help="NODE:SECONDS[:SECONDS], see above")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("ranks", help="ranks of each node, such as 2,2 or 3,1")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="program and arguments")
