@@ -289,7 +289,7 @@ int MPI_Finalize() {
 
 // NOLINTBEGIN: replaced allocation functions, as the standard has them. Inlined, their free() would
 // look to GCC like one of what another function has allocated.
-void* operator new(std::size_t bytes) {
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
     chaos::count_allocation();
     if (void* const memory = std::malloc(bytes != 0 ? bytes : 1)) {
         return memory;
@@ -297,7 +297,7 @@ void* operator new(std::size_t bytes) {
     throw std::bad_alloc();
 }
 
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
     chaos::count_allocation();
     const auto unit = static_cast<std::size_t>(alignment);
     if (void* const memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) {
