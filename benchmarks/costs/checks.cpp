@@ -11,14 +11,13 @@
 // backward and SGD of 64 rows of noise, which the ranks share; they start it together, the slowest
 // counts.
 #include "../parity/parity.hpp"
-
-#include <rtrain/trainer.hpp>
+#include "measure_each.hpp"
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
-#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -79,23 +78,8 @@ void measure(auto& worker, double seconds, std::int64_t hidden) {
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 4) {
-        std::cerr << "usage: checks STORAGE_DIRECTORY SECONDS HIDDEN..." << std::endl;
-        return EXIT_FAILURE;
-    }
-    try {
-        rtrain::Trainer<> trainer{{
-            .scaling = {.num_workers = rtrain::launch::ranks().value_or(1),
-                        .threads_per_worker = 1},
-            .run = {.storage_path = argv[1]},
-        }};
-        (void)trainer.fit([&](auto& worker) {
-            for (int i = 3; i < argc; ++i) {
-                measure(worker, std::atof(argv[2]), std::stoll(argv[i]));
-            }
-        });
-    } catch (const std::exception& error) {
-        std::cerr << "checks: " << error.what() << std::endl;
-        return EXIT_FAILURE;
-    }
+    return measure_each(argc, argv, "checks", "HIDDEN",
+                        [](auto& worker, double seconds, const std::string& hidden) {
+                            measure(worker, seconds, std::stoll(hidden));
+                        });
 }

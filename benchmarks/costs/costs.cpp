@@ -8,7 +8,7 @@
 // the same model left alone, which take turns. A step is zero_grad() and a backward() that writes
 // every gradient once; ranks start it together, the slowest counts. The difference is what rtrain
 // adds.
-#include <rtrain/trainer.hpp>
+#include "measure_each.hpp"
 
 #include <torch/torch.h>
 
@@ -17,9 +17,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
-#include <iostream>
 #include <string>
 #include <vector>
 
@@ -101,25 +98,9 @@ void measure(auto& worker, double seconds, std::int64_t parameters, std::int64_t
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 4) {
-        std::cerr << "usage: costs STORAGE_DIRECTORY SECONDS PARAMETERS:TENSORS..." << std::endl;
-        return EXIT_FAILURE;
-    }
-    try {
-        rtrain::Trainer<> trainer{{
-            .scaling = {.num_workers = rtrain::launch::ranks().value_or(1),
-                        .threads_per_worker = 1},
-            .run = {.storage_path = argv[1]},
-        }};
-        (void)trainer.fit([&](auto& worker) {
-            for (int i = 3; i < argc; ++i) {
-                const std::string model(argv[i]);
-                measure(worker, std::atof(argv[2]), std::stoll(model),
-                        std::stoll(model.substr(model.find(':') + 1)));
-            }
-        });
-    } catch (const std::exception& error) {
-        std::cerr << "costs: " << error.what() << std::endl;
-        return EXIT_FAILURE;
-    }
+    return measure_each(argc, argv, "costs", "PARAMETERS:TENSORS",
+                        [](auto& worker, double seconds, const std::string& model) {
+                            measure(worker, seconds, std::stoll(model),
+                                    std::stoll(model.substr(model.find(':') + 1)));
+                        });
 }

@@ -16,7 +16,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import signal
 import statistics
 import subprocess
@@ -24,33 +23,16 @@ import sys
 import tempfile
 import threading
 import time
-from typing import NamedTuple
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import harness  # noqa: E402
+from marks import RESTARTED, read_marks  # noqa: E402
 
 RANKS = (0, 1)
 STEP_S, REPORT_EVERY = 0.05, 5  # of goodput.cpp
 GOODPUT, FAILURE_LIMIT_S = 0.94, 3.5
 PATIENCE = 3  # times as long as planned
-
-
-class Mark(NamedTuple):
-    time: float
-    rank: int
-    process: int
-    what: str
-    step: int
-
-
-def read_marks(directory):
-    try:
-        lines = (pathlib.Path(directory) / "marks").read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    words = [line.split() for line in lines if line.count(" ") == 4]
-    return [Mark(float(w[0]), int(w[1]), int(w[2]), w[3], int(w[4])) for w in words]
 
 
 class Killer(threading.Thread):
@@ -122,7 +104,7 @@ def run(options, steps, mean_s):
         try:
             for line in process.stdout:
                 lines.append(line)
-                if re.search(r"rtrain: .*\brestart \d", line):
+                if RESTARTED.search(line):
                     restarts.append(time.time())
             process.wait(30)
         finally:

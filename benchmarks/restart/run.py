@@ -14,7 +14,6 @@ import argparse
 import os
 import pathlib
 import random
-import re
 import signal
 import statistics
 import subprocess
@@ -26,6 +25,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import harness  # noqa: E402
+from marks import RESTARTED, read_marks  # noqa: E402
 
 RTRAIN, TORCHRUN, RAY = "rtrain", "torchrun", "Ray Train"
 RANKS = (0, 1)
@@ -51,16 +51,6 @@ def contestants(options, directory):
     if options.ray_python:
         commands[RAY] = [str(options.ray_python), str(HERE / "ray_peer.py"), directory]
     return commands
-
-
-def read_marks(directory):
-    """(time, rank, process, what) of each mark."""
-    try:
-        lines = (pathlib.Path(directory) / "marks").read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    words = [line.split() for line in lines if line.count(" ") == 4]
-    return [(float(w[0]), int(w[1]), int(w[2]), w[3]) for w in words]
 
 
 class Job:
@@ -102,7 +92,8 @@ class Job:
         """Of all ranks, when the last has made its first."""
 
         def condition(marks):
-            times = [min((m[0] for m in marks if m[1] == r and m[3] == "step"), default=None) for r in RANKS]
+            steps = [m for m in marks if m.what == "step"]
+            times = [min((m.time for m in steps if m.rank == r), default=None) for r in RANKS]
             return None if None in times else max(times)
 
         return self.wait_for(condition, "first step", LAUNCH_PATIENCE_S)
@@ -110,29 +101,31 @@ class Job:
     def kill_rank(self, rank):
         """Kills it. Returns when, and when its successor has made a step."""
         marks = read_marks(self.directory)
-        process = [m[2] for m in marks if m[1] == rank and m[3] == "step"][-1]
+        process = [m.process for m in marks if m.rank == rank and m.what == "step"][-1]
         killed = time.time()
         os.kill(process, signal.SIGKILL)
 
         def condition(later):
-            steps = [m[0] for m in later if m[1] == rank and m[2] != process and m[0] > killed and m[3] == "step"]
+            mine = [m for m in later if m.rank == rank and m.process != process]
+            steps = [m.time for m in mine if m.time > killed and m.what == "step"]
             return steps and steps[0]
 
         return killed, self.wait_for(condition, "step after a kill", PATIENCE_S)
 
     def attempts(self):
         """How often training was begun."""
-        return len({m[2] for m in read_marks(self.directory) if m[1] == 0 and m[3] == "training"})
+        marks = read_marks(self.directory)
+        return len({m.process for m in marks if m.rank == 0 and m.what == "training"})
 
     def parts(self, killed, rank):
         """Seconds from the kill to each of the PARTS that marks tell."""
         times = {}
         for when, line in self.lines:
-            if when > killed and re.search(r"rtrain: .*\brestart \d", line):
+            if when > killed and RESTARTED.search(line):
                 times.setdefault("restart", when - killed)
-        for when, of_rank, _, what in read_marks(self.directory):
-            if when > killed and of_rank == rank:
-                times.setdefault(what, when - killed)
+        for mark in read_marks(self.directory):
+            if mark.time > killed and mark.rank == rank:
+                times.setdefault(mark.what, mark.time - killed)
         return times
 
     def stop(self):

@@ -325,58 +325,48 @@ TEST_CASE("Run.line_of_a_committed_checkpoint_is_not_lost") {
     }
 }
 
+namespace {
+
+using EpochNumbers = std::vector<std::int64_t>;
+
+/// The epochs that a run of five has saved.
+EpochNumbers saved(const test::Directory& directory, const std::string& name,
+                   const CheckpointConfig& config) {
+    Local trainer({.run = {.name = name, .storage_path = directory.path(), .checkpoint = config}});
+    const Result result = trainer.fit([](auto& worker) {
+        int step = 0;
+        auto state = State{}.add("step", step);
+        for (const int epoch : worker.epochs(5, state)) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            worker.report({{"epoch", epoch}}, state);
+        }
+    });
+    CHECK(result.metrics_history.size() == 5);
+    EpochNumbers epochs;
+    for (const auto& [checkpoint, metrics] : result.best_checkpoints) {
+        epochs.push_back(metrics.at("epoch").as_int64());
+    }
+    return epochs;
+}
+
+} // namespace
+
 TEST_CASE("Report.frequency_and_at_end") {
     const test::Directory directory("frequency");
-    const auto saved = [&](const std::string& name, const CheckpointConfig& config) {
-        Local trainer(
-            {.run = {.name = name, .storage_path = directory.path(), .checkpoint = config}});
-        const Result result = trainer.fit([](auto& worker) {
-            int step = 0;
-            auto state = State{}.add("step", step);
-            for (const int epoch : worker.epochs(5, state)) {
-                worker.report({{"epoch", epoch}}, state);
-            }
-        });
-        CHECK(result.metrics_history.size() == 5);
-        std::vector<std::int64_t> epochs;
-        for (const auto& [checkpoint, metrics] : result.best_checkpoints) {
-            epochs.push_back(metrics.at("epoch").as_int64());
-        }
-        return epochs;
-    };
-    using Epochs = std::vector<std::int64_t>;
-    CHECK(saved("each", {}) == Epochs{0, 1, 2, 3, 4});
-    CHECK(saved("second", {.frequency = 2}) == Epochs{1, 3});
-    CHECK(saved("end", {.frequency = 2, .at_end = true}) == Epochs{1, 3, 4});
-    CHECK(saved("only_end", {.frequency = 100, .at_end = true}) == Epochs{4});
+    CHECK(saved(directory, "each", {}) == EpochNumbers{0, 1, 2, 3, 4});
+    CHECK(saved(directory, "second", {.frequency = 2}) == EpochNumbers{1, 3});
+    CHECK(saved(directory, "end", {.frequency = 2, .at_end = true}) == EpochNumbers{1, 3, 4});
+    CHECK(saved(directory, "only_end", {.frequency = 100, .at_end = true}) == EpochNumbers{4});
 }
 
 TEST_CASE("Report.mean_time_between_failures") {
     const test::Directory directory("mtbf");
-    /// The epochs that were saved of five.
-    const auto saved = [&](const std::string& name, const CheckpointConfig& config) {
-        Local trainer(
-            {.run = {.name = name, .storage_path = directory.path(), .checkpoint = config}});
-        const Result result = trainer.fit([](auto& worker) {
-            int step = 0;
-            auto state = State{}.add("step", step);
-            for (const int epoch : worker.epochs(5, state)) {
-                std::this_thread::sleep_for(std::chrono::milliseconds(2));
-                worker.report({{"epoch", epoch}}, state);
-            }
-        });
-        CHECK(result.metrics_history.size() == 5);
-        std::vector<std::int64_t> epochs;
-        for (const auto& [checkpoint, metrics] : result.best_checkpoints) {
-            epochs.push_back(metrics.at("epoch").as_int64());
-        }
-        return epochs;
-    };
-    using Epochs = std::vector<std::int64_t>;
     const double day = 24 * 3600;
-    CHECK(saved("often", {.mean_time_between_failures_s = 1e-3}) == Epochs{0, 1, 2, 3, 4});
-    CHECK(saved("seldom", {.mean_time_between_failures_s = day}) == Epochs{});
-    CHECK(saved("end", {.mean_time_between_failures_s = day, .at_end = true}) == Epochs{4});
+    CHECK(saved(directory, "often", {.mean_time_between_failures_s = 1e-3}) ==
+          EpochNumbers{0, 1, 2, 3, 4});
+    CHECK(saved(directory, "seldom", {.mean_time_between_failures_s = day}) == EpochNumbers{});
+    CHECK(saved(directory, "end", {.mean_time_between_failures_s = day, .at_end = true}) ==
+          EpochNumbers{4});
 
     const auto code = [&](const CheckpointConfig& config) {
         return code_of([&] { Local({.run = {.name = "wrong", .checkpoint = config}}); });
