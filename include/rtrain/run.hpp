@@ -109,11 +109,15 @@ public:
 
     /// Records metrics. When it is `due`, as the caller or the interval between checkpoints says on
     /// rank 0, or the run is to make room, saves the state that `take_snapshot` returns as the
-    /// policy does. Ranks agree on what they report before it is called, so it may communicate.
-    template <std::invocable TakeSnapshot>
-    void report(const Config& metrics, const ReportOptions& options, bool due,
+    /// policy does. Ranks agree on what they report before it and `check`, which is called in any
+    /// case, so both may communicate.
+    template <std::invocable Check, std::invocable TakeSnapshot>
+    void report(const Config& metrics, const ReportOptions& options, bool due, Check&& check,
                 TakeSnapshot&& take_snapshot) {
-        if (agree(Kind::state, due || (interval_ && interval_->is_due())).due || preempted()) {
+        const bool saves =
+            agree(Kind::state, due || (interval_ && interval_->is_due())).due || preempted();
+        check();
+        if (saves) {
             save_state(&metrics, options, take_snapshot);
         } else {
             record(metrics);

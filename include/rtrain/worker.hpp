@@ -132,18 +132,12 @@ public:
     requires requires(M model) { detail::module_of(std::move(model)); }
     [[nodiscard]] auto prepare(M model, const DataParallelOptions& options = {}) {
         auto module = detail::module_of(std::move(model));
-        std::erase_if(prepared_, [](const auto& item) { return item.expired(); });
-        for (const auto& item : prepared_) {
-            if (item.lock() == module) {
-                throw ModelError("RT-M5", "this model is prepared already, and its gradients would "
-                                          "be averaged twice; use the handle that the first "
-                                          "prepare() returned");
-            }
-        }
-        prepared_.push_back(module);
+        std::erase_if(prepared_, [](const auto& item) { return item->is_gone(); });
         module->to(device());
         using Module = typename decltype(module)::element_type;
-        return DataParallel<Module, B>(backend_, std::move(module), options);
+        DataParallel<Module, B> handle(backend_, std::move(module), options);
+        prepared_.push_back(handle.prepared());
+        return handle;
     }
 
     /// Makes the step of torch::optim::SGD, Adam or AdamW one fused kernel; everything else about
@@ -196,7 +190,8 @@ public:
     void report(const Config& metrics) { run_.report(metrics); }
     /// Records rank 0's metrics and saves a checkpoint of the state, with every rank's random
     /// number generator and the place in every data set; with CheckpointConfig::frequency or
-    /// mean_time_between_failures_s, not each time. *Collective.*
+    /// mean_time_between_failures_s, not each time. *Collective.* Before, ranks compare the
+    /// parameters of prepared models: ModelError [RT-M25] when they have drifted apart.
     void report(const Config& metrics, const State& state, const ReportOptions& options = {}) {
         if constexpr (!checkpoint::saves_state<C>) {
             if (asks_for_validation(options)) {
@@ -206,7 +201,9 @@ public:
             run_.report(metrics);
             return;
         }
-        run_.report(metrics, options, is_due(), [&] { return snapshot_of(state); });
+        run_.report(
+            metrics, options, is_due(), [&] { check_models(); },
+            [&] { return snapshot_of(state); });
         leave_if_preempted();
     }
     /// Records rank 0's metrics and keeps the files in a directory as a checkpoint, together with
@@ -349,6 +346,15 @@ public:
     { return backend_->communicator(); }
 
 private:
+    /// No state of ranks that have drifted apart is saved as if it were the model. *Collective.*
+    void check_models() {
+        for (const auto& model : prepared_) {
+            if (!model->is_gone()) {
+                model->check_parameters();
+            }
+        }
+    }
+
     [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state) {
         checkpoint::Snapshot snapshot;
         state.save(snapshot);
@@ -367,7 +373,10 @@ private:
         if constexpr (!checkpoint::saves_state<C>) {
             return;
         }
-        run_.save([&] { return snapshot_of(*state_); });
+        run_.save([&] {
+            check_models();
+            return snapshot_of(*state_);
+        });
         leave_if_preempted();
     }
     /// Behind a checkpoint.
@@ -411,7 +420,7 @@ private:
     /// Of what is drawn for each batch; unset: torch's own.
     std::optional<std::uint64_t> random_seed_;
     int state_reports_ = 0;
-    std::vector<std::weak_ptr<torch::nn::Module>> prepared_;
+    std::vector<std::shared_ptr<detail::PreparedModel>> prepared_;
 };
 
 } // namespace rtrain

@@ -199,7 +199,7 @@ TEST_CASE("Gradients.unused_parameters_are_an_error_unless_asked_for") {
     (void)mpi->finish(mine);
 }
 
-TEST_CASE("Gradients.sparse_ones_become_dense") {
+TEST_CASE("Gradients.of_a_sparse_embedding") {
     Ranks ranks;
     struct WordsImpl : torch::nn::Module {
         torch::nn::Embedding words = register_module(

@@ -36,10 +36,15 @@ struct BucketPlan {
     std::vector<Member> members;
 };
 
+/// `wanted` says of each parameter whether it gets a place.
 [[nodiscard]] inline std::vector<BucketPlan>
-plan_buckets(const std::vector<NamedParameter>& parameters, const DataParallelOptions& options) {
+plan_buckets(const std::vector<NamedParameter>& parameters, const std::vector<bool>& wanted,
+             const DataParallelOptions& options) {
     std::vector<BucketPlan> plans;
     for (std::size_t i = parameters.size(); i-- > 0;) {
+        if (!wanted[i]) {
+            continue;
+        }
         const at::Tensor& parameter = parameters[i].tensor;
         const auto type = parameter.options().requires_grad(false);
         const std::int64_t limit =

@@ -32,6 +32,20 @@ namespace rtrain::detail {
     return at::linalg_vector_norm(at::cat(norms).to(at::kDouble), norm_type);
 }
 
+/// Adds the memory of a parameter's gradient, if it has one; of a sparse one its values.
+inline void add_gradient(std::vector<at::Tensor>& memory, const at::Tensor& parameter) {
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (!gradient.defined()) {
+        return;
+    }
+    if (gradient.is_sparse()) {
+        gradient = gradient.coalesce();
+        memory.push_back(gradient._values());
+    } else {
+        memory.push_back(gradient);
+    }
+}
+
 /// The norm of all elements of all tensors; multiplies them so that it is at most `max_norm`.
 inline double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
                    bool error_if_nonfinite) {

@@ -7,6 +7,7 @@
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/gradient_averager.hpp>
 #include <rtrain/model/options.hpp>
+#include <rtrain/model/parameter_hook.hpp>
 #include <rtrain/model/sync_batch_norm.hpp>
 #include <rtrain/model/synchronize.hpp>
 
@@ -20,8 +21,28 @@
 
 namespace rtrain {
 
+namespace detail {
+
+/// A prepared model as the worker sees it, without its type.
+class PreparedModel {
+public:
+    PreparedModel() = default;
+    PreparedModel(const PreparedModel&) = delete;
+    PreparedModel& operator=(const PreparedModel&) = delete;
+    virtual ~PreparedModel() = default;
+
+    /// Nobody can train it any more.
+    [[nodiscard]] virtual bool is_gone() const = 0;
+    /// *Collective.* Throws ModelError [RT-M23, RT-M25] unless all ranks train the same model, the
+    /// one that was prepared. Under no_sync() ranks may differ.
+    virtual void check_parameters() = 0;
+};
+
+} // namespace detail
+
 /// A model whose gradients are averaged over ranks. Used like the model itself: call it, or reach
-/// its members with `->`. Copies share the model.
+/// its members with `->`. Copies share the model. Gradients are averaged for as long as a copy
+/// lives; a worker keeps one for as long as the model lives.
 ///
 /// Calling the handle (not `model->forward()`) also gives buffers rank 0's values, when
 /// `broadcast_buffers` is on and the model is in training mode.
@@ -29,17 +50,19 @@ template <std::derived_from<torch::nn::Module> M, Backend B>
 class DataParallel {
 public:
     /// Collective; the model must be the same on all ranks and takes over rank 0's values. Throws
-    /// ModelError [RT-M1, RT-M2] and ConfigError [RT-C11, RT-C12].
+    /// ModelError [RT-M1, RT-M2, RT-M5] and ConfigError [RT-C11, RT-C12].
     DataParallel(std::shared_ptr<B> backend, std::shared_ptr<M> module,
                  const DataParallelOptions& options)
         : module_(std::move(module)), shared_(std::make_shared<Shared>()) {
         shared_->backend = std::move(backend);
         shared_->options = options;
+        shared_->module = module_;
         detail::check_model(*shared_->backend, *module_, options);
         shared_->batch_norms = detail::connect_batch_norms(shared_->backend, *module_);
         const bool alone = shared_->backend->size() == 1;
         if (alone && options.reduction_order == ReductionOrder::ranks && !options.check_gradients) {
-            return; // nothing to average: one rank runs the bare model
+            shared_->mark_prepared(); // one rank runs the bare model
+            return;
         }
         if (!alone) {
             std::vector<at::Tensor> values = module_->parameters();
@@ -53,13 +76,17 @@ public:
             averaging.hook = hook::None{}; // it is there to check what the bare model does
             averaging.find_unused_parameters = true;
         }
-        shared_->averager = std::make_unique<GradientAverager<B>>(
-            *shared_->backend, detail::trainable_parameters(*module_), averaging);
+        shared_->averager =
+            std::make_unique<GradientAverager<B>>(*shared_->backend, module_, averaging);
     }
 
-    /// Runs the model's forward.
+    /// Runs the model's forward. Throws ModelError [RT-M23] when the model is not the one that was
+    /// prepared: gradients of other parameters would not be averaged.
     template <class... Arguments>
     decltype(auto) operator()(Arguments&&... arguments) {
+        if (shared_->averager && at::GradMode::is_enabled()) {
+            shared_->averager->require_unchanged();
+        }
         synchronize_buffers();
         return detail::run_forward(shared_->options.autocast, *module_, [&]() -> decltype(auto) {
             return module_->forward(std::forward<Arguments>(arguments)...);
@@ -128,6 +155,11 @@ public:
         detail::average_coalesced(*shared_->backend, std::move(values));
     }
 
+    /// What the worker keeps.
+    [[nodiscard]] std::shared_ptr<detail::PreparedModel> prepared() const noexcept {
+        return shared_;
+    }
+
     /// Buckets in use; 0 on one rank, unless gradients are added up by micro-batch or
     /// checked.
     [[nodiscard]] std::size_t bucket_count() const noexcept {
@@ -135,11 +167,27 @@ public:
     }
 
 private:
-    struct Shared {
+    struct Shared : detail::PreparedModel {
+        [[nodiscard]] bool is_gone() const override { return module.expired(); }
+        void check_parameters() override {
+            if (averager && averager->sync()) {
+                averager->check_parameters();
+            }
+        }
+        /// For one rank, where nothing is averaged: the same mistake is the same error.
+        void mark_prepared() {
+            for (const auto& [name, parameter] : detail::distinct_parameters(*module.lock())) {
+                marks.emplace_back(parameter, marks.size(), nullptr);
+                detail::require_sole(name, parameter);
+            }
+        }
+
         std::shared_ptr<B> backend;
         DataParallelOptions options;
+        std::weak_ptr<M> module;
         c10::intrusive_ptr<detail::BatchNormRanks> batch_norms; ///< holds their connection
         std::unique_ptr<GradientAverager<B>> averager;
+        std::vector<detail::ParameterHook> marks;
     };
 
     void synchronize_buffers() {
@@ -147,7 +195,7 @@ private:
             !module_->is_training() || !shared_->averager->sync()) {
             return;
         }
-        if (auto buffers = module_->buffers(); !buffers.empty()) {
+        if (auto buffers = detail::unversioned_buffers(*module_); !buffers.empty()) {
             detail::broadcast_coalesced(*shared_->backend, std::move(buffers));
         }
     }
@@ -155,14 +203,8 @@ private:
     /// On one rank, where gradients are what backward made them.
     [[nodiscard]] std::vector<at::Tensor> own_gradients() const {
         std::vector<at::Tensor> gradients;
-        for (auto& [name, parameter] : detail::trainable_parameters(*module_)) {
-            at::Tensor& gradient = parameter.mutable_grad();
-            if (gradient.defined() && gradient.is_sparse()) {
-                gradient = gradient.coalesce();
-                gradients.push_back(gradient._values());
-            } else if (gradient.defined()) {
-                gradients.push_back(gradient);
-            }
+        for (const auto& [name, parameter] : detail::distinct_parameters(*module_)) {
+            detail::add_gradient(gradients, parameter);
         }
         return gradients;
     }

@@ -2,32 +2,34 @@
 /// @file
 /// Averages gradients over ranks while backward runs: the engine under `worker.prepare(model)`.
 ///
-/// A hook behind each parameter's gradient accumulation copies gradient / size into the parameter's
-/// place in a flat bucket (buckets.hpp). A full bucket is reduced at once, in the order of buckets
-/// so that all ranks communicate alike (bucket_reduction.hpp). When backward ends, the engine's
-/// final callback waits for what is still under way.
+/// A hook on each parameter (parameter_hook.hpp) copies gradient / size into the parameter's place
+/// in a flat bucket (buckets.hpp). A full bucket is reduced at once, in the order of buckets so
+/// that all ranks communicate alike (bucket_reduction.hpp). When backward ends (backward_pass.hpp),
+/// the averager waits for what is still under way, and averages sparse gradients (sparse_mean.hpp).
 ///
 /// The model/ room holds what prepare(model) returns. It may include backend/, checkpoint/state_io,
+/// checkpoint/crc32c,
 /// comm/shared_writer, comm/finite, rank_status.hpp, preemption.hpp, error.hpp and torch; the
 /// worker includes it.
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/error.hpp>
-#include <rtrain/model/bucket_reduction.hpp>
+#include <rtrain/model/backward_pass.hpp>
 #include <rtrain/model/buckets.hpp>
+#include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/finite.hpp>
-#include <rtrain/model/gradient_writer.hpp>
-#include <rtrain/model/hooks/select.hpp>
+#include <rtrain/model/gradient_buckets.hpp>
+#include <rtrain/model/model_guard.hpp>
 #include <rtrain/model/options.hpp>
-#include <rtrain/model/tree_sum.hpp>
+#include <rtrain/model/parameter_check.hpp>
+#include <rtrain/model/parameter_hook.hpp>
+#include <rtrain/model/require_same.hpp>
+#include <rtrain/model/sparse_mean.hpp>
+#include <rtrain/model/synchronize.hpp>
 #include <rtrain/preemption.hpp>
 #include <rtrain/rank_status.hpp>
 
-#include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/graph_task.h>
-#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -41,38 +43,34 @@
 namespace rtrain {
 
 template <Backend B>
-class GradientAverager {
+class GradientAverager final : private detail::GradientListener {
 public:
-    /// `parameters`: distinct, in the same order, shapes and types on all ranks. `backend` outlives
-    /// this object. Collective.
-    GradientAverager(B& backend, std::vector<NamedParameter> parameters,
+    /// `model`'s parameters have the same order, shapes and types on all ranks. `backend` outlives
+    /// this object. Collective. Throws ModelError [RT-M5] when another averager has one of the
+    /// parameters that train.
+    GradientAverager(B& backend, const std::shared_ptr<torch::nn::Module>& model,
                      const DataParallelOptions& options)
-        : backend_(backend), options_(options), parameters_(std::move(parameters)),
+        : backend_(backend), options_(options), guard_(model),
+          parameters_(detail::distinct_parameters(*model)),
           by_tree_(options.reduction_order == ReductionOrder::micro_batches),
-          places_(parameters_.size()), seen_(parameters_.size(), false),
+          buckets_(backend, parameters_, options_), sparse_(parameters_.size(), false),
+          expected_(parameters_.size(), false), seen_(parameters_.size(), false),
           used_(parameters_.size(), false) {
-        lay_out_buckets();
+        const auto sparse = detail::parameters_with_sparse_gradients(*model);
+        std::vector<bool> wanted(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            auto accumulator = torch::autograd::impl::grad_accumulator(parameters_[i].tensor);
-            using Variables = std::vector<at::Tensor>;
-            const auto key =
-                accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-                    [this, i](const Variables& outputs, const Variables& /*inputs*/) {
-                        gradient_ready(i);
-                        return outputs;
-                    }));
-            hooks_.emplace_back(std::move(accumulator), key);
+            const at::Tensor& parameter = parameters_[i].tensor;
+            hooks_.emplace_back(parameter, i, static_cast<detail::GradientListener*>(this));
+            expected_[i] = parameter.requires_grad();
+            sparse_[i] = !by_tree_ && sparse.contains(parameter.unsafeGetTensorImpl());
+            wanted[i] = expected_[i] && !sparse_[i];
+            detail::require_sole(parameters_[i].name, parameter);
         }
+        buckets_.lay_out(std::move(wanted));
     }
 
     GradientAverager(const GradientAverager&) = delete;
     GradientAverager& operator=(const GradientAverager&) = delete;
-
-    ~GradientAverager() {
-        for (auto& [accumulator, key] : hooks_) {
-            accumulator->del_post_hook(key);
-        }
-    }
 
     /// While false, backward accumulates gradients on this rank only.
     void set_sync(bool sync) { sync_ = sync; }
@@ -80,192 +78,234 @@ public:
 
     [[nodiscard]] std::size_t bucket_count() const noexcept { return buckets_.size(); }
 
-    /// The memory of all gradients, in few tensors: a bucket where all of its gradients lie in it.
-    [[nodiscard]] std::vector<at::Tensor> gradients() const {
-        std::vector<at::Tensor> memory;
-        for (const Bucket& bucket : buckets_) {
-            const auto lies_in_it = [&](std::size_t i) {
-                const at::Tensor& gradient = parameters_[i].tensor.grad();
-                return gradient.defined() && !gradient.is_sparse() &&
-                       gradient.const_data_ptr() == places_[i].view.const_data_ptr();
-            };
-            if (std::all_of(bucket.parameters.begin(), bucket.parameters.end(), lies_in_it)) {
-                memory.push_back(bucket.memory);
-                continue;
+    /// Throws ModelError [RT-M23] when gradients of the model as it is now would not be averaged.
+    void require_unchanged() const {
+        guard_.require_unchanged();
+        for (std::size_t i = 0; i < hooks_.size(); ++i) {
+            if (!hooks_[i].is_connected()) {
+                throw ModelError("RT-M23",
+                                 detail::concat("another post-accumulate-grad hook was set on "
+                                                "parameter \"",
+                                                parameters_[i].name,
+                                                "\", so its gradient would not be averaged; set "
+                                                "it before prepare()"));
             }
-            for (const std::size_t i : bucket.parameters) {
-                if (const at::Tensor& gradient = parameters_[i].tensor.grad(); gradient.defined()) {
-                    memory.push_back(gradient);
-                }
+        }
+    }
+
+    /// *Collective.* Throws ModelError [RT-M23, RT-M25] unless the model is the one that was
+    /// prepared, with the same parameters on all ranks.
+    void check_parameters() {
+        require_unchanged();
+        detail::require_equal_parameters(backend_, parameters_);
+    }
+
+    /// The memory of all gradients, in few tensors.
+    [[nodiscard]] std::vector<at::Tensor> gradients() const {
+        std::vector<at::Tensor> memory = buckets_.gradients();
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (!buckets_.has_place(i)) { // sparse, or frozen with what it had
+                detail::add_gradient(memory, parameters_[i].tensor);
             }
         }
         return memory;
     }
 
 private:
-    struct Bucket {
-        at::Tensor memory;                   ///< one dimension, one type
-        at::Tensor scale;                    ///< what a gradient is multiplied by on its way in
-        std::vector<std::size_t> parameters; ///< those that lie in it
-        std::size_t missing = 0;             ///< gradients that this backward has not brought yet
-        std::unique_ptr<detail::BucketReduction> reduction;
-        detail::TreeReduction<B>* tree = nullptr; ///< `reduction`, when it is one
-    };
-
-    struct Place {
-        std::size_t bucket = 0;
-        at::Tensor view; ///< shape and strides of the parameter, memory of the bucket
-    };
-
-    void lay_out_buckets() {
-        for (const auto& plan : detail::plan_buckets(parameters_, options_)) {
-            Bucket bucket;
-            if (by_tree_) {
-                bucket.memory = detail::make_bucket(backend_, plan.elements, plan.type);
-                auto tree = std::make_unique<detail::TreeReduction<B>>(backend_, bucket.memory);
-                bucket.tree = tree.get();
-                bucket.reduction = std::move(tree);
-            } else {
-                auto hooked = detail::make_hooked_bucket(backend_, plan, parameters_, options_,
-                                                         buckets_.size());
-                bucket.memory = std::move(hooked.memory);
-                bucket.reduction = std::move(hooked.reduction);
-            }
-            bucket.scale = scale_for(bucket.memory.scalar_type());
-            for (const auto& [index, offset] : plan.members) {
-                places_[index] = {buckets_.size(),
-                                  detail::alias(bucket.memory, offset, parameters_[index].tensor)};
-                bucket.parameters.push_back(index);
-            }
-            buckets_.push_back(std::move(bucket));
-        }
-    }
-
-    /// Of the type that multiplying needs, so that no step converts it; kernels for types of two
-    /// bytes compute in float32. A tree divides at its root.
-    [[nodiscard]] at::Tensor scale_for(at::ScalarType type) const {
-        return at::scalar_tensor(by_tree_ ? 1.0 : 1.0 / backend_.size(),
-                                 c10::isReducedFloatingType(type) ? at::kFloat : type);
-    }
-
-    void gradient_ready(std::size_t index) {
-        used_[index] = true;
-        if (!sync_ && !by_tree_) {
+    void gradient_ready(std::size_t index) override {
+        // A gradient that is undefined counts as zeros, and where parameters may be unused it
+        // counts as unused, as in PyTorch's DDP.
+        const bool defined = parameters_[index].tensor.grad().defined();
+        if (!defined && options_.find_unused_parameters) {
             return;
         }
-        // A pass that an exception cut short leaves no other trace than the number of the next.
-        if (const int pass = torch::autograd::get_current_graph_task_id(); pass != pass_) {
-            pass_ = pass;
-            begin_backward();
-        }
-        if (seen_[index]) {
-            throw ModelError("RT-M4",
-                             detail::concat("the gradient of parameter \"", parameters_[index].name,
-                                            "\" became ready twice in one backward pass; run "
-                                            "passes that use it twice under no_sync()"));
-        }
-        seen_[index] = true;
-        take_gradient(index);
-        if (sync_) {
+        used_[index] = true;
+        if (has_arrived(index)) {
+            defined ? take_gradient(index) : take_unused(index);
             reduce_full_buckets();
         }
     }
 
-    void begin_backward() {
-        std::fill(seen_.begin(), seen_.end(), false);
-        for (Bucket& bucket : buckets_) {
-            bucket.missing = bucket.parameters.size();
+    /// Whether this gradient is part of a pass that is averaged, or kept in a tree.
+    bool has_arrived(std::size_t index) {
+        if (!sync_ && !by_tree_) {
+            return false;
         }
-        next_bucket_ = 0;
-        torch::autograd::Engine::get_default_engine().queue_callback(
-            [this, sync = sync_] { sync ? end_backward() : end_local_backward(); });
+        if (pass_.enter()) {
+            begin_backward();
+        }
+        if (!expected_[index]) {
+            throw ModelError(
+                "RT-M24", detail::concat("requires_grad of parameter \"", parameters_[index].name,
+                                         "\" has changed while backward ran; change it between "
+                                         "two steps"));
+        }
+        if (seen_[index]) {
+            throw ModelError(
+                "RT-M4", detail::concat("the gradient of parameter \"", parameters_[index].name,
+                                        "\" became ready twice in one backward pass, as when "
+                                        "two checkpointed pieces of the model share it; let "
+                                        "one piece hold it, or run such passes under no_sync()"));
+        }
+        seen_[index] = true;
+        return true;
     }
 
-    /// Moves a gradient into its bucket, divided by the number of ranks: now, while it is in cache.
+    void begin_backward() {
+        if (pass_.was_cut_short()) {
+            settle_cut_pass();
+        }
+        require_unchanged();
+        follow_requires_grad();
+        std::fill(seen_.begin(), seen_.end(), false);
+        buckets_.begin(expected_);
+        syncs_ = sync_;
+    }
+
+    /// After an exception in backward, ranks go on only if all of them had one at the same place:
+    /// else gradients of two passes would be added up.
+    void settle_cut_pass() {
+        const std::size_t started = syncs_ ? buckets_.started() : 0;
+        detail::require_same(backend_, "RT-M26", static_cast<std::int64_t>(started), [] {
+            return "an exception has ended a backward pass, but not on all ranks at the same "
+                   "place; let it leave the training function, and the run goes on from its newest "
+                   "checkpoint";
+        });
+        if (syncs_) {
+            buckets_.wait();
+        }
+        std::fill(used_.begin(), used_.end(), false);
+    }
+
+    /// Parameters may be frozen and unfrozen between two passes, alike on all ranks.
+    void follow_requires_grad() {
+        std::vector<bool> homeless(parameters_.size(), false);
+        std::optional<std::size_t> changed;
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            const bool trains = parameters_[i].tensor.requires_grad();
+            if (trains == expected_[i]) {
+                continue;
+            }
+            changed = changed.value_or(i);
+            expected_[i] = trains;
+            if (trains) {
+                detail::require_sole(parameters_[i].name, parameters_[i].tensor);
+                homeless[i] = !sparse_[i] && !buckets_.has_place(i);
+            } else {
+                leave_place(i);
+            }
+        }
+        if (!changed) {
+            return;
+        }
+        at::Tensor flags = at::empty({static_cast<std::int64_t>(expected_.size())}, at::kByte);
+        std::copy(expected_.begin(), expected_.end(), flags.mutable_data_ptr<std::uint8_t>());
+        detail::require_same(backend_, "RT-M24", detail::checksum_of(flags), [&] {
+            return detail::concat("requires_grad of parameter \"", parameters_[*changed].name,
+                                  "\" has become ", expected_[*changed] ? "true" : "false",
+                                  " on rank ", backend_.rank(),
+                                  ", but ranks do not train the same parameters; freeze and "
+                                  "unfreeze alike on all ranks");
+        });
+        if (std::find(homeless.begin(), homeless.end(), true) != homeless.end()) {
+            buckets_.lay_out(std::move(homeless));
+        }
+    }
+
+    /// What a frozen parameter has of a gradient stays its own.
+    void leave_place(std::size_t index) {
+        const torch::NoGradGuard no_grad;
+        used_[index] = false;
+        if (buckets_.has_place(index)) {
+            if (buckets_.holds_gradient(index)) {
+                at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+                gradient = gradient.clone();
+            }
+            buckets_.clear(index);
+        }
+    }
+
+    /// Moves a gradient into its place.
     void take_gradient(std::size_t index) {
+        if (sparse_[index]) {
+            return; // averaged when backward ends
+        }
         const torch::NoGradGuard no_grad;
         at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
-        auto& [number, view] = places_[index];
-        Bucket& bucket = buckets_[number];
         if (gradient.is_sparse()) {
             gradient = gradient.to_dense();
         }
-        writer_.scale_into(view, gradient, bucket.scale);
-        if (!sync_) {
+        buckets_.put(index, gradient);
+        if (!syncs_) {
             gradient.reset(); // the next pass begins from nothing
         } else if (options_.gradient_as_bucket_view) {
-            gradient = view;
+            gradient = buckets_.place(index);
         }
-        --bucket.missing;
     }
 
     /// Fills the place of a parameter that this pass has not used: with what earlier passes have
     /// accumulated, or zeros.
     void take_unused(std::size_t index) {
+        if (sparse_[index]) {
+            return;
+        }
         at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
         if (gradient.defined()) {
             const at::Tensor kept = gradient;
             take_gradient(index);
-            used_[index] = used_[index] || !sync_;
-            if (sync_) {
+            used_[index] = used_[index] || !syncs_;
+            if (syncs_) {
                 gradient = kept; // until it is known whether a rank has used it
             }
         } else {
-            places_[index].view.zero_();
-            --buckets_[places_[index].bucket].missing;
+            const torch::NoGradGuard no_grad;
+            buckets_.put_zeros(index);
         }
     }
 
     void reduce_full_buckets() {
-        for (std::size_t i = 0; i < next_bucket_; ++i) {
-            buckets_[i].reduction->poll();
-        }
-        while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0) {
-            Bucket& bucket = buckets_[next_bucket_++];
+        if (syncs_) {
             const torch::NoGradGuard no_grad;
-            bucket.reduction->start();
-            bucket.reduction->poll();
+            buckets_.start_full();
         }
     }
 
     void end_backward() {
         const torch::NoGradGuard no_grad;
-        if (std::find(seen_.begin(), seen_.end(), false) != seen_.end()) {
+        if (!syncs_) { // with a tree: this pass's gradients are a leaf of it
+            take_all_unused();
+            buckets_.keep();
+            return;
+        }
+        if (seen_ != expected_) {
             if (!options_.find_unused_parameters) {
                 throw_unused();
             }
             take_all_unused();
-            reduce_full_buckets();
         }
+        reduce_full_buckets();
         if (options_.find_unused_parameters) {
             exchange_used();
         }
-        for (Bucket& bucket : buckets_) {
-            bucket.reduction->wait();
-        }
+        buckets_.wait();
+        average_sparse_gradients();
         ++averaged_passes_;
         const auto bad = options_.check_gradients ? first_not_finite() : std::nullopt;
         hand_out_gradients();
         if (bad) {
             throw_not_finite(*bad);
         }
+        if (options_.check_parameters > 0 && averaged_passes_ % options_.check_parameters == 0) {
+            check_parameters();
+        }
         RankStatus::current().steps.fetch_add(1, std::memory_order_relaxed);
         RankStatus::current().advance();
         detail::vote_on_preemption(backend_);
     }
 
-    /// Under no_sync(), with a tree: this pass's gradients are a leaf of it.
-    void end_local_backward() {
-        const torch::NoGradGuard no_grad;
-        take_all_unused();
-        for (Bucket& bucket : buckets_) {
-            bucket.tree->keep();
-        }
-    }
-
     void take_all_unused() {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (!seen_[i]) {
+            if (expected_[i] && !seen_[i]) {
                 take_unused(i);
             }
         }
@@ -274,15 +314,15 @@ private:
     [[noreturn]] void throw_unused() const {
         std::string names;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (!seen_[i]) {
+            if (expected_[i] && !seen_[i]) {
                 names += (names.empty() ? "\"" : ", \"") + parameters_[i].name + "\"";
             }
         }
         throw ModelError("RT-M3", detail::concat("backward brought no gradient for ", names,
                                                  " on rank ", backend_.rank(),
-                                                 "; use these parameters in the loss, freeze them "
-                                                 "before prepare(), or set "
-                                                 "find_unused_parameters"));
+                                                 "; use these parameters in the loss, freeze them, "
+                                                 "or set find_unused_parameters. A parameter that "
+                                                 "was frozen takes part from the next forward on"));
     }
 
     /// Leaves in used_ the parameters that some rank has used.
@@ -294,25 +334,41 @@ private:
         std::copy(flags, flags + used_.size(), used_.begin());
     }
 
+    void average_sparse_gradients() {
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (sparse_[i] && expected_[i]) {
+                at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+                at::Tensor mean = detail::sparse_mean(backend_, gradient, parameters_[i].tensor);
+                if (used_[i]) { // by some rank
+                    gradient = std::move(mean);
+                }
+            }
+        }
+    }
+
     /// The first parameter that gets a gradient with an infinity or NaN.
     [[nodiscard]] std::optional<std::size_t> first_not_finite() const {
-        const auto is_finite = [](const Bucket& bucket) {
-            const auto seen = bucket.reduction->finite();
-            return seen ? *seen : detail::all_finite(bucket.memory);
-        };
-        if (std::all_of(buckets_.begin(), buckets_.end(), is_finite)) {
-            return std::nullopt;
-        }
+        const bool buckets_are_finite = buckets_.are_finite();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (used_[i] && !detail::all_finite(places_[i].view)) {
+            if (used_[i] && (sparse_[i] || !buckets_are_finite) &&
+                !detail::all_finite(averaged(i))) {
                 return i;
             }
         }
         return std::nullopt;
     }
 
+    /// All values of a parameter's averaged gradient.
+    [[nodiscard]] at::Tensor averaged(std::size_t index) const {
+        if (!sparse_[index]) {
+            return buckets_.place(index);
+        }
+        const at::Tensor& gradient = parameters_[index].tensor.grad();
+        return gradient.is_sparse() ? gradient._values() : gradient;
+    }
+
     [[noreturn]] void throw_not_finite(std::size_t index) const {
-        const bool is_nan = places_[index].view.isnan().any().template item<bool>();
+        const bool is_nan = averaged(index).isnan().any().template item<bool>();
         throw ModelError(
             "RT-M21",
             detail::concat("the averaged gradient of parameter \"", parameters_[index].name,
@@ -325,38 +381,41 @@ private:
 
     void hand_out_gradients() {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-            const at::Tensor& view = places_[i].view;
             if (!used_[i]) {
                 continue; // no rank used it: the gradient stays what it was
             }
             used_[i] = false;
+            if (sparse_[i]) {
+                continue; // it has it
+            }
+            at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+            const at::Tensor& place = buckets_.place(i);
             if (options_.gradient_as_bucket_view) {
-                gradient = view;
+                gradient = place;
             } else if (gradient.defined()) {
-                gradient.copy_(view);
+                gradient.copy_(place);
             } else {
-                gradient = view.clone();
+                gradient = place.clone();
             }
         }
     }
 
     B& backend_;
     DataParallelOptions options_;
-    std::vector<NamedParameter> parameters_;
+    detail::ModelGuard guard_;
+    std::vector<NamedParameter> parameters_; ///< all of the model, each once
     bool by_tree_;
-    std::vector<Place> places_; ///< by parameter
-    std::vector<Bucket> buckets_;
-    std::vector<bool> seen_; ///< by parameter: its hook ran in this backward
-    std::vector<bool> used_; ///< by parameter: its hook ran since gradients were averaged last
-    using Accumulator =
-        decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
-    std::vector<std::pair<Accumulator, std::uintptr_t>> hooks_;
-    detail::GradientWriter writer_;
-    std::size_t next_bucket_ = 0; ///< the first that is not being reduced
-    int pass_ = -1;               ///< the backward pass under way, or the last
-    std::int64_t averaged_passes_ = 0;
+    detail::GradientBuckets<B> buckets_;
+    // By parameter:
+    std::vector<bool> sparse_;   ///< its gradient has no place in a bucket
+    std::vector<bool> expected_; ///< it trains
+    std::vector<bool> seen_;     ///< its hook ran in this backward
+    std::vector<bool> used_;     ///< its hook ran since gradients were averaged last
+    std::vector<detail::ParameterHook> hooks_;
+    detail::BackwardPass pass_{[this] { end_backward(); }};
     bool sync_ = true;
+    bool syncs_ = true; ///< the pass under way does
+    std::int64_t averaged_passes_ = 0;
 };
 
 } // namespace rtrain

@@ -98,6 +98,11 @@ struct DataParallelOptions {
     /// all. On one rank, gradients then lie in buckets, too. Not with a GradScaler, which meets
     /// infinite gradients by design and skips them.
     bool check_gradients = false;
+    /// Compare the parameters of all ranks, by their checksums, every so many averaged passes; in
+    /// any case, each report of a state does it before it saves. ModelError [RT-M25] names the
+    /// first that differs. Costs reading all parameters, and two small messages. 0: at reports
+    /// only.
+    std::int64_t check_parameters = 0;
 };
 
 namespace detail {
@@ -105,6 +110,10 @@ namespace detail {
 /// Throws ConfigError for values that can not work: RT-C11, and RT-C12 for ones that exclude each
 /// other.
 inline void check_options(const DataParallelOptions& options) {
+    if (options.check_parameters < 0) {
+        throw ConfigError("RT-C11", concat("check_parameters is ", options.check_parameters,
+                                           "; expected 0 or a number of passes"));
+    }
     if (const auto* power = std::get_if<hook::PowerSgd>(&options.hook)) {
         if (power->rank < 1 || power->start_iteration < 0 || !(power->min_compression_rate > 0)) {
             throw ConfigError("RT-C11",
@@ -130,7 +139,7 @@ inline void check_options(const DataParallelOptions& options) {
         " broadcast_buffers ", options.broadcast_buffers, " hook ", options.hook.index(),
         " reduction_order ", static_cast<int>(options.reduction_order), " autocast ",
         options.autocast ? c10::toString(*options.autocast) : "off", " check_gradients ",
-        options.check_gradients);
+        options.check_gradients, " check_parameters ", options.check_parameters);
     if (const auto* power = std::get_if<hook::PowerSgd>(&options.hook)) {
         text += concat(" rank ", power->rank, " start_iteration ", power->start_iteration,
                        " min_compression_rate ", power->min_compression_rate,

@@ -20,17 +20,34 @@
 
 namespace rtrain::detail {
 
-/// Parameters that take part in training, each once even when two modules share it.
-[[nodiscard]] inline std::vector<NamedParameter> trainable_parameters(torch::nn::Module& module) {
+/// A model's parameters, each once even when two modules share it.
+[[nodiscard]] inline std::vector<NamedParameter>
+distinct_parameters(const torch::nn::Module& module) {
     std::vector<NamedParameter> parameters;
     std::unordered_set<const void*> known;
     for (const auto& item : module.named_parameters()) {
-        if (item.value().requires_grad() &&
-            known.insert(item.value().unsafeGetTensorImpl()).second) {
+        if (known.insert(item.value().unsafeGetTensorImpl()).second) {
             parameters.push_back({item.key(), item.value()});
         }
     }
     return parameters;
+}
+
+/// Whether there is a parameter to train.
+[[nodiscard]] inline bool is_trainable(const torch::nn::Module& module) {
+    const auto parameters = module.parameters();
+    return std::any_of(parameters.begin(), parameters.end(),
+                       [](const at::Tensor& parameter) { return parameter.requires_grad(); });
+}
+
+/// Buffers as memory to overwrite while autograd holds them: it takes a tensor for changed when its
+/// version changes, and forbids backward. PyTorch's DDP keeps the version, too.
+[[nodiscard]] inline std::vector<at::Tensor> unversioned_buffers(const torch::nn::Module& module) {
+    std::vector<at::Tensor> buffers = module.buffers();
+    for (at::Tensor& buffer : buffers) {
+        buffer = buffer.variable_data();
+    }
+    return buffers;
 }
 
 /// One line for each parameter and buffer.
@@ -72,7 +89,7 @@ void check_model(B& backend, torch::nn::Module& module, const DataParallelOption
     const std::string expected = broadcast(backend, mine, 0);
     succeed_together(backend, [&] {
         check_options(options);
-        if (trainable_parameters(module).empty()) {
+        if (!is_trainable(module)) {
             throw ModelError("RT-M1", concat("the model has ",
                                              module.parameters().empty() ? "no parameters"
                                                                          : "only frozen parameters",

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where a backward pass begins and ends, as the hooks of a model's parameters see it.
+///
+/// A backward may run another inside itself: activation checkpointing computes a piece of the
+/// forward pass again and calls backward() on it. The engine treats it as a graph task of its own,
+/// with its own number and its own end. All tasks that run within one another are one pass here,
+/// and the outermost one ends it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/node.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+class BackwardPass {
+public:
+    /// `at_end` is called when the outermost backward has computed all gradients, before it
+    /// returns; not when an exception ends it.
+    explicit BackwardPass(std::function<void()> at_end) : at_end_(std::move(at_end)) {}
+    BackwardPass(const BackwardPass&) = delete;
+    BackwardPass& operator=(const BackwardPass&) = delete;
+    ~BackwardPass() {
+        if (const auto watch = watch_.lock()) {
+            watch->pass = nullptr;
+        }
+    }
+
+    /// To be called in every gradient hook; returns whether this is the first of a pass.
+    bool enter() {
+        auto watch = watch_.lock();
+        const bool begins = !open_ || watch == nullptr;
+        if (begins) {
+            was_cut_short_ = open_;
+            open_ = true;
+            watch = std::make_shared<Watch>();
+            watch->pass = this;
+            watch_ = watch;
+        }
+        follow(watch);
+        return begins;
+    }
+
+    /// Whether an exception ended the pass before the present one.
+    [[nodiscard]] bool was_cut_short() const noexcept { return was_cut_short_; }
+
+private:
+    /// Held by whatever is going to call back. Gone before the end: nothing will, so an exception
+    /// has ended the pass.
+    struct Watch {
+        BackwardPass* pass = nullptr;
+        std::vector<int> tasks; ///< that will tell of their end
+    };
+
+    /// Has the graph task that runs now tell of its end.
+    static void follow(const std::shared_ptr<Watch>& watch) {
+        const int task = torch::autograd::get_current_graph_task_id();
+        auto& known = watch->tasks;
+        if (!known.empty() &&
+            (known.back() == task || std::find(known.begin(), known.end(), task) != known.end())) {
+            return;
+        }
+        known.push_back(task);
+        torch::autograd::Engine::get_default_engine().queue_callback([watch] {
+            if (watch->pass != nullptr) {
+                watch->pass->task_has_ended(watch);
+            }
+        });
+    }
+
+    void task_has_ended(const std::shared_ptr<Watch>& watch) {
+        // A node that is being evaluated although this task has no more: the task runs inside it.
+        const auto outer = torch::autograd::get_current_node();
+        if (outer && follow_behind(*outer, watch)) {
+            return;
+        }
+        watch->pass = nullptr;
+        open_ = false;
+        at_end_();
+    }
+
+    /// Goes on watching in the task that evaluates `node`, as soon as it takes the next step. One
+    /// comes: a node runs because an input of it needs a gradient.
+    template <class Node>
+    static bool follow_behind(const Node& node, const std::shared_ptr<Watch>& watch) {
+        bool any = false;
+        for (const auto& edge : node.next_edges()) {
+            if (edge.is_valid()) {
+                edge.function->add_pre_hook(std::make_unique<FollowOnce>(watch));
+                any = true;
+            }
+        }
+        return any;
+    }
+
+    struct FollowOnce final : torch::autograd::FunctionPreHook {
+        explicit FollowOnce(std::shared_ptr<Watch> to) : watch(std::move(to)) {}
+        std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& gradients) override {
+            if (const auto mine = std::exchange(watch, nullptr); mine && mine->pass != nullptr) {
+                follow(mine);
+            }
+            return gradients;
+        }
+        std::shared_ptr<Watch> watch;
+    };
+
+    std::function<void()> at_end_;
+    std::weak_ptr<Watch> watch_;
+    bool open_ = false;
+    bool was_cut_short_ = false;
+};
+
+} // namespace rtrain::detail

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The buckets of a model's gradients: who has a place in which, what has arrived, and what is
+/// being reduced. Which gradients are to come is the averager's affair.
+#pragma once
+
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/model/bucket_reduction.hpp>
+#include <rtrain/model/buckets.hpp>
+#include <rtrain/model/clip_gradients.hpp>
+#include <rtrain/model/finite.hpp>
+#include <rtrain/model/gradient_writer.hpp>
+#include <rtrain/model/hooks/select.hpp>
+#include <rtrain/model/options.hpp>
+#include <rtrain/model/tree_sum.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+template <Backend B>
+class GradientBuckets {
+public:
+    /// `backend` and `parameters` outlive this object.
+    GradientBuckets(B& backend, const std::vector<NamedParameter>& parameters,
+                    const DataParallelOptions& options)
+        : backend_(backend), options_(options), parameters_(parameters),
+          by_tree_(options.reduction_order == ReductionOrder::micro_batches),
+          places_(parameters.size()) {}
+
+    /// Gives a place to each parameter that is `wanted` or had one before. *Collective.*
+    void lay_out(std::vector<bool> wanted) {
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            wanted[i] = wanted[i] || has_place(i);
+        }
+        buckets_.clear();
+        for (const auto& plan : plan_buckets(parameters_, wanted, options_)) {
+            Bucket bucket;
+            if (by_tree_) {
+                bucket.memory = make_bucket(backend_, plan.elements, plan.type);
+                auto tree = std::make_unique<TreeReduction<B>>(backend_, bucket.memory);
+                bucket.tree = tree.get();
+                bucket.reduction = std::move(tree);
+            } else {
+                auto hooked =
+                    make_hooked_bucket(backend_, plan, parameters_, options_, buckets_.size());
+                bucket.memory = std::move(hooked.memory);
+                bucket.reduction = std::move(hooked.reduction);
+            }
+            bucket.scale = scale_for(bucket.memory.scalar_type());
+            for (const auto& [index, offset] : plan.members) {
+                places_[index] = {buckets_.size(),
+                                  alias(bucket.memory, offset, parameters_[index].tensor)};
+                bucket.parameters.push_back(index);
+            }
+            buckets_.push_back(std::move(bucket));
+        }
+    }
+
+    [[nodiscard]] std::size_t size() const noexcept { return buckets_.size(); }
+    /// How many are being reduced, or have been, since begin().
+    [[nodiscard]] std::size_t started() const noexcept { return next_; }
+
+    [[nodiscard]] bool has_place(std::size_t parameter) const {
+        return places_[parameter].view.defined();
+    }
+    /// Shape and strides of the parameter, memory of its bucket.
+    [[nodiscard]] const at::Tensor& place(std::size_t parameter) const {
+        return places_[parameter].view;
+    }
+    /// Whether the parameter's gradient is that memory.
+    [[nodiscard]] bool holds_gradient(std::size_t parameter) const {
+        const at::Tensor& gradient = parameters_[parameter].tensor.grad();
+        return gradient.defined() && !gradient.is_sparse() &&
+               gradient.const_data_ptr() == place(parameter).const_data_ptr();
+    }
+
+    /// A pass begins, in which every parameter that is `expected` and has a place fills it. Buckets
+    /// without such a parameter are left out.
+    void begin(const std::vector<bool>& expected) {
+        for (Bucket& bucket : buckets_) {
+            bucket.missing = 0;
+            for (const std::size_t i : bucket.parameters) {
+                bucket.missing += expected[i] ? 1U : 0U;
+            }
+            bucket.trains = bucket.missing > 0;
+        }
+        next_ = 0;
+    }
+
+    /// Fills a place with a gradient divided by the number of ranks: at once, while it is in cache.
+    void put(std::size_t parameter, const at::Tensor& gradient) {
+        Place& to = places_[parameter];
+        Bucket& bucket = buckets_[to.bucket];
+        writer_.scale_into(to.view, gradient, bucket.scale);
+        --bucket.missing;
+    }
+    void put_zeros(std::size_t parameter) {
+        clear(parameter);
+        --buckets_[places_[parameter].bucket].missing;
+    }
+    /// Of a parameter that is no longer expected; it stays zero, whatever is reduced around it.
+    void clear(std::size_t parameter) { places_[parameter].view.zero_(); }
+
+    /// Begins to reduce what is full, in the order of buckets, and goes on with what has begun.
+    void start_full() {
+        for (std::size_t i = 0; i < next_; ++i) {
+            if (buckets_[i].trains) {
+                buckets_[i].reduction->poll();
+            }
+        }
+        while (next_ < buckets_.size() && buckets_[next_].missing == 0) {
+            Bucket& bucket = buckets_[next_++];
+            if (bucket.trains) {
+                bucket.reduction->start();
+                bucket.reduction->poll();
+            }
+        }
+    }
+
+    /// Returns when what has been started holds means.
+    void wait() {
+        for (std::size_t i = 0; i < next_; ++i) {
+            if (buckets_[i].trains) {
+                buckets_[i].reduction->wait();
+            }
+        }
+    }
+
+    /// With a tree, under no_sync(): what the places hold is a leaf of it.
+    void keep() {
+        for (Bucket& bucket : buckets_) {
+            if (bucket.trains) {
+                bucket.tree->keep();
+            }
+        }
+    }
+
+    /// Behind wait(): whether all means are finite.
+    [[nodiscard]] bool are_finite() const {
+        return std::all_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) {
+            const auto seen = bucket.reduction->finite();
+            return !bucket.trains || (seen ? *seen : all_finite(bucket.memory));
+        });
+    }
+
+    /// The memory of all gradients that have places, in few tensors: a bucket where all of its
+    /// gradients lie in it.
+    [[nodiscard]] std::vector<at::Tensor> gradients() const {
+        std::vector<at::Tensor> memory;
+        for (const Bucket& bucket : buckets_) {
+            if (std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
+                            [this](std::size_t i) { return holds_gradient(i); })) {
+                memory.push_back(bucket.memory);
+                continue;
+            }
+            for (const std::size_t i : bucket.parameters) {
+                add_gradient(memory, parameters_[i].tensor);
+            }
+        }
+        return memory;
+    }
+
+private:
+    struct Bucket {
+        at::Tensor memory;                   ///< one dimension, one type
+        at::Tensor scale;                    ///< what a gradient is multiplied by on its way in
+        std::vector<std::size_t> parameters; ///< those that lie in it
+        std::size_t missing = 0;             ///< gradients that this backward has not brought yet
+        bool trains = true;                  ///< a parameter in it is expected
+        std::unique_ptr<BucketReduction> reduction;
+        TreeReduction<B>* tree = nullptr; ///< `reduction`, when it is one
+    };
+    struct Place {
+        std::size_t bucket = 0;
+        at::Tensor view;
+    };
+
+    /// Of the type that multiplying needs, so that no step converts it; kernels for types of two
+    /// bytes compute in float32. A tree divides at its root.
+    [[nodiscard]] at::Tensor scale_for(at::ScalarType type) const {
+        return at::scalar_tensor(by_tree_ ? 1.0 : 1.0 / backend_.size(),
+                                 c10::isReducedFloatingType(type) ? at::kFloat : type);
+    }
+
+    B& backend_;
+    const DataParallelOptions& options_;
+    const std::vector<NamedParameter>& parameters_;
+    bool by_tree_;
+    std::vector<Place> places_; ///< by parameter; without a view: it has none
+    std::vector<Bucket> buckets_;
+    std::size_t next_ = 0; ///< the first bucket that is not being reduced
+    GradientWriter writer_;
+};
+
+} // namespace rtrain::detail

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Whether a prepared model still is the one that was prepared: the same parameters, of the same
+/// type and shape. Others would be trained without being averaged.
+#pragma once
+
+#include <rtrain/error.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// Looks at every parameter of every module, and takes well under a microsecond for a small model.
+class ModelGuard {
+public:
+    explicit ModelGuard(const std::shared_ptr<const torch::nn::Module>& model) : model_(model) {
+        remember(*model, "");
+    }
+
+    /// Throws ModelError [RT-M23] naming the first parameter that is another. Does not communicate.
+    void require_unchanged() const {
+        const auto model = model_.lock();
+        std::size_t module = 0;
+        std::size_t parameter = 0;
+        if (model && !is_unchanged(*model, module, parameter)) {
+            throw_changed(*model);
+        }
+    }
+
+private:
+    struct KnownParameter {
+        std::string name;
+        at::Tensor tensor; ///< kept, so that no other gets its address
+        at::ScalarType type = at::kFloat;
+        at::Device device = at::kCPU;
+        std::vector<std::int64_t> sizes;
+
+        [[nodiscard]] bool is(const at::Tensor& now) const {
+            return now.is_same(tensor) &&
+                   (!now.defined() || (now.scalar_type() == type && now.device() == device &&
+                                       now.sizes() == at::IntArrayRef(sizes)));
+        }
+    };
+    struct KnownModule {
+        std::size_t parameters = 0; ///< of its own
+        std::size_t children = 0;
+    };
+
+    /// The module's dictionary itself: every public way to it makes a copy.
+    struct OwnParameters : torch::nn::Module {
+        [[nodiscard]] static const auto& of(const torch::nn::Module& module) {
+            return module.*(&OwnParameters::parameters_);
+        }
+    };
+
+    void remember(const torch::nn::Module& module, const std::string& prefix) {
+        const auto& own = OwnParameters::of(module);
+        const auto children = module.named_children();
+        modules_.push_back({own.size(), children.size()});
+        for (const auto& item : own) {
+            const at::Tensor& tensor = item.value();
+            KnownParameter known;
+            known.name = prefix + item.key();
+            known.tensor = tensor;
+            if (tensor.defined()) {
+                known.type = tensor.scalar_type();
+                known.device = tensor.device();
+                known.sizes = tensor.sizes().vec();
+            }
+            parameters_.push_back(std::move(known));
+        }
+        for (const auto& child : children) {
+            remember(*child.value(), prefix + child.key() + ".");
+        }
+    }
+
+    [[nodiscard]] bool is_unchanged(const torch::nn::Module& module, std::size_t& next_module,
+                                    std::size_t& next_parameter) const {
+        if (next_module == modules_.size()) {
+            return false;
+        }
+        const KnownModule& known = modules_[next_module++];
+        const auto& own = OwnParameters::of(module);
+        if (own.size() != known.parameters) {
+            return false;
+        }
+        for (const auto& item : own) {
+            if (!parameters_[next_parameter++].is(item.value())) {
+                return false;
+            }
+        }
+        const auto children = module.children();
+        if (children.size() != known.children) {
+            return false;
+        }
+        for (const auto& child : children) {
+            if (!is_unchanged(*child, next_module, next_parameter)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    [[noreturn]] void throw_changed(const torch::nn::Module& model) const {
+        std::string what = "it has other modules";
+        const auto now = model.named_parameters();
+        const auto found = [&now](const std::string& name) {
+            return now.contains(name) ? now[name] : at::Tensor();
+        };
+        std::size_t defined = 0;
+        for (const KnownParameter& known : parameters_) {
+            defined += known.tensor.defined() ? 1U : 0U;
+            const at::Tensor tensor = found(known.name);
+            if (!known.is(tensor)) {
+                what = describe(known, tensor);
+                break;
+            }
+        }
+        if (defined < now.size()) {
+            for (const auto& item : now) {
+                if (!contains(item.key())) {
+                    what = concat("parameter \"", item.key(), "\" has come");
+                    break;
+                }
+            }
+        }
+        throw ModelError("RT-M23",
+                         concat("the model is not the one that was prepared: ", what,
+                                "; its gradients would not be averaged. Change a model before "
+                                "prepare(), or prepare the changed one anew"));
+    }
+
+    [[nodiscard]] bool contains(const std::string& name) const {
+        for (const KnownParameter& known : parameters_) {
+            if (known.name == name && known.tensor.defined()) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    [[nodiscard]] static std::string describe(const KnownParameter& known, const at::Tensor& now) {
+        const auto text = [](at::ScalarType type, at::IntArrayRef sizes, at::Device device) {
+            return concat(c10::toString(type), sizes, " on ", device);
+        };
+        if (!now.defined()) {
+            return concat("parameter \"", known.name, "\" is gone");
+        }
+        if (!now.is_same(known.tensor)) {
+            return concat("parameter \"", known.name, "\" is another tensor");
+        }
+        return concat("parameter \"", known.name, "\" is ",
+                      text(now.scalar_type(), now.sizes(), now.device()), ", and was ",
+                      text(known.type, known.sizes, known.device));
+    }
+
+    std::weak_ptr<const torch::nn::Module> model_;
+    std::vector<KnownModule> modules_;       ///< in the order of a walk, parents first
+    std::vector<KnownParameter> parameters_; ///< in the same order
+};
+
+} // namespace rtrain::detail
