@@ -48,6 +48,9 @@ struct RankStatus {
     std::atomic<std::uint64_t> collectives{0};
     /// What it waits in for other ranks, a string literal such as "all_reduce"; else null.
     std::atomic<const char*> waiting_in{nullptr};
+    /// Set by who watches: the ranks hang and are about to be ended one after the other, so that a
+    /// death is no news any more.
+    std::atomic<bool> condemned{false};
 
     /// That of this process.
     [[nodiscard]] static RankStatus& current() noexcept {

@@ -16,6 +16,7 @@
 #include <rtrain/launch/failure_json.hpp>
 #include <rtrain/launch/failure_policy.hpp>
 #include <rtrain/launch/grouped_errors.hpp>
+#include <rtrain/launch/mutual_watch.hpp>
 #include <rtrain/launch/preemption_signals.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/options.hpp>
@@ -34,6 +35,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -63,6 +65,7 @@ public:
         }
         launch::Session& session = launch::Session::current();
         session.connect(backend_->rank(), backend_->size());
+        watch_each_other();
         skipped_ = session.skipped_checkpoints();
         check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
@@ -107,6 +110,18 @@ private:
         std::string newest;                  ///< the newest at its end
         std::int64_t iteration = 0;          ///< reports that it holds; on rank 0
     };
+
+    /// Ranks that were started by mpirun or srun have no driver to notice a hang.
+    void watch_each_other() {
+        if constexpr (requires { B::launched_ranks(); }) {
+            if (!launch::Session::current().has_driver()) {
+                watch_.reset();
+                watch_.emplace(
+                    backend_->rank(), backend_->size(), options_.run.failure.hang,
+                    [this](const std::string& mine) { return all_gather(*backend_, mine); });
+            }
+        }
+    }
 
     template <class F>
     Attempt attempt_once(F& train_function) {
@@ -185,6 +200,7 @@ private:
 
     /// Ranks learn how all of them ended.
     void exchange(const Outcome& mine, Attempt& attempt) {
+        const RankStatus::In finishing(Phase::finishing);
         if constexpr (requires { backend_->finish(mine); }) {
             const std::vector<Outcome> outcomes = backend_->finish(mine);
             for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
@@ -257,6 +273,7 @@ private:
             const std::vector<int> lost = backend_->rejoin();
             const int now = backend_->size();
             if (options_.scaling.num_workers.allows(now)) {
+                watch_each_other(); // by their new numbers
                 return restarts(attempt, lost);
             }
             if (backend_->rank() == 0) {
@@ -329,8 +346,9 @@ private:
     const TrainerOptions& options_;
     std::string run_name_;
     int fit_;
-    launch::FailurePolicy policy_;     ///< used by rank 0 without a driver
-    std::vector<std::string> skipped_; ///< checkpoints that the run is not to go on from
+    launch::FailurePolicy policy_;             ///< used by rank 0 without a driver
+    std::vector<std::string> skipped_;         ///< checkpoints that the run is not to go on from
+    std::optional<launch::MutualWatch> watch_; ///< without a driver
 };
 
 } // namespace rtrain::detail

@@ -51,7 +51,7 @@ inline int count(const std::string& text, const std::string& part) {
 /// Nothing of the run is left: no process with its storage path as its last argument.
 inline bool no_process_is_left(const Directory& storage) {
     for (int tries = 0; tries < 50; ++tries) {
-        if (run("pgrep -f '(scenario|validating) .*" + storage.path().filename().string() + "$'")
+        if (run("pgrep -f '(scenario|validating|hanging) .*" + storage.path().filename().string() + "$'")
                 .output.empty()) {
             return true;
         }

@@ -123,6 +123,7 @@ public:
     /// that does not react within `patience` after a failure ends the whole job (MPI_Abort).
     [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine, std::chrono::seconds patience) {
         board_.announce(mine);
+        const RankStatus::Waiting waiting(RankStatus::current(), "finish");
         if (!board_.wait_for_all(patience, [this] { notice_deaths(); })) {
             std::fprintf(
                 stderr, "rtrain: rank %d: %s; rank %s did not stop within %lld s, ending the job\n",
@@ -191,6 +192,9 @@ private:
 
     /// A process that is gone and has not said how it ended has died.
     void notice_deaths() {
+        if (RankStatus::current().condemned.load(std::memory_order_relaxed)) {
+            return;
+        }
         for (const int rank : processes_.ended()) {
             board_.look();
             board_.set_died(rank);

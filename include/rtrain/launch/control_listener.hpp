@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -184,12 +185,14 @@ private:
             handlers_.refused(name, "it is another user's");
             return;
         }
+        keep_from_children(socket.native_handle());
         handlers_.called({std::move(socket), true, name, process.pid});
     }
 
     void take(boost::asio::ip::tcp::socket socket) {
         Code ignored;
         const auto from = socket.remote_endpoint(ignored);
+        keep_from_children(socket.native_handle());
         const int on = 1;
         const auto limit_ms =
             static_cast<unsigned>(std::chrono::milliseconds(silence_limit).count());
@@ -198,6 +201,9 @@ private:
                      sizeof limit_ms);
         handlers_.called({std::move(socket), false, detail::concat(from), 0});
     }
+
+    /// A program that this one starts must not keep a connection open.
+    static void keep_from_children(int socket) { ::fcntl(socket, F_SETFD, FD_CLOEXEC); }
 
     ControlAddress address_;
     boost::asio::local::stream_protocol::acceptor local_;

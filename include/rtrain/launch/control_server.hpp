@@ -99,6 +99,9 @@ public:
     /// To each rank that is connected.
     void send_all(const Event& event) { state_->send_all(encode(event)); }
 
+    /// No new connections from now on; removes the socket.
+    void stop_listening() { state_->stop_listening(); }
+
     /// Ends all connections at once and removes the socket. Ranks that are still there end
     /// themselves.
     void close() { state_->close(); }
@@ -159,6 +162,8 @@ private:
                 write(peer, frame);
             }
         }
+
+        void stop_listening() { listener_->close(); }
 
         void close() {
             if (std::exchange(closed_, true)) {

@@ -2,7 +2,8 @@
 /// @file
 /// A rank's side of the control channel: a thread tells the driver what the rank is doing, also
 /// while the rank's other threads hang, and takes the driver's orders. It makes no MPI call and
-/// gets no signal. The other side is launch/control_server.hpp.
+/// gets no signal. The other side is launch/control_server.hpp. Ranks without a driver tell the
+/// same to each other (launch/mutual_watch.hpp).
 #pragma once
 
 #include <rtrain/error.hpp>
@@ -50,9 +51,12 @@ namespace rtrain::launch {
 /// Once connected, the process lives no longer than its driver: when the connection ends, or on TCP
 /// nothing comes for 10 s, it says so on standard error [RT-L10] and ends with exit code 1, without
 /// destructors. Any thread may call the members, except that connect() comes first and once.
+///
+/// A link to another rank's HangJudge is a looser tie: when the connection ends, the link does, and
+/// the process goes on. It ends when the judge says so.
 class DriverLink {
 public:
-    static constexpr std::chrono::milliseconds report_interval{200};
+    static constexpr std::chrono::milliseconds default_report_interval{200};
     /// For connect(), while the driver is busy.
     static constexpr std::chrono::seconds connect_limit{30};
     /// On TCP, where the driver sends something each second.
@@ -74,6 +78,15 @@ public:
         }
         return std::unique_ptr<DriverLink>(
             new DriverLink(std::move(address), std::move(token), attempt));
+    }
+
+    /// To the judge in a rank.
+    [[nodiscard]] static std::unique_ptr<DriverLink>
+    to_judge(std::string address, std::string token, std::chrono::milliseconds report_interval) {
+        std::unique_ptr<DriverLink> link(new DriverLink(std::move(address), std::move(token), 0));
+        link->is_driver_ = false;
+        link->report_interval_ = report_interval;
+        return link;
     }
 
     DriverLink(const DriverLink&) = delete;
@@ -218,7 +231,7 @@ private:
             const bool stopping = take_queue(outgoing);
             if (outgoing.empty() && Clock::now() >= next_report) {
                 outgoing = encode(report());
-                next_report = Clock::now() + report_interval;
+                next_report = Clock::now() + report_interval_;
             }
             send(outgoing);
             if (stopping) {
@@ -274,7 +287,7 @@ private:
             std::chrono::ceil<std::chrono::milliseconds>(next_report - Clock::now()).count();
         // With bytes unsent, the next report waits for them.
         const auto limit_ms = static_cast<int>(std::clamp<long long>(
-            left, to_write ? report_interval.count() : 0, report_interval.count()));
+            left, to_write ? report_interval_.count() : 0, report_interval_.count()));
         const auto events = static_cast<short>(POLLIN | (to_write ? POLLOUT : 0));
         std::array<pollfd, 2> ends{{{socket_.descriptor(), events, 0}, {wake_, POLLIN, 0}}};
         (void)::poll(ends.data(), ends.size(), limit_ms);
@@ -298,14 +311,17 @@ private:
         if (received == ControlSocket::Received::end) {
             driver_gone("the connection has ended");
         }
-        if (!socket_.is_local() && before - last_heard_ > silence_limit) {
+        if (is_driver_ && !socket_.is_local() && before - last_heard_ > silence_limit) {
             driver_gone(detail::concat("it has been silent for ", silence_limit.count(), " s"));
         }
     }
 
     void handle(Event event) {
         if (event.kind == "dump") {
+            RankStatus::current().condemned = !is_driver_; // a driver ends all at once
             say({"stack", {{"text", stack_of_watched_thread(stack_limit)}}});
+        } else if (event.kind == "end") {
+            ::_exit(EXIT_FAILURE); // without destructors: the thread that trains hangs
         } else if (event.kind == "preempt") {
             preempt_asked_ = event.body.at("grace_s").as_double();
             call_on_preempt();
@@ -330,11 +346,11 @@ private:
     }
 
     /// An attempt must not outlive its driver, which may start another one on the same files. A
-    /// rank that is done may end in peace.
+    /// rank that is done may end in peace; one that was never driven goes on.
     void driver_gone(const std::string& how) {
         {
             const std::lock_guard lock(mutex_);
-            if (stopping_ || said_done_) {
+            if (stopping_ || said_done_ || !is_driver_) {
                 throw Ended{};
             }
         }
@@ -350,6 +366,8 @@ private:
     std::string address_;
     std::string token_;
     int attempt_;
+    bool is_driver_ = true; ///< the other side
+    std::chrono::milliseconds report_interval_ = default_report_interval;
     int wake_; ///< an eventfd
     int rank_ = -1;
     pid_t owner_ = 0; ///< the process that has the thread

@@ -10,7 +10,7 @@
 #include <rtrain/launch/failure_json.hpp>
 #include <rtrain/launch/failure_policy.hpp>
 #include <rtrain/launch/grouped_errors.hpp>
-#include <rtrain/launch/hang_watch.hpp>
+#include <rtrain/launch/hang_finder.hpp>
 #include <rtrain/launch/mpirun.hpp>
 #include <rtrain/launch/out_of_memory.hpp>
 #include <rtrain/storage/process.hpp>
@@ -69,10 +69,14 @@ public:
     Job(boost::asio::io_context& io, MpirunCommand command, ControlServer::Options control,
         const HangConfig& hang, Handlers handlers, int keep_at_least = 0)
         : handlers_(std::move(handlers)), size_(command.ranks), keep_at_least_(keep_at_least),
-          hang_(hang), watch_(hang, command.ranks), timer_(io),
+          hang_(hang), hangs_(hang, command.ranks,
+                              [this] {
+                                  server_.send_all({"dump", {}});
+                              }),
+          timer_(io),
           server_(io, std::move(control),
                   {.joined = [this](const Hello& rank) { joined(rank); },
-                   .status = [this](const RankReport& report) { watch_.on_report(report, now()); },
+                   .status = [this](const RankReport& report) { hangs_.on_report(report); },
                    .event = [this](int rank, const Event& event) { heard(rank, event); },
                    .left = [this](int rank) { left(rank); },
                    .refused =
@@ -126,7 +130,6 @@ private:
         bool done = false;
         bool lost = false; ///< the others go on without it
         std::string last_words{};
-        std::string stack{};
     };
 
     static MpirunCommand with_variables(MpirunCommand command,
@@ -138,6 +141,7 @@ private:
 
     void joined(const Hello& hello) {
         ranks_[hello.rank] = {.local_process = hello.local ? hello.pid : 0};
+        hangs_.joined(hello);
         if (grace_s_) {
             server_.send(hello.rank, {"preempt", {{"grace_s", *grace_s_}}});
         }
@@ -158,7 +162,7 @@ private:
         } else if (event.kind == "last_words") {
             ranks_.at(rank).last_words = text("message");
         } else if (event.kind == "stack") {
-            ranks_.at(rank).stack = text("text");
+            hangs_.on_stack(rank, text("text"));
         } else if (event.kind == "done") {
             ranks_.at(rank).done = true;
         }
@@ -182,7 +186,7 @@ private:
     /// MPI may take a rank for dead whose process is not.
     void lose(int number, Rank& rank) {
         rank.lost = true;
-        watch_.set_gone(number);
+        hangs_.set_gone(number);
         if (rank.connected && rank.local_process > 0) {
             ::kill(rank.local_process, SIGKILL);
         }
@@ -210,6 +214,7 @@ private:
     void left(int rank) {
         Rank& gone = ranks_.at(rank);
         gone.connected = false;
+        hangs_.left(rank);
         if (bereaved_ && !broken_ && living() == 0) { // they could not
             kill(bereaved_->why);
             return;
@@ -315,7 +320,7 @@ private:
     void look_again() {
         constexpr std::chrono::milliseconds often{10};
         constexpr std::chrono::milliseconds seldom{250};
-        timer_.expires_after(broken_ || hung_since_ ? often : seldom);
+        timer_.expires_after(broken_ || hangs_.is_waiting() ? often : seldom);
         timer_.async_wait([this](const boost::system::error_code& error) {
             if (error || over_) {
                 return;
@@ -331,8 +336,11 @@ private:
                 if (now() > bereaved_->until) {
                     kill(bereaved_->why);
                 }
-            } else if (hang_.enabled) {
-                look_for_hangs();
+            } else if (const auto found = hangs_.look()) {
+                kill({.kind = Failure::Kind::hang,
+                      .code = "RT-L14",
+                      .message = "the ranks hang: " + *found,
+                      .checkpoint = newest_});
             }
             if (!over_) {
                 look_again();
@@ -363,61 +371,6 @@ private:
         }
     }
 
-    void look_for_hangs() {
-        if (hung_since_) { // ranks were asked for their stacks
-            constexpr std::chrono::milliseconds patience{1500};
-            if (all_have_answered() || now() - *hung_since_ > patience) {
-                end_hang();
-            }
-            return;
-        }
-        for (const auto& [rank, state] : ranks_) {
-            if (state.connected && state.local_process > 0) {
-                watch_.set_stopped(rank, storage::process_state(state.local_process) == 'T', now());
-            }
-        }
-        const auto finding = watch_.look(now());
-        if (!finding) {
-            return;
-        }
-        if (!finding->is_hang) {
-            std::fprintf(stderr, "rtrain: %s\n", finding->text.c_str());
-            return;
-        }
-        found_ = finding->text;
-        hung_since_ = now();
-        server_.send_all({"dump", {}});
-    }
-
-    /// Those that can have sent their stacks.
-    [[nodiscard]] bool all_have_answered() const {
-        for (const auto& [rank, state] : ranks_) {
-            const bool stopped =
-                state.local_process > 0 && storage::process_state(state.local_process) == 'T';
-            if (state.connected && !stopped && state.stack.empty()) {
-                return false;
-            }
-        }
-        return true;
-    }
-
-    void end_hang() {
-        std::map<int, std::string> stacks;
-        for (const auto& [rank, state] : ranks_) {
-            if (!state.stack.empty()) {
-                stacks[rank] = "\n" + state.stack;
-            }
-        }
-        std::fprintf(stderr, "rtrain: what the ranks do:\n%s\n", watch_.describe(now()).c_str());
-        for (const auto& [rank, stack] : stacks) {
-            std::fprintf(stderr, "rtrain: stack of rank %d:%s\n", rank, stack.c_str());
-        }
-        kill({.kind = Failure::Kind::hang,
-              .code = "RT-L14",
-              .message = "the ranks hang: " + found_,
-              .checkpoint = newest_});
-    }
-
     /// A rank has died, and the others have not said whether they go on.
     struct Bereaved {
         Failure why;
@@ -428,7 +381,7 @@ private:
     int size_;
     int keep_at_least_;
     HangConfig hang_;
-    HangWatch watch_;
+    HangFinder hangs_;
     std::map<int, Rank> ranks_; ///< those that have joined
     std::string newest_;        ///< checkpoint
     bool trained_ = false;
@@ -439,8 +392,6 @@ private:
     std::optional<Bereaved> bereaved_;
     OutOfMemoryWatch memory_;
     std::optional<double> grace_s_;
-    std::string found_; ///< what hangs
-    std::optional<Clock::time_point> hung_since_;
     std::optional<Clock::time_point> useless_since_; ///< mpirun, without ranks
     boost::asio::steady_timer timer_;
     ControlServer server_;

@@ -112,6 +112,8 @@ inline constexpr std::array event_kinds{
     EventKind{"preempt", Sender::driver, {{{"grace_s", FieldType::seconds}}}},
     // Send the stack of the thread that trains.
     EventKind{"dump", Sender::driver},
+    // The ranks hang, and all is said about it: end now. Between ranks without a driver.
+    EventKind{"end", Sender::driver},
     // Whether the training function is called again in the same processes, after that pause, and
     // from which checkpoints not.
     EventKind{"decision",

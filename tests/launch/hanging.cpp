@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that hang, each in its own way, or do not though they are slow; mutual_watch_test.cpp runs
+// it under mpirun.
+//
+//   hanging <how> <rank that does it> <storage path>
+#include "../support.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <iostream>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr double idle_s = 3;
+
+struct Case {
+    std::string how;
+    int rank;
+    const char* storage;
+};
+
+rtrain::TrainerOptions options(const Case& of, const std::string& name) {
+    rtrain::TrainerOptions result;
+    result.run = {.name = name, .storage_path = of.storage};
+    result.run.failure.max_failures = 1;
+    result.run.failure.hang = {.enabled = of.how != "sleeps-unwatched",
+                               .start_s = 60,
+                               .idle_s = of.how == "spins" ? 60 : idle_s,
+                               .busy_s = of.how == "spins" ? idle_s : 60};
+    return result;
+}
+
+/// At least so much processor time.
+void compute(std::chrono::milliseconds time) {
+    std::atomic<int> work{0};
+    for (const auto until = std::chrono::steady_clock::now() + time;
+         std::chrono::steady_clock::now() < until; ++work) {
+    }
+}
+
+/// What a rank does in its third step.
+template <class WorkerType>
+void disturb(const Case& of, WorkerType& worker) {
+    if (of.how == "crosses") { // each waits for what the others have not called
+        auto tensor = torch::ones({4});
+        if (worker.rank() == of.rank) {
+            worker.communicator().receive(tensor, (of.rank + 1) % worker.size());
+        } else {
+            worker.barrier();
+        }
+    }
+    if (worker.rank() != of.rank) {
+        return;
+    }
+    if (of.how == "sleeps" || of.how == "sleeps-in-second" || of.how == "sleeps-unwatched") {
+        std::this_thread::sleep_for(of.how == "sleeps-unwatched" ? 3 * idle_s * 1s : 3600.0 * 1s);
+    } else if (of.how == "spins") {
+        for (std::atomic<bool> go_on{true}; go_on;) {
+        }
+    } else if (of.how == "stops") {
+        std::raise(SIGSTOP);
+    } else if (of.how == "computes") {
+        compute(2 * static_cast<int>(idle_s) * 1s);
+    }
+}
+
+/// Six steps, each reported.
+auto steps_of(const Case& of, bool disturbed) {
+    return [=](auto& worker) {
+        int step = 0;
+        auto state = rtrain::State{}.add("step", step);
+        worker.restore(state);
+        const bool restarted = step > 0;
+        while (step < 6) {
+            ++step;
+            if (of.how == "throws-then-sleeps" && step == 3 && worker.rank() == of.rank) {
+                if (!restarted) {
+                    throw std::runtime_error("bad luck");
+                }
+                std::this_thread::sleep_for(1h);
+            }
+            if (of.how == "paused") {
+                std::this_thread::sleep_for(300ms);
+            }
+            if (disturbed && step == 3) {
+                disturb(of, worker);
+            }
+            worker.report({{"step", step}}, state);
+        }
+    };
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 4) {
+        return 2;
+    }
+    const Case of{argv[1], std::atoi(argv[2]), argv[3]};
+    try {
+        const bool in_second = of.how == "sleeps-in-second";
+        rtrain::Trainer<>(options(of, "first")).fit(steps_of(of, !in_second));
+        if (in_second || of.how == "paused") {
+            // Outside of fit() a program may do what it likes.
+            std::this_thread::sleep_for(of.rank == rtrain::launch::env_int("OMPI_COMM_WORLD_RANK")
+                                            ? 2 * idle_s * 1s
+                                            : 0.0 * 1s);
+            std::cout << "SECOND" << std::endl;
+            rtrain::Trainer<>(options(of, "second")).fit(steps_of(of, true));
+        }
+        std::cout << "RESULT" << std::endl;
+    } catch (const rtrain::Error& error) {
+        std::cout << "ERROR " << error.what() << std::endl;
+        return 3;
+    }
+}
