@@ -82,7 +82,8 @@ struct ScalingConfig {
 };
 
 /// When a rank that makes no progress counts as hung. Progress is a batch, a backward pass, a
-/// report, a part of a checkpoint. Only a program started alone watches its ranks.
+/// report, a part of a checkpoint. A program started alone watches its ranks; those of mpirun and
+/// srun watch each other.
 struct HangConfig {
     bool enabled = true;
     /// Limit for joining the others and taking up the run, in seconds.

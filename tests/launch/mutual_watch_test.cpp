@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 using test::contains;
 using test::count;
@@ -76,6 +77,14 @@ TEST_CASE("MutualWatch.a_stopped_rank_is_found_whichever_it_is") {
                     {(rank + 1) % 3, (rank + 2) % 3});
         CHECK(test::no_process_is_left(storage));
     }
+}
+
+TEST_CASE("MutualWatch.one_rank_that_lives_is_enough") {
+    const test::Directory storage("stops-most");
+    const auto ended = hanging(3, "stops", -1, storage);
+    CAPTURE(ended.output);
+    check_found(ended, "rank 0 is stopped", {2});
+    CHECK(test::no_process_is_left(storage));
 }
 
 TEST_CASE("MutualWatch.a_restart_in_the_same_processes_is_watched") {

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks begin and end to watch each other, with threads for ranks. mutual_watch_test.cpp has
+// what they find, on real processes.
+#include <rtrain/launch/mutual_watch.hpp>
+
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+
+#include <barrier>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+using namespace rtrain;
+using rtrain::launch::MutualWatch;
+
+namespace {
+
+/// The temporary directory of this process, empty, until it goes.
+class Temporary {
+public:
+    Temporary() {
+        std::string pattern =
+            (std::filesystem::temp_directory_path() / "rtrain-judge-XXXXXX").string();
+        REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+        path_ = pattern;
+        ::setenv("TMPDIR", pattern.c_str(), 1);
+    }
+    Temporary(const Temporary&) = delete;
+    Temporary& operator=(const Temporary&) = delete;
+    ~Temporary() {
+        ::unsetenv("TMPDIR");
+        std::filesystem::remove_all(path_);
+    }
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    [[nodiscard]] bool is_empty() const { return std::filesystem::is_empty(path_); }
+
+private:
+    std::filesystem::path path_;
+};
+
+/// What is said on standard error while it lives.
+class StandardError {
+public:
+    explicit StandardError(std::filesystem::path file) : file_(std::move(file)) {
+        const int to = ::open(file_.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
+        ::dup2(to, STDERR_FILENO);
+        ::close(to);
+    }
+    StandardError(const StandardError&) = delete;
+    StandardError& operator=(const StandardError&) = delete;
+    ~StandardError() {
+        ::dup2(before_, STDERR_FILENO);
+        ::close(before_);
+    }
+    [[nodiscard]] std::string text() const {
+        std::ifstream in(file_);
+        return {std::istreambuf_iterator<char>(in), {}};
+    }
+
+private:
+    std::filesystem::path file_;
+    int before_ = ::dup(STDERR_FILENO);
+};
+
+/// Threads that exchange texts as ranks do.
+class Ranks {
+public:
+    explicit Ranks(int size) : texts_(static_cast<std::size_t>(size)), barrier_(size) {}
+
+    /// Calls `act(rank, gather)` on each.
+    template <class Act>
+    void run(Act act) {
+        std::vector<std::thread> threads;
+        for (std::size_t rank = 0; rank < texts_.size(); ++rank) {
+            threads.emplace_back([this, rank, act] {
+                act(static_cast<int>(rank), [this, rank](const std::string& mine) {
+                    texts_[rank] = mine;
+                    barrier_.arrive_and_wait();
+                    std::vector<std::string> all = texts_;
+                    barrier_.arrive_and_wait();
+                    return all;
+                });
+            });
+        }
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+    }
+    void wait() { barrier_.arrive_and_wait(); }
+
+private:
+    std::vector<std::string> texts_;
+    std::barrier<> barrier_;
+};
+
+} // namespace
+
+TEST_CASE("MutualWatch.judges_are_rank_0_its_neighbour_and_the_last" * doctest::timeout(60)) {
+    CHECK(MutualWatch::judges(1) == std::vector<int>{0});
+    CHECK(MutualWatch::judges(2) == std::vector<int>{0, 1});
+    CHECK(MutualWatch::judges(3) == std::vector<int>{0, 1, 2});
+    CHECK(MutualWatch::judges(100) == std::vector<int>{0, 1, 99});
+}
+
+TEST_CASE("MutualWatch.begins_and_ends_often_and_leaves_nothing" * doctest::timeout(240)) {
+    const Temporary temporary;
+    const StandardError error(temporary.path().string() + ".err");
+    for (const int size : {1, 2, 5}) {
+        CAPTURE(size);
+        Ranks ranks(size);
+        for (int time = 0; time < 10; ++time) {
+            ranks.run([&](int rank, const MutualWatch::Gather& gather) {
+                const MutualWatch watch(rank, size, HangConfig{}, gather);
+                ranks.wait(); // all have heard that all have joined
+                RankStatus::current().advance();
+            });
+        }
+    }
+    CHECK(error.text().empty());
+    CHECK(temporary.is_empty());
+    std::filesystem::remove(temporary.path().string() + ".err");
+}
+
+TEST_CASE("MutualWatch.one_rank_can_switch_it_off_for_all" * doctest::timeout(60)) {
+    const Temporary temporary;
+    Ranks ranks(3);
+    ranks.run([&](int rank, const MutualWatch::Gather& gather) {
+        int calls = 0;
+        const MutualWatch watch(rank, 3, HangConfig{.enabled = rank != 2},
+                                [&](const std::string& mine) {
+                                    ++calls;
+                                    return gather(mine);
+                                });
+        CHECK(calls == 1);
+    });
+}
+
+TEST_CASE("MutualWatch.says_why_it_cannot_be" * doctest::timeout(60)) {
+    const Temporary temporary;
+    const StandardError error(temporary.path() / "err");
+    SUBCASE("no judge can listen") {
+        ::setenv("TMPDIR", (temporary.path() / "missing").c_str(), 1);
+        Ranks ranks(2);
+        ranks.run([&](int rank, const MutualWatch::Gather& gather) {
+            const MutualWatch watch(rank, 2, HangConfig{}, gather);
+        });
+        CHECK(error.text().find("hangs of the ranks may go unnoticed") != std::string::npos);
+        CHECK(error.text().find("rank 0 of 2: ") != std::string::npos);
+        CHECK(error.text().find("[RT-L19]") != std::string::npos);
+    }
+    SUBCASE("one rank does not reach one judge") {
+        Ranks ranks(3);
+        ranks.run([&](int rank, const MutualWatch::Gather& gather) {
+            int calls = 0;
+            const MutualWatch watch(rank, 3, HangConfig{}, [&](const std::string& mine) {
+                std::vector<std::string> all = gather(mine);
+                if (++calls == 2 && rank == 2) { // where the judges are
+                    const auto place = all[1].find("|unix=");
+                    all[1] = all[1].substr(0, place) + "|unix=/nowhere ";
+                }
+                return all;
+            });
+            ranks.wait();
+        });
+        CHECK(error.text().find("rank 2 of 3: rank 1 was not reached") != std::string::npos);
+    }
+}
