@@ -57,7 +57,7 @@ public:
     };
 
     /// For ranks to end when they are told to; then those of this machine are killed.
-    static constexpr std::chrono::seconds end_limit{1};
+    static constexpr std::chrono::seconds end_limit{2};
 
     /// Listens from now on. Throws LaunchError [RT-L7], StorageError [RT-S1].
     explicit HangJudge(Options options)
@@ -175,6 +175,9 @@ private:
         for (const auto& [rank, state] : ranks_) {
             if (rank != options_.rank) {
                 server_->send(rank, {"end", {}});
+                if (state.local_process > 0) {
+                    ::kill(state.local_process, SIGCONT); // one that is stopped can hear it, too
+                }
             }
         }
         end_until_ = Clock::now() + end_limit;
