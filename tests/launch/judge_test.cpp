@@ -3,19 +3,22 @@
 // what they find, on real processes.
 #include <rtrain/launch/mutual_watch.hpp>
 
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
 #include <barrier>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace rtrain;
@@ -101,7 +104,40 @@ private:
     std::barrier<> barrier_;
 };
 
+constexpr std::chrono::milliseconds often{50};
+
+/// A process of its own, because it may be ended: two ranks that wait for each other, before one
+/// judge. Exit code 0 when it lets them live for far longer than its limit; `loses_one`: it loses
+/// the connection to a rank whose process lives.
+int be_judged(bool loses_one) {
+    launch::HangJudge judge(
+        {.rank = 0, .size = 2, .hang = {.idle_s = 1, .busy_s = 1}, .interval = often});
+    std::vector<std::unique_ptr<launch::DriverLink>> links;
+    for (const int rank : {0, 1}) {
+        links.push_back(launch::DriverLink::to_judge(judge.address(), judge.token(), often));
+        links.back()->connect(rank, 2);
+    }
+    RankStatus::current().enter(Phase::training);
+    const RankStatus::Waiting waiting(RankStatus::current(), "barrier");
+    if (loses_one) {
+        links.pop_back();
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(6));
+    return EXIT_SUCCESS;
+}
+
+int exit_code_of(const std::string& arguments) {
+    const auto self = std::filesystem::read_symlink("/proc/self/exe").string();
+    const int status = std::system((self + " " + arguments).c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 } // namespace
+
+TEST_CASE("HangJudge.ends_who_hangs_but_not_when_it_may_not_know" * doctest::timeout(120)) {
+    CHECK(exit_code_of("--judged all") == EXIT_FAILURE);
+    CHECK(exit_code_of("--judged one-lost") == EXIT_SUCCESS);
+}
 
 TEST_CASE("MutualWatch.judges_are_rank_0_its_neighbour_and_the_last" * doctest::timeout(60)) {
     CHECK(MutualWatch::judges(1) == std::vector<int>{0});
@@ -172,4 +208,12 @@ TEST_CASE("MutualWatch.says_why_it_cannot_be" * doctest::timeout(60)) {
         });
         CHECK(error.text().find("rank 2 of 3: rank 1 was not reached") != std::string::npos);
     }
+}
+
+int main(int argc, char** argv) {
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    if (words.size() == 2 && words[0] == "--judged") {
+        return be_judged(words[1] == "one-lost");
+    }
+    return doctest::Context(argc, argv).run();
 }

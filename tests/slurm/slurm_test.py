@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs jobs of Slurm on this machine, preempts them, and expects them to go on and finish.
+"""Runs jobs of Slurm on this machine, preempts them, and expects them to go on and finish; and one
+whose ranks hang, which is to end.
 
-    python3 tests/slurm/slurm_test.py examples/slurm/train.sbatch build/release/tests/slurm/slurm_job
+    cd build/release/tests
+    python3 ../../../tests/slurm/slurm_test.py ../../../examples/slurm/train.sbatch slurm/slurm_job hanging
 
 slurmctld and slurmd run in a temporary directory, on ports of their own, without munge. Everything runs
 in a PID namespace that dies with this script. Needs root, as slurmd does, and Debian's slurm-wlm; exit
@@ -175,8 +177,25 @@ def test_failure_is_not_repeated(cluster, script, program):
     print("ok: a job that fails is not queued again", flush=True)
 
 
+def test_hang_is_found(cluster, script, hanging):
+    """Under srun, where no driver looks; rank 0 is the one that is stopped."""
+    storage = cluster.directory / "hangs"
+    srun = ["srun", "-K", "--mpi=pmix"]
+    job = Job(cluster, script, "hangs", *srun, hanging, "stops", "0", str(storage))
+    state = job.wait_for_end()
+    text = job.text()
+    try:
+        assert state == "FAILED", f"the job ended as {state}"
+        assert "the ranks hang: rank 0 is stopped" in text and "[RT-L14]" in text
+        assert "stack of rank 1:\n#0 " in text
+    except BaseException:
+        print(f"--- output:\n{text}", flush=True)
+        raise
+    print("ok: a hang under srun is found", flush=True)
+
+
 def main():
-    script, program = sys.argv[1:3]
+    script, program, hanging = (os.path.abspath(path) for path in sys.argv[1:4])
     os.environ["OMPI_ALLOW_RUN_AS_ROOT"] = os.environ["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     os.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"
     with tempfile.TemporaryDirectory(prefix="rtrain-slurm-", ignore_cleanup_errors=True) as directory:
@@ -185,13 +204,15 @@ def main():
             test_preempted_twice(cluster, script, "driver", [program])
             if "pmix" in run("srun", "--mpi=list"):
                 test_preempted_twice(cluster, script, "srun", ["srun", "-K", "--mpi=pmix", program])
+                if os.cpu_count() > 1:
+                    test_hang_is_found(cluster, script, hanging)
             test_failure_is_not_repeated(cluster, script, program)
         finally:
             cluster.close()
 
 
 if __name__ == "__main__":
-    if sys.argv[3:] == ["inside"]:
+    if sys.argv[4:] == ["inside"]:
         main()
     else:
         require_slurm()

@@ -15,6 +15,7 @@
 #include <rtrain/launch/control_server.hpp>
 #include <rtrain/launch/hang_finder.hpp>
 #include <rtrain/launch/signals_blocked.hpp>
+#include <rtrain/storage/process.hpp>
 #include <rtrain/storage/process_directory.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -23,8 +24,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -118,6 +121,13 @@ private:
         bool done = false;
     };
 
+    /// Its connection has ended before it was done.
+    struct Lost {
+        int rank;
+        pid_t local_process; ///< 0: on another machine
+        Clock::time_point since;
+    };
+
     ControlServer::Handlers handlers() {
         return {.joined =
                     [this](const Hello& hello) {
@@ -136,13 +146,46 @@ private:
                 .left = [this](int rank) { left(rank); }};
     }
 
-    /// Whoever waits for a rank that has died without mpirun's noticing hangs, too.
     void left(int rank) {
         hangs_.left(rank);
-        if (!ranks_.at(rank).done) {
-            hangs_.set_gone(rank);
+        if (const Rank& gone = ranks_.at(rank); !gone.done) {
+            lost_.push_back({rank, gone.local_process, Clock::now()});
         }
         ranks_.erase(rank);
+    }
+
+    /// Whoever waits for a rank that has died without mpirun's noticing hangs, too. But one that
+    /// may only be cut off from this judge may well be at work: then nobody can be accused any
+    /// more. Whether all is known that is needed.
+    [[nodiscard]] bool knows_enough() {
+        constexpr std::chrono::seconds to_die{2}; // a process closes its connections first
+        while (!lost_.empty()) {
+            const Lost& lost = lost_.front();
+            const bool dead =
+                lost.local_process > 0 && !storage::process_is_alive(lost.local_process);
+            if (dead) {
+                hangs_.set_gone(lost.rank);
+                lost_.pop_front();
+            } else {
+                return Clock::now() - lost.since < to_die;
+            }
+        }
+        return true;
+    }
+
+    /// Says so later: as a rule the whole job is about to end.
+    void resign() {
+        constexpr std::chrono::seconds moment{30};
+        timer_.expires_after(moment);
+        timer_.async_wait([this](const boost::system::error_code& error) {
+            if (!error) {
+                const LaunchError why(
+                    "RT-L19",
+                    detail::concat("hangs of the ranks may go unnoticed: rank ", options_.rank,
+                                   " has lost its connection to rank ", lost_.front().rank));
+                std::fprintf(stderr, "rtrain: %s\n", why.what());
+            }
+        });
     }
 
     void work() {
@@ -161,7 +204,9 @@ private:
             if (error) {
                 return;
             }
-            if (const auto found = hangs_.look()) {
+            if (!knows_enough()) {
+                resign();
+            } else if (const auto found = hangs_.look()) {
                 end_job(*found);
             } else {
                 look_again();
@@ -209,6 +254,7 @@ private:
     std::optional<storage::ProcessDirectory> directory_; ///< of the socket, while it is there
     HangFinder hangs_;
     std::map<int, Rank> ranks_; ///< those that are connected
+    std::deque<Lost> lost_;     ///< those that are not, and may live
     Clock::time_point end_until_;
     boost::asio::io_context io_;
     boost::asio::steady_timer timer_;

@@ -97,6 +97,22 @@ private:
                          : std::clamp(std::chrono::milliseconds(4) * size_, shortest, longest);
     }
 
+    /// Names of other nodes: a few are enough to find the way to all, and each has to be resolved.
+    [[nodiscard]] std::vector<std::string>
+    other_hosts(const std::vector<std::string>& places) const {
+        constexpr std::size_t enough = 3;
+        const std::string& here = places[static_cast<std::size_t>(rank_)];
+        std::vector<std::string> hosts;
+        for (const std::string& place : places) {
+            const std::string host = place.substr(place.rfind(' ') + 1);
+            if (place != here && hosts.size() < enough &&
+                std::find(hosts.begin(), hosts.end(), host) == hosts.end()) {
+                hosts.push_back(host);
+            }
+        }
+        return hosts;
+    }
+
     /// Token and address of this rank's judge; empty where there is none.
     [[nodiscard]] std::string open_judge(const HangConfig& hang,
                                          const std::vector<std::string>& places,
@@ -107,13 +123,7 @@ private:
             return "";
         }
         const auto number = static_cast<std::size_t>(found - ranks.begin());
-        const std::string& here = places[static_cast<std::size_t>(rank_)];
-        std::vector<std::string> others;
-        for (const std::string& place : places) {
-            if (place != here) {
-                others.push_back(place.substr(place.rfind(' ') + 1));
-            }
-        }
+        const std::vector<std::string> others = other_hosts(places);
         try {
             judge_.emplace(HangJudge::Options{.rank = rank_,
                                               .size = size_,
