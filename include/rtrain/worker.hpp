@@ -132,11 +132,11 @@ public:
     requires requires(M model) { detail::module_of(std::move(model)); }
     [[nodiscard]] auto prepare(M model, const DataParallelOptions& options = {}) {
         auto module = detail::module_of(std::move(model));
-        std::erase_if(prepared_, [](const auto& item) { return item->is_gone(); });
+        std::erase_if(prepared_, [](const auto& item) { return item.model->is_gone(); });
         module->to(device());
         using Module = typename decltype(module)::element_type;
         DataParallel<Module, B> handle(backend_, std::move(module), options);
-        prepared_.push_back(handle.prepared());
+        prepared_.push_back({prepared_count_++, handle.prepared()});
         return handle;
     }
 
@@ -227,8 +227,9 @@ public:
     /// The newest checkpoint, to go on from; empty in a new run.
     [[nodiscard]] std::optional<Checkpoint> checkpoint() const { return run_.checkpoint(); }
 
-    /// Loads the newest checkpoint, if there is one, into the state, the random number generators
-    /// and the data sets; returns whether there was one. epochs() calls it. *Collective.*
+    /// Loads the newest checkpoint, if there is one, into the state, the random number generators,
+    /// the data sets and the hooks of models that are prepared; returns whether there was one.
+    /// epochs() calls it. *Collective.*
     bool restore(const State& state) {
         if constexpr (!checkpoint::saves_state<C>) {
             return false;
@@ -241,6 +242,9 @@ public:
         detail::succeed_together(*backend_, [&] {
             state.load(snapshot);
             progress_.load(snapshot, rank());
+            for (const Prepared& prepared : prepared_) {
+                prepared.model->load_hook(StateReader(snapshot, prepared.section()));
+            }
         });
         return true;
     }
@@ -348,7 +352,7 @@ public:
 private:
     /// No state of ranks that have drifted apart is saved as if it were the model. *Collective.*
     void check_models() {
-        for (const auto& model : prepared_) {
+        for (const auto& [number, model] : prepared_) {
             if (!model->is_gone()) {
                 model->check_parameters();
             }
@@ -359,6 +363,10 @@ private:
         checkpoint::Snapshot snapshot;
         state.save(snapshot);
         progress_.save(snapshot, *backend_);
+        for (const Prepared& prepared : prepared_) {
+            prepared.model->save_hook(
+                StateWriter(snapshot, prepared.section()), requires { requires C::takes_rows; });
+        }
         return snapshot;
     }
 
@@ -420,7 +428,17 @@ private:
     /// Of what is drawn for each batch; unset: torch's own.
     std::optional<std::uint64_t> random_seed_;
     int state_reports_ = 0;
-    std::vector<std::shared_ptr<detail::PreparedModel>> prepared_;
+    struct Prepared {
+        int number = 0; ///< prepare() calls before
+        std::shared_ptr<detail::PreparedModel> model;
+
+        /// Where in a checkpoint its hook is.
+        [[nodiscard]] std::string section() const {
+            return "rtrain/hook/" + std::to_string(number);
+        }
+    };
+    std::vector<Prepared> prepared_;
+    int prepared_count_ = 0;
 };
 
 } // namespace rtrain

@@ -180,3 +180,50 @@ TEST_CASE("Prepare.a_model_that_is_another_is_refused_in_the_same_step") {
     const torch::NoGradGuard no_grad; // to look at it is allowed
     (void)model(x);
 }
+
+TEST_CASE("Drift.does_not_come_from_what_only_some_ranks_do" * doctest::timeout(120)) {
+    if (world_size() == 1) {
+        return;
+    }
+    const test::Directory directory("some");
+    const auto message_of = [&](const std::string& name, auto&& body) {
+        Trainer<> trainer({.run = {.name = name, .storage_path = directory.path()}});
+        return test::message_of([&] { trainer.fit(body); });
+    };
+    SUBCASE("freezing") {
+        const auto message = message_of("freeze", [](auto& worker) {
+            auto model = worker.prepare(test::Net());
+            torch::optim::SGD optimizer(model->parameters(), 0.1);
+            const auto x = torch::ones({2, 784});
+            model(x).sum().backward();
+            model->in->weight.set_requires_grad(worker.rank() != 0);
+            for (int again = 0; again < 2; ++again) {
+                model(x).sum().backward();
+                optimizer.step();
+            }
+        });
+        CHECK(test::contains(message, "RT-M24"));
+        CHECK(test::contains(message, "\"in.weight\""));
+    }
+    SUBCASE("an exception in backward, caught") {
+        const auto message = message_of("caught", [](auto& worker) {
+            auto model = worker.prepare(test::Net(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+            for (int again = 0; again < 3; ++again) {
+                auto hidden = torch::relu(model->in(torch::ones({2, 784})));
+                if (worker.rank() == 0 && again == 1) {
+                    hidden.register_hook([](const torch::Tensor&) -> torch::Tensor {
+                        throw std::runtime_error("too large for this rank's memory");
+                    });
+                }
+                try {
+                    model->out(hidden).sum().backward();
+                } catch (const std::runtime_error& error) {
+                    if (!test::contains(error.what(), "too large")) {
+                        throw;
+                    }
+                }
+            }
+        });
+        CHECK(test::contains(message, "RT-M26"));
+    }
+}

@@ -90,9 +90,19 @@ public:
     [[nodiscard]] int size() const noexcept { return communicator_->size(); }
     [[nodiscard]] int local_rank() const noexcept { return communicator_->local_rank(); }
     [[nodiscard]] int local_size() const noexcept { return communicator_->local_size(); }
-    [[nodiscard]] int node_rank() const noexcept { return communicator_->world().node_of(rank()); }
+    [[nodiscard]] int node_rank() const noexcept {
+        return communicator_->world().node_of(communicator_->world().rank());
+    }
     /// All ranks, with every collective there is; split() makes groups.
     [[nodiscard]] comm::Communicator& communicator() const noexcept { return *communicator_; }
+
+    /// Only the ranks of a group, numbered as there: for models that some of the ranks train
+    /// together (DataParallelOptions::group).
+    [[nodiscard]] Mpi over(std::shared_ptr<comm::Communicator> group) const {
+        Mpi some(options_);
+        some.communicator_ = std::move(group);
+        return some;
+    }
 
     void all_reduce(at::Tensor& tensor, ReduceOp op) { communicator_->all_reduce(tensor, op); }
     void broadcast(at::Tensor& tensor, int root) { communicator_->broadcast(tensor, root); }

@@ -21,6 +21,9 @@ namespace rtrain::checkpoint {
 /// divided among them, so no byte is written twice; of a tensor that was given row by row
 /// (StateWriter::rows) each rank writes its own rows. Any number of ranks loads it.
 struct Sharded {
+    /// Each rank writes the rows it has: what is each rank's own need not go to rank 0.
+    static constexpr bool takes_rows = true;
+
     /// This rank's share; refers to the live tensors.
     [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const {
         std::vector<TensorSize> sizes;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/backend/reduction.hpp>
+#include <rtrain/model/hooks/gradient_hook.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -32,6 +33,10 @@ public:
     virtual void wait() = 0;
     /// After wait(): whether the mean is finite, if the reduction has seen that on its way.
     [[nodiscard]] virtual std::optional<bool> finite() const { return std::nullopt; }
+
+    /// What it remembers between passes. *Collective.*
+    virtual void save(RankStateWriter& /*out*/) const {}
+    virtual void load(const StateReader& /*in*/) {}
 };
 
 /// Sums the bucket over ranks.

@@ -6,6 +6,7 @@
 #include <rtrain/model/autocast.hpp>
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/gradient_averager.hpp>
+#include <rtrain/model/join.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/parameter_hook.hpp>
 #include <rtrain/model/sync_batch_norm.hpp>
@@ -17,26 +18,44 @@
 #include <concepts>
 #include <memory>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace rtrain {
 
 namespace detail {
 
-/// A prepared model as the worker sees it, without its type.
-class PreparedModel {
+/// A prepared model as the worker and join() see it, without its type.
+class PreparedModel : public Joinable {
 public:
-    PreparedModel() = default;
-    PreparedModel(const PreparedModel&) = delete;
-    PreparedModel& operator=(const PreparedModel&) = delete;
-    virtual ~PreparedModel() = default;
-
     /// Nobody can train it any more.
     [[nodiscard]] virtual bool is_gone() const = 0;
     /// *Collective.* Throws ModelError [RT-M23, RT-M25] unless all ranks train the same model, the
     /// one that was prepared. Under no_sync() ranks may differ.
     virtual void check_parameters() = 0;
+    /// What its hook remembers between passes. Saving is *collective*.
+    virtual void save_hook(StateWriter out, bool by_rows) = 0;
+    virtual void load_hook(const StateReader& in) = 0;
 };
+
+/// The ranks of `group` as a backend; the backend itself without a group. Throws ConfigError
+/// [RT-C28] where backends of this type have no groups.
+template <Backend B>
+[[nodiscard]] std::shared_ptr<B> backend_of(std::shared_ptr<B> backend,
+                                            const std::shared_ptr<comm::Communicator>& group) {
+    if (group == nullptr) {
+        return backend;
+    }
+    if constexpr (requires {
+                      { backend->over(group) } -> std::same_as<B>;
+                  }) {
+        return std::make_shared<B>(backend->over(group));
+    } else {
+        throw ConfigError("RT-C28", "a model was to be prepared for a group of ranks, but this "
+                                    "backend has no groups; use backend::Mpi, or give it `B "
+                                    "over(std::shared_ptr<comm::Communicator>)`");
+    }
+}
 
 } // namespace detail
 
@@ -50,11 +69,11 @@ template <std::derived_from<torch::nn::Module> M, Backend B>
 class DataParallel {
 public:
     /// Collective; the model must be the same on all ranks and takes over rank 0's values. Throws
-    /// ModelError [RT-M1, RT-M2, RT-M5] and ConfigError [RT-C11, RT-C12].
+    /// ModelError [RT-M1, RT-M2, RT-M5] and ConfigError [RT-C11, RT-C12, RT-C27, RT-C28].
     DataParallel(std::shared_ptr<B> backend, std::shared_ptr<M> module,
                  const DataParallelOptions& options)
         : module_(std::move(module)), shared_(std::make_shared<Shared>()) {
-        shared_->backend = std::move(backend);
+        shared_->backend = detail::backend_of(std::move(backend), options.group);
         shared_->options = options;
         shared_->module = module_;
         detail::check_model(*shared_->backend, *module_, options);
@@ -65,10 +84,7 @@ public:
             return;
         }
         if (!alone) {
-            std::vector<at::Tensor> values = module_->parameters();
-            for (const at::Tensor& buffer : module_->buffers()) {
-                values.push_back(buffer);
-            }
+            std::vector<at::Tensor> values = shared_values();
             detail::broadcast_coalesced(*shared_->backend, std::move(values));
         }
         DataParallelOptions averaging = options;
@@ -146,12 +162,8 @@ public:
         if (shared_->backend->size() == 1) {
             return;
         }
-        std::vector<at::Tensor> values = module_->parameters();
-        for (const at::Tensor& buffer : module_->buffers()) {
-            if (buffer.is_floating_point()) {
-                values.push_back(buffer);
-            }
-        }
+        std::vector<at::Tensor> values = shared_values();
+        std::erase_if(values, [](const at::Tensor& value) { return !value.is_floating_point(); });
         detail::average_coalesced(*shared_->backend, std::move(values));
     }
 
@@ -176,9 +188,46 @@ private:
         }
         /// For one rank, where nothing is averaged: the same mistake is the same error.
         void mark_prepared() {
-            for (const auto& [name, parameter] : detail::distinct_parameters(*module.lock())) {
+            for (const auto& [name, parameter] :
+                 detail::distinct_parameters(*module.lock(), options.ignore)) {
                 marks.emplace_back(parameter, marks.size(), nullptr);
                 detail::require_sole(name, parameter);
+            }
+        }
+        void save_hook(StateWriter out, bool by_rows) override {
+            if (averager) {
+                RankStateWriter writer(std::move(out), averager->ranks(), by_rows);
+                averager->save_hooks(writer);
+            }
+        }
+        void load_hook(const StateReader& in) override {
+            if (averager) {
+                averager->load_hooks(in);
+            }
+        }
+
+        [[nodiscard]] HookRanks* ranks() override {
+            return averager && backend->size() > 1 ? &averager->ranks() : nullptr;
+        }
+        void set_join(detail::JoinedRanks* joined, std::size_t number) override {
+            const bool rounds = std::holds_alternative<hook::PowerSgd>(options.hook) ||
+                                std::holds_alternative<hook::Custom>(options.hook);
+            if (joined != nullptr &&
+                (rounds || options.reduction_order == ReductionOrder::micro_batches)) {
+                throw ConfigError("RT-C12", "join() divides gradients by the number of ranks that "
+                                            "are left, which the hooks PowerSgd and Custom and "
+                                            "reduction_order micro_batches do not; leave out one "
+                                            "of the two");
+            }
+            averager->set_join(joined, number);
+        }
+        void shadow(const detail::JoinedRanks::Next& next) override {
+            if (next.step == detail::JoinedRanks::Step::backward) {
+                averager->shadow_pass(next.active);
+            } else if (const auto held = module.lock()) {
+                detail::broadcast_coalesced(*backend,
+                                            detail::unversioned_buffers(*held, options.ignore),
+                                            next.first_active);
             }
         }
 
@@ -195,15 +244,37 @@ private:
             !module_->is_training() || !shared_->averager->sync()) {
             return;
         }
-        if (auto buffers = detail::unversioned_buffers(*module_); !buffers.empty()) {
-            detail::broadcast_coalesced(*shared_->backend, std::move(buffers));
+        auto buffers = detail::unversioned_buffers(*module_, shared_->options.ignore);
+        if (buffers.empty()) {
+            return;
         }
+        int root = 0;
+        if (auto* const joined = shared_->averager->joined(); joined != nullptr) {
+            using Step = detail::JoinedRanks::Step;
+            root = joined->announce(Step::buffers, shared_->averager->joined_as()).first_active;
+        }
+        detail::broadcast_coalesced(*shared_->backend, std::move(buffers), root);
+    }
+
+    /// Parameters and buffers that ranks have in common.
+    [[nodiscard]] std::vector<at::Tensor> shared_values() const {
+        std::vector<at::Tensor> values;
+        for (const auto& [name, parameter] :
+             detail::distinct_parameters(*module_, shared_->options.ignore)) {
+            values.push_back(parameter);
+        }
+        for (const at::Tensor& buffer :
+             detail::unversioned_buffers(*module_, shared_->options.ignore)) {
+            values.push_back(buffer);
+        }
+        return values;
     }
 
     /// On one rank, where gradients are what backward made them.
     [[nodiscard]] std::vector<at::Tensor> own_gradients() const {
         std::vector<at::Tensor> gradients;
-        for (const auto& [name, parameter] : detail::distinct_parameters(*module_)) {
+        for (const auto& [name, parameter] :
+             detail::distinct_parameters(*module_, shared_->options.ignore)) {
             detail::add_gradient(gradients, parameter);
         }
         return gradients;

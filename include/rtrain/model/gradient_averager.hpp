@@ -20,6 +20,8 @@
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/finite.hpp>
 #include <rtrain/model/gradient_buckets.hpp>
+#include <rtrain/model/gradient_errors.hpp>
+#include <rtrain/model/join.hpp>
 #include <rtrain/model/model_guard.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/parameter_check.hpp>
@@ -36,7 +38,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -50,8 +51,8 @@ public:
     /// parameters that train.
     GradientAverager(B& backend, const std::shared_ptr<torch::nn::Module>& model,
                      const DataParallelOptions& options)
-        : backend_(backend), options_(options), guard_(model),
-          parameters_(detail::distinct_parameters(*model)),
+        : backend_(backend), options_(options), guard_(model, options.ignore),
+          parameters_(detail::distinct_parameters(*model, options.ignore)),
           by_tree_(options.reduction_order == ReductionOrder::micro_batches),
           buckets_(backend, parameters_, options_), sparse_(parameters_.size(), false),
           expected_(parameters_.size(), false), seen_(parameters_.size(), false),
@@ -98,6 +99,37 @@ public:
     void check_parameters() {
         require_unchanged();
         detail::require_equal_parameters(backend_, parameters_);
+    }
+
+    /// What hooks remember, for checkpoints. Saving is *collective*.
+    void save_hooks(RankStateWriter& out) const { buckets_.save(out); }
+    void load_hooks(const StateReader& in) { buckets_.load(in); }
+
+    /// The ranks that average, without the type of their backend.
+    [[nodiscard]] HookRanks& ranks() noexcept { return buckets_.ranks(); }
+    /// See join().
+    void set_join(detail::JoinedRanks* joined, std::size_t model) {
+        joined_ = joined;
+        joined_as_ = model;
+        buckets_.divide_by(backend_.size());
+    }
+    [[nodiscard]] detail::JoinedRanks* joined() const noexcept { return joined_; }
+    [[nodiscard]] std::size_t joined_as() const noexcept { return joined_as_; }
+    /// A pass of `active` ranks, of which this is none: gradients become those of the others.
+    void shadow_pass(int active) {
+        const torch::NoGradGuard no_grad;
+        buckets_.divide_by(active);
+        buckets_.begin(expected_);
+        syncs_ = true;
+        shadows_ = true;
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            used_[i] = expected_[i] && !options_.find_unused_parameters;
+            if (expected_[i] && !sparse_[i]) {
+                buckets_.put_zeros(i);
+            }
+        }
+        finish_pass();
+        shadows_ = false;
     }
 
     /// The memory of all gradients, in few tensors.
@@ -152,6 +184,10 @@ private:
     }
 
     void begin_backward() {
+        if (joined_ != nullptr) {
+            using Step = detail::JoinedRanks::Step;
+            buckets_.divide_by(joined_->announce(Step::backward, joined_as_).active);
+        }
         if (pass_.was_cut_short()) {
             settle_cut_pass();
         }
@@ -279,10 +315,15 @@ private:
         }
         if (seen_ != expected_) {
             if (!options_.find_unused_parameters) {
-                throw_unused();
+                detail::throw_unused(parameters_, expected_, seen_, backend_.rank());
             }
             take_all_unused();
         }
+        finish_pass();
+    }
+
+    /// All of this rank's gradients are there.
+    void finish_pass() {
         reduce_full_buckets();
         if (options_.find_unused_parameters) {
             exchange_used();
@@ -293,14 +334,16 @@ private:
         const auto bad = options_.check_gradients ? first_not_finite() : std::nullopt;
         hand_out_gradients();
         if (bad) {
-            throw_not_finite(*bad);
+            detail::throw_not_finite(parameters_[*bad].name, averaged(*bad), averaged_passes_);
         }
         if (options_.check_parameters > 0 && averaged_passes_ % options_.check_parameters == 0) {
             check_parameters();
         }
         RankStatus::current().steps.fetch_add(1, std::memory_order_relaxed);
         RankStatus::current().advance();
-        detail::vote_on_preemption(backend_);
+        if (options_.group == nullptr && joined_ == nullptr) { // all ranks come by here
+            detail::vote_on_preemption(backend_);
+        }
     }
 
     void take_all_unused() {
@@ -309,20 +352,6 @@ private:
                 take_unused(i);
             }
         }
-    }
-
-    [[noreturn]] void throw_unused() const {
-        std::string names;
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (expected_[i] && !seen_[i]) {
-                names += (names.empty() ? "\"" : ", \"") + parameters_[i].name + "\"";
-            }
-        }
-        throw ModelError("RT-M3", detail::concat("backward brought no gradient for ", names,
-                                                 " on rank ", backend_.rank(),
-                                                 "; use these parameters in the loss, freeze them, "
-                                                 "or set find_unused_parameters. A parameter that "
-                                                 "was frozen takes part from the next forward on"));
     }
 
     /// Leaves in used_ the parameters that some rank has used.
@@ -338,7 +367,8 @@ private:
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             if (sparse_[i] && expected_[i]) {
                 at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-                at::Tensor mean = detail::sparse_mean(backend_, gradient, parameters_[i].tensor);
+                at::Tensor mean = detail::sparse_mean(backend_, shadows_ ? at::Tensor() : gradient,
+                                                      parameters_[i].tensor, buckets_.divisor());
                 if (used_[i]) { // by some rank
                     gradient = std::move(mean);
                 }
@@ -365,18 +395,6 @@ private:
         }
         const at::Tensor& gradient = parameters_[index].tensor.grad();
         return gradient.is_sparse() ? gradient._values() : gradient;
-    }
-
-    [[noreturn]] void throw_not_finite(std::size_t index) const {
-        const bool is_nan = averaged(index).isnan().any().template item<bool>();
-        throw ModelError(
-            "RT-M21",
-            detail::concat("the averaged gradient of parameter \"", parameters_[index].name,
-                           "\" holds ", is_nan ? "NaN" : "an infinity", " after backward pass ",
-                           averaged_passes_,
-                           " since prepare(); no optimizer has seen it. Look at the loss and at "
-                           "the batch of this step, lower the learning rate or clip gradients; "
-                           "with a GradScaler, leave check_gradients out"));
     }
 
     void hand_out_gradients() {
@@ -414,7 +432,10 @@ private:
     std::vector<detail::ParameterHook> hooks_;
     detail::BackwardPass pass_{[this] { end_backward(); }};
     bool sync_ = true;
-    bool syncs_ = true; ///< the pass under way does
+    bool syncs_ = true;    ///< the pass under way does
+    bool shadows_ = false; ///< the pass under way has nothing of this rank
+    detail::JoinedRanks* joined_ = nullptr;
+    std::size_t joined_as_ = 0;
     std::int64_t averaged_passes_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
+#include <rtrain/checkpoint/crc32c.hpp>
 #include <rtrain/model/bucket_reduction.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/clip_gradients.hpp>
@@ -20,7 +21,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace rtrain::detail {
@@ -32,8 +35,12 @@ public:
     GradientBuckets(B& backend, const std::vector<NamedParameter>& parameters,
                     const DataParallelOptions& options)
         : backend_(backend), options_(options), parameters_(parameters),
-          by_tree_(options.reduction_order == ReductionOrder::micro_batches),
-          places_(parameters.size()) {}
+          by_tree_(options.reduction_order == ReductionOrder::micro_batches), ranks_(backend),
+          divisor_(backend.size()), places_(parameters.size()) {
+        if (const auto* custom = std::get_if<hook::Custom>(&options.hook)) {
+            custom_ = custom->get().clone();
+        }
+    }
 
     /// Gives a place to each parameter that is `wanted` or had one before. *Collective.*
     void lay_out(std::vector<bool> wanted) {
@@ -49,8 +56,8 @@ public:
                 bucket.tree = tree.get();
                 bucket.reduction = std::move(tree);
             } else {
-                auto hooked =
-                    make_hooked_bucket(backend_, plan, parameters_, options_, buckets_.size());
+                auto hooked = make_hooked_bucket(backend_, plan, parameters_, options_,
+                                                 custom_.get(), ranks_, buckets_.size());
                 bucket.memory = std::move(hooked.memory);
                 bucket.reduction = std::move(hooked.reduction);
             }
@@ -61,6 +68,46 @@ public:
                 bucket.parameters.push_back(index);
             }
             buckets_.push_back(std::move(bucket));
+        }
+    }
+
+    /// By how much gradients are divided from now on: the ranks that have some.
+    void divide_by(int ranks) {
+        if (std::exchange(divisor_, ranks) != ranks) {
+            for (Bucket& bucket : buckets_) {
+                bucket.scale = scale_for(bucket.memory.scalar_type());
+            }
+        }
+    }
+    [[nodiscard]] HookRanks& ranks() noexcept { return ranks_; }
+    [[nodiscard]] int divisor() const noexcept { return divisor_; }
+
+    /// What hooks remember between passes. *Collective.*
+    void save(RankStateWriter& out) const {
+        if (!hooks_remember()) {
+            return;
+        }
+        out.value("layout", layout());
+        for (std::size_t i = 0; i < buckets_.size(); ++i) {
+            auto part = out.part(std::to_string(i));
+            buckets_[i].reduction->save(part);
+        }
+        if (custom_) {
+            auto part = out.part("custom");
+            custom_->save(part);
+        }
+    }
+    /// Hooks begin anew where the checkpoint does not know these buckets.
+    void load(const StateReader& in) {
+        if (!hooks_remember() || !in.has_value("layout") ||
+            in.value("layout").to_number<std::int64_t>() != layout()) {
+            return;
+        }
+        for (std::size_t i = 0; i < buckets_.size(); ++i) {
+            buckets_[i].reduction->load(in.part(std::to_string(i)));
+        }
+        if (custom_) {
+            custom_->load(in.part("custom"));
         }
     }
 
@@ -186,14 +233,29 @@ private:
     /// Of the type that multiplying needs, so that no step converts it; kernels for types of two
     /// bytes compute in float32. A tree divides at its root.
     [[nodiscard]] at::Tensor scale_for(at::ScalarType type) const {
-        return at::scalar_tensor(by_tree_ ? 1.0 : 1.0 / backend_.size(),
+        return at::scalar_tensor(by_tree_ ? 1.0 : 1.0 / divisor_,
                                  c10::isReducedFloatingType(type) ? at::kFloat : type);
+    }
+
+    [[nodiscard]] bool hooks_remember() const {
+        return custom_ || std::holds_alternative<hook::PowerSgd>(options_.hook);
+    }
+    /// A checksum of the options and of which parameters have places: of how buckets are cut.
+    [[nodiscard]] std::int64_t layout() const {
+        std::string text = describe(options_);
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            text += has_place(i) ? parameters_[i].name + ' ' : "";
+        }
+        return checkpoint::crc32c(text);
     }
 
     B& backend_;
     const DataParallelOptions& options_;
     const std::vector<NamedParameter>& parameters_;
     bool by_tree_;
+    BackendRanks<B> ranks_;
+    std::unique_ptr<AnyGradientHook> custom_;
+    int divisor_;
     std::vector<Place> places_; ///< by parameter; without a view: it has none
     std::vector<Bucket> buckets_;
     std::size_t next_ = 0; ///< the first bucket that is not being reduced

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,8 +22,14 @@ namespace rtrain::detail {
 /// Looks at every parameter of every module, and takes well under a microsecond for a small model.
 class ModelGuard {
 public:
-    explicit ModelGuard(const std::shared_ptr<const torch::nn::Module>& model) : model_(model) {
+    /// Parameters of the names in `ignored` may change.
+    ModelGuard(const std::shared_ptr<const torch::nn::Module>& model,
+               const std::vector<std::string>& ignored)
+        : model_(model) {
         remember(*model, "");
+        for (KnownParameter& known : parameters_) {
+            known.ignored = std::find(ignored.begin(), ignored.end(), known.name) != ignored.end();
+        }
     }
 
     /// Throws ModelError [RT-M23] naming the first parameter that is another. Does not communicate.
@@ -42,11 +49,13 @@ private:
         at::ScalarType type = at::kFloat;
         at::Device device = at::kCPU;
         std::vector<std::int64_t> sizes;
+        bool ignored = false;
 
         [[nodiscard]] bool is(const at::Tensor& now) const {
-            return now.is_same(tensor) &&
-                   (!now.defined() || (now.scalar_type() == type && now.device() == device &&
-                                       now.sizes() == at::IntArrayRef(sizes)));
+            return ignored ||
+                   (now.is_same(tensor) &&
+                    (!now.defined() || (now.scalar_type() == type && now.device() == device &&
+                                        now.sizes() == at::IntArrayRef(sizes))));
         }
     };
     struct KnownModule {

@@ -5,14 +5,22 @@
 #pragma once
 
 #include <rtrain/error.hpp>
+#include <rtrain/model/hooks/gradient_hook.hpp>
 
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <variant>
+#include <vector>
 
 namespace rtrain {
+
+namespace comm {
+class Communicator;
+}
 
 /// What a bucket of gradients goes through on its way to the other ranks. Compression pays off
 /// between nodes; within one, converting costs more than it saves.
@@ -28,8 +36,8 @@ struct BFloat16 {};
 /// Sends each gradient matrix (n x m, the dimensions behind the first taken together) as two thin
 /// ones, n x rank and m x rank, found by one step of power iteration (Vogels et al., PowerSGD,
 /// NeurIPS 2019). Vectors and types other than float32 and float64 are sent as they are. What the
-/// approximation leaves out is kept on the rank; a checkpoint does not hold it, so a resumed run
-/// begins again with nothing left out and with `start_iteration` exact steps.
+/// approximation leaves out is kept on the rank and in checkpoints, of which it is a set of
+/// gradients for each rank; on other ranks, a resumed run spreads it evenly.
 struct PowerSgd {
     /// Columns of the thin matrices, at least 1; usual are 1 to 4.
     std::int64_t rank = 1;
@@ -48,7 +56,7 @@ struct PowerSgd {
 
 } // namespace hook
 
-using Hook = std::variant<hook::None, hook::Float16, hook::BFloat16, hook::PowerSgd>;
+using Hook = std::variant<hook::None, hook::Float16, hook::BFloat16, hook::PowerSgd, hook::Custom>;
 
 /// The order in which gradients are added up.
 enum class ReductionOrder : unsigned char {
@@ -103,6 +111,15 @@ struct DataParallelOptions {
     /// first that differs. Costs reading all parameters, and two small messages. 0: at reports
     /// only.
     std::int64_t check_parameters = 0;
+    /// Names of parameters and buffers that are each rank's own: neither spread from rank 0, nor
+    /// averaged, clipped or compared. Names are those of named_parameters() and named_buffers();
+    /// others are ConfigError [RT-C27].
+    std::vector<std::string> ignore = {};
+    /// The ranks that train this model together, as `worker.communicator().split(colour)` gives
+    /// them; null for all. For models of which several are trained at once, each by some ranks:
+    /// what is said of all ranks and of rank 0 is then said of the group's. Needs a backend with
+    /// communicators, such as backend::Mpi (ConfigError RT-C28).
+    std::shared_ptr<comm::Communicator> group = nullptr;
 };
 
 namespace detail {
@@ -145,6 +162,9 @@ inline void check_options(const DataParallelOptions& options) {
                        " min_compression_rate ", power->min_compression_rate,
                        " use_error_feedback ", power->use_error_feedback, " warm_start ",
                        power->warm_start, " seed ", power->seed);
+    }
+    if (const auto* custom = std::get_if<hook::Custom>(&options.hook)) {
+        text += concat(" custom_hook ", custom->get().name());
     }
     return text + '\n';
 }

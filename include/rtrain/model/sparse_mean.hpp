@@ -54,11 +54,12 @@ template <Backend B>
     return at::cat(parts);
 }
 
-/// The mean over ranks of `gradient`, which may be sparse, dense, or undefined for none at all;
-/// `like` is its parameter. Sparse and coalesced, unless a rank has a dense one. *Collective.*
+/// The sum over ranks of `gradient`, which may be sparse, dense, or undefined for none at all,
+/// divided by `divisor`; `like` is its parameter. Sparse and coalesced, unless a rank has a dense
+/// one. *Collective.*
 template <Backend B>
-[[nodiscard]] at::Tensor sparse_mean(B& backend, const at::Tensor& gradient,
-                                     const at::Tensor& like) {
+[[nodiscard]] at::Tensor sparse_mean(B& backend, const at::Tensor& gradient, const at::Tensor& like,
+                                     int divisor) {
     const int size = backend.size();
     const bool dense = gradient.defined() && !gradient.is_sparse();
     at::Tensor mine = gradient;
@@ -74,7 +75,7 @@ template <Backend B>
     const std::vector<std::int64_t> rows(notes.const_data_ptr<std::int64_t>(),
                                          notes.const_data_ptr<std::int64_t>() + size);
     if (notes.min().template item<std::int64_t>() < 0) {
-        at::Tensor sum = (dense ? mine : mine.to_dense()) / size;
+        at::Tensor sum = (dense ? mine : mine.to_dense()) / divisor;
         backend.all_reduce(sum, ReduceOp::sum);
         return sum;
     }
@@ -87,7 +88,7 @@ template <Backend B>
             at::empty({0, like.size(1)}, mine.options().layout(at::kStrided)), like.sizes());
     }
     const at::Tensor indices = gather_rows(backend, mine._indices().t().contiguous(), rows);
-    const at::Tensor values = gather_rows(backend, mine._values() / size, rows);
+    const at::Tensor values = gather_rows(backend, mine._values() / divisor, rows);
     return at::sparse_coo_tensor(indices.t(), values, like.sizes()).coalesce();
 }
 

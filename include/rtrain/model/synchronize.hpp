@@ -20,44 +20,72 @@
 
 namespace rtrain::detail {
 
-/// A model's parameters, each once even when two modules share it.
+using Names = std::vector<std::string>;
+
+[[nodiscard]] inline bool contains(const Names& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// A model's parameters, each once even when two modules share it, but for those to be ignored.
 [[nodiscard]] inline std::vector<NamedParameter>
-distinct_parameters(const torch::nn::Module& module) {
+distinct_parameters(const torch::nn::Module& module, const Names& ignored) {
     std::vector<NamedParameter> parameters;
     std::unordered_set<const void*> known;
     for (const auto& item : module.named_parameters()) {
-        if (known.insert(item.value().unsafeGetTensorImpl()).second) {
+        if (!contains(ignored, item.key()) &&
+            known.insert(item.value().unsafeGetTensorImpl()).second) {
             parameters.push_back({item.key(), item.value()});
         }
     }
     return parameters;
 }
 
-/// Whether there is a parameter to train.
-[[nodiscard]] inline bool is_trainable(const torch::nn::Module& module) {
-    const auto parameters = module.parameters();
-    return std::any_of(parameters.begin(), parameters.end(),
-                       [](const at::Tensor& parameter) { return parameter.requires_grad(); });
+/// Whether there is a parameter to train together.
+[[nodiscard]] inline bool is_trainable(const torch::nn::Module& module, const Names& ignored) {
+    const auto parameters = distinct_parameters(module, ignored);
+    return std::any_of(parameters.begin(), parameters.end(), [](const NamedParameter& parameter) {
+        return parameter.tensor.requires_grad();
+    });
 }
 
 /// Buffers as memory to overwrite while autograd holds them: it takes a tensor for changed when its
 /// version changes, and forbids backward. PyTorch's DDP keeps the version, too.
-[[nodiscard]] inline std::vector<at::Tensor> unversioned_buffers(const torch::nn::Module& module) {
-    std::vector<at::Tensor> buffers = module.buffers();
-    for (at::Tensor& buffer : buffers) {
-        buffer = buffer.variable_data();
+[[nodiscard]] inline std::vector<at::Tensor> unversioned_buffers(const torch::nn::Module& module,
+                                                                 const Names& ignored) {
+    std::vector<at::Tensor> buffers;
+    for (const auto& item : module.named_buffers()) {
+        if (!contains(ignored, item.key())) {
+            buffers.push_back(item.value().variable_data());
+        }
     }
     return buffers;
 }
 
-/// One line for each parameter and buffer.
-[[nodiscard]] inline std::string describe(torch::nn::Module& module) {
+/// Throws ConfigError [RT-C27] for a name that the model does not have.
+inline void check_ignored(const torch::nn::Module& module, const Names& ignored) {
+    for (const std::string& name : ignored) {
+        if (!module.named_parameters().contains(name) && !module.named_buffers().contains(name)) {
+            throw ConfigError("RT-C27", concat("the model has no parameter or buffer \"", name,
+                                               "\" to be ignored; names are those of "
+                                               "named_parameters() and named_buffers()"));
+        }
+    }
+}
+
+/// One line for each parameter and buffer that is not ignored.
+[[nodiscard]] inline std::string describe(const torch::nn::Module& module, const Names& ignored) {
     std::ostringstream text;
     for (const auto& item : module.named_parameters()) {
+        if (contains(ignored, item.key())) {
+            continue;
+        }
         text << "parameter " << item.key() << ' ' << item.value().scalar_type()
              << item.value().sizes() << (item.value().requires_grad() ? "" : " frozen") << '\n';
     }
     for (const auto& item : module.named_buffers()) {
+        if (contains(ignored, item.key())) {
+            continue;
+        }
         text << "buffer " << item.key() << ' ' << item.value().scalar_type() << item.value().sizes()
              << '\n';
     }
@@ -82,14 +110,15 @@ distinct_parameters(const torch::nn::Module& module) {
 }
 
 /// Collective. Throws on all ranks: ModelError RT-M1 nothing to train, RT-M2 models or options
-/// differ; ConfigError RT-C11 and RT-C12.
+/// differ; ConfigError RT-C11, RT-C12 and RT-C27.
 template <Backend B>
 void check_model(B& backend, torch::nn::Module& module, const DataParallelOptions& options) {
-    const std::string mine = describe(module) + describe(options);
+    const std::string mine = describe(module, options.ignore) + describe(options);
     const std::string expected = broadcast(backend, mine, 0);
     succeed_together(backend, [&] {
         check_options(options);
-        if (!is_trainable(module)) {
+        check_ignored(module, options.ignore);
+        if (!is_trainable(module, options.ignore)) {
             throw ModelError("RT-M1", concat("the model has ",
                                              module.parameters().empty() ? "no parameters"
                                                                          : "only frozen parameters",
@@ -136,10 +165,10 @@ void coalesced(std::vector<at::Tensor> tensors, Communicate&& communicate) {
     }
 }
 
-/// Overwrites `tensors` with rank 0's.
+/// Overwrites `tensors` with those of rank `root`.
 template <Backend B>
-void broadcast_coalesced(B& backend, std::vector<at::Tensor> tensors) {
-    coalesced(std::move(tensors), [&](at::Tensor& values) { backend.broadcast(values, 0); });
+void broadcast_coalesced(B& backend, std::vector<at::Tensor> tensors, int root = 0) {
+    coalesced(std::move(tensors), [&](at::Tensor& values) { backend.broadcast(values, root); });
 }
 
 /// Overwrites `tensors` with their mean over ranks.

@@ -70,8 +70,9 @@ class PowerSgdReduction : public BucketReduction {
 public:
     PowerSgdReduction(B& backend, at::Tensor memory, PowerSgdPlan plan,
                       const hook::PowerSgd& options, std::uint64_t bucket)
-        : options_(options), ranks_(backend.size()), memory_(std::move(memory)),
-          plan_(std::move(plan)), exact_(make_reduction(backend, memory_, ReduceOp::sum)),
+        : options_(options), rank_(backend.rank()), ranks_(backend.size()),
+          memory_(std::move(memory)), plan_(std::move(plan)),
+          exact_(make_reduction(backend, memory_, ReduceOp::sum)),
           first_memory_(make_bucket(backend, elements_first(), memory_.options())),
           second_memory_(make_bucket(backend, elements_second(), memory_.options())),
           first_(make_reduction(backend, first_memory_, ReduceOp::sum)),
@@ -140,6 +141,33 @@ public:
         warm_ = options_.warm_start;
     }
 
+    void save(RankStateWriter& out) const override {
+        out.value("iteration", iteration_);
+        out.value("warm", warm_);
+        out.tensor("q", second_memory_);
+        out.tensor("random", random_.get_state());
+        if (options_.use_error_feedback) {
+            out.own("error", errors());
+        }
+    }
+    /// What other numbers of ranks have left out is spread evenly.
+    void load(const StateReader& in) override {
+        iteration_ = in.value("iteration").to_number<std::int64_t>();
+        warm_ = in.value("warm").as_bool();
+        second_memory_.copy_(in.tensor("q"));
+        random_.set_state(in.tensor("random").clone());
+        if (!options_.use_error_feedback) {
+            return;
+        }
+        const at::Tensor all = in.tensor("error");
+        const at::Tensor mine = all.size(0) == ranks_ ? all[rank_] : all.sum(0) / ranks_;
+        std::int64_t offset = 0;
+        for (Thin& thin : thin_) {
+            thin.error.copy_(mine.narrow(0, offset, thin.error.numel()).view_as(thin.error));
+            offset += thin.error.numel();
+        }
+    }
+
 private:
     struct Thin {
         at::Tensor p;
@@ -167,6 +195,14 @@ private:
         }
         return elements;
     }
+    /// All of them, in one dimension.
+    [[nodiscard]] at::Tensor errors() const {
+        std::vector<at::Tensor> flat;
+        for (const Thin& thin : thin_) {
+            flat.push_back(thin.error.view({-1}));
+        }
+        return at::cat(flat);
+    }
     static at::Tensor take(const at::Tensor& memory, std::int64_t& offset, std::int64_t rows,
                            std::int64_t columns) {
         const std::int64_t begin = offset;
@@ -185,6 +221,7 @@ private:
     }
 
     hook::PowerSgd options_;
+    int rank_;
     int ranks_;
     at::Tensor memory_;
     PowerSgdPlan plan_;

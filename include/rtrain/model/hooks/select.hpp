@@ -6,6 +6,7 @@
 
 #include <rtrain/model/bucket_reduction.hpp>
 #include <rtrain/model/buckets.hpp>
+#include <rtrain/model/hooks/custom.hpp>
 #include <rtrain/model/hooks/half.hpp>
 #include <rtrain/model/hooks/power_sgd.hpp>
 #include <rtrain/model/options.hpp>
@@ -25,12 +26,15 @@ struct HookedBucket {
     std::unique_ptr<BucketReduction> reduction;
 };
 
-/// Buckets of integers, complex numbers and types of two bytes are never compressed. Collective.
+/// Buckets of complex numbers and types of two bytes are never compressed by rtrain's hooks.
+/// `custom` is the model's copy of the user's, if the options have one; it and `ranks` outlive the
+/// bucket. *Collective.*
 template <Backend B>
 [[nodiscard]] HookedBucket make_hooked_bucket(B& backend, const BucketPlan& plan,
                                               const std::vector<NamedParameter>& parameters,
                                               const DataParallelOptions& options,
-                                              std::uint64_t number) {
+                                              AnyGradientHook* custom, HookRanks& ranks,
+                                              std::size_t number) {
     const Hook& hook = options.hook;
     const auto type = c10::typeMetaToScalarType(plan.type.dtype());
     const bool wide = type == at::kFloat || type == at::kDouble;
@@ -41,6 +45,10 @@ template <Backend B>
                                                            half ? at::kHalf : at::kBFloat16)};
     }
     at::Tensor memory = make_bucket(backend, plan.elements, plan.type);
+    if (custom != nullptr) {
+        return {memory, std::make_unique<CustomReduction>(*custom, ranks, memory, plan, parameters,
+                                                          number)};
+    }
     if (const auto* power = std::get_if<hook::PowerSgd>(&hook); power != nullptr && wide) {
         PowerSgdPlan parts(memory, plan, parameters, *power);
         if (!parts.matrices.empty()) {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What is said of gradients that did not come, and of ones that are no numbers.
+#pragma once
+
+#include <rtrain/error.hpp>
+#include <rtrain/model/buckets.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// Throws ModelError [RT-M3] for the parameters that are `expected` and were not `seen`.
+[[noreturn]] inline void throw_unused(const std::vector<NamedParameter>& parameters,
+                                      const std::vector<bool>& expected,
+                                      const std::vector<bool>& seen, int rank) {
+    std::string names;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (expected[i] && !seen[i]) {
+            names += (names.empty() ? "\"" : ", \"") + parameters[i].name + "\"";
+        }
+    }
+    throw ModelError("RT-M3", concat("backward brought no gradient for ", names, " on rank ", rank,
+                                     "; use these parameters in the loss, freeze them, or set "
+                                     "find_unused_parameters. A parameter that was frozen takes "
+                                     "part from the next forward on"));
+}
+
+/// Throws ModelError [RT-M21].
+[[noreturn]] inline void throw_not_finite(const std::string& parameter, const at::Tensor& gradient,
+                                          std::int64_t passes) {
+    const bool is_nan = gradient.isnan().any().item<bool>();
+    throw ModelError("RT-M21",
+                     concat("the averaged gradient of parameter \"", parameter, "\" holds ",
+                            is_nan ? "NaN" : "an infinity", " after backward pass ", passes,
+                            " since prepare(); no optimizer has seen it. Look at the loss and at "
+                            "the batch of this step, lower the learning rate or clip gradients; "
+                            "with a GradScaler, leave check_gradients out"));
+}
+
+} // namespace rtrain::detail

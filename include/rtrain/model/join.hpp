@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Uneven inputs: ranks whose data end early take part in what the others still average, with
+/// nothing of their own. As torch.distributed.algorithms.Join; but ranks that have ended also make
+/// the others' optimizer steps, so that optimizers stay the same on all ranks, too.
+#pragma once
+
+#include <rtrain/error.hpp>
+#include <rtrain/model/hooks/gradient_hook.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace rtrain {
+
+namespace detail {
+
+/// What ranks are about to do together, each time one of them would communicate about a model.
+class JoinedRanks {
+public:
+    enum class Step : std::uint8_t { none, buffers, backward };
+    struct Next {
+        Step step = Step::none; ///< of the ranks that still train; none: there are none
+        std::size_t model = 0;
+        int active = 0;       ///< how many still train
+        int first_active = 0; ///< the lowest of them
+    };
+
+    /// `ranks` outlives this object.
+    explicit JoinedRanks(HookRanks& ranks) : ranks_(ranks) {}
+
+    /// Says what this rank is about to do, or none; returns what those that train do. *Collective.*
+    /// Throws ModelError [RT-M27] when they do different things.
+    [[nodiscard]] Next announce(Step step, std::size_t model) {
+        const std::int64_t mine =
+            step == Step::none ? 0 : static_cast<std::int64_t>(2 * model) + static_cast<int>(step);
+        const at::Tensor all = ranks_.all_gather(at::full({1}, mine, at::kLong)).view({-1});
+        std::int64_t common = 0;
+        Next next;
+        for (int rank = ranks_.size(); rank-- > 0;) {
+            const auto theirs = all[rank].item<std::int64_t>();
+            if (theirs == 0) {
+                continue;
+            }
+            if (common != 0 && common != theirs) {
+                throw ModelError("RT-M27", "ranks that train under join() do different things at "
+                                           "the same time, such as a forward and a backward, or "
+                                           "passes of two models; until its data end, each rank "
+                                           "must do the same in each step");
+            }
+            common = theirs;
+            next.first_active = rank;
+            ++next.active;
+        }
+        if (common != 0) {
+            next.step = common % 2 != 0 ? Step::buffers : Step::backward;
+            next.model = static_cast<std::size_t>((common - 1) / 2);
+        }
+        return next;
+    }
+
+private:
+    HookRanks& ranks_;
+};
+
+/// A model that ranks train in unequally many steps.
+class Joinable {
+public:
+    Joinable() = default;
+    Joinable(const Joinable&) = delete;
+    Joinable& operator=(const Joinable&) = delete;
+    virtual ~Joinable() = default;
+
+    /// How ranks talk; null where there is but one.
+    [[nodiscard]] virtual HookRanks* ranks() = 0;
+    /// From now on it announces what it does, as model number `model`; null: no more.
+    virtual void set_join(JoinedRanks* joined, std::size_t model) = 0;
+    /// Takes part in what the others do. *Collective.*
+    virtual void shadow(const JoinedRanks::Next& next) = 0;
+};
+
+} // namespace detail
+
+/// Runs `train`, a loop whose number of steps may differ between ranks. Gradients are averaged over
+/// the ranks that are still in it. A rank that has ended shadows the others: for each pass that
+/// they average, it gets the same gradients and calls `step`, which makes the optimizer's step,
+/// with the model's place in `models` if it takes a number. So all ranks leave with the same model
+/// and optimizer. *Collective.*
+///
+/// @code
+/// rtrain::join(
+///     [&] {
+///         for (auto& batch : my_batches) { // ranks may have unequally many
+///             optimizer.zero_grad();
+///             loss_of(model(batch)).backward();
+///             optimizer.step();
+///         }
+///     },
+///     [&] { optimizer.step(); }, model);
+/// @endcode
+///
+/// Each averaged pass is followed by one step. Other collectives (reports, barriers, SyncBatchNorm)
+/// have no place in `train`, nor has freezing. `models` are prepared by the same worker, for the
+/// same ranks, without PowerSgd, Custom and reduction_order micro_batches (ConfigError RT-C12).
+template <std::invocable Train, class Step, class... Models>
+requires(sizeof...(Models) > 0 &&
+         (std::invocable<Step&> ||
+          std::invocable<Step&, std::size_t>)) void join(Train&& train, Step&& step,
+                                                         Models&... models) {
+    const std::vector<std::shared_ptr<detail::Joinable>> joined{models.prepared()...};
+    HookRanks* const ranks = joined.front()->ranks();
+    if (ranks == nullptr) {
+        train();
+        return;
+    }
+    detail::JoinedRanks talk(*ranks);
+    const auto set_all = [&joined](detail::JoinedRanks* to) {
+        for (std::size_t i = 0; i < joined.size(); ++i) {
+            joined[i]->set_join(to, i);
+        }
+    };
+    const std::shared_ptr<void> guard(nullptr, [&](void*) { set_all(nullptr); });
+    set_all(&talk);
+    train();
+    using Does = detail::JoinedRanks::Step;
+    for (auto next = talk.announce(Does::none, 0); next.step != Does::none;
+         next = talk.announce(Does::none, 0)) {
+        joined.at(next.model)->shadow(next);
+        if (next.step != Does::backward) {
+            continue;
+        }
+        if constexpr (std::invocable<Step&, std::size_t>) {
+            step(next.model);
+        } else {
+            step();
+        }
+    }
+}
+
+} // namespace rtrain
