@@ -35,9 +35,8 @@ public:
     /// Throws ModelError [RT-M23] naming the first parameter that is another. Does not communicate.
     void require_unchanged() const {
         const auto model = model_.lock();
-        std::size_t module = 0;
-        std::size_t parameter = 0;
-        if (model && !is_unchanged(*model, module, parameter)) {
+        std::size_t next = 0;
+        if (model && !(is_unchanged(*model, next) && next == parameters_.size())) {
             throw_changed(*model);
         }
     }
@@ -58,11 +57,6 @@ private:
                                         now.sizes() == at::IntArrayRef(sizes))));
         }
     };
-    struct KnownModule {
-        std::size_t parameters = 0; ///< of its own
-        std::size_t children = 0;
-    };
-
     /// The module's dictionary itself: every public way to it makes a copy.
     struct OwnParameters : torch::nn::Module {
         [[nodiscard]] static const auto& of(const torch::nn::Module& module) {
@@ -71,10 +65,7 @@ private:
     };
 
     void remember(const torch::nn::Module& module, const std::string& prefix) {
-        const auto& own = OwnParameters::of(module);
-        const auto children = module.named_children();
-        modules_.push_back({own.size(), children.size()});
-        for (const auto& item : own) {
+        for (const auto& item : OwnParameters::of(module)) {
             const at::Tensor& tensor = item.value();
             KnownParameter known;
             known.name = prefix + item.key();
@@ -86,32 +77,20 @@ private:
             }
             parameters_.push_back(std::move(known));
         }
-        for (const auto& child : children) {
+        for (const auto& child : module.named_children()) {
             remember(*child.value(), prefix + child.key() + ".");
         }
     }
 
-    [[nodiscard]] bool is_unchanged(const torch::nn::Module& module, std::size_t& next_module,
-                                    std::size_t& next_parameter) const {
-        if (next_module == modules_.size()) {
-            return false;
-        }
-        const KnownModule& known = modules_[next_module++];
-        const auto& own = OwnParameters::of(module);
-        if (own.size() != known.parameters) {
-            return false;
-        }
-        for (const auto& item : own) {
-            if (!parameters_[next_parameter++].is(item.value())) {
+    /// Walks as remember() did; `next` is the parameter to come.
+    [[nodiscard]] bool is_unchanged(const torch::nn::Module& module, std::size_t& next) const {
+        for (const auto& item : OwnParameters::of(module)) {
+            if (next == parameters_.size() || !parameters_[next++].is(item.value())) {
                 return false;
             }
         }
-        const auto children = module.children();
-        if (children.size() != known.children) {
-            return false;
-        }
-        for (const auto& child : children) {
-            if (!is_unchanged(*child, next_module, next_parameter)) {
+        for (const auto& child : module.children()) {
+            if (!is_unchanged(*child, next)) {
                 return false;
             }
         }
@@ -119,7 +98,7 @@ private:
     }
 
     [[noreturn]] void throw_changed(const torch::nn::Module& model) const {
-        std::string what = "it has other modules";
+        std::string what = "its parameters are in another order";
         const auto now = model.named_parameters();
         const auto found = [&now](const std::string& name) {
             return now.contains(name) ? now[name] : at::Tensor();
@@ -172,8 +151,7 @@ private:
     }
 
     std::weak_ptr<const torch::nn::Module> model_;
-    std::vector<KnownModule> modules_;       ///< in the order of a walk, parents first
-    std::vector<KnownParameter> parameters_; ///< in the same order
+    std::vector<KnownParameter> parameters_; ///< in the order of a walk, parents first
 };
 
 } // namespace rtrain::detail
