@@ -250,12 +250,13 @@ struct NamesOfParts {
     }
 };
 
+int runs = 0;
+
 /// Parameters behind `steps` steps of SGD; interrupted behind step `stop` and started again.
 template <CheckpointPolicy C>
 torch::Tensor train_with(const Hook& hook, int steps, int stop, const test::Directory& directory) {
-    static int number = 0;
     const TrainerOptions options{
-        .run = {.name = "run" + std::to_string(number++), .storage_path = directory.path()}};
+        .run = {.name = "run" + std::to_string(runs++), .storage_path = directory.path()}};
     torch::Tensor parameters;
     for (const int until : {stop, steps}) {
         Trainer<backend::Mpi, data::Sharded, C> trainer(options);
