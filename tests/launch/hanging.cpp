@@ -93,6 +93,9 @@ auto steps_of(const Case& of, bool disturbed) {
             }
             worker.report({{"step", step}}, state);
         }
+        if (of.how == "outstays" && worker.rank() == of.rank) {
+            std::this_thread::sleep_for(1h);
+        }
     };
 }
 

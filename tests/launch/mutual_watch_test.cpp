@@ -67,6 +67,14 @@ TEST_CASE("MutualWatch.ranks_that_wait_for_each_other_are_found") {
     }
 }
 
+TEST_CASE("MutualWatch.a_rank_that_does_not_return_is_found") {
+    const test::Directory storage("outstays");
+    const auto ended = hanging(2, "outstays", 0, storage);
+    CAPTURE(ended.output);
+    check_found(ended, "no rank has made progress for", {0, 1});
+    CHECK(contains(ended.output, "rank 0 waits for nobody, rank 1 waits in finish"));
+}
+
 TEST_CASE("MutualWatch.a_stopped_rank_is_found_whichever_it_is") {
     for (const int rank : {0, 1, 2}) {
         CAPTURE(rank);
