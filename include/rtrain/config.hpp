@@ -54,6 +54,7 @@ public:
     [[nodiscard]] constexpr bool allows(int count) const noexcept {
         return !is_set_ || (min_ <= count && count <= max_);
     }
+    friend constexpr bool operator==(const NumWorkers&, const NumWorkers&) noexcept = default;
 
 private:
     int min_ = 1;

@@ -7,21 +7,22 @@
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/json.hpp>
+#include <rtrain/option_fields.hpp>
+#include <rtrain/option_json.hpp>
 #include <rtrain/options.hpp>
 #include <rtrain/storage/locate.hpp>
 
 #include <boost/json/array.hpp>
-#include <boost/json/value_from.hpp>
-#include <boost/json/value_to.hpp>
+#include <boost/json/object.hpp>
 
-#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace rtrain::detail {
 
@@ -35,82 +36,29 @@ inline constexpr const char* trainer_file = "trainer.json";
     return names;
 }
 
-/// The text of trainer.json. Functions, data sets and file systems cannot be written down; of data
-/// sets the names are.
+/// The text of trainer.json: all options that can be written down, and the names of data sets.
+/// What RunConfig holds stands at the top.
 [[nodiscard]] inline std::string trainer_text(const TrainerOptions& options) {
-    const ScalingConfig& scaling = options.scaling;
-    const FailureConfig& failure = options.run.failure;
-    const CheckpointConfig& checkpoint = options.run.checkpoint;
-    boost::json::object workers{{"min", scaling.num_workers.min()},
-                                {"max", scaling.num_workers.max()}};
-    return json::serialize(
-        {{"format", "rtrain-trainer"},
-         {"version", 1},
-         {"config", options.config},
-         {"metadata", options.metadata},
-         {"datasets", dataset_names(options)},
-         {"scaling",
-          {{"num_workers", scaling.num_workers ? boost::json::value(std::move(workers)) : nullptr},
-           {"use_gpu", scaling.use_gpu},
-           {"gpus_per_worker", scaling.gpus_per_worker},
-           {"threads_per_worker", scaling.threads_per_worker},
-           {"mpirun_args", boost::json::value_from(scaling.mpirun_args)}}},
-         {"failure",
-          {{"max_failures", failure.max_failures},
-           {"controller_failure_limit", failure.controller_failure_limit},
-           {"max_preemption_failures", failure.max_preemption_failures},
-           {"keep_survivors", failure.keep_survivors}}},
-         {"checkpoint",
-          {{"num_to_keep",
-            checkpoint.num_to_keep ? boost::json::value(*checkpoint.num_to_keep) : nullptr},
-           {"score_attribute",
-            checkpoint.score_attribute ? boost::json::value(*checkpoint.score_attribute) : nullptr},
-           {"score_order", checkpoint.score_order == ScoreOrder::max ? "max" : "min"},
-           {"frequency", checkpoint.frequency},
-           {"mean_time_between_failures_s",
-            checkpoint.mean_time_between_failures_s
-                ? boost::json::value(*checkpoint.mean_time_between_failures_s)
-                : nullptr},
-           {"at_end", checkpoint.at_end}}}});
+    boost::json::object text{{"format", "rtrain-trainer"}, {"version", 1}};
+    boost::json::object fields = json_of(options).as_object();
+    boost::json::object run = std::move(fields.at("run").as_object());
+    fields.erase("run");
+    for (const auto* const part : {&fields, &run}) {
+        text.insert(part->begin(), part->end());
+    }
+    text["datasets"] = dataset_names(options);
+    return json::serialize(text);
 }
 
-/// The options in the text of a trainer.json. Throws std::exception where it is none.
+/// The options in the text of a trainer.json; what a file of an earlier version lacks has its
+/// default. Throws std::exception where it is none.
 [[nodiscard]] inline TrainerOptions trainer_options(const boost::json::object& saved) {
     if (saved.at("format").as_string() != "rtrain-trainer" || saved.at("version") != 1) {
         throw std::runtime_error("it has another format");
     }
-    const auto whole = [](const boost::json::value& value) { return value.to_number<int>(); };
     TrainerOptions options;
-    options.config = saved.at("config").as_object();
-    options.metadata = saved.at("metadata").as_object();
-    const auto& scaling = saved.at("scaling").as_object();
-    if (const auto* const workers = scaling.at("num_workers").if_object()) {
-        options.scaling.num_workers = {whole(workers->at("min")), whole(workers->at("max"))};
-    }
-    options.scaling.use_gpu = scaling.at("use_gpu").as_bool();
-    options.scaling.gpus_per_worker = scaling.at("gpus_per_worker").to_number<double>();
-    options.scaling.threads_per_worker = whole(scaling.at("threads_per_worker"));
-    options.scaling.mpirun_args =
-        boost::json::value_to<std::vector<std::string>>(scaling.at("mpirun_args"));
-    const auto& failure = saved.at("failure").as_object();
-    options.run.failure.max_failures = whole(failure.at("max_failures"));
-    options.run.failure.controller_failure_limit = whole(failure.at("controller_failure_limit"));
-    options.run.failure.max_preemption_failures = whole(failure.at("max_preemption_failures"));
-    const auto& checkpoint = saved.at("checkpoint").as_object();
-    if (const auto& keep = checkpoint.at("num_to_keep"); !keep.is_null()) {
-        options.run.checkpoint.num_to_keep = whole(keep);
-    }
-    if (const auto* const attribute = checkpoint.at("score_attribute").if_string()) {
-        options.run.checkpoint.score_attribute = std::string(*attribute);
-    }
-    options.run.checkpoint.score_order =
-        ScoreOrder(std::string_view(checkpoint.at("score_order").as_string()));
-    options.run.checkpoint.frequency = whole(checkpoint.at("frequency"));
-    if (const auto* const mean = checkpoint.if_contains("mean_time_between_failures_s");
-        mean != nullptr && !mean->is_null()) { // runs of earlier versions have none
-        options.run.checkpoint.mean_time_between_failures_s = mean->to_number<double>();
-    }
-    options.run.checkpoint.at_end = checkpoint.at("at_end").as_bool();
+    read_json(saved, options);
+    read_json(saved, options.run);
     return options;
 }
 
@@ -124,6 +72,7 @@ read_trainer(const std::filesystem::path& run_directory,
     try {
         auto saved = json::parse(at.filesystem.read(file)).as_object();
         (void)trainer_options(saved);
+        (void)saved.at("datasets").as_array();
         return saved;
     } catch (const TransientStorageError&) {
         throw;
@@ -135,9 +84,42 @@ read_trainer(const std::filesystem::path& run_directory,
     }
 }
 
-/// What a trainer is made from that goes on with the run in a directory: `given`, or all that the
-/// run was made from; its configuration where `given` has none. Throws StorageError [RT-S6],
-/// ConfigError [RT-C18] when the data sets have other names than those of the run.
+/// Sets what is unset in `given` to what is in `known`. A value that equals its default counts as
+/// unset.
+template <class Options>
+void inherit(Options& given, const Options& known) {
+    const Options defaults;
+    for_each_field<Options>([&](const auto& field) {
+        using Value = typename std::decay_t<decltype(field)>::Value;
+        Value& mine = given.*field.member;
+        const Value& other = known.*field.member;
+        if constexpr (has_fields<Value>) {
+            inherit(mine, other);
+        } else if constexpr (can_be_written<Value>) {
+            if (mine == defaults.*field.member) {
+                mine = other;
+            }
+        }
+    });
+}
+
+/// What of `known` loses its meaning by what is given: an order without its score, the other of two
+/// ways to say when to save.
+inline void forget_replaced(const CheckpointConfig& given, CheckpointConfig& known) {
+    if (given.score_attribute) {
+        known.score_order = CheckpointConfig().score_order;
+    }
+    if (given.frequency != 0) {
+        known.mean_time_between_failures_s.reset();
+    }
+    if (given.mean_time_between_failures_s) {
+        known.frequency = 0;
+    }
+}
+
+/// What a trainer is made from that goes on with the run in a directory: `given`, and what the run
+/// was made from where `given` has nothing. Throws StorageError [RT-S6], ConfigError [RT-C18] when
+/// the data sets have other names than those of the run.
 [[nodiscard]] inline TrainerOptions
 restored_options(std::filesystem::path run_directory, std::optional<TrainerOptions> given,
                  const std::optional<storage::AnyFilesystem>& filesystem) {
@@ -146,10 +128,9 @@ restored_options(std::filesystem::path run_directory, std::optional<TrainerOptio
     }
     const auto saved = read_trainer(run_directory, filesystem);
     TrainerOptions known = trainer_options(saved);
-    TrainerOptions options = given ? std::move(*given) : known;
-    if (options.config.empty()) {
-        options.config = std::move(known.config);
-    }
+    TrainerOptions options = given ? std::move(*given) : TrainerOptions();
+    forget_replaced(options.run.checkpoint, known.run.checkpoint);
+    inherit(options, known);
     if (const auto names = dataset_names(options); names != saved.at("datasets")) {
         throw ConfigError("RT-C18",
                           concat("the run was made with the data sets ",

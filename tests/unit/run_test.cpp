@@ -378,23 +378,6 @@ TEST_CASE("Report.mean_time_between_failures") {
     CHECK(code({.mean_time_between_failures_s = day}) == "");
 }
 
-TEST_CASE("Restore.knows_the_mean_time_between_failures") {
-    TrainerOptions options;
-    const auto again = [&] {
-        return rtrain::detail::trainer_options(
-                   json::parse(rtrain::detail::trainer_text(options)).as_object())
-            .run.checkpoint.mean_time_between_failures_s;
-    };
-    CHECK(again() == std::nullopt);
-    options.run.checkpoint.mean_time_between_failures_s = 1234.5;
-    CHECK(again() == 1234.5);
-    auto earlier =
-        json::parse(rtrain::detail::trainer_text(options)).as_object(); // of an earlier version
-    earlier.at("checkpoint").as_object().erase("mean_time_between_failures_s");
-    CHECK(rtrain::detail::trainer_options(earlier).run.checkpoint.mean_time_between_failures_s ==
-          std::nullopt);
-}
-
 TEST_CASE("Report.names_and_metadata") {
     const test::Directory directory("names");
     Local trainer({.run = {.name = "r", .storage_path = directory.path()},
