@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -48,8 +49,8 @@ public:
     Directory& operator=(const Directory&) = delete;
     ~Directory() {
         std::error_code ignored;
-        if (shared_) {
-            MPI_Barrier(MPI_COMM_WORLD); // others may still read
+        if (shared_ && std::uncaught_exceptions() == 0) { // else others may be elsewhere
+            MPI_Barrier(MPI_COMM_WORLD);                  // others may still read
         }
         if (!shared_ || rtrain::launch::env_int("OMPI_COMM_WORLD_RANK") == 0) {
             std::filesystem::remove_all(path_, ignored);
