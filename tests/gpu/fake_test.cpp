@@ -139,6 +139,36 @@ TEST_CASE("NcclFaults.an_orderly_end_destroys_and_a_failure_aborts" * doctest::t
     }
 }
 
+TEST_CASE("NcclFaults.ranks_that_cannot_connect_again_say_why_they_failed" * doctest::timeout(60)) {
+    const WithFaults faults;
+    const test::Directory directory("nccl-rejoin");
+    if (ranks() > 1) {
+        const int aborted = fake::aborted();
+        Trainer<backend::Nccl> trainer({.run = {.name = "run",
+                                                .storage_path = directory.path(),
+                                                .failure = {.max_failures = 2, .backoff_s = 0}}},
+                                       patient(std::chrono::milliseconds(500)));
+        int attempts = 0;
+        std::map<int, std::string> failures;
+        try {
+            trainer.fit([&](auto& worker) {
+                ++attempts;
+                fake::faults().never_connects = true;
+                if (worker.rank() == worker.size() - 1) {
+                    throw std::runtime_error("bad luck");
+                }
+                worker.barrier();
+            });
+        } catch (const TrainingFailedError& error) {
+            failures = error.worker_failures();
+        }
+        CHECK(attempts == 1);
+        REQUIRE(failures.size() == 1);
+        CHECK(contains(failures.begin()->second, "bad luck"));
+        CHECK(fake::aborted() == aborted + 2); // the one that was used, and the one that was not
+    }
+}
+
 TEST_CASE("NcclFaults.an_error_of_nccl_is_told_with_its_text" * doctest::timeout(60)) {
     const WithFaults faults;
     const test::Directory directory("nccl-faults");

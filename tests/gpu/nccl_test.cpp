@@ -253,6 +253,36 @@ TEST_CASE("Nccl.a_rank_that_throws_ends_backward_passes_of_the_others" * doctest
     CHECK(contains(failures.begin()->second, "no fourth step"));
 }
 
+TEST_CASE("Nccl.a_rank_that_throws_is_restarted_in_its_process" * doctest::timeout(60)) {
+    const test::Directory directory("nccl-restart");
+    TrainerOptions options = options_in(directory);
+    options.run.failure = {.max_failures = 2, .backoff_s = 0};
+    Trainer<backend::Nccl> trainer(std::move(options), backend::Nccl{});
+    int attempts = 0;
+    int begun_with = -1;
+    const Result result = trainer.fit([&](GpuWorker& worker) {
+        ++attempts;
+        int step = 0;
+        auto state = State{}.add("step", step);
+        worker.restore(state);
+        begun_with = step;
+        while (step < 4) {
+            if (step == 2 && attempts == 1 && worker.rank() == worker.size() - 1) {
+                throw std::runtime_error("bad luck");
+            }
+            auto tensor = torch::ones({1000}).to(worker.device());
+            worker.all_reduce(tensor);
+            const bool reduced = tensor[0].item<float>() == static_cast<float>(worker.size());
+            CHECK((reduced || attempts == 1)); // where a peer has failed, it is not, and is dropped
+            ++step;
+            worker.report({{"step", step}}, state);
+        }
+    });
+    CHECK(attempts == 2);
+    CHECK(begun_with == 2);
+    CHECK(result.metrics.at("step") == 4);
+}
+
 TEST_CASE("Nccl.a_rank_that_returns_early_is_named" * doctest::timeout(60)) {
     const test::Directory directory("nccl-uneven");
     Trainer<backend::Nccl> trainer(options_in(directory), backend::Nccl{});

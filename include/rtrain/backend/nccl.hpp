@@ -86,6 +86,20 @@ public:
         }
     }
 
+    /// After a failure that all ranks live through, and behind finish(), which has aborted NCCL's
+    /// communicator: joins the other ranks anew, on the same GPUs; collective. Throws on all ranks
+    /// CommError [RT-N5, RT-N6] or, when a kernel has failed and left a GPU that only a new process
+    /// can use, what CUDA says about it.
+    void rejoin() {
+        state_->gpu.reset();
+        (void)state_->cpu.rejoin();
+        detail::succeed_together(
+            state_->cpu, [this] { (void)(at::ones({1}).to(state_->device) + 1).item<float>(); });
+        if (size() > 1) {
+            state_->gpu = connect();
+        }
+    }
+
     /// Ends the training function's communication on all ranks: says how this rank ended, returns
     /// how each did.
     [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine) {
