@@ -99,8 +99,8 @@ int main(int argc, char** argv) {
                          {"test", rtrain::data::fashion_mnist(files, Split::test)}},
         }};
         const rtrain::Result result = trainer.fit(TrainFashionMnist{});
-        std::cout << "test accuracy " << result.metrics.at("accuracy").to_number<double>()
-                  << ", run in " << result.path.string() << std::endl;
+        std::cout << "test accuracy " << result.metric("accuracy") << ", run in "
+                  << result.path.string() << std::endl;
     } catch (const rtrain::Error& error) {
         std::cerr << "fashion_mnist: " << error.what() << std::endl;
         return EXIT_FAILURE;

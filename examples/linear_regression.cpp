@@ -36,6 +36,5 @@ int main() {
                           state);
         }
     });
-    std::printf("weight %.3f, bias %.3f\n", result.metrics.at("weight").to_number<double>(),
-                result.metrics.at("bias").to_number<double>());
+    std::printf("weight %.3f, bias %.3f\n", result.metric("weight"), result.metric("bias"));
 }

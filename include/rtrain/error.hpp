@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rtrain {
 
@@ -87,16 +88,21 @@ public:
 /// What `Trainer::fit` throws when the training function failed on one or more ranks.
 class TrainingFailedError : public Error {
 public:
-    TrainingFailedError(const std::string& message, std::map<int, std::string> worker_failures)
-        : Error("RT-T1", message), worker_failures_(std::move(worker_failures)) {}
+    TrainingFailedError(const std::string& message, std::map<int, std::string> worker_failures,
+                        std::vector<int> died = {})
+        : Error("RT-T1", message), worker_failures_(std::move(worker_failures)),
+          died_(std::move(died)) {}
 
     /// Rank -> message of its exception. Ranks that only failed because another did are left out.
     [[nodiscard]] const std::map<int, std::string>& worker_failures() const noexcept {
         return worker_failures_;
     }
+    /// Those of them that threw nothing: their processes died.
+    [[nodiscard]] const std::vector<int>& died() const noexcept { return died_; }
 
 private:
     std::map<int, std::string> worker_failures_;
+    std::vector<int> died_;
 };
 
 namespace detail {

@@ -14,12 +14,36 @@
 #include <rtrain/track/run_log.hpp>
 
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace rtrain {
+
+/// A number of a report, "a/b" for a nested one; what JSON has no number for comes back as NaN or
+/// an infinity. (A JSON value itself prints 0.025 as 2.5E-2.) Throws ConfigError [RT-C26] when the
+/// report has no such number.
+[[nodiscard]] inline double metric(const Config& report, std::string_view name) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    const auto* const value = checkpoint::value_at(report, name);
+    if (value != nullptr && value->is_number()) {
+        return value->to_number<double>();
+    }
+    if (value != nullptr && (value->is_null() || *value == "inf" || *value == "-inf")) {
+        return value->is_null()  ? std::numeric_limits<double>::quiet_NaN()
+               : *value == "inf" ? infinity
+                                 : -infinity;
+    }
+    std::string names;
+    for (const auto& item : report) {
+        names += (names.empty() ? "" : ", ") + std::string(item.key());
+    }
+    throw ConfigError("RT-C26", detail::concat("the report has no number \"", name, "\"; it has ",
+                                               names.empty() ? "nothing" : names));
+}
 
 struct Result {
     /// The last report: rank 0's metrics, and the fields that rtrain fills in
@@ -86,6 +110,12 @@ struct Result {
                                  std::string(saved.at("message").as_string()));
         }
         return result;
+    }
+
+    /// A number of the last report: `std::cout << result.metric("loss")`. Throws what
+    /// rtrain::metric() throws.
+    [[nodiscard]] double metric(std::string_view name) const {
+        return rtrain::metric(metrics, name);
     }
 
     /// The kept checkpoint with the best value of a metric; "a/b" reads a nested one. Throws

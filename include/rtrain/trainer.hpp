@@ -21,6 +21,7 @@
 #include <rtrain/launch/driver.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
+#include <rtrain/one_fit.hpp>
 #include <rtrain/options.hpp>
 #include <rtrain/preemption.hpp>
 #include <rtrain/restore.hpp>
@@ -86,10 +87,10 @@ public:
         }
     }
 
-    /// A trainer that goes on with the run in a directory, which may have been moved. Without
-    /// `options`, all is as it was; with them, they count, but for where the run is, and for its
-    /// configuration where they have none. Data sets have to be given again, under the same names
-    /// (ConfigError RT-C18). Throws StorageError [RT-S6] where there is no run.
+    /// A trainer that goes on with the run in a directory, which may have been moved. What
+    /// `options` leave unset is as it was, each field by itself; a value that equals its default
+    /// counts as unset. Data sets have to be given again, under the same names (ConfigError
+    /// RT-C18), and so do functions. Throws StorageError [RT-S6] where there is no run.
     ///
     /// @code
     /// auto trainer = rtrain::Trainer<>::restore("results/fashion-mnist", {{.datasets = data}});
@@ -104,7 +105,8 @@ public:
 
     /// Runs `train_function(worker)` or `train_function(worker, config)` on every rank. Throws
     /// TrainingFailedError [RT-T1] naming the ranks on which it threw, LaunchError when ranks died,
-    /// and what stopped the run before training; the same on all ranks.
+    /// and what stopped the run before training; the same on all ranks. ConfigError [RT-C23] while
+    /// another call trains in this process.
     template <class F>
     Result fit(F&& train_function) {
         static_assert(TrainFunction<F, WorkerType>,
@@ -112,6 +114,7 @@ public:
                       "f(worker) or f(worker, config), with `auto& worker` and `const "
                       "rtrain::Config& config` [RT-F1]");
         if constexpr (TrainFunction<F, WorkerType>) {
+            detail::OneFit::require_none();
             launch::Session& session = launch::Session::current();
             const int fit = session.next_fit();
             const bool helper = launch::Helper::is_this_process();
@@ -172,7 +175,7 @@ private:
             }
         }
         require_free(fit, run);
-        const launch::Ending ending = launch::drive(fit, options_.scaling, run);
+        const launch::Ending ending = launch::drive(fit, options_.config, options_.scaling, run);
         if (ending.code == PreemptionError::own_code) {
             end_preempted(ending.message);
         }
@@ -222,6 +225,7 @@ private:
 
     /// What a helper does: it validates checkpoints until rank 0 ends it.
     [[noreturn]] void serve_and_exit() {
+        const detail::OneFit serving;
         launch::Session::current().unmute();
         const auto validate = [this](const Checkpoint& checkpoint, const Config& task) {
             try {
@@ -271,6 +275,7 @@ private:
 
     template <class F>
     Result train(int fit, F& train_function) {
+        const detail::OneFit training;
         const std::string& launched = launch::Session::current().run_name();
         return detail::Training<B, D, C>(backend_, data_, checkpoint_, options_,
                                          launched.empty() ? named_run().name : launched, fit)

@@ -24,6 +24,7 @@
 #include <rtrain/rank_status.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/run.hpp>
+#include <rtrain/same_config.hpp>
 #include <rtrain/worker.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -66,6 +67,7 @@ public:
         launch::Session& session = launch::Session::current();
         session.connect(backend_->rank(), backend_->size());
         watch_each_other();
+        require_same_config(*backend_, options_.config, session.driver_config(fit_));
         skipped_ = session.skipped_checkpoints();
         check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
@@ -91,7 +93,7 @@ public:
                 return std::move(attempt.result);
             }
             if (!restarts_here(attempt)) {
-                throw TrainingFailedError(attempt.what, attempt.failures);
+                throw TrainingFailedError(attempt.what, attempt.failures, attempt.died);
             }
             generator.set_state(random_state);
             RankStatus::current().enter(Phase::starting);
@@ -102,9 +104,9 @@ private:
     struct Attempt {
         Result result;
         bool preempted = false;
-        bool all_live = true;
         std::exception_ptr refused;          ///< the run could not be taken up
         std::map<int, std::string> failures; ///< messages, by rank
+        std::vector<int> died;               ///< those of these ranks whose process is gone
         std::string what;                    ///< all of them in words
         std::string began;                   ///< the checkpoint it went on from; "" for none
         std::string newest;                  ///< the newest at its end
@@ -203,10 +205,13 @@ private:
         const RankStatus::In finishing(Phase::finishing);
         if constexpr (requires { backend_->finish(mine); }) {
             const std::vector<Outcome> outcomes = backend_->finish(mine);
-            for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-                if (outcomes[rank].kind == Outcome::Kind::failed) {
-                    attempt.failures[static_cast<int>(rank)] = outcomes[rank].message;
-                    attempt.all_live = attempt.all_live && outcomes[rank].message != Outcome::died;
+            for (int rank = 0; rank < static_cast<int>(outcomes.size()); ++rank) {
+                const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+                if (outcome.kind == Outcome::Kind::died) {
+                    attempt.died.push_back(rank);
+                }
+                if (outcome.kind == Outcome::Kind::died || outcome.kind == Outcome::Kind::failed) {
+                    attempt.failures[rank] = outcome.message;
                 }
             }
         } else if (mine.kind == Outcome::Kind::finished) {
@@ -222,7 +227,7 @@ private:
             return;
         }
         try {
-            run.leave_error(TrainingFailedError(attempt.what, attempt.failures));
+            run.leave_error(TrainingFailedError(attempt.what, attempt.failures, attempt.died));
         } catch (const std::exception& second) { // the storage may be what has failed
             std::fprintf(stderr, "rtrain: %s was not written: %s\n", Result::error_file,
                          second.what());
@@ -258,10 +263,18 @@ private:
                     return restarts_with_survivors(attempt);
                 }
             }
-            if (!attempt.all_live) {
+            if (!attempt.died.empty()) {
                 return false;
             }
-            (void)backend_->rejoin();
+            try {
+                (void)backend_->rejoin();
+            } catch (const Error& error) { // such as a GPU that computes no more
+                if (backend_->rank() == 0) {
+                    std::fprintf(stderr, "rtrain: no restart in these processes: %s\n",
+                                 error.what());
+                }
+                return false;
+            }
             return restarts(attempt, {});
         }
     }

@@ -97,8 +97,24 @@ TEST_CASE("GroupedErrors.equal_errors_come_once_with_their_ranks") {
                               "\n  rank 3 of 4: out of memory");
     CHECK(group_by_text({{1, "b"}, {0, "c"}}, 2) == "\n  rank 0 of 2: c\n  rank 1 of 2: b");
     CHECK(group_by_text({}, 2) == "");
+    // All ranks throw what one of them met.
+    CHECK(group_by_text({{0, "rank 1 of 2: full"}, {1, "rank 1 of 2: full"}}, 2) ==
+          "\n  rank 1 of 2: full");
+    CHECK(group_by_text({{0, "rank 1 of 2: full"}, {1, "torn"}}, 2) ==
+          "\n  rank 1 of 2: full\n  rank 1 of 2: torn");
+    CHECK(group_by_text({{0, "rank 1 of 3: full"}, {1, "rank 5 of 2: torn"}}, 2) ==
+          "\n  rank 0 of 2: rank 1 of 3: full\n  rank 1 of 2: rank 5 of 2: torn");
     CHECK(list_of_ranks({0, 1, 3, 5, 6, 7, 8, 10}) == "0, 1, 3, 5-8, 10");
     CHECK(list_of_ranks({}) == "");
+}
+
+TEST_CASE("GroupedErrors.a_rank_is_named_once") {
+    using rtrain::detail::with_rank;
+    CHECK(with_rank(0, 2, "full") == "rank 0 of 2: full");
+    CHECK(with_rank(0, 2, "rank 1 of 2: full") == "rank 1 of 2: full");
+    CHECK(with_rank(0, 2, "rank 1 waited") == "rank 0 of 2: rank 1 waited");
+    CHECK(with_rank(0, 2, "rank ") == "rank 0 of 2: rank ");
+    CHECK(with_rank(0, 2, "") == "rank 0 of 2: ");
 }
 
 TEST_CASE("FailurePolicy.by_default_nothing_is_restarted_but_starts") {

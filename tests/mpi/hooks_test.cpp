@@ -261,7 +261,7 @@ TEST_CASE("Hooks.wrong_options_are_an_error") {
                                 {.hook = hook::PowerSgd{.rank = ranks.rank() == 0 ? 1 : 2}});
         });
         CHECK(test::contains(message, "RT-M2"));
-        CHECK(test::contains(message, " rank 2 "));
+        CHECK(test::contains(message, "the option `rank 2` against `rank 1`"));
     }
 }
 

@@ -7,6 +7,7 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/exception_text.hpp>
+#include <rtrain/rank_prefix.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -124,9 +125,7 @@ void succeed_together(B& backend, Action&& action) {
         static_cast<int>(failures.view({-1}).nonzero()[0].template item<std::int64_t>());
     code = broadcast(backend, code, culprit);
     message = broadcast(backend, message, culprit);
-    const std::string where =
-        backend.size() > 1 ? concat("rank ", culprit, " of ", backend.size(), ": ") : "";
-    throw_error(code, where + message);
+    throw_error(code, backend.size() > 1 ? with_rank(culprit, backend.size(), message) : message);
 }
 
 } // namespace rtrain::detail

@@ -16,15 +16,14 @@ namespace rtrain {
 
 struct Outcome {
     enum class Kind : char {
-        finished = 'f',   ///< returned
-        failed = 'e',     ///< threw
-        interrupted = 'i' ///< threw because another rank failed
+        finished = 'f',    ///< returned
+        failed = 'e',      ///< threw
+        interrupted = 'i', ///< threw because another rank failed
+        died = 'd'         ///< its process was gone before it could say anything
     };
-    /// The message for a rank whose process was gone before it could send one.
-    static constexpr const char* died = "the process died";
 
     Kind kind = Kind::finished;
-    std::string message; ///< of the exception
+    std::string message; ///< of the exception, or that the process died
 };
 
 } // namespace rtrain

@@ -14,24 +14,32 @@
 
 namespace rtrain::checkpoint {
 
-/// The metric at `path`, "a/b" for a nested one; empty when it is not there or no finite number: a
-/// loss that has diverged may become infinite on the side that counts as better.
-[[nodiscard]] inline std::optional<double> metric_at(const Config& metrics, std::string_view path) {
+/// What is at `path`, "a/b" for a nested value; null when nothing is.
+[[nodiscard]] inline const boost::json::value* value_at(const Config& metrics,
+                                                        std::string_view path) {
     if (const auto* const direct = metrics.if_contains(path)) {
-        const double value = direct->is_number() ? direct->to_number<double>()
-                                                 : std::numeric_limits<double>::quiet_NaN();
-        return std::isfinite(value) ? std::optional(value) : std::nullopt;
+        return direct;
     }
     for (auto slash = path.find('/'); slash != std::string_view::npos;
          slash = path.find('/', slash + 1)) { // keys may hold slashes themselves
         const auto* const inner = metrics.if_contains(path.substr(0, slash));
         if (inner != nullptr && inner->is_object()) {
-            if (const auto found = metric_at(inner->get_object(), path.substr(slash + 1))) {
+            if (const auto* const found = value_at(inner->get_object(), path.substr(slash + 1))) {
                 return found;
             }
         }
     }
-    return std::nullopt;
+    return nullptr;
+}
+
+/// The metric at `path`; empty when it is not there or no finite number: a loss that has diverged
+/// may become infinite on the side that counts as better.
+[[nodiscard]] inline std::optional<double> metric_at(const Config& metrics, std::string_view path) {
+    const auto* const found = value_at(metrics, path);
+    const double value = found != nullptr && found->is_number()
+                             ? found->to_number<double>()
+                             : std::numeric_limits<double>::quiet_NaN();
+    return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
 /// The better ones first: by CheckpointConfig::score_attribute, those without a score last; among

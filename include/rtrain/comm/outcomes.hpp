@@ -80,9 +80,7 @@ public:
     void set_died(int rank) {
         auto& outcome = outcomes_[static_cast<std::size_t>(rank)];
         if (!outcome) {
-            outcome.emplace();
-            outcome->kind = Outcome::Kind::failed;
-            outcome->message = Outcome::died;
+            outcome = Outcome{Outcome::Kind::died, "the process died"};
             died_.push_back(rank);
             a_rank_has_died = true;
         }

@@ -92,9 +92,11 @@ struct Child {
     int out = -1; ///< read end of its standard output
     int err = -1; ///< read end of its standard error
 
-    /// Starts `words`, with variables set on top of this process's environment.
+    /// Starts `words`, with variables set on top of this process's environment. `shares_input`:
+    /// whether it reads this process's standard input; else from nowhere.
     [[nodiscard]] static Child start(const std::vector<std::string>& words,
-                                     const std::map<std::string, std::string>& variables) {
+                                     const std::map<std::string, std::string>& variables,
+                                     bool shares_input = true) {
         // All memory is taken before fork(): another thread may hold the allocator's lock.
         const auto settings = environment_with(variables);
         const auto arguments = pointers_to(words);
@@ -113,6 +115,9 @@ struct Child {
                 ::_exit(127);
             }
             ::setpgid(0, 0); // Ctrl-C reaches the driver only, which passes it on once
+            if (!shares_input) {
+                ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+            }
             ::dup2(out[1], STDOUT_FILENO);
             ::dup2(err[1], STDERR_FILENO);
             ::execve(arguments[0], arguments.data(), environment.data());

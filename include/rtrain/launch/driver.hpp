@@ -39,8 +39,8 @@ namespace rtrain::launch {
 
 class Driver {
 public:
-    Driver(int fit, const ScalingConfig& scaling, const RunConfig& run)
-        : fit_(fit), scaling_(scaling), run_(run), policy_(run.failure),
+    Driver(int fit, const Config& config, const ScalingConfig& scaling, const RunConfig& run)
+        : fit_(fit), config_(config), scaling_(scaling), run_(run), policy_(run.failure),
           signals_(io_, SIGINT, SIGTERM, SIGCHLD), timer_(io_), resize_timer_(io_) {
         signals_.add(SIGUSR1);
     }
@@ -114,6 +114,7 @@ private:
     void start_job() {
         Session& session = Session::current();
         session.forget(fit_);
+        session.leave_config(fit_, config_);
         const Placement place = place_ranks(scaling_);
         hosts_until_.reset();
         const std::string directory = session.directory().string();
@@ -128,6 +129,9 @@ private:
                                             {Session::fit_variable, std::to_string(fit_)},
                                             {Session::name_variable, run_.name},
                                             {Session::skip_variable, skipped}}};
+        auto input = session.rank_variables(place.remote);
+        command.keeps_input = !input.empty();
+        command.variables.merge(input);
         if (!place.remote) {
             command.scratch = session.directory();
             command.shared_memory = session.shared_memory();
@@ -246,8 +250,7 @@ private:
         // Ranks may notice that another has died, also while they join, or that the driver has
         // given them up; the driver knows better why.
         if (caused_by_another(recorded->code) || recorded->code == "RT-L8" ||
-            (end.failure && end.failure->kind == Kind::hang) ||
-            recorded->message.find(Outcome::died) != std::string::npos) {
+            (end.failure && end.failure->kind == Kind::hang) || !recorded->died.empty()) {
             return end.failure.value_or(Failure{
                 .kind = Kind::start_up, .code = recorded->code, .message = recorded->message});
         }
@@ -401,6 +404,7 @@ private:
 
     static constexpr const char* preempted = PreemptionError::own_code;
     int fit_;
+    const Config& config_;
     const ScalingConfig& scaling_;
     const RunConfig& run_;
     FailurePolicy policy_;
@@ -423,9 +427,11 @@ private:
 };
 
 /// Launches the ranks for call number `fit` and returns how they ended; after a failure, as often
-/// as `run.failure` allows, launches them again. Throws std::bad_alloc when no rank lives any more.
-[[nodiscard]] inline Ending drive(int fit, const ScalingConfig& scaling, const RunConfig& run) {
-    return Driver(fit, scaling, run).run();
+/// as `run.failure` allows, launches them again. `config` must be theirs, too. Throws
+/// std::bad_alloc when no rank lives any more.
+[[nodiscard]] inline Ending drive(int fit, const Config& config, const ScalingConfig& scaling,
+                                  const RunConfig& run) {
+    return Driver(fit, config, scaling, run).run();
 }
 
 } // namespace rtrain::launch

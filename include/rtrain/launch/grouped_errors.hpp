@@ -6,9 +6,11 @@
 #pragma once
 
 #include <rtrain/error.hpp>
+#include <rtrain/rank_prefix.hpp>
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -93,27 +95,42 @@ namespace launch {
 }
 
 /// A line for each group of equal errors, each after a line break: its ranks, and the error of the
-/// first of them. `texts`: rank -> error, of `size` ranks.
+/// first of them. `texts`: rank -> error, of `size` ranks. An error that says of which rank it is
+/// counts as that one's.
 ///
 /// @code
 ///   rank 0-2 of 4: file 17.bin is missing
 ///   rank 3 of 4: out of memory
 /// @endcode
 [[nodiscard]] inline std::string group_by_text(const std::map<int, std::string>& texts, int size) {
-    std::vector<std::pair<std::string, std::vector<int>>> groups; // in the order of first ranks
+    struct Group {
+        std::string key;
+        std::string_view text;
+        std::vector<int> ranks;
+    };
+    // What all ranks throw because one of them met it, is that one's, once.
+    std::set<std::pair<int, std::string_view>> errors;
     for (const auto& [rank, text] : texts) {
+        const auto told = detail::error_of_rank(text, size);
+        errors.insert(told ? std::pair(told->rank, told->text)
+                           : std::pair(rank, std::string_view(text)));
+    }
+    std::vector<Group> groups; // in the order of first ranks
+    for (const auto& [rank, text] : errors) {
         const std::string key = without_numbers(text);
         auto group = std::find_if(groups.begin(), groups.end(),
-                                  [&](const auto& other) { return other.first == key; });
+                                  [&](const Group& other) { return other.key == key; });
         if (group == groups.end()) {
-            group = groups.insert(groups.end(), {key, {}});
+            group = groups.insert(groups.end(), {key, text, {}});
         }
-        group->second.push_back(rank);
+        if (group->ranks.empty() || group->ranks.back() != rank) {
+            group->ranks.push_back(rank);
+        }
     }
     std::string result;
-    for (const auto& [key, ranks] : groups) {
-        result += detail::concat("\n  rank ", list_of_ranks(ranks), " of ", size, ": ",
-                                 texts.at(ranks.front()));
+    for (const Group& group : groups) {
+        result +=
+            detail::concat("\n  rank ", list_of_ranks(group.ranks), " of ", size, ": ", group.text);
     }
     return result;
 }

@@ -13,6 +13,7 @@
 #include <rtrain/launch/hang_finder.hpp>
 #include <rtrain/launch/mpirun.hpp>
 #include <rtrain/launch/out_of_memory.hpp>
+#include <rtrain/rank_prefix.hpp>
 #include <rtrain/storage/process.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -224,10 +225,10 @@ private:
             Failure failure{
                 .kind = trained_ ? Failure::Kind::training : Failure::Kind::start_up,
                 .code = spoke ? "RT-T1" : "RT-L2",
-                .message = detail::concat(
-                    "rank ", rank, " of ", size_,
-                    spoke ? ": " + gone.last_words
-                          : " ended before the training function returned, without a word"),
+                .message = spoke ? detail::with_rank(rank, size_, gone.last_words)
+                                 : detail::concat("rank ", rank, " of ", size_,
+                                                  " ended before the training function returned, "
+                                                  "without a word"),
                 .checkpoint = newest_,
                 .from_outside = !spoke};
             if (!spoke) {

@@ -41,6 +41,8 @@ struct MpirunCommand {
     std::optional<std::filesystem::path> shared_memory{};
     /// Whether the others are to live on when a rank dies; Open MPI 5 with ULFM only.
     bool survive_deaths = false;
+    /// Whether this process's standard input stays its own. Else mpirun hands it on to rank 0.
+    bool keeps_input = false;
 };
 
 /// The version of Open MPI that the mpirun on PATH is of, such as 4; empty for another MPI.
@@ -66,7 +68,7 @@ public:
     Mpirun(boost::asio::io_context& io, const MpirunCommand& command,
            std::function<void()> when_ended)
         : when_ended_(std::move(when_ended)), timer_(io),
-          child_(Child::start(words_of(command), environment_of(command))) {
+          child_(Child::start(words_of(command), environment_of(command), !command.keeps_input)) {
         const auto at_end = [this] {
             ++streams_ended_;
             tell();

@@ -18,10 +18,13 @@
 #include <rtrain/launch/failure_json.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/stack_dump.hpp>
+#include <rtrain/launch/standard_input.hpp>
 #include <rtrain/preemption_notice.hpp>
 #include <rtrain/result.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/process_directory.hpp>
+
+#include <boost/json/array.hpp>
 
 #include <chrono>
 #include <csignal>
@@ -50,6 +53,7 @@ struct Ending {
     std::string code{};
     std::string message{};
     std::map<int, std::string> worker_failures{};
+    std::vector<int> died{}; ///< those of these ranks whose process is gone
 
     /// The Result, or throws the error. `filesystem`: where the run is, unless on this machine.
     [[nodiscard]] Result get(const std::optional<storage::AnyFilesystem>& filesystem) const {
@@ -57,7 +61,7 @@ struct Ending {
             return Result::from_path(run, filesystem);
         }
         if (!worker_failures.empty()) {
-            throw TrainingFailedError(message, worker_failures);
+            throw TrainingFailedError(message, worker_failures, died);
         }
         detail::throw_error(code, message);
     }
@@ -67,6 +71,7 @@ struct Ending {
         Ending ending{.code = detail::code_of(exception), .message = detail::message_of(exception)};
         if (const auto* const failed = dynamic_cast<const TrainingFailedError*>(&exception)) {
             ending.worker_failures = failed->worker_failures();
+            ending.died = failed->died();
         }
         return ending;
     }
@@ -78,6 +83,7 @@ public:
     static constexpr const char* fit_variable = "RTRAIN_SESSION_FIT";
     static constexpr const char* name_variable = "RTRAIN_RUN_NAME";
     static constexpr const char* skip_variable = "RTRAIN_SKIP_CHECKPOINTS";
+    static constexpr const char* input_variable = "RTRAIN_STANDARD_INPUT";
 
     /// The session of this process.
     [[nodiscard]] static Session& current() {
@@ -86,7 +92,12 @@ public:
     }
 
     /// The number of the fit() call that begins now.
-    [[nodiscard]] int next_fit() { return fits_++; }
+    [[nodiscard]] int next_fit() {
+        if (!target_) { // whoever has started this process knows what main() has read
+            input_.look();
+        }
+        return fits_++;
+    }
 
     /// For a rank that a driver has launched: the call it is to train in. For a helper: to serve
     /// in.
@@ -99,6 +110,20 @@ public:
     /// them again and again.
     [[nodiscard]] const std::vector<std::string>& skipped_checkpoints() const noexcept {
         return skipped_;
+    }
+
+    /// The configuration that the driver's main() has made for this call; empty for a process that
+    /// no driver of this machine has launched.
+    [[nodiscard]] std::optional<boost::json::object> driver_config(int fit) {
+        const bool known = target_ && !directory_.empty() &&
+                           std::filesystem::exists(config_file_of(fit));
+        return known
+                   ? std::optional(json::parse(storage::read_file(config_file_of(fit))).as_object())
+                   : std::nullopt;
+    }
+    /// On the driver: leaves it for the ranks.
+    void leave_config(int fit, const boost::json::object& config) {
+        storage::replace_file(config_file_of(fit), json::serialize(config));
     }
 
     /// Whether a driver watches this rank.
@@ -145,11 +170,39 @@ public:
         }
     }
 
-    /// What tells a helper which call it is to serve in, and how those before it have ended.
+    /// What tells a helper which call it is to serve in, how those before it have ended, and what
+    /// main() has read.
     [[nodiscard]] std::map<std::string, std::string> helper_variables(int fit) {
-        std::map<std::string, std::string> variables{{fit_variable, std::to_string(fit)}};
+        auto variables = input_variables();
+        variables[fit_variable] = std::to_string(fit);
         if (fit > 0) {
             variables[directory_variable] = directory().string();
+        }
+        return variables;
+    }
+
+    /// What gives processes on this machine the standard input that main() has read before fit();
+    /// empty when it has read none. Throws ConfigError [RT-C24].
+    [[nodiscard]] std::map<std::string, std::string> input_variables() {
+        if (handed_input_.empty() && input_.was_read()) {
+            const auto file = directory() / "standard-input";
+            storage::replace_file(file, input_.bytes());
+            handed_input_ = file.string();
+        }
+        if (handed_input_.empty()) {
+            return {};
+        }
+        return {{input_variable, handed_input_}};
+    }
+
+    /// The same for ranks that mpirun starts. Without variables, it hands on to rank 0 what there
+    /// is. `remote`: whether there are ranks on other machines.
+    [[nodiscard]] std::map<std::string, std::string> rank_variables(bool remote) {
+        auto variables = input_variables();
+        if (variables.empty()) {
+            input_.give_away();
+        } else if (remote) {
+            StandardInput::refuse("some of them run on other machines");
         }
         return variables;
     }
@@ -209,6 +262,9 @@ public:
         for (const auto& item : saved.at("worker_failures").as_object()) {
             ending.worker_failures[std::stoi(std::string(item.key()))] = item.value().as_string();
         }
+        for (const auto& rank : saved.at("died").as_array()) {
+            ending.died.push_back(rank.to_number<int>());
+        }
         return ending;
     }
 
@@ -234,8 +290,9 @@ private:
         for (std::string each; std::getline(names, each, ',');) {
             skipped_.push_back(each);
         }
+        take_handed_input();
         for (const char* variable :
-             {directory_variable, fit_variable, name_variable, skip_variable}) {
+             {directory_variable, fit_variable, name_variable, skip_variable, input_variable}) {
             ::unsetenv(variable); // programs that this one starts are not of the session
         }
         if (!Helper::is_this_process()) {
@@ -248,6 +305,17 @@ private:
             ::dup2(nowhere, STDOUT_FILENO);
         }
         ::close(nowhere);
+    }
+
+    /// Reads from its beginning what the process that has started this one has read.
+    void take_handed_input() {
+        const char* const file = std::getenv(input_variable);
+        handed_input_ = file != nullptr ? file : "";
+        const int input = file != nullptr ? ::open(file, O_RDONLY | O_CLOEXEC) : -1;
+        if (input >= 0) {
+            ::dup2(input, STDIN_FILENO);
+            ::close(input);
+        }
     }
 
     /// A driver that was killed cannot tidy up. Its connections end a moment before it does.
@@ -263,18 +331,25 @@ private:
         for (const auto& [rank, message] : ending.worker_failures) {
             failures[std::to_string(rank)] = message;
         }
+        const boost::json::array died(ending.died.begin(), ending.died.end());
         storage::replace_file(file_of(fit), json::serialize({{"run", ending.run.string()},
                                                              {"code", ending.code},
                                                              {"message", ending.message},
-                                                             {"worker_failures", failures}}));
+                                                             {"worker_failures", failures},
+                                                             {"died", died}}));
     }
 
     [[nodiscard]] std::filesystem::path file_of(int fit) {
         return directory() / ("fit-" + std::to_string(fit) + ".json");
     }
+    [[nodiscard]] std::filesystem::path config_file_of(int fit) {
+        return directory() / ("config-" + std::to_string(fit) + ".json");
+    }
 
     static constexpr const char* directory_name = "rtrain";
     int fits_ = 0;
+    StandardInput input_;      ///< of this process
+    std::string handed_input_; ///< the file that others are to read instead, or this one does
     std::optional<int> target_;
     std::string run_name_;
     std::vector<std::string> skipped_;

@@ -92,21 +92,59 @@ inline void check_ignored(const torch::nn::Module& module, const Names& ignored)
     return text.str();
 }
 
-/// The first line in which two texts differ, from each.
-[[nodiscard]] inline std::string first_difference(const std::string& left,
-                                                  const std::string& right) {
-    std::istringstream a(left);
-    std::istringstream b(right);
-    std::string line_a;
-    std::string line_b;
-    while (true) {
-        const bool more_a = static_cast<bool>(std::getline(a, line_a));
-        const bool more_b = static_cast<bool>(std::getline(b, line_b));
-        if (!more_a || !more_b || line_a != line_b) {
-            return concat("`", more_a ? line_a : "nothing more", "` against `",
-                          more_b ? line_b : "nothing more", "`");
+/// What follows the word `kind` in the lines of a description that begin with it.
+[[nodiscard]] inline std::vector<std::string> described(const std::string& text,
+                                                        const std::string& kind) {
+    std::vector<std::string> found;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with(kind + ' ')) {
+            found.push_back(line.substr(kind.size() + 1));
         }
     }
+    return found;
+}
+
+/// The first of some items in which two lists differ, from each; empty when they do not.
+[[nodiscard]] inline std::string first_difference(const std::vector<std::string>& mine,
+                                                  const std::vector<std::string>& theirs) {
+    const auto [left, right] =
+        std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end());
+    if (left == mine.end() && right == theirs.end()) {
+        return "";
+    }
+    return concat("`", left == mine.end() ? "none" : *left, "` against `",
+                  right == theirs.end() ? "none" : *right, "`");
+}
+
+/// How a model and its options differ from rank 0's, both as describe() tells them: parameters are
+/// compared with parameters, buffers with buffers, options with options.
+[[nodiscard]] inline std::string first_difference(const std::string& mine,
+                                                  const std::string& theirs) {
+    for (const std::string kind : {"parameter", "buffer"}) {
+        const auto left = described(mine, kind);
+        const auto right = described(theirs, kind);
+        const std::string first = first_difference(left, right);
+        if (left.size() != right.size()) {
+            return concat("it has ", left.size(), " ", kind, "s, rank 0's has ", right.size(),
+                          "; the first that differs is ", first);
+        }
+        if (!first.empty()) {
+            return concat("the ", kind, " ", first);
+        }
+    }
+    const auto pairs = [](const std::string& text) { // "name value"
+        std::vector<std::string> options;
+        std::istringstream words(described(text, "options").at(0));
+        for (std::string name, value; words >> name >> value;) {
+            options.push_back(name + " " + value);
+        }
+        return options;
+    };
+    const std::string option = first_difference(pairs(mine), pairs(theirs));
+    return option.empty() ? first_difference(described(mine, "options"), // a value of several words
+                                             described(theirs, "options"))
+                          : "the option " + option;
 }
 
 /// Collective. Throws on all ranks: ModelError RT-M1 nothing to train, RT-M2 models or options
