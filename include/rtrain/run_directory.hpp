@@ -12,6 +12,7 @@
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/storage/process_directory.hpp>
 #include <rtrain/storage/retrying.hpp>
+#include <rtrain/storage/temporary.hpp>
 
 #include <array>
 #include <cerrno>
@@ -82,7 +83,7 @@ public:
     RunDirectory(storage::Location at, const std::array<const char*, N>& logs)
         : at_(std::move(at)), logs_(logs.begin(), logs.end()) {
         if (!is_local()) {
-            scratch_.emplace(std::filesystem::temp_directory_path(), "rtrain-scratch");
+            scratch_.emplace(storage::temporary_directory(), "rtrain-scratch");
         }
     }
 

@@ -5,6 +5,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
+#include <rtrain/comm/call_record.hpp>
 #include <rtrain/comm/rounds.hpp>
 #include <rtrain/comm/shared_writer.hpp>
 
@@ -20,6 +21,7 @@
 
 #include <sched.h>
 
+using rtrain::comm::CallRecord;
 using rtrain::comm::Rounds;
 using rtrain::comm::Stages;
 
@@ -163,6 +165,49 @@ TEST_CASE("Stages.buckets_reduced_in_place") {
         });
         CHECK(wrong == 0);
     }
+}
+
+// Ranks are up to several times as many calls ahead as are kept, and look at each other meanwhile.
+TEST_CASE("CallRecord.what_is_overwritten_is_not_compared") {
+    for (const int size : {2, 3, 8}) {
+        Memory memory(CallRecord<Call>::bytes_for(size));
+        std::atomic<int> wrong = 0;
+        on_threads(size, [&](int rank) {
+            std::minstd_rand random(static_cast<unsigned>(rank) + 20);
+            CallRecord<Call> record(memory.data(), rank, size);
+            for (std::uint64_t number = 1; number <= 6 * CallRecord<Call>::kept; ++number) {
+                record.add({number});
+                if (random() % 64 == 0) {
+                    linger(random);
+                    wrong += record.find().has_value() ? 1 : 0;
+                }
+            }
+            wrong += record.find().has_value() ? 1 : 0;
+        });
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("CallRecord.the_first_call_that_differs_is_found") {
+    Memory memory(CallRecord<Call>::bytes_for(3));
+    std::atomic<int> right = 0;
+    on_threads(3, [&](int rank) {
+        CallRecord<Call> record(memory.data(), rank, 3);
+        for (std::uint64_t number = 1; number <= 50; ++number) {
+            record.add({rank == 1 && number >= 20 ? 1000 + number : number});
+        }
+        for (;;) { // the others may be late
+            const auto found = record.find();
+            if (found) {
+                const std::uint64_t other = rank == 1 ? 20 : 1020;
+                right +=
+                    found->peer == (rank == 1 ? 0 : 1) && found->theirs.number == other ? 1 : 0;
+                break;
+            }
+            sched_yield();
+        }
+    });
+    CHECK(right == 3);
 }
 
 // Each size several times: the first writes go through the caches, the next around them.

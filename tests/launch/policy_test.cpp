@@ -353,6 +353,53 @@ TEST_CASE("HangWatch.a_deadlock_is_idle_also_when_waiting_ranks_spin") {
     }
 }
 
+TEST_CASE("HangWatch.a_deadlock_is_known_before_the_limit") {
+    const auto deadlocked = [](Ranks& ranks) {
+        const auto finding = ranks.watch.deadlock(at(ranks.time_s));
+        CHECK((!finding || contains(finding->text, "rank 0 waits in all_reduce")));
+        return finding.has_value();
+    };
+    Ranks ranks(2);
+    ranks.act = [](Ranks& all) { all.step(); };
+    CHECK(!ranks.go(20));
+    CHECK_FALSE(deadlocked(ranks));
+    ranks.act = [](Ranks& all) {
+        all.wait(0);
+        all.wait(1, "barrier");
+    };
+    CHECK(!ranks.go(4));
+    CHECK_FALSE(deadlocked(ranks)); // they may be slow
+    CHECK(!ranks.go(2));
+    CHECK(deadlocked(ranks));
+    // Who waits for nobody may come yet.
+    ranks.reports[1].waiting_in.clear();
+    ranks.act = [](Ranks&) {};
+    CHECK(!ranks.go(10));
+    CHECK_FALSE(deadlocked(ranks));
+}
+
+TEST_CASE("HangWatch.slow_collectives_are_no_deadlock") {
+    Ranks ranks(2);
+    int ticks = 0;
+    ranks.act = [&](Ranks& all) { // a step each 4 s, nearly all of it in an all-reduce
+        if (++ticks % 20 == 0) {
+            all.step();
+        } else {
+            all.wait(0);
+            all.wait(1);
+        }
+    };
+    CHECK(!ranks.go(60));
+    ranks.act = [](Ranks& all) {
+        all.wait(0);
+        all.wait(1);
+    };
+    CHECK(!ranks.go(30));
+    CHECK_FALSE(ranks.watch.deadlock(at(ranks.time_s)).has_value());
+    CHECK(!ranks.go(15));
+    CHECK(ranks.watch.deadlock(at(ranks.time_s)).has_value());
+}
+
 TEST_CASE("HangWatch.who_has_waited_in_fewer_collectives_is_named") {
     Ranks ranks(2);
     ranks.act = [](Ranks& all) { all.step(); };

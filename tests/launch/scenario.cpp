@@ -164,6 +164,17 @@ void disturb(const std::string& how) {
     }
 }
 
+/// Each rank waits for the others in a communicator of its own: nobody can compare these calls.
+[[gnu::noinline]] void wait_in_different_calls(rtrain::comm::Communicator& ranks) {
+    const auto group = ranks.split(0);
+    auto ones = torch::ones({7});
+    std::cout << "WAITS" << std::endl;
+    if (ranks.rank() == 0) {
+        group->all_reduce(ones, rtrain::ReduceOp::sum);
+    }
+    ranks.barrier();
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -322,6 +333,13 @@ int main(int argc, char** argv) {
             auto how = options("r", storage);
             how.config = {{"lr", 0.5}};
             rtrain::Trainer<>(how).fit(counting(4, nothing));
+        } else if (variant == "crossed" || variant == "crossed-unnoticed") {
+            auto how = options("r", storage);
+            if (variant == "crossed") {
+                how.run.failure.hang.idle_s = 2;
+            }
+            rtrain::Trainer<>(how).fit(
+                [](auto& worker) { wait_in_different_calls(worker.communicator()); });
         } else if (variant == "slow") {
             rtrain::Trainer<>(options("r", storage)).fit(counting(100000, [](auto&, int) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -7,17 +7,20 @@
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include <pthread.h>
+#include <unistd.h>
 
 using namespace rtrain;
 using namespace std::chrono_literals;
 
-// Outside of an anonymous namespace, or they have no names.
 namespace stack_test {
 
 std::atomic<bool> over = false;
@@ -52,6 +55,12 @@ const auto handler_before = std::signal(SIGUSR2, [](int /*signal*/) { ++foreign_
 [[gnu::noinline]] void caller(const std::function<void()>& function) {
     function();
     spun = spun + 1; // no tail call
+}
+/// Which no other file of the program can name.
+[[gnu::noinline]] static void spin_unseen() {
+    while (!over) {
+        spun = spun + 1;
+    }
 }
 
 } // namespace stack_test
@@ -100,6 +109,7 @@ TEST_CASE("Stack.names_the_functions_of_a_hung_thread") {
         {"stack_test::spin_in_a_loop()", stack_test::spin_in_a_loop},
         {"stack_test::sleep_in_a_call()", stack_test::sleep_in_a_call},
         {"stack_test::wait_for_a_condition()", stack_test::wait_for_a_condition},
+        {"stack_test::spin_unseen()", stack_test::spin_unseen},
         {"stack_test::take_memory_all_the_time()", stack_test::take_memory_all_the_time}};
     for (const auto& [name, function] : functions) {
         CAPTURE(name);
@@ -112,6 +122,33 @@ TEST_CASE("Stack.names_the_functions_of_a_hung_thread") {
         CHECK(stack.starts_with("#0 "));
         CHECK_FALSE(contains(stack, "StackWatch::note"));
     }
+}
+
+TEST_CASE("Symbols.of_files_that_are_no_programs_are_none") {
+    const auto directory =
+        std::filesystem::temp_directory_path() / ("rtrain-symbols-" + std::to_string(::getpid()));
+    std::filesystem::create_directory(directory);
+    const auto path = directory / "program";
+    std::ifstream self("/proc/self/exe", std::ios::binary);
+    const std::string whole((std::istreambuf_iterator<char>(self)), {});
+    const auto symbol_in = [&](const std::string& bytes) {
+        std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+        return launch::control::SymbolTable(path.c_str()).function_at(0x1000);
+    };
+    CHECK(symbol_in("") == nullptr);
+    CHECK(symbol_in("a text") == nullptr);
+    const std::size_t header = 64; // each word of it, then a few places
+    for (std::size_t length = 16; length < whole.size();
+         length += length < header ? 4 : whole.size() / 50) {
+        (void)symbol_in(whole.substr(0, length)); // reads no byte that is not there
+        std::string damaged = whole;
+        for (std::size_t i = length; i < length + 4 && i < damaged.size(); ++i) {
+            damaged[i] = '\xff';
+        }
+        (void)symbol_in(damaged);
+    }
+    CHECK(launch::control::SymbolTable("/nowhere").function_at(0x1000) == nullptr);
+    std::filesystem::remove_all(directory);
 }
 
 TEST_CASE("Stack.can_be_taken_many_times_in_the_middle_of_anything") {

@@ -10,6 +10,7 @@
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/comm/ulfm.hpp>
 #include <rtrain/config.hpp>
+#include <rtrain/launch/descriptor_limit.hpp>
 #include <rtrain/launch/environment.hpp>
 
 #include <chrono>
@@ -64,8 +65,11 @@ public:
     }
 
     /// Joins the other ranks; collective. Throws ConfigError [RT-C2] when num_workers does not
-    /// allow the number of ranks.
+    /// allow the number of ranks, LaunchError [RT-L17] when too few files may be open.
     void start(const ScalingConfig& scaling) {
+        if (!comm::mpi_is_initialized()) {
+            require_descriptors();
+        }
         comm::ensure_mpi();
         join();
         if (const NumWorkers& wanted = scaling.num_workers; !wanted.allows(size())) {
@@ -127,6 +131,13 @@ public:
     void check_peers(const char* what) { communicator_->check_peers(what); }
 
 private:
+    /// MPI itself waits without a word when it gets none.
+    static void require_descriptors() {
+        const int here = launch::env_int("OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1);
+        launch::require_descriptors(launch::descriptors_for_rank(here, launch::open_descriptors()),
+                                    detail::concat("a rank among ", here, " of a machine"));
+    }
+
     void join() {
         communicator_ = std::make_shared<comm::Communicator>(comm::World::Options{
             .timeout = options_.timeout,

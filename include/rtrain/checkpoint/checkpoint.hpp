@@ -11,6 +11,7 @@
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/lock.hpp>
+#include <rtrain/storage/temporary.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -80,7 +81,7 @@ public:
     std::filesystem::path to_directory(std::filesystem::path target = {}) const {
         if (target.empty()) {
             std::string pattern =
-                (std::filesystem::temp_directory_path() / "checkpoint_tmp_XXXXXX").string();
+                (storage::temporary_directory() / "checkpoint_tmp_XXXXXX").string();
             if (::mkdtemp(pattern.data()) == nullptr) {
                 throw storage::system_error("create", pattern);
             }

@@ -6,10 +6,11 @@
 #pragma once
 
 #include <rtrain/comm/call.hpp>
+#include <rtrain/comm/calls.hpp>
 #include <rtrain/comm/finite.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/kernels.hpp>
-#include <rtrain/comm/messages.hpp>
+#include <rtrain/comm/named_all_reduce.hpp>
 #include <rtrain/comm/node.hpp>
 #include <rtrain/comm/shared_memory.hpp>
 #include <rtrain/comm/slices.hpp>
@@ -73,16 +74,17 @@ class BucketAllReduce {
 public:
     /// `across`: the ranks that reduce the same slice on other nodes; null for a rank without a
     /// slice, or with one node. `slices`: how many ranks of each node reduce one.
-    BucketAllReduce(Group& node, Group* across, int slices, std::shared_ptr<SharedBuckets> buckets,
-                    const at::Tensor& tensor, const Call& call, int divisor)
-        : node_(&node), buckets_(std::move(buckets)), call_(call),
+    BucketAllReduce(Group& node, Group* across, int slices, const Calls& calls,
+                    std::shared_ptr<SharedBuckets> buckets, const at::Tensor& tensor,
+                    const Call& call, int divisor)
+        : node_(&node), calls_(&calls), buckets_(std::move(buckets)), call_(call),
           slices_(Slices::balanced(tensor.numel(), slices)), element_(c10::elementSize(call.type)),
           offset_(static_cast<std::size_t>(static_cast<const std::byte*>(tensor.const_data_ptr()) -
                                            buckets_->mine())) {
         const at::Tensor mine =
             tensor.view({-1}).narrow(0, slices_.begin(node.rank()), slices_.count(node.rank()));
         if (across != nullptr) {
-            across_.emplace(*across, mine, call.op, divisor);
+            across_.emplace(*across, calls, mine, call.op, divisor);
         }
         here_ = {call.type, call.op, across == nullptr ? divisor : 1};
     }
@@ -95,7 +97,9 @@ public:
         return checks_ ? std::optional(finite_) : std::nullopt;
     }
 
-    void start() {
+    /// `call`: this one, with its place in the order.
+    void start(const Call& call) {
+        call_ = call;
         if (across_) {
             across_->reserve();
         }
@@ -106,7 +110,7 @@ public:
     /// Goes on as far as the others have got; true when the tensor holds the result.
     [[nodiscard]] bool done() {
         if (phase_ == Phase::arriving && buckets_->stages().done()) {
-            require_agreement(*node_, buckets_->stages());
+            calls_->require_agreement(*node_, buckets_->stages());
             reduce_here();
         }
         if (phase_ == Phase::across && across_->done()) {
@@ -153,7 +157,7 @@ private:
             std::for_each(sources.begin(), sources.end(), [&](auto& data) { data += bytes; });
         }
         if (across_) {
-            across_->begin();
+            across_->begin(call_);
             phase_ = Phase::across;
         } else {
             publish_result(finite);
@@ -180,12 +184,13 @@ private:
     }
 
     Group* node_;
+    const Calls* calls_;
     std::shared_ptr<SharedBuckets> buckets_;
     Call call_;
     Slices slices_;
     std::size_t element_;
     std::size_t offset_;
-    std::optional<MessageAllReduce> across_;
+    std::optional<NamedAllReduce> across_;
     Reduction here_{};
     std::vector<std::byte*> pointers_;
     Phase phase_ = Phase::done;

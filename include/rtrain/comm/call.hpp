@@ -28,9 +28,11 @@ struct Call {
     Collective collective = Collective::barrier;
     ReduceOp op = ReduceOp::sum;
     at::ScalarType type = at::kByte;
+    bool finite = true; ///< of a bucket's result: this rank's slice, if ranks check it
     std::int16_t root = 0;
-    bool finite = true;      ///< of a bucket's result: this rank's slice, if ranks check it
-    std::uint32_t shape = 0; ///< hash of the sizes
+    std::uint16_t handle = 0; ///< of an all-reduce that can be repeated: which; else 0
+    std::uint32_t shape = 0;  ///< hash of the sizes
+    std::uint32_t order = 0;  ///< calls of the communicator up to this one
     std::int64_t elements = 0;
 
     friend bool operator==(const Call&, const Call&) = default;
@@ -50,7 +52,7 @@ struct Call {
     case Collective::all_reduce:
         return "all_reduce";
     case Collective::all_reduce_bucket:
-        return "all_reduce of a gradient bucket";
+        return "all_reduce of a bucket";
     case Collective::reduce_scatter:
         return "reduce_scatter";
     case Collective::all_gather:
@@ -63,33 +65,23 @@ struct Call {
     return "unknown collective";
 }
 
-/// For example "all_reduce(sum) of 1000 Float".
+/// For example "all_reduce(sum) of 1000 Float". What a repeatable one is for, Calls knows.
 [[nodiscard]] inline std::string describe(const Call& call) {
-    std::string text = name_of(call.collective);
+    const auto elements = detail::concat(call.elements, " ", c10::toString(call.type));
+    constexpr const char* ops[] = {"(sum)", "(mean)", "(min)", "(max)"};
+    const char* const op = ops[static_cast<int>(call.op)];
     switch (call.collective) {
     case Collective::barrier:
-        return text;
+        return name_of(call.collective);
     case Collective::broadcast:
-        text += detail::concat(" from rank ", call.root);
-        break;
+        return detail::concat("broadcast from rank ", call.root, " of ", elements);
     case Collective::all_gather:
-        break;
-    default: {
-        constexpr const char* ops[] = {"(sum)", "(mean)", "(min)", "(max)"};
-        text += ops[static_cast<int>(call.op)];
+        return detail::concat("all_gather of ", elements);
+    case Collective::all_reduce_bucket:
+        return detail::concat("all_reduce", op, " of a bucket of ", elements);
+    default:
+        return detail::concat(name_of(call.collective), op, " of ", elements);
     }
-    }
-    return text + detail::concat(" of ", call.elements, " ", c10::toString(call.type));
-}
-
-[[noreturn]] inline void throw_calls_differ(int rank, const Call& mine, int peer,
-                                            const Call& theirs) {
-    const bool alike = describe(mine) == describe(theirs);
-    throw CommError("RT-X10",
-                    detail::concat("rank ", rank, " called ", describe(mine), ", while rank ", peer,
-                                   " called ", describe(theirs), alike ? " of another shape" : "",
-                                   "; all ranks must make the same calls in the same "
-                                   "order, with tensors of equal shape and type"));
 }
 
 } // namespace rtrain::comm

@@ -8,8 +8,10 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/comm/bucket.hpp>
 #include <rtrain/comm/call.hpp>
+#include <rtrain/comm/calls.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/messages.hpp>
+#include <rtrain/comm/named_all_reduce.hpp>
 #include <rtrain/comm/node.hpp>
 #include <rtrain/comm/pending.hpp>
 #include <rtrain/comm/places.hpp>
@@ -61,8 +63,8 @@ public:
     /// Reduces `tensor` in place, whatever its strides.
     void all_reduce(at::Tensor& tensor, ReduceOp op) {
         auto buckets = find_buckets(tensor);
-        const Call call =
-            prepare(buckets ? Collective::all_reduce_bucket : Collective::all_reduce, tensor, op);
+        Call call =
+            checked(buckets ? Collective::all_reduce_bucket : Collective::all_reduce, tensor, op);
         if (size() == 1) {
             return;
         }
@@ -72,12 +74,13 @@ public:
             reduction.wait();
             return;
         }
+        call = calls_.begin(call);
         at::Tensor buffer = tensor.contiguous();
         const Reduction reduction{call.type, op, divisor(op)};
         if (node_ == nullptr) {
             MessageAllReduce messages(all_, buffer, op, divisor(op));
             messages.start();
-            all_.wait(messages, "all_reduce");
+            calls_.wait(all_, messages, call);
         } else if (one_node()) {
             node_->all_reduce(call, bytes_of(buffer), buffer.numel(), reduction);
         } else {
@@ -88,8 +91,7 @@ public:
 
     /// Overwrites `tensor` with that of `root`.
     void broadcast(at::Tensor& tensor, int root) {
-        Call call = prepare(Collective::broadcast, tensor);
-        call.root = static_cast<std::int16_t>(require_rank(root));
+        const Call call = begin_broadcast(tensor, root);
         if (size() == 1) {
             return;
         }
@@ -97,7 +99,7 @@ public:
         if (one_node()) {
             node_->broadcast(call, bytes_of(buffer), buffer.nbytes(), root);
         } else if (node_ == nullptr) {
-            broadcast_among(all_, buffer, root);
+            broadcast_among(all_, buffer, root, call);
         } else {
             broadcast_across(call, buffer, root);
         }
@@ -108,21 +110,21 @@ public:
 
     /// The tensors of all ranks, stacked: shape (size, *tensor.sizes()).
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) {
-        const Call call = prepare(Collective::all_gather, tensor);
+        const Call call = calls_.begin(checked(Collective::all_gather, tensor));
         at::Tensor gathered = rows_for(tensor);
         if (one_node()) {
             node_->all_gather(call, Slices::equal(tensor.numel(), size()), bytes_of(gathered));
         } else {
             MessageAllGather messages(all_, gathered);
-            all_.wait(messages, "all_gather");
+            calls_.wait(all_, messages, call);
         }
         return gathered;
     }
 
     /// Reduces a tensor of shape (size, ...) and returns row rank() of the result.
     [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
-        const Call call = prepare(Collective::reduce_scatter, tensor, op);
         const Slices slices = rows_of(tensor);
+        const Call call = calls_.begin(checked(Collective::reduce_scatter, tensor, op));
         const at::Tensor buffer = tensor.contiguous();
         at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());
         if (one_node()) {
@@ -132,7 +134,7 @@ public:
             MessageReduceScatter messages(all_, buffer.view({-1}), slices, row, op, divisor(op));
             messages.reserve();
             messages.begin();
-            all_.wait(messages, "reduce_scatter");
+            calls_.wait(all_, messages, call);
         } else { // fewer bytes between nodes than sending every rank its row
             at::Tensor copy = buffer.clone();
             all_reduce_across(call, copy);
@@ -143,11 +145,9 @@ public:
 
     /// Waits for all ranks.
     void barrier() {
-        if (world().options().check_calls) {
-            compare_with_all({});
-        }
+        const Call call = calls_.begin({});
         if (one_node()) {
-            node_->meet({});
+            node_->meet(call);
         } else {
             (void)all_gather(at::zeros({1}, at::kByte));
         }
@@ -163,47 +163,48 @@ public:
         require_contiguous(tensor);
         Requests requests = all_.requests();
         requests.send(tensor, require_rank(to), all_.user_tag(tag));
-        return {all_, "send", tensor, std::move(requests)};
+        return {all_, nullptr, "send", tensor, std::move(requests)};
     }
     [[nodiscard]] Pending<Requests> receive_async(at::Tensor& tensor, int from, int tag = 0) {
         require_contiguous(tensor);
         Requests requests = all_.requests();
         requests.receive(tensor, require_rank(from), all_.user_tag(tag));
-        return {all_, "receive", tensor, std::move(requests)};
+        return {all_, nullptr, "receive", tensor, std::move(requests)};
     }
 
     /// An all-reduce of a contiguous tensor, to be started.
     [[nodiscard]] AllReduce all_reduce_async(at::Tensor& tensor, ReduceOp op) {
         require_contiguous(tensor);
-        const Call call = prepare(Collective::all_reduce_bucket, tensor, op);
+        const Call call = calls_.with_handle(checked(Collective::all_reduce_bucket, tensor, op));
+        calls_.compare(call);
         if (auto buckets = find_buckets(tensor)) {
             return in_place(std::move(buckets), tensor, call);
         }
-        return {all_, MessageAllReduce(all_, tensor, op, divisor(op))};
+        return {all_, calls_, call, NamedAllReduce(all_, calls_, tensor, op, divisor(op))};
     }
     /// broadcast() of a contiguous tensor.
     [[nodiscard]] Pending<MessageBroadcast> broadcast_async(at::Tensor& tensor, int root) {
         require_contiguous(tensor);
-        (void)prepare(Collective::broadcast, tensor);
-        return {all_, "broadcast", tensor, MessageBroadcast(all_, tensor, require_rank(root))};
+        (void)begin_broadcast(tensor, root);
+        return {all_, &calls_, "broadcast", tensor, MessageBroadcast(all_, tensor, root)};
     }
     /// all_gather(), whose result wait() returns.
     [[nodiscard]] Pending<MessageAllGather> all_gather_async(const at::Tensor& tensor) {
-        (void)prepare(Collective::all_gather, tensor);
+        (void)calls_.begin(checked(Collective::all_gather, tensor));
         at::Tensor gathered = rows_for(tensor);
-        return {all_, "all_gather", gathered, MessageAllGather(all_, gathered)};
+        return {all_, &calls_, "all_gather", gathered, MessageAllGather(all_, gathered)};
     }
     /// reduce_scatter(), whose result wait() returns.
     [[nodiscard]] Pending<MessageReduceScatter> reduce_scatter_async(const at::Tensor& tensor,
                                                                      ReduceOp op) {
         require_contiguous(tensor);
-        (void)prepare(Collective::reduce_scatter, tensor, op);
+        const Slices slices = rows_of(tensor);
+        (void)calls_.begin(checked(Collective::reduce_scatter, tensor, op));
         at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());
-        MessageReduceScatter messages(all_, tensor.view({-1}), rows_of(tensor), row, op,
-                                      divisor(op));
+        MessageReduceScatter messages(all_, tensor.view({-1}), slices, row, op, divisor(op));
         messages.reserve();
         messages.begin();
-        return {all_, "reduce_scatter", row, std::move(messages)};
+        return {all_, &calls_, "reduce_scatter", row, std::move(messages)};
     }
 
     /// Zeroed memory for `elements` of a type, which the ranks of a node share and all_reduce()
@@ -256,7 +257,7 @@ private:
 
     /// Takes the group numbers from `id` to `id + 2`.
     Communicator(const std::shared_ptr<World>& world, std::vector<int> members, int id)
-        : all_(world, std::move(members), id), places_(all_.members(), *world) {
+        : all_(world, std::move(members), id), places_(all_.members(), *world), calls_(all_) {
         world->set_last_group(std::max(world->last_group(), id + 2));
         if (places_.ranks_per_node_at_most() > 1) {
             share_nodes(id);
@@ -272,7 +273,7 @@ private:
             across_ = std::make_unique<Group>(world, places_.same_place(), id + 2);
         }
         try {
-            node_ = std::make_unique<Node>(*node_group_);
+            node_ = std::make_unique<Node>(*node_group_, calls_);
         } catch (const CommError& error) {
             std::fprintf(stderr,
                          "rtrain: rank %d: %s; gradients travel as messages, which is slower\n",
@@ -284,6 +285,8 @@ private:
         all_.wait(messages, "joining");
         if (shared.min().item<int>() == 0) {
             node_.reset();
+        } else {
+            calls_.share(*node_group_, node_->record());
         }
     }
 
@@ -294,9 +297,9 @@ private:
         return op == ReduceOp::mean ? size() : 1;
     }
 
-    /// What this rank is about to do, checked on its own and, if asked for, against all others.
-    Call prepare(Collective collective, const at::Tensor& tensor,
-                 std::optional<ReduceOp> op = std::nullopt) {
+    /// What this rank is about to do, checked on its own.
+    [[nodiscard]] static Call checked(Collective collective, const at::Tensor& tensor,
+                                      std::optional<ReduceOp> op = std::nullopt) {
         if (!tensor.defined() || !tensor.device().is_cpu()) {
             throw CommError("RT-X6",
                             detail::concat("backend::Mpi communicates CPU tensors, this one is ",
@@ -306,29 +309,17 @@ private:
         if (op) {
             require_reducible(tensor.scalar_type(), *op);
         }
-        const Call call{.collective = collective,
-                        .op = op.value_or(ReduceOp::sum),
-                        .type = tensor.scalar_type(),
-                        .shape = hash_of(tensor.sizes()),
-                        .elements = tensor.numel()};
-        if (world().options().check_calls) {
-            compare_with_all(call);
-        }
-        return call;
+        return {.collective = collective,
+                .op = op.value_or(ReduceOp::sum),
+                .type = tensor.scalar_type(),
+                .shape = hash_of(tensor.sizes()),
+                .elements = tensor.numel()};
     }
 
-    void compare_with_all(const Call& call) {
-        at::Tensor calls = at::empty({size(), static_cast<std::int64_t>(sizeof call)}, at::kByte);
-        std::memcpy(calls[rank()].data_ptr(), &call, sizeof call);
-        MessageAllGather messages(all_, calls);
-        all_.wait(messages, name_of(call.collective));
-        for (int peer = 0; peer < size(); ++peer) {
-            Call theirs;
-            std::memcpy(&theirs, calls[peer].const_data_ptr(), sizeof theirs);
-            if (!(theirs == call)) {
-                throw_calls_differ(all_.world_rank(rank()), call, all_.world_rank(peer), theirs);
-            }
-        }
+    [[nodiscard]] Call begin_broadcast(const at::Tensor& tensor, int root) {
+        Call call = checked(Collective::broadcast, tensor);
+        call.root = static_cast<std::int16_t>(require_rank(root));
+        return calls_.begin(call);
     }
 
     void all_reduce_across(const Call& call, at::Tensor& buffer) {
@@ -339,18 +330,18 @@ private:
         if (across_ != nullptr) {
             MessageAllReduce messages(*across_, own, call.op, divisor(call.op));
             messages.start();
-            all_.wait(messages, "all_reduce");
+            calls_.wait(all_, messages, call);
         }
         node_->all_gather(call, slices, bytes_of(buffer));
     }
 
-    static void broadcast_among(Group& group, at::Tensor& buffer, int root) {
+    void broadcast_among(Group& group, at::Tensor& buffer, int root, const Call& call) {
         MessageBroadcast messages(group, buffer, root);
-        group.wait(messages, "broadcast");
+        calls_.wait(group, messages, call);
     }
 
     /// From the root to its node, from there to the first rank of each, and on within the nodes.
-    void broadcast_across(Call call, at::Tensor& buffer, int root) {
+    void broadcast_across(const Call& call, at::Tensor& buffer, int root) {
         const int root_node = world().node_of(all_.world_rank(root));
         const bool at_root = root_node == world().node_of(world().rank());
         const auto within = [&](int from) {
@@ -366,7 +357,7 @@ private:
             const auto first = std::find_if(leaders.begin(), leaders.end(), [&](int rank) {
                 return world().node_of(rank) == root_node;
             });
-            broadcast_among(*across_, buffer, static_cast<int>(first - leaders.begin()));
+            broadcast_among(*across_, buffer, static_cast<int>(first - leaders.begin()), call);
         }
         if (!at_root) {
             within(0);
@@ -375,8 +366,9 @@ private:
 
     [[nodiscard]] AllReduce in_place(std::shared_ptr<SharedBuckets> buckets,
                                      const at::Tensor& tensor, const Call& call) {
-        return {all_, BucketAllReduce(node_->group(), across_.get(), places_.slices(),
-                                      std::move(buckets), tensor, call, divisor(call.op))};
+        return {all_, calls_, call,
+                BucketAllReduce(node_->group(), across_.get(), places_.slices(), calls_,
+                                std::move(buckets), tensor, call, divisor(call.op))};
     }
 
     /// The buckets that a contiguous tensor lies in, if it does.
@@ -435,6 +427,7 @@ private:
 
     Group all_;
     Places places_;
+    Calls calls_;
     std::unique_ptr<Group> node_group_;
     std::unique_ptr<Node> node_;
     std::unique_ptr<Group> across_;

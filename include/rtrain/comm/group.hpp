@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -59,9 +60,14 @@ public:
     /// Messages to and from members.
     [[nodiscard]] Requests requests() const { return Requests(world_->messages(), &members_); }
 
+    /// See World::wait().
+    template <class Progress, class Details>
+    void wait(Progress& progress, const char* what, Details&& details) const {
+        world_->wait(progress, what, members_, details);
+    }
     template <class Progress>
     void wait(Progress& progress, const char* what) const {
-        world_->wait(progress, what, members_);
+        wait(progress, what, [] { return std::string(); });
     }
 
 private:

@@ -3,9 +3,9 @@
 /// The only place that includes <mpi.h>: without MPI's removed C++ bindings, which cost a second
 /// per file and a library. Also MPI's life time and its errors.
 ///
-/// The comm/ room holds what carries bytes between ranks. It may include error.hpp, rank_status.hpp,
-/// ATen and the two headers of backend/ without code, policy.hpp and outcome.hpp; only backend/
-/// includes it.
+/// The comm/ room holds what carries bytes between ranks. It may include error.hpp,
+/// rank_status.hpp, ATen and the two headers of backend/ without code, policy.hpp and outcome.hpp;
+/// only backend/ includes it.
 #pragma once
 
 #include <rtrain/error.hpp>
@@ -64,13 +64,17 @@ inline void check_mpi(int result, const char* call) {
 /// live takes it well that they end without.
 inline bool a_rank_has_died = false;
 
+[[nodiscard]] inline bool mpi_is_initialized() {
+    int initialized = 0;
+    check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+    return initialized != 0;
+}
+
 /// Initialises MPI unless the program has done so; then MPI is also finalised at exit, unless a
 /// rank has died. Calls are made from one thread at a time (MPI_THREAD_SERIALIZED): autograd runs
 /// CPU hooks in the thread that called backward().
 inline void ensure_mpi() {
-    int initialized = 0;
-    check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
-    if (initialized != 0) {
+    if (mpi_is_initialized()) {
         return;
     }
     int provided = MPI_THREAD_SINGLE;

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <rtrain/comm/call.hpp>
+#include <rtrain/comm/call_record.hpp>
+#include <rtrain/comm/calls.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/kernels.hpp>
 #include <rtrain/comm/messages.hpp>
@@ -67,29 +69,27 @@ namespace rtrain::comm {
     return memory;
 }
 
-/// Throws CommError [RT-X10] when a rank is at this stage with another call.
-inline void require_agreement(const Group& group, const Stages<Call>& stages) {
-    if (const auto peer = stages.disagreeing()) {
-        throw_calls_differ(group.world_rank(stages.rank()), stages.call_of(stages.rank()),
-                           group.world_rank(*peer), stages.call_of(*peer));
-    }
-}
-
 class Node {
 public:
-    /// `group`: ranks of one node, for as long as this object lives. Collective; throws CommError
-    /// [RT-X12].
-    explicit Node(Group& group)
-        : group_(group), memory_(share_memory(group, Memory::bytes_for(group.size(), slot_bytes))),
-          rounds_(memory_.data(), group.rank(), group.size(), slot_bytes) {}
+    /// `group`: ranks of one node; it and `calls`, theirs, outlive this object. Collective; throws
+    /// CommError [RT-X12].
+    Node(Group& group, const Calls& calls)
+        : group_(group), calls_(calls),
+          memory_(share_memory(group, Memory::bytes_for(group.size(), slot_bytes) +
+                                          CallRecord<Call>::bytes_for(group.size()))),
+          rounds_(memory_.data(), group.rank(), group.size(), slot_bytes),
+          record_(memory_.data() + Memory::bytes_for(group.size(), slot_bytes), group.rank(),
+                  group.size()) {}
 
     [[nodiscard]] Group& group() noexcept { return group_; }
+    /// Where ranks write down what calls they begin.
+    [[nodiscard]] CallRecord<Call>& record() noexcept { return record_; }
 
     /// Publishes this rank's slot and waits until all have got here, with the same call.
     void meet(const Call& call) {
         rounds_.publish(call);
-        group_.wait(rounds_.stages(), name_of(call.collective));
-        require_agreement(group_, rounds_.stages());
+        calls_.wait(group_, rounds_.stages(), call);
+        calls_.require_agreement(group_, rounds_.stages());
     }
 
     void all_reduce(const Call& call, std::byte* data, std::int64_t elements,
@@ -215,8 +215,10 @@ private:
     }
 
     Group& group_;
+    const Calls& calls_;
     SharedMemory memory_;
     Rounds<Call> rounds_;
+    CallRecord<Call> record_;
     SharedWriter writer_;
     std::vector<const std::byte*> sources_;
 };

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <rtrain/comm/bucket.hpp>
+#include <rtrain/comm/call.hpp>
+#include <rtrain/comm/calls.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/messages.hpp>
+#include <rtrain/comm/named_all_reduce.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -20,8 +23,9 @@ namespace rtrain::comm {
 template <class Operation>
 class Pending {
 public:
-    Pending(Group& group, const char* what, at::Tensor result, Operation operation)
-        : group_(&group), what_(what), result_(std::move(result)),
+    /// `calls`: where this one is written down; null for messages between two ranks.
+    Pending(Group& group, Calls* calls, const char* what, at::Tensor result, Operation operation)
+        : group_(&group), calls_(calls), what_(what), result_(std::move(result)),
           operation_(std::move(operation)) {}
 
     /// Goes on as far as possible without waiting; whether it is complete.
@@ -29,11 +33,15 @@ public:
     /// The result, when it is complete. Throws as the blocking collective does.
     at::Tensor wait() {
         group_->wait(operation_, what_);
+        if (calls_ != nullptr) {
+            calls_->look_around(); // messages of another call may have fitted this one
+        }
         return result_;
     }
 
 private:
     Group* group_;
+    Calls* calls_;
     const char* what_;
     at::Tensor result_;
     Operation operation_;
@@ -47,13 +55,15 @@ public:
         if (!poll()) {
             wait(); // an exception left it under way, on all ranks or else they learn of it here
         }
-        std::visit([](auto& operation) { operation.start(); }, operation_);
+        const Call call = calls_->begin(call_);
+        std::visit([&](auto& operation) { operation.start(call); }, operation_);
     }
     bool poll() {
         return std::visit([](auto& operation) { return operation.done(); }, operation_);
     }
     void wait() {
-        std::visit([this](auto& operation) { group_->wait(operation, "all_reduce"); }, operation_);
+        std::visit([this](auto& operation) { calls_->wait(*group_, operation, call_); },
+                   operation_);
     }
 
     /// Asks for finite(); on all ranks, before start().
@@ -71,11 +81,13 @@ public:
 
 private:
     friend class Communicator;
-    using Operation = std::variant<MessageAllReduce, BucketAllReduce>;
-    AllReduce(Group& group, Operation operation)
-        : group_(&group), operation_(std::move(operation)) {}
+    using Operation = std::variant<NamedAllReduce, BucketAllReduce>;
+    AllReduce(Group& group, Calls& calls, const Call& call, Operation operation)
+        : group_(&group), calls_(&calls), call_(call), operation_(std::move(operation)) {}
 
     Group* group_;
+    Calls* calls_;
+    Call call_;
     Operation operation_;
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/comm/backoff.hpp>
+#include <rtrain/comm/kept_text.hpp>
 #include <rtrain/comm/mpi.hpp>
 #include <rtrain/comm/outcomes.hpp>
 #include <rtrain/comm/processes.hpp>
@@ -15,11 +16,21 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <sched.h>
 
 namespace rtrain::comm {
+
+/// Called once in a while in each wait; what it throws ends the wait.
+class Lookout {
+public:
+    virtual void look_around() = 0;
+
+protected:
+    ~Lookout() = default;
+};
 
 class World {
 public:
@@ -49,18 +60,31 @@ public:
     /// Ranks that were found dead.
     [[nodiscard]] const std::vector<int>& died() const noexcept { return board_.died(); }
 
-    /// Waits for `progress.done()`; `what` names the wait in errors. `members` are the ranks that
-    /// it waits for. Throws PeerError when any rank has failed (RT-X1) or died (RT-X9) or one of
-    /// them has left (RT-X4), and CommError after the timeout (RT-X2).
-    template <class Progress>
-    void wait(Progress& progress, const char* what, const std::vector<int>& members) {
+    void add(Lookout& lookout) { lookouts_.push_back(&lookout); }
+    void remove(Lookout& lookout) { std::erase(lookouts_, &lookout); }
+
+    /// Waits for `progress.done()`; `what` names the wait in errors, and `details()`, if it gives a
+    /// text, a wait that is no short one. `members` are the ranks that it waits for. Throws
+    /// PeerError when any rank has failed (RT-X1) or died (RT-X9) or one of them has left (RT-X4),
+    /// what a Lookout throws, and CommError after the timeout (RT-X2).
+    template <class Progress, class Details>
+    void wait(Progress& progress, const char* what, const std::vector<int>& members,
+              Details&& details) {
         if (progress.done()) {
             return;
         }
-        const RankStatus::Waiting waiting(RankStatus::current(), what);
+        RankStatus& status = RankStatus::current();
+        const RankStatus::Waiting waiting(status, what);
+        constexpr std::chrono::milliseconds short_wait{100};
+        bool is_detailed = false;
         Backoff backoff(crowded_);
         while (!progress.done()) {
             if (backoff.time_to_look_around()) {
+                if (!is_detailed && backoff.waited() > short_wait) {
+                    is_detailed = true;
+                    what = in_detail(what, details());
+                    status.waiting_in.store(what, std::memory_order_relaxed);
+                }
                 look_around(backoff, what, members);
             }
             backoff.pause();
@@ -205,7 +229,15 @@ private:
         }
     }
 
+    [[nodiscard]] static const char* in_detail(const char* what, const std::string& details) {
+        const char* const kept = details.empty() ? nullptr : keep_for_ever(details);
+        return kept != nullptr ? kept : what;
+    }
+
     void look_around(const Backoff& backoff, const char* what, const std::vector<int>& members) {
+        for (Lookout* const lookout : lookouts_) {
+            lookout->look_around();
+        }
         check_peers(what, members);
         if (backoff.waited() > options_.timeout) {
             throw CommError("RT-X2", detail::concat("rank ", rank(), " waited ",
@@ -221,6 +253,7 @@ private:
     ProcessWatch processes_;
     std::vector<int> everyone_; ///< all ranks
     std::vector<int> node_of_;
+    std::vector<Lookout*> lookouts_;
     bool crowded_ = false;
     int last_group_ = 0;
     std::optional<Backoff::Clock::time_point> peer_left_; ///< when the first was noticed

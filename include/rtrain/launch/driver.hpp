@@ -10,6 +10,7 @@
 #include <rtrain/backend/outcome.hpp>
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
+#include <rtrain/launch/descriptor_limit.hpp>
 #include <rtrain/launch/failure_policy.hpp>
 #include <rtrain/launch/hosts.hpp>
 #include <rtrain/launch/job.hpp>
@@ -43,6 +44,9 @@ public:
         : fit_(fit), config_(config), scaling_(scaling), run_(run), policy_(run.failure),
           signals_(io_, SIGINT, SIGTERM, SIGCHLD), timer_(io_), resize_timer_(io_) {
         signals_.add(SIGUSR1);
+        if (!is_ignored(SIGHUP)) { // as nohup has it
+            signals_.add(SIGHUP);
+        }
     }
     Driver(const Driver&) = delete;
     Driver& operator=(const Driver&) = delete;
@@ -58,6 +62,7 @@ public:
         if (probe_.joinable()) {
             probe_.join();
         }
+        Session::current().remove_directories(); // a signal may end this program at any time now
         if (fatal_signal_) {
             ::signal(*fatal_signal_, SIG_DFL);
             ::raise(*fatal_signal_);
@@ -68,6 +73,11 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
+
+    static bool is_ignored(int signal) {
+        struct sigaction now {};
+        return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+    }
 
     static Clock::duration in_seconds(double seconds) {
         return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -117,6 +127,9 @@ private:
         session.leave_config(fit_, config_);
         const Placement place = place_ranks(scaling_);
         hosts_until_.reset();
+        require_descriptors(
+            descriptors_for_launch(place.ranks, place.remote ? 0 : place.ranks, open_descriptors()),
+            detail::concat("starting ", place.ranks, " ranks"));
         const std::string directory = session.directory().string();
         ++attempt_;
         std::string skipped;
@@ -210,12 +223,15 @@ private:
             return;
         }
         if (asked_to_make_room_) {
-            finish(recorded && recorded->code == preempted
-                       ? *recorded
-                       : Ending::of(PreemptionError(
-                             "the run was told to make room and had no time to save; "
-                             "start the same command again to go on from the newest "
-                             "checkpoint")));
+            const bool hung = end.failure && end.failure->kind == Failure::Kind::hang;
+            finish(
+                recorded && recorded->code == preempted
+                    ? *recorded
+                    : Ending::of(PreemptionError(detail::concat(
+                          "the run was told to make room and ",
+                          hung ? "could not save: " + end.failure->message : "had no time to save",
+                          "; start the same command again to go on from the newest "
+                          "checkpoint"))));
             return;
         }
         if (recorded && recorded->code == preempted && resizing_) {
@@ -301,7 +317,7 @@ private:
             }
             if (signal == SIGCHLD) {
                 reap();
-            } else if (signal == SIGINT || !may_make_room()) {
+            } else if (signal == SIGINT || signal == SIGHUP || !may_make_room()) {
                 end_at_once(signal);
             } else {
                 make_room();

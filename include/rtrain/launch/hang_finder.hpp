@@ -49,13 +49,17 @@ public:
     /// It is gone for good, and the others go on without it.
     void set_gone(int rank) { watch_.set_gone(rank); }
 
+    /// The run is to make room: from now on ranks that wait for each other for ever hang before any
+    /// limit, because they cannot save.
+    void hurry() { hurries_ = true; }
+
     /// Stacks are on their way: call look() often.
     [[nodiscard]] bool is_waiting() const noexcept { return asked_at_.has_value(); }
 
     /// To be called at least once a second. What hangs, once all has been printed that is known
     /// about it; then no more calls.
     [[nodiscard]] std::optional<std::string> look() {
-        if (!enabled_) {
+        if (!enabled_ && !hurries_) {
             return std::nullopt;
         }
         const auto now = Clock::now();
@@ -71,7 +75,10 @@ public:
                 watch_.set_stopped(rank, is_stopped(state), now);
             }
         }
-        const auto finding = watch_.look(now);
+        auto finding = watch_.look(now);
+        if (!finding && hurries_) {
+            finding = watch_.deadlock(now);
+        }
         if (!finding || !finding->is_hang) {
             stands_since_.reset();
             if (finding && patience_ == Clock::duration::zero()) { // else another one names it
@@ -118,6 +125,7 @@ private:
     }
 
     bool enabled_;
+    bool hurries_ = false;
     HangWatch watch_;
     std::function<void()> ask_for_stacks_;
     Clock::duration patience_;

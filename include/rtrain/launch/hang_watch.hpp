@@ -151,6 +151,23 @@ public:
         return std::nullopt;
     }
 
+    /// That every rank waits for others, none has gone on for a while, so none will: what a run
+    /// that is to make room wants to know before its time is over, and before look() says it.
+    [[nodiscard]] std::optional<Finding> deadlock(Clock::time_point now) {
+        pass(now);
+        const auto waits = [](const Rank& rank) {
+            return !is_live(rank) || (!is_starting(rank) && !rank.last.waiting_in.empty());
+        };
+        const double without_s = seconds(known(now) - progress_at_);
+        constexpr double patience_s = 5;
+        if (without_s < std::max(patience_s, config_.factor * pauses_.seconds(now)) ||
+            std::none_of(ranks_.begin(), ranks_.end(), is_live) ||
+            !std::all_of(ranks_.begin(), ranks_.end(), waits) || !all_are_heard()) {
+            return std::nullopt;
+        }
+        return idle(without_s);
+    }
+
     /// What each rank does: a line for each, with a line break after it.
     [[nodiscard]] std::string describe(Clock::time_point now) const {
         std::string text;
@@ -369,6 +386,10 @@ private:
             text += detail::concat(separator, "rank ", list_of_ranks(ranks),
                                    what.empty() ? " waits for nobody" : " waits in ", what);
             separator = ", ";
+        }
+        if (waits.size() - waits.count("") > 1) {
+            text += "; all ranks must make the same calls in the same order: with "
+                    "RTRAIN_CHECK_CALLS=1 in the environment the first that differs is named";
         }
         return {Finding::Kind::idle, rank, std::move(text)};
     }

@@ -97,6 +97,7 @@ public:
     /// Asks the ranks to save and end within that time, in seconds; ranks that join later, too.
     void preempt(double grace_s) {
         grace_s_ = grace_s;
+        hangs_.hurry();
         server_.send_all({"preempt", {{"grace_s", grace_s}}});
     }
 

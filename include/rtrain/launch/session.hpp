@@ -23,6 +23,7 @@
 #include <rtrain/result.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/process_directory.hpp>
+#include <rtrain/storage/temporary.hpp>
 
 #include <boost/json/array.hpp>
 
@@ -37,6 +38,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -210,7 +212,7 @@ public:
     /// The directory that driver, ranks and helper share on one node; made when first needed.
     [[nodiscard]] const std::filesystem::path& directory() {
         if (directory_.empty()) {
-            own_directory_.emplace(std::filesystem::temp_directory_path(), directory_name);
+            own_directory_.emplace(storage::temporary_directory(), directory_name);
             directory_ = own_directory_->path();
             for (const auto& [fit, ending] : endings_) {
                 write(fit, ending);
@@ -230,6 +232,15 @@ public:
             }
         }
         return shared_memory_->path();
+    }
+
+    /// For a driver whose ranks are gone: removes its directories. They are made anew when needed.
+    void remove_directories() {
+        if (own_directory_) {
+            own_directory_.reset();
+            directory_.clear();
+        }
+        shared_memory_.reset();
     }
 
     /// From the call to train in, this process prints again: see Session().
@@ -322,7 +333,9 @@ private:
     static void sweep_after_driver() noexcept {
         constexpr std::chrono::milliseconds moment{100};
         std::this_thread::sleep_for(moment);
-        storage::ProcessDirectory::sweep(std::filesystem::temp_directory_path(), directory_name);
+        std::error_code ignored;
+        storage::ProcessDirectory::sweep(std::filesystem::temp_directory_path(ignored),
+                                         directory_name);
         storage::ProcessDirectory::sweep("/dev/shm", directory_name);
     }
 

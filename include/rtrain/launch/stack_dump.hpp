@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The stack of one thread, taken while it hangs: a signal handler (SIGUSR2) in that thread notes
-/// return addresses, and another thread finds their names. Functions of the program itself have
-/// names only when it is linked with -rdynamic; else there are offsets for addr2line.
+/// return addresses, and another thread finds their names (symbols.hpp). In a program that was
+/// stripped there are offsets for addr2line instead.
 #pragma once
+
+#include <rtrain/launch/symbols.hpp>
 
 #include <array>
 #include <atomic>
@@ -11,15 +13,11 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
 
-#include <cxxabi.h>
-#include <dlfcn.h>
 #include <execinfo.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -96,32 +94,17 @@ private:
         errno = saved;
     }
 
+    /// A return address is behind the call, maybe already in another function.
     [[nodiscard]] std::string describe() const {
+        Symbols symbols;
         std::ostringstream text;
         for (int i = own_frames; i < depth_; ++i) {
-            text << '#' << i - own_frames << ' ';
-            describe(text, frames_[static_cast<std::size_t>(i)], i > own_frames);
-            text << '\n';
+            const auto frame =
+                reinterpret_cast<std::uintptr_t>(frames_[static_cast<std::size_t>(i)]);
+            text << '#' << i - own_frames << ' ' << symbols.name(frame - (i > own_frames ? 1 : 0))
+                 << '\n';
         }
         return text.str();
-    }
-
-    /// A return address is behind the call, maybe already in another function.
-    static void describe(std::ostringstream& text, void* frame, bool is_return_address) {
-        const auto address = reinterpret_cast<std::uintptr_t>(frame) - (is_return_address ? 1 : 0);
-        Dl_info place{};
-        if (::dladdr(reinterpret_cast<void*>(address), &place) == 0) {
-            text << frame;
-            return;
-        }
-        if (place.dli_sname != nullptr) {
-            int status = -1;
-            const std::unique_ptr<char, void (*)(void*)> name(
-                abi::__cxa_demangle(place.dli_sname, nullptr, nullptr, &status), std::free);
-            text << (status == 0 ? name.get() : place.dli_sname) << " in ";
-        }
-        text << place.dli_fname << "+0x" << std::hex
-             << address - reinterpret_cast<std::uintptr_t>(place.dli_fbase) << std::dec;
     }
 
     std::mutex mutex_;

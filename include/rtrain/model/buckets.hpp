@@ -62,6 +62,14 @@ plan_buckets(const std::vector<NamedParameter>& parameters, const std::vector<bo
     return plans;
 }
 
+/// What is in it, for messages.
+[[nodiscard]] inline std::string name_of(const BucketPlan& plan,
+                                         const std::vector<NamedParameter>& parameters) {
+    const std::string& first = parameters[plan.members.front().parameter].name;
+    const std::string& last = parameters[plan.members.back().parameter].name;
+    return "gradients of \"" + first + (plan.members.size() > 1 ? "\" to \"" + last : "") + "\"";
+}
+
 /// A tensor of `like`'s shape over a bucket's memory. Not a view in autograd's eyes, so that
 /// zero_grad(), which detaches gradients in place, works on it.
 [[nodiscard]] inline at::Tensor alias(const at::Tensor& memory, std::int64_t offset,

@@ -54,9 +54,9 @@ public:
         : backend_(backend), options_(options), guard_(model, options.ignore),
           parameters_(detail::distinct_parameters(*model, options.ignore)),
           by_tree_(options.reduction_order == ReductionOrder::micro_batches),
-          buckets_(backend, parameters_, options_), sparse_(parameters_.size(), false),
-          expected_(parameters_.size(), false), seen_(parameters_.size(), false),
-          used_(parameters_.size(), false) {
+          buckets_(backend, model->name(), parameters_, options_),
+          sparse_(parameters_.size(), false), expected_(parameters_.size(), false),
+          seen_(parameters_.size(), false), used_(parameters_.size(), false) {
         const auto sparse = detail::parameters_with_sparse_gradients(*model);
         std::vector<bool> wanted(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -14,6 +14,7 @@
 #include <rtrain/model/hooks/select.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/tree_sum.hpp>
+#include <rtrain/purpose.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -31,10 +32,10 @@ namespace rtrain::detail {
 template <Backend B>
 class GradientBuckets {
 public:
-    /// `backend` and `parameters` outlive this object.
-    GradientBuckets(B& backend, const std::vector<NamedParameter>& parameters,
+    /// `backend` and `parameters` outlive this object. `model`: its name in messages.
+    GradientBuckets(B& backend, std::string model, const std::vector<NamedParameter>& parameters,
                     const DataParallelOptions& options)
-        : backend_(backend), options_(options), parameters_(parameters),
+        : backend_(backend), model_(std::move(model)), options_(options), parameters_(parameters),
           by_tree_(options.reduction_order == ReductionOrder::micro_batches), ranks_(backend),
           divisor_(backend.size()), places_(parameters.size()) {
         if (const auto* custom = std::get_if<hook::Custom>(&options.hook)) {
@@ -49,6 +50,7 @@ public:
         }
         buckets_.clear();
         for (const auto& plan : plan_buckets(parameters_, wanted, options_)) {
+            const Purpose purpose(name_of(plan, parameters_) + " in " + model_);
             Bucket bucket;
             if (by_tree_) {
                 bucket.memory = make_bucket(backend_, plan.elements, plan.type);
@@ -250,6 +252,7 @@ private:
     }
 
     B& backend_;
+    std::string model_;
     const DataParallelOptions& options_;
     const std::vector<NamedParameter>& parameters_;
     bool by_tree_;

@@ -10,6 +10,7 @@
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/machine.hpp>
 #include <rtrain/storage/retry.hpp>
+#include <rtrain/storage/temporary.hpp>
 #include <rtrain/storage/transfer.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
@@ -41,8 +42,7 @@ namespace internal {
 
 /// Only this user may look into the copies or change them.
 [[nodiscard]] inline std::filesystem::path node_cache_directory() {
-    const auto directory =
-        std::filesystem::temp_directory_path() / ("rtrain-cache-" + std::to_string(::geteuid()));
+    const auto directory = temporary_directory() / ("rtrain-cache-" + std::to_string(::geteuid()));
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
         throw system_error("create", directory);
     }

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The calls that a rank makes on one communicator, numbered. Ranks of a node see each other's
+/// (call_record.hpp), so that two that wait for each other in different calls say so at once; with
+/// World::Options::check_calls all ranks compare before each call.
+#pragma once
+
+#include <rtrain/comm/call.hpp>
+#include <rtrain/comm/call_record.hpp>
+#include <rtrain/comm/group.hpp>
+#include <rtrain/comm/messages.hpp>
+#include <rtrain/comm/stages.hpp>
+#include <rtrain/purpose.hpp>
+
+#include <ATen/Functions.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace rtrain::comm {
+
+class Calls final : public Lookout {
+public:
+    /// `all` outlives this object.
+    explicit Calls(Group& all) : all_(all) { all_.world().add(*this); }
+    Calls(const Calls&) = delete;
+    Calls& operator=(const Calls&) = delete;
+    ~Calls() { all_.world().remove(*this); }
+
+    /// From now on `node`, who share memory, see each other's calls. Both outlive this object.
+    void share(const Group& node, CallRecord<Call>& record) {
+        node_ = &node;
+        record_ = &record;
+    }
+
+    /// Gives a repeatable call its number, the same on all ranks, and a name, that of Purpose.
+    [[nodiscard]] Call with_handle(Call call) {
+        call.handle = ++handles_ != 0 ? handles_ : ++handles_;
+        names_.erase(call.handle);
+        if (const std::string& purpose = Purpose::current(); !purpose.empty()) {
+            names_[call.handle] = purpose;
+        }
+        return call;
+    }
+
+    /// This rank begins a call; returns it with its place in the order. Compares with all ranks, if
+    /// that is asked for, and throws CommError [RT-X10] when another rank begins another call.
+    [[nodiscard]] Call begin(Call call) {
+        call.order = ++order_;
+        if (record_ != nullptr) {
+            record_->add(call);
+        }
+        compare(call);
+        return call;
+    }
+
+    /// As begin(), of something that ranks do alike and do not wait in.
+    void compare(const Call& call) {
+        if (!all_.world().options().check_calls) {
+            return;
+        }
+        at::Tensor calls =
+            at::empty({all_.size(), static_cast<std::int64_t>(sizeof call)}, at::kByte);
+        std::memcpy(calls[all_.rank()].data_ptr(), &call, sizeof call);
+        MessageAllGather messages(all_, calls);
+        wait(all_, messages, call);
+        for (int peer = 0; peer < all_.size(); ++peer) {
+            Call theirs;
+            std::memcpy(&theirs, calls[peer].const_data_ptr(), sizeof theirs);
+            if (!(theirs == call)) {
+                throw_different(all_.world_rank(all_.rank()), call, all_.world_rank(peer), theirs);
+            }
+        }
+    }
+
+    /// For example "all_reduce(sum) of a bucket of 49 Float (gradients of "0.weight", reduction
+    /// 2)".
+    [[nodiscard]] std::string describe(const Call& call) const {
+        std::string text = comm::describe(call);
+        if (call.handle != 0) {
+            const auto name = names_.find(call.handle);
+            text += detail::concat(" (", name != names_.end() ? name->second + ", " : "",
+                                   "reduction ", call.handle, ')');
+        }
+        return text;
+    }
+
+    /// Waits for `progress` of a call.
+    template <class Progress>
+    void wait(const Group& group, Progress& progress, const Call& call) const {
+        group.wait(progress, name_of(call.collective), [&] { return describe(call); });
+    }
+
+    /// Throws CommError [RT-X10] when a rank is at this stage with another call.
+    void require_agreement(const Group& group, const Stages<Call>& stages) const {
+        if (const auto peer = stages.disagreeing()) {
+            throw_different(group.world_rank(stages.rank()), stages.call_of(stages.rank()),
+                            group.world_rank(*peer), stages.call_of(*peer));
+        }
+    }
+
+    /// Throws CommError [RT-X10] when a rank of this node has called something else.
+    void look_around() override {
+        if (record_ == nullptr) {
+            return;
+        }
+        if (const auto found = record_->find()) {
+            throw_different(all_.world().rank(), found->mine, node_->world_rank(found->peer),
+                            found->theirs);
+        }
+    }
+
+    [[noreturn]] void throw_different(int rank, const Call& mine, int peer,
+                                      const Call& theirs) const {
+        const std::string here = describe(mine);
+        const std::string there = describe(theirs);
+        const char* const how = here != there                ? ""
+                                : mine.shape != theirs.shape ? " of another shape"
+                                                             : " at another place in the order";
+        throw CommError("RT-X10",
+                        detail::concat("rank ", rank, " called ", here, ", while rank ", peer,
+                                       " called ", there, how,
+                                       "; all ranks must make the same calls, also backward "
+                                       "passes of several models, in the same order, with tensors "
+                                       "of equal shape and type"));
+    }
+
+private:
+    Group& all_;
+    const Group* node_ = nullptr;
+    CallRecord<Call>* record_ = nullptr;
+    std::uint32_t order_ = 0;
+    std::uint16_t handles_ = 0;
+    std::map<std::uint16_t, std::string> names_; ///< of handles
+};
+
+} // namespace rtrain::comm

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// An all-reduce over messages that says which it is. Reductions of equal size look alike to MPI:
+/// without a name, ranks that start them in different orders would add up different things.
+#pragma once
+
+#include <rtrain/comm/call.hpp>
+#include <rtrain/comm/calls.hpp>
+#include <rtrain/comm/group.hpp>
+#include <rtrain/comm/messages.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace rtrain::comm {
+
+/// A MessageAllReduce whose ranks send each other the call, a few bytes, ahead of the data. done()
+/// throws CommError [RT-X10] when another rank's is another.
+class NamedAllReduce {
+public:
+    NamedAllReduce(Group& group, const Calls& calls, const at::Tensor& tensor, ReduceOp op,
+                   int divisor)
+        : group_(&group), calls_(&calls), sum_(group, tensor, op, divisor) {
+        const at::Tensor rows =
+            at::empty({group.size(), static_cast<std::int64_t>(sizeof(Call))}, at::kByte);
+        for (int peer = 0; peer < group.size(); ++peer) {
+            peers_.push_back({.row = rows[peer], .requests = group.requests()});
+        }
+    }
+
+    /// Takes its place in the order of collectives; begin() may come later.
+    void reserve() {
+        tag_ = group_->next_tag();
+        sum_.reserve();
+    }
+    void begin(const Call& call) {
+        call_ = call;
+        const int mine = group_->rank();
+        std::memcpy(row_of(mine).data_ptr(), &call, sizeof call);
+        for (int peer = 0; peer < group_->size(); ++peer) {
+            if (peer != mine) {
+                Peer& other = peers_[static_cast<std::size_t>(peer)];
+                other.agrees = false;
+                other.requests.receive(other.row, peer, tag_);
+                other.requests.send(row_of(mine), peer, tag_);
+            }
+        }
+        sum_.begin();
+    }
+    void start(const Call& call) {
+        reserve();
+        begin(call);
+    }
+
+    /// True when the tensor holds the result.
+    [[nodiscard]] bool done() {
+        const bool agreed = all_agree();
+        try {
+            return sum_.done() && agreed;
+        } catch (const CommError&) { // a message of another size; what it is for came ahead of it
+            (void)all_agree();
+            throw;
+        }
+    }
+
+private:
+    struct Peer {
+        at::Tensor row; ///< its call
+        Requests requests;
+        bool agrees = true;
+    };
+
+    [[nodiscard]] const at::Tensor& row_of(int rank) const {
+        return peers_[static_cast<std::size_t>(rank)].row;
+    }
+
+    /// Of those whose call has come.
+    [[nodiscard]] bool all_agree() {
+        bool all = true;
+        for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+            Peer& other = peers_[peer];
+            if (!other.agrees && other.requests.done()) {
+                Call theirs;
+                std::memcpy(&theirs, other.row.const_data_ptr(), sizeof theirs);
+                if (!(theirs == call_)) {
+                    calls_->throw_different(group_->world_rank(group_->rank()), call_,
+                                            group_->world_rank(static_cast<int>(peer)), theirs);
+                }
+                other.agrees = true;
+            }
+            all = all && other.agrees;
+        }
+        return all;
+    }
+
+    Group* group_;
+    const Calls* calls_;
+    MessageAllReduce sum_;
+    std::vector<Peer> peers_;
+    Call call_{};
+    int tag_ = 0;
+};
+
+} // namespace rtrain::comm

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the reductions that are being made are for, so that errors and hang reports can name them.
+/// Cost tier 0: std only; any room may include it.
+#pragma once
+
+#include <string>
+#include <utility>
+
+namespace rtrain {
+
+/// @code
+/// const Purpose purpose("gradients of \"0.weight\"");
+/// auto reduction = backend.all_reduce_async(bucket, ReduceOp::sum); // is named so
+/// @endcode
+class Purpose {
+public:
+    explicit Purpose(std::string text)
+        : outer_(std::exchange(mutable_current(), std::move(text))) {}
+    Purpose(const Purpose&) = delete;
+    Purpose& operator=(const Purpose&) = delete;
+    ~Purpose() { mutable_current() = std::move(outer_); }
+
+    /// Of this thread; empty outside of any.
+    [[nodiscard]] static const std::string& current() noexcept { return mutable_current(); }
+
+private:
+    [[nodiscard]] static std::string& mutable_current() noexcept {
+        static thread_local std::string text;
+        return text;
+    }
+
+    std::string outer_;
+};
+
+} // namespace rtrain

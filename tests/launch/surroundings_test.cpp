@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// What surrounds a run: limits, temporary directories, signals that end it, and what it says when
+// its ranks wait for each other for ever.
+#include "programs.hpp"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+using namespace rtrain;
+using test::contains;
+using test::no_process_is_left;
+using test::run;
+
+namespace {
+
+/// A program that is running: `scenario <variant> <storage>`, with its temporary files in
+/// `<storage>/tmp` and what it prints in `<storage>/out`.
+class Program {
+public:
+    Program(const std::string& variant, const test::Directory& storage, bool ignores_hangup = false)
+        : temporary_(storage.path() / "tmp"), output_(storage.path() / "out") {
+        std::filesystem::create_directory(temporary_);
+        const std::string path = storage.path().string();
+        pid_ = ::fork();
+        if (pid_ == 0) {
+            ::setenv("TMPDIR", temporary_.c_str(), 1);
+            if (ignores_hangup) {
+                ::signal(SIGHUP, SIG_IGN);
+            }
+            const int out = ::open(output_.c_str(), O_CREAT | O_WRONLY, 0600);
+            ::dup2(out, STDOUT_FILENO);
+            ::dup2(out, STDERR_FILENO);
+            ::execl(RTRAIN_SCENARIO, RTRAIN_SCENARIO, variant.c_str(), path.c_str(), nullptr);
+            ::_exit(127);
+        }
+    }
+    Program(const Program&) = delete;
+    Program& operator=(const Program&) = delete;
+    ~Program() {
+        if (pid_ > 0) {
+            ::kill(pid_, SIGKILL);
+            ::waitpid(pid_, nullptr, 0);
+        }
+    }
+
+    /// Waits until it holds; fails the test when it does not within a minute.
+    static void until(const std::function<bool()>& condition) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+        while (!condition()) {
+            REQUIRE(std::chrono::steady_clock::now() < end);
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    }
+    void until_printed(const std::string& text, int times = 1) const {
+        until([&] { return test::count(output(), text) >= times; });
+    }
+
+    void signal(int number) const { ::kill(pid_, number); }
+    /// The status that it ends with, as the shell gives it.
+    int wait() {
+        int raw = 0;
+        ::waitpid(std::exchange(pid_, -1), &raw, 0);
+        return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+    }
+    [[nodiscard]] bool has_temporary_files() const {
+        return !std::filesystem::is_empty(temporary_);
+    }
+    /// A directory of this process under /dev/shm.
+    [[nodiscard]] static bool has_shared_memory(pid_t process) {
+        const auto name = detail::concat("rtrain-", ::getuid(), '-', process, '-');
+        for (const auto& item : std::filesystem::directory_iterator("/dev/shm")) {
+            if (item.path().filename().string().starts_with(name)) {
+                return true;
+            }
+        }
+        return false;
+    }
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    [[nodiscard]] std::string output() const { return test::read(output_); }
+
+private:
+    std::filesystem::path temporary_;
+    std::filesystem::path output_;
+    pid_t pid_ = -1;
+};
+
+} // namespace
+
+TEST_CASE("Surroundings.too_few_files_are_named_at_the_start") {
+    const test::Directory storage("few-files");
+    const std::string program = RTRAIN_SCENARIO " two-fits " + storage.path().string();
+    const auto driven = run("sh -c 'ulimit -n 24; timeout 60 " + program + "'");
+    CAPTURE(driven.output);
+    CHECK(driven.status == 1);
+    CHECK(contains(driven.output, "RT-L17"));
+    CHECK(contains(driven.output, "a process may have 24 files open"));
+    CHECK(contains(driven.output, "starting 2 ranks needs 40"));
+    const auto launched = test::run_on(2, "sh -c 'ulimit -n 20; exec " + program + "'");
+    CAPTURE(launched.output);
+    CHECK(launched.status != 0);
+    CHECK(contains(launched.output, "RT-L17"));
+    CHECK(contains(launched.output, "a process may have 20 files open"));
+    CHECK(no_process_is_left(storage));
+}
+
+TEST_CASE("Surroundings.as_many_files_as_are_asked_for_suffice") {
+    const test::Directory storage("enough-files");
+    const auto result = run("sh -c 'ulimit -n 40; timeout 60 " RTRAIN_SCENARIO " two-fits " +
+                            storage.path().string() + "'");
+    CAPTURE(result.output);
+    CHECK(result.status == 0);
+    CHECK(contains(result.output, "RESULT 3 1 5 2"));
+}
+
+TEST_CASE("Surroundings.a_missing_temporary_directory_is_named") {
+    const test::Directory storage("no-tmp");
+    const auto result = run("TMPDIR=/nowhere/at/all timeout 60 " RTRAIN_SCENARIO " two-fits " +
+                            storage.path().string());
+    CAPTURE(result.output);
+    CHECK(result.status == 1);
+    CHECK(contains(result.output, "RT-C22"));
+    CHECK(contains(result.output, "TMPDIR is \"/nowhere/at/all\""));
+}
+
+TEST_CASE("Surroundings.signals_leave_no_directory") {
+    for (const int signal : {SIGINT, SIGHUP, SIGTERM}) {
+        for (const bool early : {true, false}) {
+            CAPTURE(signal);
+            CAPTURE(early);
+            const test::Directory storage(detail::concat("ended-", signal, early ? "-early" : ""));
+            Program program("slow", storage);
+            const pid_t process = program.pid();
+            if (early) { // ranks are being started
+                Program::until([&] { return Program::has_shared_memory(process); });
+            } else {
+                Program::until([&] {
+                    return std::filesystem::exists(storage.path() / "r/checkpoint_000000");
+                });
+            }
+            program.signal(signal);
+            const int status = program.wait();
+            CAPTURE(program.output());
+            CHECK(status == (signal == SIGTERM ? preempted_exit_code : 128 + signal));
+            CHECK_FALSE(program.has_temporary_files());
+            CHECK_FALSE(Program::has_shared_memory(process));
+            CHECK(no_process_is_left(storage));
+        }
+    }
+}
+
+TEST_CASE("Surroundings.a_hangup_that_is_ignored_stays_so") {
+    const test::Directory storage("nohup");
+    Program program("slow", storage, true);
+    const auto newest = [&](const char* name) {
+        return std::filesystem::exists(storage.path() / "r" / name);
+    };
+    Program::until([&] { return newest("checkpoint_000000"); });
+    program.signal(SIGHUP);
+    Program::until([&] { return newest("checkpoint_000020") || newest("checkpoint_000021"); });
+    program.signal(SIGINT);
+    CHECK(program.wait() == 128 + SIGINT);
+}
+
+TEST_CASE("Surroundings.ranks_that_wait_for_each_other_are_shown_with_their_calls") {
+    const test::Directory storage("crossed");
+    const auto result = run("timeout 60 " RTRAIN_SCENARIO " crossed " + storage.path().string());
+    CAPTURE(result.output);
+    CHECK(result.status == 1);
+    CHECK(contains(result.output, "RT-L14"));
+    CHECK(contains(result.output, "rank 0 waits in all_reduce(sum) of 7 Float"));
+    CHECK(contains(result.output, "rank 1 waits in barrier"));
+    CHECK(contains(result.output, "RTRAIN_CHECK_CALLS=1"));
+    // Functions of the program have names, though it exports none.
+    CHECK(test::count(result.output, "(anonymous namespace)::wait_in_different_calls") == 2);
+    CHECK(no_process_is_left(storage));
+}
+
+TEST_CASE("Surroundings.ranks_that_cannot_make_room_are_not_waited_for") {
+    const test::Directory storage("crossed-unnoticed");
+    Program program("crossed-unnoticed", storage);
+    program.until_printed("WAITS", 2);
+    program.signal(SIGTERM);
+    CHECK(program.wait() == preempted_exit_code);
+    CAPTURE(program.output());
+    CHECK(contains(program.output(), "could not save: the ranks hang"));
+    CHECK(contains(program.output(), "rank 0 waits in all_reduce(sum) of 7 Float"));
+    CHECK_FALSE(contains(program.output(), "had no time to save"));
+    CHECK(no_process_is_left(storage));
+}
