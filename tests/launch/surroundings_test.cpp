@@ -74,7 +74,7 @@ public:
     }
     /// A directory of this process under /dev/shm.
     [[nodiscard]] static bool has_shared_memory(pid_t process) {
-        const auto name = detail::concat("rtrain-", ::getuid(), '-', process, '-');
+        const auto name = rtrain::detail::concat("rtrain-", ::getuid(), '-', process, '-');
         for (const auto& item : std::filesystem::directory_iterator("/dev/shm")) {
             if (item.path().filename().string().starts_with(name)) {
                 return true;
@@ -134,7 +134,8 @@ TEST_CASE("Surroundings.signals_leave_no_directory") {
         for (const bool early : {true, false}) {
             CAPTURE(signal);
             CAPTURE(early);
-            const test::Directory storage(detail::concat("ended-", signal, early ? "-early" : ""));
+            const test::Directory storage(
+                rtrain::detail::concat("ended-", signal, early ? "-early" : ""));
             Program program("slow", storage);
             const pid_t process = program.pid();
             if (early) { // ranks are being started

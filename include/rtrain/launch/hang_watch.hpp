@@ -388,8 +388,8 @@ private:
             separator = ", ";
         }
         if (waits.size() - waits.count("") > 1) {
-            text += "; all ranks must make the same calls in the same order: with "
-                    "RTRAIN_CHECK_CALLS=1 in the environment the first that differs is named";
+            text += "; all ranks must make the same calls in the same order, which "
+                    "RTRAIN_CHECK_CALLS=1 in the environment compares";
         }
         return {Finding::Kind::idle, rank, std::move(text)};
     }
