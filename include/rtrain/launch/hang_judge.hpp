@@ -17,6 +17,7 @@
 #include <rtrain/launch/signals_blocked.hpp>
 #include <rtrain/storage/process.hpp>
 #include <rtrain/storage/process_directory.hpp>
+#include <rtrain/storage/temporary.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -62,10 +63,10 @@ public:
     /// For ranks to end when they are told to; then those of this machine are killed.
     static constexpr std::chrono::seconds end_limit{2};
 
-    /// Listens from now on. Throws LaunchError [RT-L7], StorageError [RT-S1].
+    /// Listens from now on. Throws LaunchError [RT-L7], StorageError [RT-S1], ConfigError [RT-C22].
     explicit HangJudge(Options options)
         : options_(std::move(options)),
-          directory_(std::in_place, std::filesystem::temp_directory_path(), "rtrain"),
+          directory_(std::in_place, storage::temporary_directory(), "rtrain"),
           hangs_(
               options_.hang, options_.size,
               [this] {
