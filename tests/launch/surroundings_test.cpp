@@ -27,6 +27,7 @@ public:
     Program(const std::string& variant, const test::Directory& storage, bool ignores_hangup = false)
         : temporary_(storage.path() / "tmp"), output_(storage.path() / "out") {
         std::filesystem::create_directory(temporary_);
+        test::write(output_, "");
         const std::string path = storage.path().string();
         pid_ = ::fork();
         if (pid_ == 0) {
@@ -34,7 +35,7 @@ public:
             if (ignores_hangup) {
                 ::signal(SIGHUP, SIG_IGN);
             }
-            const int out = ::open(output_.c_str(), O_CREAT | O_WRONLY, 0600);
+            const int out = ::open(output_.c_str(), O_WRONLY);
             ::dup2(out, STDOUT_FILENO);
             ::dup2(out, STDERR_FILENO);
             ::execl(RTRAIN_SCENARIO, RTRAIN_SCENARIO, variant.c_str(), path.c_str(), nullptr);
