@@ -30,6 +30,7 @@
 #include <rtrain/result.hpp>
 #include <rtrain/run_directory.hpp>
 #include <rtrain/saver.hpp>
+#include <rtrain/score_check.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/take_up.hpp>
 #include <rtrain/track/run_log.hpp>
@@ -66,7 +67,8 @@ public:
                                    options.run.transfer),
                  options.run.checkpoint),
           log_(directory_.log_directory(), options.config),
-          validations_(store_, options.validation, fit), saver_(backend, store_) {
+          validations_(store_, options.validation, fit), score_check_(options.run.checkpoint),
+          saver_(backend, store_) {
         if (const auto& mean = options.run.checkpoint.mean_time_between_failures_s) {
             interval_.emplace(*mean);
         }
@@ -88,6 +90,11 @@ public:
     [[nodiscard]] const RunDirectory& directory() const noexcept { return directory_; }
     /// The newest checkpoint: of this run, or the one it was started from.
     [[nodiscard]] const std::optional<Checkpoint>& checkpoint() const noexcept { return newest_; }
+
+    /// Whether a checkpoint was made by this run, not by one that it was started from.
+    [[nodiscard]] bool is_own(const Checkpoint& checkpoint) const {
+        return checkpoint.path.parent_path() == directory_.location().path;
+    }
 
     /// On rank 0: how many reports the newest checkpoint of this run comes after.
     [[nodiscard]] std::int64_t iterations_saved() const {
@@ -221,6 +228,7 @@ public:
 
     /// Leaves word of why the run has failed. Not collective.
     void leave_error(const Error& error) const {
+        directory_.require_same();
         directory_.location().filesystem.write(
             directory_.path_of(Result::error_file),
             json::serialize({{"code", error.code()}, {"message", error.message()}}));
@@ -258,7 +266,9 @@ private:
                 for (const auto& item : store_.listing().committed) {
                     last = own == item.name ? item.metrics : last;
                 }
-                log_.open(own.empty() ? nullptr : &last);
+                if (auto set_aside = log_.open(own.empty() ? nullptr : &last)) {
+                    directory_.add_log(std::move(*set_aside));
+                }
                 directory_.location().filesystem.write(directory_.path_of(detail::trainer_file),
                                                        detail::trainer_text(options_));
                 directory_.location().filesystem.remove(
@@ -279,15 +289,34 @@ private:
             notice.agree(nullptr);
         }
         if (agreed.failed) {
+            require_directory_together();
             finish();
         }
         return agreed;
     }
 
-    /// One line of the log, without a checkpoint.
+    /// On rank 0: the run's directory is still that which this attempt has taken.
+    void require_directory() const {
+        directory_.require_same();
+        store_.place().require_current();
+    }
+
+    /// Before anything of a checkpoint is written, which would make the directory anew.
+    void require_directory_together() {
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                require_directory();
+            }
+        });
+    }
+
+    /// One line of the log, without a checkpoint. It grows in a local directory.
     void record(const Config& metrics) {
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
+                if (directory_.is_local()) {
+                    require_directory();
+                }
                 log_.append(log_.complete(metrics, std::nullopt));
             }
         });
@@ -298,6 +327,7 @@ private:
     void save_state(const Config* metrics, const ReportOptions& options,
                     TakeSnapshot&& take_snapshot) {
         const auto begin = std::chrono::steady_clock::now(); // ranks are here together
+        require_directory_together();
         finish();
         checkpoint::Snapshot state = take_snapshot();
         const std::string name = saver_.begin(options.checkpoint_dir_name);
@@ -339,6 +369,8 @@ private:
                 line = metrics != nullptr ? log_.complete(*metrics, name) : log_.last_line(name);
                 write_metadata(Checkpoint(store_.place().staging(name, 0)), options);
                 if (metrics != nullptr) {
+                    score_check_.look_at(*metrics, line, asks_for_validation(options),
+                                         store_.listing());
                     log_.append(line);
                 }
             }
@@ -378,6 +410,7 @@ private:
 
     void report_directory(const Config& metrics, const Checkpoint* directory,
                           const ReportOptions& given) {
+        require_directory_together();
         finish();
         const auto handling = detail::agree_on_handling(backend_, directory, given);
         ReportOptions options = given;
@@ -432,6 +465,7 @@ private:
                 const Checkpoint there = store_.checkpoint(name);
                 store_.set_validation(name, validations_.wanted(options), true);
                 const Config line = log_.complete(metrics, name);
+                score_check_.look_at(metrics, line, asks_for_validation(options), store_.listing());
                 write_metadata(there, options);
                 auto contents = checkpoint::unlisted_files(there.as_directory(), {});
                 log_.append(line);
@@ -462,6 +496,7 @@ private:
     checkpoint::Store store_; ///< rank 0's knows what is committed
     track::RunLog log_;       ///< used by rank 0
     Validations validations_; ///< used by rank 0
+    ScoreCheck score_check_;  ///< used by rank 0
     std::optional<Checkpoint> newest_;
     checkpoint::HostCopy copy_;
     std::optional<checkpoint::Interval<>> interval_; ///< rank 0's decides

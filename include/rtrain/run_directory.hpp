@@ -8,6 +8,7 @@
 #include <rtrain/config.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/held_directory.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/storage/process_directory.hpp>
@@ -136,6 +137,7 @@ public:
         if (is_local()) {
             storage::require_writable(at_.path);
             lock_.acquire(at_.path);
+            held_.hold(at_.path);
         }
         try {
             at_.filesystem.write(path_of(marker), token);
@@ -157,7 +159,7 @@ public:
 
     /// On the other ranks: throws StorageError [RT-S2] when this rank does not see what rank 0 has
     /// written. A network file system is given some seconds to show it.
-    void require_shared(const std::string& token) const {
+    void require_shared(const std::string& token) {
         using namespace std::chrono_literals;
         const auto limit = std::chrono::steady_clock::now() + 5s;
         while (!at_.filesystem.exists(path_of(marker)) ||
@@ -173,8 +175,25 @@ public:
         }
         if (is_local()) {
             storage::require_writable(at_.path);
+            held_.hold(at_.path);
         }
     }
+
+    /// Throws StorageError [RT-S17] when the directory is not that which was taken, or was emptied.
+    /// A storage service has no directories; there this asks whether the token is still there.
+    void require_same() const {
+        const bool is_same = !is_local() || held_.is_at(at_.path);
+        if (!is_same || !at_.filesystem.exists(path_of(marker))) {
+            throw StorageError(
+                "RT-S17", detail::concat("the run's directory ", uri(), " was ",
+                                         is_same ? "emptied" : "deleted, moved or replaced",
+                                         " while the run goes on; what it held is not there any "
+                                         "more, and another start of the run would begin anew"));
+        }
+    }
+
+    /// One more file that publish_logs() brings to a storage service.
+    void add_log(std::string name) { logs_.push_back(std::move(name)); }
 
     /// Brings the logs up to date on a storage service.
     void publish_logs() const {
@@ -194,6 +213,7 @@ private:
     std::vector<std::string> logs_;
     std::optional<storage::ProcessDirectory> scratch_; ///< with a storage service
     storage::DirectoryLock lock_;                      ///< of rank 0
+    storage::HeldDirectory held_;                      ///< local
 };
 
 } // namespace rtrain

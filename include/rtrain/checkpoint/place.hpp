@@ -227,6 +227,22 @@ public:
         }
     }
 
+    /// A process that was taken for dead may live on, cut off; what it still writes must not count.
+    /// Throws StorageError [RT-S16].
+    void require_current() const {
+        const std::string file = path_of(attempt_file);
+        if (!run_.filesystem.exists(file)) {
+            return;
+        }
+        if (run_.filesystem.read(file) != attempt_) {
+            throw StorageError("RT-S16",
+                               detail::concat("another process has taken over the run in ",
+                                              run_.filesystem.uri(run_.path),
+                                              "; this one must not write to it any "
+                                              "more"));
+        }
+    }
+
 private:
     [[nodiscard]] std::string list_of(const std::string& name, int rank) const {
         const std::string directory = is_local() ? staging(name, 0).string() : path_of(name);
@@ -254,21 +270,6 @@ private:
         }
         for (const auto& each : directories) {
             storage::sync_directory(each);
-        }
-    }
-
-    /// A process that was taken for dead may live on, cut off; what it still writes must not count.
-    void require_current() const {
-        const std::string file = path_of(attempt_file);
-        if (!run_.filesystem.exists(file)) {
-            return;
-        }
-        if (run_.filesystem.read(file) != attempt_) {
-            throw StorageError("RT-S16",
-                               detail::concat("another process has taken over the run in ",
-                                              run_.filesystem.uri(run_.path),
-                                              "; this one must not write to it any "
-                                              "more"));
         }
     }
 

@@ -42,6 +42,22 @@ namespace rtrain::checkpoint {
     return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
+/// Whether there is a number at `path`, or null, which NaN may have become.
+[[nodiscard]] inline bool has_metric(const Config& metrics, std::string_view path) {
+    if (const auto* const direct = metrics.if_contains(path)) {
+        return direct->is_number() || direct->is_null();
+    }
+    for (auto slash = path.find('/'); slash != std::string_view::npos;
+         slash = path.find('/', slash + 1)) {
+        const auto* const inner = metrics.if_contains(path.substr(0, slash));
+        if (inner != nullptr && inner->is_object() &&
+            has_metric(inner->get_object(), path.substr(slash + 1))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /// The better ones first: by CheckpointConfig::score_attribute, those without a score last; among
 /// equals, and without a score attribute, the newer one first. An item has `metrics` and `index`.
 template <class Item>

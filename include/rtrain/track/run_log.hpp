@@ -12,6 +12,7 @@
 #include <rtrain/json.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/machine.hpp>
+#include <rtrain/track/report_lines.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -19,13 +20,13 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <new>
 #include <optional>
 #include <sstream>
 #include <string>
-#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -37,43 +38,8 @@ inline constexpr const char* results_file = "result.json";
 inline constexpr const char* superseded_file = "superseded.json";
 inline constexpr const char* progress_file = "progress.csv";
 inline constexpr const char* params_file = "params.json";
-inline constexpr const char* iteration_field = "training_iteration";
 /// All that a RunLog writes.
 inline constexpr std::array log_files{results_file, superseded_file, progress_file, params_file};
-
-/// The reports in the text of a result.json, oldest first; `file` is for messages. A crash can cut
-/// off or damage lines that are not durable yet, those behind the newest checkpoint's: the first
-/// line that cannot be read and all behind it are left out. Throws StorageError [RT-S5] when a
-/// report up to number `durable` is among them.
-[[nodiscard]] inline std::vector<Config>
-parse_results(std::string_view text, const std::string& file, std::int64_t durable) {
-    std::vector<Config> reports;
-    std::string damage;
-    for (std::size_t begin = 0; begin < text.size();) {
-        const std::size_t end = text.find('\n', begin);
-        if (end == std::string::npos) {
-            break;
-        }
-        try {
-            Config report = json::parse(text.substr(begin, end - begin)).as_object();
-            const auto number = report.at(iteration_field).to_number<std::int64_t>();
-            if (damage.empty()) {
-                reports.push_back(std::move(report));
-            } else if (number <= durable) {
-                throw StorageError("RT-S5", detail::concat(file, " is damaged in line ",
-                                                           reports.size() + 1, ": ", damage));
-            }
-        } catch (const StorageError&) {
-            throw;
-        } catch (const std::bad_alloc&) { // says nothing about the file
-            throw;
-        } catch (const std::exception& error) {
-            damage = damage.empty() ? error.what() : damage;
-        }
-        begin = end + 1;
-    }
-    return reports;
-}
 
 /// JSON with indentation, as people read it.
 inline void write_pretty(std::ostream& out, const boost::json::value& value,
@@ -125,22 +91,33 @@ public:
 
     /// Starts, or goes on after the report that `last` is the line of. Reports behind it will be
     /// made again: they move to superseded.json. A crash may have come between a checkpoint and its
-    /// line; then the line is added. Throws StorageError [RT-S5] when result.json is damaged.
-    void open(const Config* last) {
+    /// line; then the line is added. A log in which other lines are missing is set aside, and what
+    /// can be read of it kept: returns the name of the file that it then has, for a storage service
+    /// to get it, too.
+    std::optional<std::string> open(const Config* last) {
         const auto iteration = last != nullptr ? number_of(*last) : 0;
         const double total_seconds =
             last != nullptr ? last->at(total_time_field).to_number<double>() : 0;
         std::string kept;
         std::string superseded;
         std::int64_t written = 0;
-        for (const Config& report : read_results(iteration)) {
+        std::int64_t missing = iteration;
+        const ReportLines lines = read_results(iteration);
+        for (const Config& report : lines.reports) {
             const bool keep = number_of(report) <= iteration;
+            if (keep && number_of(report) <= written) {
+                continue; // twice in it
+            }
             (keep ? kept : superseded) += json::serialize(report) + "\n";
             written = keep ? number_of(report) : written;
+            missing -= keep ? 1 : 0;
         }
         if (last != nullptr && written < iteration) { // iteration 0: nothing was reported yet
             kept += json::serialize(*last) + "\n";
+            --missing;
         }
+        const auto set_aside =
+            missing > 0 ? set_aside_results(missing, lines.damage) : std::nullopt;
         if (!superseded.empty()) {
             const auto file = directory_ / superseded_file;
             std::string text = std::filesystem::exists(file) ? storage::read_file(file) : "";
@@ -159,6 +136,7 @@ public:
         params.exceptions(std::ios::badbit);
         write_pretty(params, config_);
         storage::replace_file(directory_ / params_file, params.str() + "\n");
+        return set_aside;
     }
 
     /// The whole line of a report: the user's metrics and the fields that Ray fills in.
@@ -211,10 +189,11 @@ public:
     }
 
     /// Appends a completed line; the next one is counted from it. When it cannot be written, it is
-    /// as if it had not been there.
+    /// as if it had not been there. Throws StorageError [RT-S18] when lines before it are gone.
     void append(const Config& line) {
         const std::string text = json::serialize(line) + "\n";
         const auto file = directory_ / results_file;
+        require_written(file);
         if (!results_whole_) { // what its blocks on the disk hold is unknown after a failed fsync
             storage::replace_file(file, storage::read_file(file).substr(0, results_size_));
         }
@@ -236,8 +215,42 @@ public:
 private:
     using Cells = std::vector<std::pair<std::string, std::string>>;
 
-    [[nodiscard]] static std::int64_t number_of(const Config& line) {
-        return line.at(iteration_field).to_number<std::int64_t>();
+    /// What this process has written is still there.
+    void require_written(const std::filesystem::path& file) const {
+        std::error_code error;
+        const auto size = std::filesystem::file_size(file, error);
+        if (error || size < results_size_) {
+            throw StorageError(
+                "RT-S18",
+                detail::concat(file.string(), error ? " is gone" : " has become shorter",
+                               " while the run goes on, and with it what was reported; if "
+                               "checkpoints are left, start the run again to go on from the "
+                               "newest"));
+        }
+    }
+
+    /// Says that reports are missing. Keeps the bytes of a log that has lost them.
+    [[nodiscard]] std::optional<std::string> set_aside_results(std::int64_t missing,
+                                                               const std::string& damage) const {
+        const auto file = directory_ / results_file;
+        std::optional<std::string> kept_as;
+        if (std::filesystem::exists(file)) {
+            const std::time_t now = std::time(nullptr);
+            char date[32] = {};
+            std::tm local{};
+            std::strftime(date, sizeof date, "%Y-%m-%d_%H-%M-%S", localtime_r(&now, &local));
+            kept_as = detail::concat(results_file, ".damaged-", date, '-', ::getpid());
+            storage::replace_file(directory_ / *kept_as, storage::read_file(file));
+        }
+        const std::string what =
+            kept_as ? detail::concat(" is damaged", damage.empty() ? "" : " in " + damage,
+                                     "; it is kept as ", *kept_as)
+                    : std::string(" is gone");
+        std::fprintf(
+            stderr,
+            "rtrain: %s%s; the run goes on from its checkpoint without %lld of its reports\n",
+            file.c_str(), what.c_str(), static_cast<long long>(missing));
+        return kept_as;
     }
 
     /// Nested metrics become columns "a/b".
@@ -308,19 +321,17 @@ private:
         progress_whole_ = true;
     }
 
-    /// The reports in result.json; those up to number `durable` must be readable.
-    [[nodiscard]] std::vector<Config> read_results(std::int64_t durable) const {
+    [[nodiscard]] ReportLines read_results(std::int64_t durable) const {
         const auto file = directory_ / results_file;
-        return std::filesystem::exists(file)
-                   ? parse_results(storage::read_file(file), file.string(), durable)
-                   : std::vector<Config>{};
+        return std::filesystem::exists(file) ? read_reports(storage::read_file(file), durable)
+                                             : ReportLines{};
     }
 
     /// Ray fixes the columns with the first row and loses later metrics; here the file is written
     /// anew when a metric appears for the first time.
     void rewrite_progress() {
         progress_whole_ = false;
-        const std::vector<Config> reports = read_results(iteration_);
+        const std::vector<Config> reports = read_results(iteration_).reports;
         for (const Config& report : reports) {
             add_columns(report);
         }
