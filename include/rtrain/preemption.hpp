@@ -10,7 +10,7 @@
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
-#include <rtrain/data/position.hpp>
+#include <rtrain/data/loops.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/preemption_notice.hpp>
 
@@ -52,7 +52,8 @@ void vote_on_preemption(B& backend) {
     backend.all_reduce(vote, ReduceOp::max);
     notice.votes().schedule(values[1]);
     if (values[0] != 0) {
-        notice.agree(data::Pass::only());
+        const auto* const loop = data::Loops::current().only();
+        notice.agree(loop != nullptr ? loop->position.get() : nullptr);
     }
 }
 

@@ -7,9 +7,11 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/checkpoint/policy.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/data/loops.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/torch_data.hpp>
+#include <rtrain/epochs.hpp>
 #include <rtrain/error.hpp>
 #include <rtrain/json.hpp>
 #include <rtrain/model/convert_sync_batch_norm.hpp>
@@ -33,6 +35,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <cstdio>
 #include <limits>
 #include <map>
 #include <memory>
@@ -51,9 +54,9 @@ class Worker {
 public:
     Worker(std::shared_ptr<B> backend, const D& data, Run<B, C>& run, const TrainerOptions& options)
         : backend_(std::move(backend)), data_(data), run_(run), options_(options) {
-        data::Pass::observe([this](const data::Position& pass) {
+        data::Pass::observe([this](const data::Loops::Loop& loop) {
             RankStatus::current().advance();
-            make_room_in(pass);
+            make_room_in(loop);
         });
         PreemptionNotice::current().listen(true);
     }
@@ -241,11 +244,16 @@ public:
         const checkpoint::Snapshot snapshot = run_.load(*newest);
         detail::succeed_together(*backend_, [&] {
             state.load(snapshot);
-            progress_.load(snapshot, rank());
+            progress_.load(snapshot, rank(), run_.is_own(*newest));
             for (const Prepared& prepared : prepared_) {
                 prepared.model->load_hook(StateReader(snapshot, prepared.section()));
             }
         });
+        if (const std::string way = progress_.way_back(); rank() == 0 && way != said_way_) {
+            said_way_ = way;
+            std::fprintf(stderr, "rtrain: going on within epoch %d: %s\n", progress_.epoch() + 1,
+                         way.c_str());
+        }
         return true;
     }
 
@@ -253,14 +261,25 @@ public:
     /// loading that checkpoint into `state`. *Collective.*
     ///
     /// An epoch is finished at a report() that no loop over a data shard's batches is around; a
-    /// checkpoint from within such a loop continues the loop behind the batch it was taken in.
+    /// checkpoint from within such a loop continues the loop behind the batch it was taken in. See
+    /// docs/data-order.md for loops in loops, and one behind the other.
     [[nodiscard]] Epochs epochs(int count, const State& state) {
         restore(state);
         progress_.set_epochs(count);
-        return Epochs(progress_, count, [this, state](bool in_loop) {
-            state_ = in_loop ? std::optional(state) : std::nullopt;
-        });
+        return Epochs(progress_, count,
+                      {.begin = [this, state] { state_.emplace(state); },
+                       .end_epoch = [this] { return stops_here(); },
+                       .left_early = [this, count] { leave_epochs_early(count); },
+                       .end = [this] { state_.reset(); }});
     }
+
+    /// Early stopping: the epoch under way is the last of the loop over epochs(), on all ranks as
+    /// soon as one has called this. The body goes on to its end, or leaves the loop by `break`.
+    ///
+    /// A checkpoint says so: neither a restart nor another start of this run begins an epoch more.
+    /// It is that of the next report, or one of its own when the loop ends without. Other ranks
+    /// learn of it there, so this is not collective.
+    void stop() noexcept { progress_.stop(); }
 
     /// Whether the run is to make room, and how long it may still take; empty when not.
     /// *Collective.*
@@ -372,10 +391,11 @@ private:
 
     /// Between two batches of a loop over epochs(): saves and ends if all ranks have agreed in this
     /// very loop that the run is to make room.
-    void make_room_in(const data::Position& pass) {
+    void make_room_in(const data::Loops::Loop& loop) {
         const PreemptionNotice& notice = PreemptionNotice::current();
-        const bool agreed = size() > 1 ? notice.agreed_in(pass) : notice.given();
-        if (!agreed || !state_ || pass.within_step || data::Pass::only() != &pass) {
+        const bool agreed = size() > 1 ? notice.agreed_in(*loop.position) : notice.given();
+        if (!agreed || !state_ || !loop.trains || loop.position->within_step ||
+            data::Loops::current().only() != &loop || !progress_.obstacle().empty()) {
             return;
         }
         if constexpr (!checkpoint::saves_state<C>) {
@@ -391,6 +411,31 @@ private:
     void leave_if_preempted() const {
         if (run_.preempted()) {
             throw detail::Preempted();
+        }
+    }
+
+    /// Behind the body of an epoch: whether it was the last because some rank has called stop().
+    bool stops_here() {
+        if (!progress_.agree_to_stop(*backend_)) {
+            return false;
+        }
+        if constexpr (checkpoint::saves_state<C>) {
+            if (!progress_.stop_is_saved()) {
+                run_.save([&] { return snapshot_of(*state_); });
+            }
+        }
+        return true;
+    }
+    /// When the loop over `count` epochs was left by `break` or `return`.
+    void leave_epochs_early(int count) {
+        if (progress_.is_to_stop()) {
+            (void)stops_here();
+        } else if (rank() == 0 && progress_.epoch() + 1 < count) {
+            std::fprintf(
+                stderr,
+                "rtrain: the loop over %d epochs was left in epoch %d; another start of this "
+                "run goes on with the rest, unless worker.stop() says that there is none\n",
+                count, progress_.epoch());
         }
     }
 
@@ -424,6 +469,7 @@ private:
     Progress progress_;
     static constexpr double never = std::numeric_limits<double>::infinity();
     std::optional<State> state_; ///< of the loop over epochs()
+    std::string said_way_;       ///< back into loops
     std::uint64_t seed_ = 0;     ///< added to those of shuffles
     /// Of what is drawn for each batch; unset: torch's own.
     std::optional<std::uint64_t> random_seed_;

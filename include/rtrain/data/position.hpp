@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The place reached in a data set, and a pass over it. Cost tier 0: std only.
+/// The place reached in a data set, and the way back to it in a run that goes on. Cost tier 0: std
+/// only.
 #pragma once
 
 #include <rtrain/error.hpp>
 
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +15,22 @@
 #include <vector>
 
 namespace rtrain::data {
+
+/// A pass over a data set that has ended in the body of a loop: see Loops.
+struct FinishedPass {
+    std::int64_t epoch;    ///< the pass's
+    bool trains;           ///< else it evaluates
+    std::int64_t body;     ///< which it began in
+    std::int64_t ended_in; ///< the loop that began later, in whose body it ended; 0: none
+};
+
+/// The way of a run that goes on to the place where its checkpoint was made.
+struct Return {
+    std::int64_t loops_to_begin = 0;        ///< that were under way, and are not yet
+    std::function<void()> arrive = nullptr; ///< before the first batch of the last of them
+
+    [[nodiscard]] bool is_over() const noexcept { return loops_to_begin == 0; }
+};
 
 /// How far ranks have come in a data set; a checkpoint holds it. Nothing in it depends on the
 /// number of ranks.
@@ -24,6 +42,29 @@ struct Position {
     std::int64_t rows = 0;    ///< of the data set; 0: not known
     std::string order = {};   ///< what `samples` counts in, by order_name(); empty: not known
 
+    // Of the batch that the loop is at, which all this counts as taken.
+    std::int64_t samples_before = 0; ///< `samples` without it
+    bool begins_step = true;
+
+    std::vector<FinishedPass> finished = {}; ///< of those whose body is not over, and others
+
+    // On the way back.
+    std::int64_t passes_to_skip = 0; ///< that were finished when the checkpoint was made
+    bool is_around = false;          ///< the checkpoint was made in a loop inside this one
+    bool was_under_way = false;      ///< when the checkpoint was made, and has not begun since
+    std::shared_ptr<Return> way_back = nullptr;
+
+    bool said_empty = false; ///< a pass without a batch was told about
+
+    /// Before a pass: whether the checkpoint was made behind it, so that there is nothing to do.
+    [[nodiscard]] bool skips_pass() noexcept {
+        if (!way_back || way_back->is_over() || passes_to_skip == 0) {
+            return false;
+        }
+        --passes_to_skip;
+        return true;
+    }
+
     /// Before a pass through `now_rows` rows in the order `now_order`. Throws DataError [RT-D12,
     /// RT-D13] when the pass has begun with others.
     void begin_pass(std::int64_t now_rows, const std::string& now_order) {
@@ -32,8 +73,8 @@ struct Position {
                             detail::concat("the checkpoint was made after ", samples,
                                            " rows of an epoch over ", rows,
                                            " rows, but the data set has ", now_rows,
-                                           " now; give the run the same rows, or begin a new epoch "
-                                           "with set_epoch()"));
+                                           " now; give the run the same rows, or begin another "
+                                           "epoch with set_epoch()"));
         }
         if (samples > 0 && !order.empty() && !now_order.empty() && order != now_order) {
             throw DataError(
@@ -42,10 +83,22 @@ struct Position {
                                " rows of an epoch in the order \"", order,
                                "\", but this run reads in the order \"", now_order,
                                "\" and would repeat and miss rows; use the same, or begin "
-                               "a new epoch with set_epoch()"));
+                               "another epoch with set_epoch()"));
         }
         rows = now_rows;
         order = now_order;
+        const bool was = std::exchange(was_under_way, false);
+        if (was && way_back && !way_back->is_over() && --way_back->loops_to_begin == 0) {
+            way_back->arrive();
+        }
+    }
+
+    /// The loop comes to its next batch.
+    void advance(std::int64_t taken, bool ends_step) noexcept {
+        samples_before = samples;
+        begins_step = !within_step;
+        samples = taken;
+        within_step = !ends_step;
     }
 
     /// A new epoch is next.
@@ -56,64 +109,24 @@ struct Position {
         within_step = false;
     }
     void finish_epoch() noexcept { begin_epoch(epoch + 1); }
-};
 
-/// What an iterator holds while it goes through the data: the epoch ends with end(), at the latest
-/// when the iterator goes, for example because the loop was left early.
-class Pass {
-public:
-    /// Called before each batch but the first is taken: what the last one was used for is done.
-    using BetweenBatches = std::function<void(const Position&)>;
-
-    explicit Pass(std::shared_ptr<Position> position) : position_(std::move(position)) {
-        position_->iterating = true;
-        under_way().push_back(position_.get());
-    }
-    Pass(Pass&&) = default;
-    Pass& operator=(Pass&& other) noexcept {
-        std::swap(position_, other.position_);
-        return *this;
-    }
-    Pass(const Pass&) = delete;
-    Pass& operator=(const Pass&) = delete;
-    ~Pass() { end(); }
-
-    /// The place that this pass has reached; not after end().
-    [[nodiscard]] Position& position() noexcept { return *position_; }
-
-    void between_batches() const {
-        if (position_ && observer()) {
-            observer()(*position_);
+    /// The next pass is `number`. The rest of that very pass, which a checkpoint was made in, stays
+    /// what is next: loops say the number of each of their passes.
+    void set_epoch(std::int64_t number) noexcept {
+        const bool is_there = samples > 0 && !iterating && epoch == number;
+        if (!is_there) {
+            begin_epoch(number);
         }
     }
-
-    void end() noexcept {
-        if (position_) { // not moved from, and not ended before
-            std::erase(under_way(), position_.get());
-            position_->finish_epoch();
-            position_.reset();
-        }
-    }
-
-    /// The one pass of this thread that is under way; null when there is none, or more than one.
-    [[nodiscard]] static const Position* only() noexcept {
-        return under_way().size() == 1 ? under_way().front() : nullptr;
-    }
-
-    /// Who is told between the batches of all passes of this thread.
-    static void observe(BetweenBatches observe) { observer() = std::move(observe); }
-
-private:
-    static std::vector<const Position*>& under_way() {
-        thread_local std::vector<const Position*> passes;
-        return passes;
-    }
-    static BetweenBatches& observer() {
-        thread_local BetweenBatches told;
-        return told;
-    }
-
-    std::shared_ptr<Position> position_;
 };
+
+/// Tells of an epoch that drop_last leaves without a batch: nothing is trained in it.
+inline void say_empty_epoch(std::int64_t rows, std::int64_t rows_of_rank, std::int64_t ranks) {
+    std::fprintf(stderr,
+                 "rtrain: an epoch has no batch: %lld rows fill no step of %lld rows on each of "
+                 "%lld ranks, and drop_last leaves them out\n",
+                 static_cast<long long>(rows), static_cast<long long>(rows_of_rank),
+                 static_cast<long long>(ranks));
+}
 
 } // namespace rtrain::data

@@ -7,6 +7,7 @@
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/device_prefetch.hpp>
 #include <rtrain/data/feed.hpp>
+#include <rtrain/data/loops.hpp>
 #include <rtrain/data/permutation.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/position.hpp>
@@ -15,6 +16,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -71,16 +73,24 @@ public:
         using value_type = Batch;
         using difference_type = std::ptrdiff_t;
 
-        Iterator(const Batches& batches, std::int64_t epoch, std::int64_t taken)
+        /// At the end when `pass` has ended.
+        Iterator(const Batches& batches, std::int64_t epoch, std::int64_t taken, Pass pass)
             : batches_(&batches), epoch_(epoch),
-              feed_(batches.policy_, batches.course_of(epoch), taken), pass_(batches.position_),
+              feed_(batches.policy_, batches.course_of(epoch), taken), pass_(std::move(pass)),
               prefetch_(batches.device_) {
+            const bool is_whole = taken == 0 && !pass_.has_ended();
             next();
+            if (is_whole && pass_.has_ended()) {
+                batches.say_empty();
+            }
         }
 
-        [[nodiscard]] Batch& operator*() { return read_.batch; }
+        [[nodiscard]] Batch& operator*() {
+            pass_.take();
+            return read_.batch;
+        }
         Iterator& operator++() {
-            pass_.between_batches();
+            pass_.leave_batch();
             next();
             return *this;
         }
@@ -101,13 +111,13 @@ public:
         };
 
         void next() {
-            read_ = prefetch_.next([this] { return read(); }).value_or(Read());
+            read_ = pass_.has_ended() ? Read()
+                                      : prefetch_.next([this] { return read(); }).value_or(Read());
             if (read_.batch.size() == 0) {
                 pass_.end();
                 return;
             }
-            pass_.position().samples = read_.portion.taken;
-            pass_.position().within_step = !read_.portion.ends_step;
+            pass_.position().advance(read_.portion.taken, read_.portion.ends_step);
             batches_->seed_generators(epoch_, read_.portion.place, Draws::of_training);
         }
 
@@ -134,13 +144,18 @@ public:
             throw DataError("RT-D9", "a loop over these batches is still under way; call "
                                      "batches() again for a second, independent pass");
         }
+        if (position_->skips_pass()) {
+            Loops::current().skip(*position_);
+            return Iterator(*this, position_->epoch, position_->samples, Pass());
+        }
         const Course course = course_of(position_->epoch);
         std::string order;
         if constexpr (detail::HasOrderName<D>) {
             order = order_name(D::name, course.epoch);
         }
         position_->begin_pass(course.epoch.rows, order);
-        return Iterator(*this, position_->epoch, position_->samples);
+        return Iterator(*this, position_->epoch, position_->samples,
+                        Pass(position_, c10::GradMode::is_enabled()));
     }
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
@@ -155,8 +170,9 @@ public:
 
     /// The epoch that the next pass, or the one under way, has for its permutation.
     [[nodiscard]] std::int64_t epoch() const noexcept { return position_->epoch; }
-    /// Reshuffles as in this epoch from the next pass on (DistributedSampler's set_epoch).
-    void set_epoch(std::int64_t epoch) { position_->begin_epoch(epoch); }
+    /// Reshuffles as in this epoch from the next pass on (DistributedSampler's set_epoch). A
+    /// resumed run that says the epoch which its checkpoint was made in goes on there.
+    void set_epoch(std::int64_t epoch) { position_->set_epoch(epoch); }
 
 private:
     enum class Draws { of_reading, of_training };
@@ -167,6 +183,14 @@ private:
                 options_.size,
                 passes(),
                 policy_.ranks_sharing(size_)};
+    }
+
+    /// Once: an epoch has no batch.
+    void say_empty() const {
+        if (rank_ == 0 && options_.drop_last && !std::exchange(position_->said_empty, true)) {
+            say_empty_epoch(dataset_.size(), options_.size * passes(),
+                            policy_.ranks_sharing(size_));
+        }
     }
 
     void seed_generators(std::int64_t epoch, std::int64_t place, Draws draws) const {

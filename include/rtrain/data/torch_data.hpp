@@ -6,10 +6,12 @@
 
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/device_prefetch.hpp>
+#include <rtrain/data/loops.hpp>
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/sampler.hpp>
 #include <rtrain/error.hpp>
 
+#include <c10/core/GradMode.h>
 #include <torch/data/dataloader.h>
 #include <torch/data/datasets/base.h>
 #include <torch/data/example.h>
@@ -121,15 +123,26 @@ public:
         using difference_type = std::ptrdiff_t;
 
         explicit Iterator(DeviceLoader& loader)
-            : loader_(&loader), end_(loader.begin_pass()), pass_(loader.position_),
-              prefetch_(loader.device_), next_(loader.loader_->begin()) {
+            : loader_(&loader), pass_(loader.begin_pass()), end_(loader.end_of_pass()),
+              prefetch_(loader.device_),
+              next_(pass_.has_ended() ? loader.loader_->end() : loader.loader_->begin()) {
+            const bool is_whole = end_ > 0 && !pass_.has_ended() && pass_.position().samples == 0;
             next();
+            if (is_whole && pass_.has_ended()) {
+                loader.say_empty();
+            }
         }
 
-        [[nodiscard]] Batch& operator*() { return *batch_; }
-        [[nodiscard]] Batch* operator->() { return &*batch_; }
+        [[nodiscard]] Batch& operator*() {
+            pass_.take();
+            return *batch_;
+        }
+        [[nodiscard]] Batch* operator->() {
+            pass_.take();
+            return &*batch_;
+        }
         Iterator& operator++() {
-            pass_.between_batches();
+            pass_.leave_batch();
             next();
             return *this;
         }
@@ -140,7 +153,7 @@ public:
 
     private:
         void next() {
-            batch_ = prefetch_.next([this] { return read(); });
+            batch_ = pass_.has_ended() ? std::nullopt : prefetch_.next([this] { return read(); });
             if (!batch_) {
                 pass_.end();
                 return;
@@ -149,8 +162,8 @@ public:
                 const auto size =
                     static_cast<std::int64_t>(loader_->loader_->options().batch_size) *
                     loader_->epoch_->size;
-                auto& taken = pass_.position().samples;
-                taken = size < end_ - taken ? taken + size : end_; // the last batch may be short
+                const auto taken = pass_.position().samples; // the last batch may be short
+                pass_.position().advance(size < end_ - taken ? taken + size : end_, true);
             }
         }
 
@@ -166,8 +179,8 @@ public:
         }
 
         DeviceLoader* loader_;
-        std::int64_t end_; ///< of the epoch, in rows of all ranks; 0: rows are not counted
         Pass pass_;
+        std::int64_t end_; ///< of the epoch, in rows of all ranks; 0: rows are not counted
         DevicePrefetch<Batch> prefetch_;
         torch::data::Iterator<Batch> next_;
         bool started_ = false;
@@ -179,13 +192,28 @@ public:
     [[nodiscard]] const Loader& loader() const noexcept { return *loader_; }
 
 private:
-    /// How many rows all ranks will have taken at the end of this epoch.
-    [[nodiscard]] std::int64_t begin_pass() {
-        if (!epoch_) {
-            return 0;
+    /// One that has ended when there is nothing to do in it.
+    [[nodiscard]] Pass begin_pass() {
+        if (position_->skips_pass()) {
+            Loops::current().skip(*position_);
+            return Pass();
         }
-        position_->begin_pass(epoch_->rows, order_name("sharded", *epoch_));
-        return distributed_end(*epoch_, position_->samples);
+        if (epoch_) {
+            position_->begin_pass(epoch_->rows, order_name("sharded", *epoch_));
+        }
+        return Pass(position_, c10::GradMode::is_enabled());
+    }
+    /// How many rows all ranks will have taken at the end of this epoch.
+    [[nodiscard]] std::int64_t end_of_pass() const {
+        return epoch_ ? distributed_end(*epoch_, position_->samples) : 0;
+    }
+
+    /// Once: an epoch has no batch.
+    void say_empty() const {
+        if (epoch_->rank == 0 && !std::exchange(position_->said_empty, true)) {
+            const auto size = static_cast<std::int64_t>(loader_->options().batch_size);
+            say_empty_epoch(epoch_->rows, size, epoch_->size);
+        }
     }
 
     std::unique_ptr<Loader> loader_;
