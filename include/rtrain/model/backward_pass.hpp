@@ -35,12 +35,23 @@ public:
         }
     }
 
-    /// To be called in every gradient hook; returns whether this is the first of a pass.
+    /// To be called first in every gradient hook: whether an exception has ended the last pass.
+    /// Says it once.
+    bool finds_cut() {
+        if (!open_ || !watch_.expired()) {
+            return false;
+        }
+        open_ = false;
+        was_cut_short_ = true;
+        return true;
+    }
+
+    /// To be called in every gradient hook that is part of a pass; returns whether this is the
+    /// first of it.
     bool enter() {
         auto watch = watch_.lock();
-        const bool begins = !open_ || watch == nullptr;
+        const bool begins = !open_;
         if (begins) {
-            was_cut_short_ = open_;
             open_ = true;
             watch = std::make_shared<Watch>();
             watch->pass = this;
@@ -50,8 +61,9 @@ public:
         return begins;
     }
 
-    /// Whether an exception ended the pass before the present one.
+    /// Whether an exception has ended a pass since the last settle().
     [[nodiscard]] bool was_cut_short() const noexcept { return was_cut_short_; }
+    void settle() noexcept { was_cut_short_ = false; }
 
 private:
     /// Held by whatever is going to call back. Gone before the end: nothing will, so an exception

@@ -145,6 +145,9 @@ public:
 
 private:
     void gradient_ready(std::size_t index) override {
+        if (pass_.finds_cut()) { // what that pass has brought counts no more
+            std::fill(used_.begin(), used_.end(), false);
+        }
         // A gradient that is undefined counts as zeros, and where parameters may be unused it
         // counts as unused, as in PyTorch's DDP.
         const bool defined = parameters_[index].tensor.grad().defined();
@@ -210,7 +213,7 @@ private:
         if (syncs_) {
             buckets_.wait();
         }
-        std::fill(used_.begin(), used_.end(), false);
+        pass_.settle();
     }
 
     /// Parameters may be frozen and unfrozen between two passes, alike on all ranks.
