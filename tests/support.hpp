@@ -3,6 +3,8 @@
 /// What several tests need: real data, a model, directories that vanish, comparison to the bit.
 #pragma once
 
+#include "thrown.hpp"
+
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>
@@ -136,32 +138,6 @@ inline std::string read(const std::filesystem::path& file) {
 }
 inline void write(const std::filesystem::path& file, const std::string& text) {
     std::ofstream(file, std::ios::binary) << text;
-}
-
-/// The code of the rtrain::Error that `action` throws; "" when it throws none.
-template <class Action>
-std::string code_of(Action&& action) {
-    try {
-        action();
-    } catch (const rtrain::Error& error) {
-        return error.code();
-    }
-    return "";
-}
-
-/// The message of the rtrain::Error that `action` throws.
-template <class Action>
-std::string message_of(Action&& action) {
-    try {
-        action();
-    } catch (const rtrain::Error& error) {
-        return error.what();
-    }
-    return "";
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 } // namespace test

@@ -15,8 +15,11 @@ namespace test {
 struct Ranks {
     std::shared_ptr<rtrain::backend::Mpi> mpi = std::make_shared<rtrain::backend::Mpi>(
         rtrain::backend::Mpi::Options{.timeout = std::chrono::seconds(60)});
+    /// What this rank tells the others at the end. One that a test makes fail sets it, so that
+    /// others who wait for it stop.
+    rtrain::Outcome outcome;
     Ranks() { mpi->start({}); }
-    ~Ranks() { (void)mpi->finish({}); }
+    ~Ranks() { (void)mpi->finish(outcome); }
     Ranks(const Ranks&) = delete;
     Ranks& operator=(const Ranks&) = delete;
 
