@@ -80,7 +80,8 @@ public:
     void set_died(int rank) {
         auto& outcome = outcomes_[static_cast<std::size_t>(rank)];
         if (!outcome) {
-            outcome = Outcome{Outcome::Kind::died, "the process died"};
+            outcome.emplace().kind = Outcome::Kind::died;
+            outcome->message = "the process died";
             died_.push_back(rank);
             a_rank_has_died = true;
         }
