@@ -71,22 +71,25 @@ private:
         log_.push_back(rtrain::detail::concat(parts...));
     }
 
-    /// The next pass of all ranks.
-    std::vector<monkey::Pass> draw_passes(const Subject& subject) {
+    /// The next pass of all ranks. When they go one way, gradients come in the same order on all.
+    std::vector<monkey::Pass> draw_passes(const Subject& subject, bool one_way) {
         std::vector<monkey::Pass> passes;
         torch::manual_seed(static_cast<std::uint64_t>(dice_.below(1 << 30)));
+        int way = 0;
         for (int rank = 0; rank < ranks_.size(); ++rank) {
-            passes.push_back({torch::randn({4, monkey::width}),
-                              subject.options().find_unused_parameters ? dice_.below(3) : 0});
+            if (subject.options().find_unused_parameters && (rank == 0 || !one_way)) {
+                way = dice_.below(3);
+            }
+            passes.push_back({torch::randn({4, monkey::width}), way});
         }
         return passes;
     }
 
-    torch::Tensor forward(Subject& subject) {
+    torch::Tensor forward(Subject& subject, bool one_way = false) {
         const bool twice = dice_.one_in(4) && !subject.net().recomputes();
-        std::vector<std::vector<monkey::Pass>> forwards{draw_passes(subject)};
+        std::vector<std::vector<monkey::Pass>> forwards{draw_passes(subject, one_way)};
         if (twice) {
-            forwards.push_back(draw_passes(subject));
+            forwards.push_back(draw_passes(subject, one_way));
         }
         log("forward", twice ? " twice" : "", subject.sync() ? "" : " under no_sync");
         return subject.forward(forwards);
@@ -112,9 +115,9 @@ private:
             }
             break;
         case 1: {
-            log("one backward of both");
-            const auto first = forward(*subjects_[0]);
-            (first + forward(*subjects_[1])).backward();
+            log("one backward of both"); // which ranks must begin to average in the same order
+            const auto first = forward(*subjects_[0], true);
+            (first + forward(*subjects_[1], true)).backward();
             follow(*subjects_[0]);
             follow(*subjects_[1]);
             break;
