@@ -72,7 +72,7 @@ private:
     }
 
     /// The next pass of all ranks. When they go one way, gradients come in the same order on all.
-    std::vector<monkey::Pass> draw_passes(const Subject& subject, bool one_way) {
+    std::vector<monkey::Pass> draw_passes(const Subject& subject, bool one_way = false) {
         std::vector<monkey::Pass> passes;
         torch::manual_seed(static_cast<std::uint64_t>(dice_.below(1 << 30)));
         int way = 0;
