@@ -223,9 +223,15 @@ TEST_CASE("Batches.made_anew_in_each_epoch_are_shuffled_anew") {
 TEST_CASE("Run.two_at_once_in_one_directory_are_refused") {
     const test::Directory directory("lock");
     const TrainerOptions options{.run = {.name = "r", .storage_path = directory.path()}};
-    Local outer(options);
-    outer.fit([&](auto&) { CHECK(code_of([&] { Local(options).fit([](auto&) {}); }) == "RT-S7"); });
-    CHECK(code_of([&] { Local(options).fit([](auto&) {}); }).empty());
+    const auto code = [&] { return code_of([&] { Local(options).fit([](auto&) {}); }); };
+    {
+        std::filesystem::create_directories(directory.path() / "r");
+        storage::DirectoryLock other; // as another process holds it
+        other.acquire(directory.path() / "r");
+        CHECK(code() == "RT-S7");
+    }
+    CHECK(code().empty());
+    Local(options).fit([&](auto&) { CHECK(code() == "RT-C23"); }); // in this process
 }
 
 TEST_CASE("Run.resume_from_starts_a_new_run") {
