@@ -239,6 +239,7 @@ public:
         if (own_directory_) {
             own_directory_.reset();
             directory_.clear();
+            handed_input_.clear(); // it was there
         }
         shared_memory_.reset();
     }
