@@ -190,6 +190,9 @@ TEST_CASE("Drift.does_not_come_from_what_only_some_ranks_do" * doctest::timeout(
         Trainer<> trainer({.run = {.name = name, .storage_path = directory.path()}});
         return test::message_of([&] { trainer.fit(body); });
     };
+    // Ranks of rank 0's node see at once that it calls something else, and it says why. Ranks of
+    // other nodes find it out in their own words.
+    const bool seen_at_once = test::ranks_of_nodes().front() > 1;
     SUBCASE("freezing") {
         const auto message = message_of("freeze", [](auto& worker) {
             auto model = worker.prepare(test::Net());
@@ -202,8 +205,9 @@ TEST_CASE("Drift.does_not_come_from_what_only_some_ranks_do" * doctest::timeout(
                 optimizer.step();
             }
         });
-        CHECK(test::contains(message, "RT-M24"));
-        CHECK(test::contains(message, "\"in.weight\""));
+        CHECK(!message.empty());
+        CHECK((!seen_at_once || test::contains(message, "RT-M24")));
+        CHECK((!seen_at_once || test::contains(message, "\"in.weight\"")));
     }
     SUBCASE("an exception in backward, caught") {
         const auto message = message_of("caught", [](auto& worker) {
@@ -224,6 +228,7 @@ TEST_CASE("Drift.does_not_come_from_what_only_some_ranks_do" * doctest::timeout(
                 }
             }
         });
-        CHECK(test::contains(message, "RT-M26"));
+        CHECK(!message.empty());
+        CHECK((!seen_at_once || test::contains(message, "RT-M26")));
     }
 }
