@@ -378,6 +378,13 @@ private:
         }
     }
 
+    /// Outside of a report.
+    void save_between(const State& state) {
+        run_.save([&] {
+            check_models();
+            return snapshot_of(state);
+        });
+    }
     [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state) {
         checkpoint::Snapshot snapshot;
         state.save(snapshot);
@@ -401,10 +408,7 @@ private:
         if constexpr (!checkpoint::saves_state<C>) {
             return;
         }
-        run_.save([&] {
-            check_models();
-            return snapshot_of(*state_);
-        });
+        save_between(*state_);
         leave_if_preempted();
     }
     /// Behind a checkpoint.
@@ -421,7 +425,7 @@ private:
         }
         if constexpr (checkpoint::saves_state<C>) {
             if (!progress_.stop_is_saved()) {
-                run_.save([&] { return snapshot_of(*state_); });
+                save_between(*state_);
             }
         }
         return true;

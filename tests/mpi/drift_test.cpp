@@ -67,6 +67,22 @@ TEST_CASE("Drift.is_found_at_a_report_before_it_saves" * doctest::timeout(60)) {
     }
 }
 
+TEST_CASE("Drift.is_found_before_the_last_checkpoint_of_a_stopped_run" * doctest::timeout(60)) {
+    const test::Directory directory("stopped");
+    Trainer<> trainer({.run = run_in(directory)});
+    const auto message = error_of(trainer, [](auto& worker) {
+        auto model = worker.prepare(torch::nn::Linear(4, 2));
+        for (const int epoch : worker.epochs(5, State{}.add("model", model))) {
+            const torch::NoGradGuard no_grad;
+            model->bias.add_(epoch + worker.rank());
+            worker.stop(); // and no report of a state saves that
+        }
+    });
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(checkpoints_in(directory.path() / "run") == (world_size() == 1 ? 1U : 0U));
+    CHECK(test::contains(message, "RT-M25") == (world_size() > 1));
+}
+
 TEST_CASE("Drift.is_found_every_few_passes_and_not_under_no_sync" * doctest::timeout(60)) {
     const test::Directory directory("passes");
     Trainer<> trainer({.run = run_in(directory)});

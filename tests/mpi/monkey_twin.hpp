@@ -6,6 +6,8 @@
 #include "monkey_model.hpp"
 #include "ranks.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -244,15 +246,17 @@ public:
         }
     }
 
-    /// A step of gradient descent. The twin takes over the values: errors do not add up.
+    /// A step of gradient descent, of a length below 0.02: losses are squares of products, which
+    /// would soon be infinite. The twin takes over the values: errors do not add up.
     void descend() {
         const torch::NoGradGuard no_grad;
+        const double rate = 0.02 / std::max(1.0, norm_of_gradients());
         auto theirs = twin_.net().parameters();
         std::vector<torch::Tensor> flat;
         std::size_t i = 0;
         for (auto& parameter : net_->parameters()) {
             if (parameter.requires_grad() && parameter.grad().defined()) {
-                parameter.add_(parameter.grad(), -0.02);
+                parameter.add_(parameter.grad(), -rate);
             }
             theirs[i++].copy_(parameter);
             flat.push_back(parameter.flatten().to(torch::kDouble));
@@ -263,6 +267,14 @@ public:
     }
 
 private:
+    /// The same bits on all ranks.
+    [[nodiscard]] double norm_of_gradients() {
+        double squares = 0;
+        for (const auto& gradient : twin_.gradients(0)) {
+            squares += gradient.defined() ? gradient.square().sum().item<double>() : 0;
+        }
+        return std::sqrt(squares);
+    }
     static void add(torch::Tensor& sum, const torch::Tensor& more) {
         sum = sum.defined() ? sum + more : more;
     }
