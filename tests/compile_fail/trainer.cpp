@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the whole library must refuse, in one translation unit because its headers take long: each
+// mistake in a function of its own, and no error elsewhere (errors.py).
+#include <rtrain/trainer.hpp>
+
+#include <torch/torch.h>
+
+using rtrain::Config;
+
+struct NoSize {
+    int rank() const { return 0; }
+    void all_reduce(at::Tensor&, rtrain::ReduceOp) {}
+    void broadcast(at::Tensor&, int) {}
+};
+struct Backend : NoSize {
+    int size() const {
+        return 1;
+    }
+};
+using Trainer = rtrain::Trainer<Backend>;
+
+struct Mean {
+    void reduce(rtrain::GradientBucket& bucket, rtrain::HookRanks& ranks) {
+        ranks.all_reduce(bucket.gradients, rtrain::ReduceOp::sum);
+    }
+};
+struct NoReduce {
+    void reduce(int) {}
+};
+struct Unknown {};
+
+double right(Trainer& trainer) {
+    const auto result = trainer.fit([](auto& worker, const Config& config) {
+        int epoch = 0;
+        auto state = rtrain::State{}.add("epoch", epoch);
+        worker.report({{"lr", config.at("lr")}}, state);
+    });
+    const rtrain::DataParallelOptions options{.hook = rtrain::hook::Custom(Mean{})};
+    return result.metric("lr") + static_cast<double>(options.hook.index());
+}
+
+// clang-format off: each on a line of its own
+void wrong_parameter(Trainer& trainer) {
+    trainer.fit([](int) {}); // error: TrainFunction not met
+}
+void no_parameter(Trainer& trainer) {
+    trainer.fit([] {}); // error: TrainFunction not met
+}
+void no_function(Trainer& trainer) {
+    trainer.fit(42); // error: TrainFunction not met
+}
+void temporary_in_state(rtrain::State& state) {
+    state.add("other", 3); // error: [RT-A1]
+}
+void unknown_in_state(rtrain::State& state, Unknown& unknown) {
+    state.add("other", unknown); // error: [RT-A2]
+}
+rtrain::hook::Custom hook() {
+    return rtrain::hook::Custom(NoReduce{}); // error: GradientHook not met: missing member `void reduce(GradientBucket&, HookRanks&)`
+}
+int backend() {
+    return sizeof(rtrain::Trainer<NoSize>); // error: Backend not met: missing member `int size() const` [RT-B3]
+}
