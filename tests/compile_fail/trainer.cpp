@@ -13,9 +13,7 @@ struct NoSize {
     void broadcast(at::Tensor&, int) {}
 };
 struct Backend : NoSize {
-    int size() const {
-        return 1;
-    }
+    int size() const { return 1; }
 };
 using Trainer = rtrain::Trainer<Backend>;
 
@@ -56,8 +54,10 @@ void unknown_in_state(rtrain::State& state, Unknown& unknown) {
     state.add("other", unknown); // error: [RT-A2]
 }
 rtrain::hook::Custom hook() {
-    return rtrain::hook::Custom(NoReduce{}); // error: GradientHook not met: missing member `void reduce(GradientBucket&, HookRanks&)`
+    return rtrain::hook::Custom(NoReduce{}); // error: GradientHook not met: missing member `void
+                                             // reduce(GradientBucket&, HookRanks&)`
 }
 int backend() {
-    return sizeof(rtrain::Trainer<NoSize>); // error: Backend not met: missing member `int size() const` [RT-B3]
+    return sizeof(rtrain::Trainer<NoSize>); // error: Backend not met: missing member `int size()
+                                            // const` [RT-B3]
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzz target where there is no libFuzzer: first every file of its corpus, then mutations of
-// them, for some seconds. The input of a finding is left in "finding". Usage: TARGET DIRECTORY
-// SECONDS
+// Runs a fuzz target where there is no libFuzzer: first every file of its corpus, then so many
+// mutations of them, the same for the same seed. The input of a finding is left in "finding".
+// Usage: TARGET DIRECTORY INPUTS SEED
 #include "require.hpp"
 
-#include <chrono>
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +42,8 @@ void run() {
 
 class Mutator {
 public:
-    explicit Mutator(const std::vector<std::string>& corpus) : corpus_(corpus) {}
+    Mutator(const std::vector<std::string>& corpus, std::uint64_t seed)
+        : corpus_(corpus), random_(seed) {}
 
     std::string next() {
         std::string text = pick();
@@ -105,13 +106,15 @@ private:
     const std::string& pick() { return corpus_[below(corpus_.size())]; }
 
     const std::vector<std::string>& corpus_;
-    std::mt19937_64 random_{std::random_device{}()};
+    std::mt19937_64 random_;
 };
 
 } // namespace
 
 int main(int argc, char** argv) {
-    require(argc == 3, "two arguments are given");
+    require(argc == 4, "three arguments are given");
+    const std::uint64_t inputs = std::strtoull(argv[2], nullptr, 10);
+    const std::uint64_t seed = std::strtoull(argv[3], nullptr, 10);
     __sanitizer_set_death_callback(keep_input);
     std::signal(SIGABRT, [](int signal) {
         keep_input();
@@ -121,22 +124,21 @@ int main(int argc, char** argv) {
     std::vector<std::string> corpus;
     for (const auto& item : std::filesystem::directory_iterator(argv[1])) {
         std::ifstream file(item.path(), std::ios::binary);
-        input.assign(std::istreambuf_iterator<char>(file), {});
-        run();
-        corpus.push_back(input);
+        corpus.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
     }
     require(!corpus.empty(), "there is a corpus");
-    Mutator mutator(corpus);
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoi(argv[2]));
-    std::size_t runs = 0;
-    while (std::chrono::steady_clock::now() < end) {
-        for (int i = 0; i < 100; ++i, ++runs) {
-            input = mutator.next();
-            run();
-        }
+    std::sort(corpus.begin(), corpus.end()); // not as the directory has them
+    for (const auto& text : corpus) {
+        input = text;
+        run();
+    }
+    Mutator mutator(corpus, seed);
+    for (std::uint64_t i = 0; i < inputs; ++i) {
+        input = mutator.next();
+        run();
     }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
-    std::printf("%zu inputs, %ld MiB\n", corpus.size() + runs, usage.ru_maxrss / 1024);
+    std::printf("%zu inputs, %ld MiB\n", corpus.size() + inputs, usage.ru_maxrss / 1024);
     require(usage.ru_maxrss < 512L * 1024, "memory stays below 512 MiB");
 }
