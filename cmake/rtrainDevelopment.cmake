@@ -40,3 +40,16 @@ function(rtrain_program name)
   target_link_libraries(${name} PRIVATE rtrain_dev)
   target_precompile_headers(${name} REUSE_FROM rtrain_pch)
 endfunction()
+
+# rtrain_deep_programs(<target>...): programs that only deep tests and measurements need. Not part of
+# the default build; the target `deep` builds them.
+add_custom_target(deep)
+function(rtrain_deep_programs)
+  set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+  add_dependencies(deep ${ARGN})
+endfunction()
+
+# rtrain_deep_tests(<test>...): left out by scripts/test, unless it is told --deep.
+function(rtrain_deep_tests)
+  set_property(TEST ${ARGN} APPEND PROPERTY LABELS deep)
+endfunction()
