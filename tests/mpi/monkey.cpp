@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random small models and random public calls between steps, on several ranks against one process:
 //
-//     mpirun -n 3 monkey [--seconds 20] [--seed S [--trials N]]
+//     mpirun -n 3 monkey [--seconds 20] [--seed S] [--trials N]
 //
 // A trial is one or two models and a few steps, drawn from its seed. A failure prints the seed and
-// the calls; `--seed S` repeats that trial. RTRAIN_TEST_SECONDS stands in for --seconds.
+// the calls; `--seed S` alone repeats that trial, with --seconds or --trials also those of the next
+// seeds. RTRAIN_TEST_SECONDS says for how many seconds to draw new ones.
 #include "monkey_model.hpp"
 #include "monkey_twin.hpp"
 #include "ranks.hpp"
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <cmath>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -403,10 +405,13 @@ int main(int argc, char** argv) {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     const auto given = option(argc, argv, "--seed");
-    const auto trials = option(argc, argv, "--trials").value_or(given ? 1 : ~std::uint64_t{0});
-    const auto seconds = option(argc, argv, "--seconds")
-                             .value_or(static_cast<std::uint64_t>(
-                                 launch::env_int("RTRAIN_TEST_SECONDS").value_or(20)));
+    const auto limit = option(argc, argv, "--seconds");
+    const auto trials =
+        option(argc, argv, "--trials")
+            .value_or(given && !limit ? 1 : std::numeric_limits<std::uint64_t>::max());
+    const bool timed = limit || !given;
+    const auto seconds = limit.value_or(
+        static_cast<std::uint64_t>(launch::env_int("RTRAIN_TEST_SECONDS").value_or(20)));
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::seconds(seconds);
     std::uint64_t seed = given.value_or(std::random_device()());
@@ -416,7 +421,7 @@ int main(int argc, char** argv) {
     }
     std::uint64_t done = 0;
     for (int more = 1; true; ++done) {
-        more = done < trials && (given || Clock::now() < end) ? 1 : 0;
+        more = done < trials && (!timed || Clock::now() < end) ? 1 : 0;
         MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
         if (more == 0) {
             break;
