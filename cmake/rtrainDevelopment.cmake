@@ -1,19 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Settings of rtrain's own programs: warnings as errors, and one precompiled header for all of them,
-# because libtorch's headers take 20 s a file.
+# Settings of rtrain's own programs: warnings as errors, rtrain::compiled, and one precompiled header
+# for all of them, because libtorch's headers take 20 s a file.
 
-add_library(rtrain_dev INTERFACE)
-target_link_libraries(rtrain_dev INTERFACE rtrain::rtrain)
-target_compile_options(rtrain_dev INTERFACE
+set(rtrain_warnings
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
-  -Wconversion -Wsign-conversion -Werror)
-# False alarms of g++ 12 in the destructors of half-built nested options (GCC's bug 80635).
-target_compile_options(rtrain_dev INTERFACE
+  -Wconversion -Wsign-conversion -Werror
+  # False alarms of g++ 12 in the destructors of half-built nested options (GCC's bug 80635).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 find_program(RTRAIN_MOLD mold)
-if(RTRAIN_MOLD)
-  target_link_options(rtrain_dev INTERFACE -fuse-ld=mold)
-endif()
 find_program(RTRAIN_CCACHE ccache)
 if(RTRAIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
@@ -21,24 +15,33 @@ if(RTRAIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()
 
-# What others wrote and every program includes; rtrain's own headers change too often.
-file(WRITE ${PROJECT_BINARY_DIR}/pch.cpp "int main() {}\n")
-add_executable(rtrain_pch ${PROJECT_BINARY_DIR}/pch.cpp)
-target_link_libraries(rtrain_pch PRIVATE rtrain_dev)
-target_precompile_headers(rtrain_pch PRIVATE
+# What others wrote and many programs include; rtrain's own headers change too often.
+set(RTRAIN_PRECOMPILED_HEADERS
   <torch/torch.h> <mpi.h> <regex>
   <boost/asio/io_context.hpp> <boost/asio/posix/stream_descriptor.hpp>
   <boost/asio/read_until.hpp> <boost/asio/signal_set.hpp> <boost/asio/steady_timer.hpp>
   <boost/asio/ip/tcp.hpp> <boost/asio/local/stream_protocol.hpp> <boost/asio/write.hpp>
   <boost/asio/generic/stream_protocol.hpp> <boost/asio/post.hpp>
   <boost/json.hpp> <boost/json/basic_parser_impl.hpp>)
-target_compile_definitions(rtrain_dev INTERFACE OMPI_SKIP_MPICXX=1)
+include(cmake/rtrainCompiled.cmake)
+target_compile_options(rtrain_compiled PRIVATE ${rtrain_warnings})
+target_compile_definitions(rtrain_compiled PUBLIC OMPI_SKIP_MPICXX=1)
+
+# rtrain_header_only_program(<name> <source>...): an executable of ours, all of it from headers.
+function(rtrain_header_only_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE rtrain::rtrain)
+  target_compile_options(${name} PRIVATE ${rtrain_warnings})
+  if(RTRAIN_MOLD)
+    target_link_options(${name} PRIVATE -fuse-ld=mold)
+  endif()
+endfunction()
 
 # rtrain_program(<name> <source>...): an executable of ours.
 function(rtrain_program name)
-  add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE rtrain_dev)
-  target_precompile_headers(${name} REUSE_FROM rtrain_pch)
+  rtrain_header_only_program(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE rtrain::compiled)
+  target_precompile_headers(${name} REUSE_FROM rtrain_compiled)
 endfunction()
 
 # rtrain_deep_programs(<target>...): programs that only deep tests and measurements need. Not part of

@@ -5,6 +5,7 @@
 
 #include "thrown.hpp"
 
+#include <rtrain/storage/file.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>

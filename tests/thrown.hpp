@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an action throws, for tests that expect an error. Needs no more than rtrain/error.hpp.
+/// What an action throws, for tests that expect an error. Needs no more than rtrain/base/error.hpp.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <string>
 

@@ -13,6 +13,7 @@
 // the slowest rank counts. Up to 1 KiB a sample is 16 calls in a row, rewriting included, and
 // counts 1/32, because ranks leave a barrier as far apart as such a call takes.
 #include <rtrain/backend/mpi.hpp>
+#include <rtrain/comm/communicator.hpp>
 
 #include <ATen/ATen.h>
 

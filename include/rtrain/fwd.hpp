@@ -47,4 +47,8 @@ public:
     Result fit(F&& train_function);
 };
 
+/// The first argument of a training function: `rtrain::Worker<>&` with the default policies.
+template <class B = backend::Mpi, class D = data::Sharded, class C = checkpoint::Sync>
+class Worker;
+
 } // namespace rtrain

@@ -10,12 +10,12 @@
 /// @endcode
 #pragma once
 
-#include <rtrain/checkpoint/safe_name.hpp>
-#include <rtrain/checkpoint/safetensors.hpp>
-#include <rtrain/checkpoint/torch_file.hpp>
-#include <rtrain/error.hpp>
-#include <rtrain/json.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/format/safetensors.hpp>
+#include <rtrain/format/torch_file.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/safe_name.hpp>
 
 #include <c10/core/ScalarType.h>
 #include <torch/nn/module.h>

@@ -9,6 +9,7 @@
 // samples in the order in which all ranks have read them. Prints "RESULT ..." or "ERROR ...".
 #include "fault.hpp"
 
+#include <rtrain/storage/file.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>

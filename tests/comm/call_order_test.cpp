@@ -3,6 +3,8 @@
 #include "../support.hpp"
 
 #include <rtrain/backend/mpi.hpp>
+#include <rtrain/comm/communicator.hpp>
+#include <rtrain/comm/pending.hpp>
 
 #include <doctest/doctest.h>
 

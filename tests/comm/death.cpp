@@ -2,6 +2,7 @@
 // Rank 1 is killed while the others wait for it in a collective; they must learn it from rtrain,
 // not from mpirun, which is told to let them live.
 #include <rtrain/backend/mpi.hpp>
+#include <rtrain/comm/communicator.hpp>
 
 #include <torch/torch.h>
 

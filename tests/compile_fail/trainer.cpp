@@ -25,6 +25,9 @@ struct Mean {
 struct NoReduce {
     void reduce(int) {}
 };
+struct OddFinish : Backend {
+    void finish(int) {}
+};
 struct Unknown {};
 
 double right(Trainer& trainer) {
@@ -60,4 +63,7 @@ rtrain::hook::Custom hook() {
 int backend() {
     return sizeof(rtrain::Trainer<NoSize>); // error: Backend not met: missing member `int size()
                                             // const` [RT-B3]
+}
+void odd_backend(rtrain::TrainerOptions options) {
+    rtrain::Trainer<OddFinish> trainer(std::move(options)); // error: [RT-B6]
 }

@@ -7,7 +7,7 @@
 #include "trace.hpp"
 #include "workload.hpp"
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <algorithm>
 #include <cstdint>

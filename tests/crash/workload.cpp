@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workload.hpp"
 
+#include <rtrain/storage/file.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>

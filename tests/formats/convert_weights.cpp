@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads lines "FROM<tab>TO" and writes the weights of each FROM to TO. Prints for each a line:
 // "ok", or the error.
+#include <rtrain/format/safetensors.hpp>
 #include <rtrain/weights.hpp>
 
 #include <algorithm>

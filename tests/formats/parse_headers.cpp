@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads safetensors files from stdin, each behind its size in 8 bytes. Prints for each a line:
 // "ok", or what is wrong with it.
-#include <rtrain/checkpoint/safetensors_header.hpp>
+#include <rtrain/format/safetensors_header.hpp>
 
 #include <algorithm>
 #include <cstdint>

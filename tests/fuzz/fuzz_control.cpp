@@ -4,7 +4,7 @@
 // What is accepted can be sent again and is the same.
 #include "require.hpp"
 
-#include <rtrain/launch/message.hpp>
+#include <rtrain/launch/control/message.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 // written again.
 #include "require.hpp"
 
-#include <rtrain/checkpoint/safetensors_header.hpp>
+#include <rtrain/format/safetensors_header.hpp>
 
 #include <cstddef>
 #include <cstdint>

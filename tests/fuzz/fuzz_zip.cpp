@@ -2,7 +2,7 @@
 // Any bytes, as a zip file. Records that are found lie in it and do not claim more than it has.
 #include "require.hpp"
 
-#include <rtrain/checkpoint/zip_directory.hpp>
+#include <rtrain/format/zip_directory.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,9 @@
 // What holds on GPUs and on the fake ones alike.
 #include "../support.hpp"
 
+#include <rtrain/backend/collectives.hpp>
 #include <rtrain/backend/nccl.hpp>
+#include <rtrain/backend/the_backend.hpp>
 
 #include <doctest/doctest.h>
 
@@ -123,7 +125,8 @@ TEST_CASE("Nccl.broadcast_all_gather_and_barrier" * doctest::timeout(60)) {
     nccl.all_reduce(on_cpu, ReduceOp::sum);
     CHECK(on_cpu.eq(nccl.size()).all().item<bool>());
     nccl.barrier();
-    CHECK(rtrain::detail::broadcast(nccl, std::string("hello"), 0) == "hello");
+    rtrain::detail::TheBackend any(std::make_shared<backend::Nccl>(nccl));
+    CHECK(rtrain::detail::broadcast(any, "hello", 0) == "hello");
     (void)nccl.finish({});
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control channel on real sockets and processes: this program is also the ranks, the driver and
 // the strangers that it starts.
-#include <rtrain/launch/child.hpp>
-#include <rtrain/launch/control_server.hpp>
-#include <rtrain/launch/driver_link.hpp>
+#include <rtrain/launch/control/driver_link.hpp>
+#include <rtrain/launch/control/server.hpp>
+#include <rtrain/process/child.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

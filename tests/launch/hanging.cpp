@@ -5,6 +5,8 @@
 //   hanging <how> <rank that does it, -1: all but the last> <storage path>
 #include "../support.hpp"
 
+#include <rtrain/comm/communicator.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <csignal>

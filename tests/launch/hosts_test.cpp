@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where ranks go: hostfiles, --host lists, hosts that do not answer. Includes no libtorch.
-#include <rtrain/launch/hosts.hpp>
+#include <rtrain/launch/supervise/hosts.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How ranks begin and end to watch each other, with threads for ranks. mutual_watch_test.cpp has
 // what they find, on real processes.
-#include <rtrain/launch/mutual_watch.hpp>
+#include <rtrain/launch/watch/mutual_watch.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

@@ -2,6 +2,8 @@
 // Both launches, on real processes: a program started alone, and the same under mpirun.
 #include "programs.hpp"
 
+#include <rtrain/format/safetensors.hpp>
+
 #include <doctest/doctest.h>
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a process was killed because memory ran out. Includes no libtorch.
-#include <rtrain/launch/out_of_memory.hpp>
+#include <rtrain/launch/supervise/out_of_memory.hpp>
 
 #include <doctest/doctest.h>
 

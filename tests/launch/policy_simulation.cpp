@@ -12,8 +12,8 @@
 //   - restarts stay within the budgets, and delays are as configured;
 //   - a checkpoint is skipped only after two equal failures, and then for good.
 // A run that breaks a rule prints its seed; `--runs 1 --seed <it>` repeats it.
-#include <rtrain/launch/failure_policy.hpp>
-#include <rtrain/launch/hang_watch.hpp>
+#include <rtrain/launch/supervise/failure_policy.hpp>
+#include <rtrain/launch/watch/hang_watch.hpp>
 
 #include <algorithm>
 #include <cstdio>

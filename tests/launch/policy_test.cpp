@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How failures and hangs are judged: FailurePolicy, HangWatch, grouped errors. Includes no
 // libtorch.
-#include <rtrain/launch/failure_policy.hpp>
-#include <rtrain/launch/grouped_errors.hpp>
-#include <rtrain/launch/hang_watch.hpp>
+#include <rtrain/base/grouped_errors.hpp>
+#include <rtrain/launch/supervise/failure_policy.hpp>
+#include <rtrain/launch/watch/hang_watch.hpp>
 
 #include <doctest/doctest.h>
 

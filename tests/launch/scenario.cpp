@@ -5,6 +5,9 @@
 //   scenario <variant> <storage path>
 #include "../support.hpp"
 
+#include <rtrain/comm/communicator.hpp>
+#include <rtrain/state/object_state.hpp>
+
 #include <atomic>
 #include <csignal>
 #include <fstream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stacks of threads that spin, sleep, wait, or do not react.
-#include <rtrain/launch/stack_dump.hpp>
+#include <rtrain/process/stack_dump.hpp>
 
 #include <doctest/doctest.h>
 

@@ -5,6 +5,8 @@
 //   validating <variant> <policy>[-elsewhere] <storage path>
 #include "../support.hpp"
 
+#include <rtrain/storage/local.hpp>
+
 #include <chrono>
 #include <csignal>
 #include <iostream>

@@ -2,6 +2,8 @@
 // Checkpoints that several ranks write together.
 #include "../support.hpp"
 
+#include <rtrain/checkpoint/verify.hpp>
+
 #include <doctest/doctest.h>
 
 #include <cerrno>

@@ -4,6 +4,8 @@
 #include "../support.hpp"
 #include "ranks.hpp"
 
+#include <rtrain/model/finite.hpp>
+
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -3,6 +3,8 @@
 #include "../support.hpp"
 #include "ranks.hpp"
 
+#include <rtrain/comm/communicator.hpp>
+
 #include <doctest/doctest.h>
 
 #include <functional>

@@ -10,6 +10,9 @@
 #include "monkey_twin.hpp"
 #include "ranks.hpp"
 
+#include <rtrain/model/synchronize.hpp>
+#include <rtrain/process/environment.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/backend/mpi.hpp>
+#include <rtrain/backend/the_backend.hpp>
 #include <rtrain/model/data_parallel.hpp>
 
 #include <chrono>
@@ -25,6 +26,11 @@ struct Ranks {
 
     [[nodiscard]] int rank() const { return mpi->rank(); }
     [[nodiscard]] int size() const { return mpi->size(); }
+
+    /// As rtrain's own parts see them.
+    [[nodiscard]] std::shared_ptr<rtrain::detail::AnyBackend> any() const {
+        return std::make_shared<rtrain::detail::TheBackend<rtrain::backend::Mpi>>(mpi);
+    }
 
     template <class M>
     auto prepare(std::shared_ptr<M> module, const rtrain::DataParallelOptions& options = {}) {

@@ -3,6 +3,7 @@
 #include "../support.hpp"
 #include "ranks.hpp"
 
+#include <rtrain/model/connect_batch_norms.hpp>
 #include <rtrain/model/convert_sync_batch_norm.hpp>
 
 #include <doctest/doctest.h>
@@ -65,7 +66,7 @@ void compare(Ranks& ranks, const Case& item) {
         }
         module->to(item.type);
     }
-    const auto connection = rtrain::detail::connect_batch_norms(ranks.mpi, *synced);
+    const auto connection = rtrain::detail::connect_batch_norms(ranks.any(), *synced);
     const int steps = options.track_running_stats() ? 3 : 2;
     for (int step = 0; step < steps; ++step) {
         CAPTURE(step);
@@ -146,10 +147,10 @@ TEST_CASE("SyncBatchNorm.is_batch_norm_over_all_ranks") {
 TEST_CASE("SyncBatchNorm.computes_16_bit_inputs_in_float32") {
     Ranks ranks;
     SyncBatchNorm norm(4);
-    const auto connection = rtrain::detail::connect_batch_norms(ranks.mpi, *norm);
+    const auto connection = rtrain::detail::connect_batch_norms(ranks.any(), *norm);
     const auto input = batch_of(ranks.rank(), 8, {4, 3}, torch::kBFloat16);
     SyncBatchNorm precise(norm->options);
-    const auto second = rtrain::detail::connect_batch_norms(ranks.mpi, *precise);
+    const auto second = rtrain::detail::connect_batch_norms(ranks.any(), *precise);
     auto low = input.clone().requires_grad_();
     auto high = input.to(torch::kFloat).requires_grad_();
     const auto output = norm(low);

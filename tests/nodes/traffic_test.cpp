@@ -3,6 +3,7 @@
 #include "../support.hpp"
 
 #include <rtrain/backend/mpi.hpp>
+#include <rtrain/comm/communicator.hpp>
 
 #include <doctest/doctest.h>
 

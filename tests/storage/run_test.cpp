@@ -2,6 +2,7 @@
 // Whole runs whose storage is a service, on ranks; rank 0 plays the service.
 #include "support.hpp"
 
+#include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <doctest/doctest.h>

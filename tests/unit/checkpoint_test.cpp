@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../support.hpp"
 
+#include <rtrain/checkpoint/checked_file.hpp>
+#include <rtrain/checkpoint/manifest.hpp>
+#include <rtrain/checkpoint/place.hpp>
+#include <rtrain/checkpoint/shard_plan.hpp>
+#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/format/safetensors.hpp>
+#include <rtrain/format/sealed_json.hpp>
+#include <rtrain/storage/local.hpp>
+
 #include <doctest/doctest.h>
 
 #include <limits>
@@ -156,7 +166,8 @@ TEST_CASE("ShardPlan.every_element_once_in_equal_shares") {
     }
     using Slices = std::vector<checkpoint::Slice>;
     const std::vector<checkpoint::TensorSize> nearly{{100000, 4}, {200, 4}, {100000, 4}};
-    CHECK((checkpoint::plan_shards(nearly, 0, 2) == Slices{{0, 0, 100000}, {1, 0, 200}})); // not cut
+    CHECK(
+        (checkpoint::plan_shards(nearly, 0, 2) == Slices{{0, 0, 100000}, {1, 0, 200}})); // not cut
     CHECK((checkpoint::plan_shards(nearly, 1, 2) == Slices{{2, 0, 100000}}));
 }
 

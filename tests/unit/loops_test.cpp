@@ -5,6 +5,8 @@
 #include "../capture.hpp"
 #include "../support.hpp"
 
+#include <rtrain/process/preemption_notice.hpp>
+
 #include <doctest/doctest.h>
 
 #include <cstdio>

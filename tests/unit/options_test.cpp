@@ -2,11 +2,11 @@
 // Options written down, read back, and inherited by a run that is restored.
 #include "../support.hpp"
 
-#include <rtrain/json.hpp>
-#include <rtrain/option_fields.hpp>
-#include <rtrain/option_json.hpp>
-#include <rtrain/restore.hpp>
-#include <rtrain/result.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/journal/result.hpp>
+#include <rtrain/run/option_fields.hpp>
+#include <rtrain/run/option_json.hpp>
+#include <rtrain/run/restore.hpp>
 
 #include <doctest/doctest.h>
 

@@ -7,7 +7,7 @@
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/sharded.hpp>
 #include <rtrain/data/torch_data.hpp>
-#include <rtrain/progress.hpp>
+#include <rtrain/state/progress.hpp>
 
 #include <doctest/doctest.h>
 

@@ -4,6 +4,8 @@
 #include "../capture.hpp"
 #include "../support.hpp"
 
+#include <rtrain/checkpoint/place.hpp>
+
 #include <doctest/doctest.h>
 
 #include <stdexcept>

@@ -2,6 +2,14 @@
 // Whole runs in this process, with backend::Local.
 #include "../support.hpp"
 
+#include <rtrain/checkpoint/place.hpp>
+#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/format/safetensors.hpp>
+#include <rtrain/launch/supervise/mpirun.hpp>
+#include <rtrain/launch/supervise/rank_output.hpp>
+#include <rtrain/process/preemption_notice.hpp>
+#include <rtrain/storage/lock.hpp>
+
 #include <doctest/doctest.h>
 
 #include <chrono>

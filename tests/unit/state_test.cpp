@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../support.hpp"
 
+#include <rtrain/checkpoint/manifest.hpp>
+#include <rtrain/checkpoint/verify.hpp>
+
 #include <doctest/doctest.h>
 
 #include <functional>

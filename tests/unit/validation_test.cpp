@@ -2,6 +2,8 @@
 // What a checkpoint's directory says about its validation, and what reports may ask for.
 #include "../support.hpp"
 
+#include <rtrain/checkpoint/validation_record.hpp>
+
 #include <doctest/doctest.h>
 
 using namespace rtrain;

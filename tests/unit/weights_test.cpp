@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../support.hpp"
 
+#include <rtrain/format/safetensors.hpp>
 #include <rtrain/weights.hpp>
 
 #include <doctest/doctest.h>

@@ -4,7 +4,7 @@
 /// order of their ids, lowest first; ranks share a GPU only when gpus_per_worker says so.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Backend for one process: no ranks, no MPI, nothing to reduce.
-///
-/// The backend/ room answers where ranks, devices and collectives come from. It may include comm/,
-/// launch/environment.hpp, config.hpp and error.hpp; the trainer, worker and model/ include it.
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
-#include <rtrain/config.hpp>
+#include <rtrain/config/config.hpp>
 
 namespace rtrain::backend {
 

@@ -9,18 +9,19 @@
 /// @endcode
 #pragma once
 
-#include <rtrain/comm/nccl_types.hpp> // first: it says what is missing without NCCL
+#include <rtrain/comm/nccl/types.hpp> // first: it says what is missing without NCCL
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/backend/device_choice.hpp>
 #include <rtrain/backend/mpi.hpp>
-#include <rtrain/backend/outcome.hpp>
 #include <rtrain/backend/policy.hpp>
+#include <rtrain/backend/the_backend.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/comm/backoff.hpp>
-#include <rtrain/comm/nccl.hpp>
-#include <rtrain/comm/nccl_collectives.hpp>
-#include <rtrain/config.hpp>
-#include <rtrain/exception_text.hpp>
+#include <rtrain/comm/nccl/collectives.hpp>
+#include <rtrain/comm/nccl/nccl.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/process/outcome.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -71,10 +72,10 @@ public:
     /// meets: ConfigError [RT-C2, RT-N1 to RT-N4], CommError [RT-N5, RT-N6].
     void start(const ScalingConfig& scaling) {
         state_->gpu.reset();
-        state_->cpu.start(scaling);
+        state_->cpu->start(scaling);
         const std::vector<std::optional<std::string>> visible = gather_visible();
         DeviceChoice choice;
-        detail::succeed_together(state_->cpu, [&] {
+        detail::succeed_together(state_->ranks, [&] {
             choice = choose_device({visible, local_rank(), usable_devices(),
                                     scaling.gpus_per_worker, state_->options.device});
             state_->device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(choice.index));
@@ -92,9 +93,9 @@ public:
     /// can use, what CUDA says about it.
     void rejoin() {
         state_->gpu.reset();
-        (void)state_->cpu.rejoin();
+        (void)state_->cpu->rejoin();
         detail::succeed_together(
-            state_->cpu, [this] { (void)(at::ones({1}).to(state_->device) + 1).item<float>(); });
+            state_->ranks, [this] { (void)(at::ones({1}).to(state_->device) + 1).item<float>(); });
         if (size() > 1) {
             state_->gpu = connect();
         }
@@ -117,7 +118,7 @@ public:
             state_->gpu->close(/*orderly=*/false);
         }
         const std::unique_lock lock(state_->mpi);
-        std::vector<Outcome> outcomes = state_->cpu.finish(outcome);
+        std::vector<Outcome> outcomes = state_->cpu->finish(outcome);
         if (state_->gpu && outcome.kind == Outcome::Kind::finished) {
             state_->gpu->close(std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) {
                 return o.kind == Outcome::Kind::finished;
@@ -126,18 +127,18 @@ public:
         return outcomes;
     }
 
-    [[nodiscard]] int rank() const noexcept { return state_->cpu.rank(); }
-    [[nodiscard]] int size() const noexcept { return state_->cpu.size(); }
-    [[nodiscard]] int local_rank() const noexcept { return state_->cpu.local_rank(); }
-    [[nodiscard]] int local_size() const noexcept { return state_->cpu.local_size(); }
-    [[nodiscard]] int node_rank() const noexcept { return state_->cpu.node_rank(); }
+    [[nodiscard]] int rank() const noexcept { return state_->cpu->rank(); }
+    [[nodiscard]] int size() const noexcept { return state_->cpu->size(); }
+    [[nodiscard]] int local_rank() const noexcept { return state_->cpu->local_rank(); }
+    [[nodiscard]] int local_size() const noexcept { return state_->cpu->local_size(); }
+    [[nodiscard]] int node_rank() const noexcept { return state_->cpu->node_rank(); }
     [[nodiscard]] at::Device device() const noexcept { return state_->device; }
 
     void all_reduce(at::Tensor& tensor, ReduceOp op) { state_->all_reduce(tensor, op); }
     void broadcast(at::Tensor& tensor, int root) {
         if (on_cpu(tensor)) {
             const auto lock = state_->lock_mpi();
-            state_->cpu.broadcast(tensor, root);
+            state_->cpu->broadcast(tensor, root);
         } else if (state_->gpu) {
             state_->gpu->broadcast(tensor, root);
         }
@@ -145,14 +146,14 @@ public:
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) {
         if (on_cpu(tensor)) {
             const auto lock = state_->lock_mpi();
-            return state_->cpu.all_gather(tensor);
+            return state_->cpu->all_gather(tensor);
         }
         return state_->gpu ? state_->gpu->all_gather(tensor) : tensor.unsqueeze(0).clone();
     }
     /// Waits on the host until all ranks have come here.
     void barrier() {
         const auto lock = state_->lock_mpi();
-        detail::barrier(state_->cpu);
+        state_->cpu->barrier();
     }
 
     /// What all_reduce_async() returns: an all-reduce to be started again and again.
@@ -198,7 +199,8 @@ public:
 
 private:
     struct State {
-        explicit State(const Options& given) : options(given), cpu(given.mpi) {}
+        explicit State(const Options& given)
+            : options(given), cpu(std::make_shared<Mpi>(given.mpi)), ranks(cpu) {}
 
         /// Also keeps what a rank computed after its peers were lost from being used.
         [[nodiscard]] std::unique_lock<std::mutex> lock_mpi() {
@@ -211,14 +213,15 @@ private:
         void all_reduce(at::Tensor& tensor, ReduceOp op) {
             if (on_cpu(tensor)) {
                 const auto lock = lock_mpi();
-                cpu.all_reduce(tensor, op);
+                cpu->all_reduce(tensor, op);
             } else if (gpu) {
                 gpu->all_reduce(tensor, op);
             }
         }
 
         Options options;
-        Mpi cpu;
+        std::shared_ptr<Mpi> cpu;
+        detail::TheBackend<Mpi> ranks;
         std::mutex mpi; ///< held by the thread that is in MPI
         at::Device device{at::kCPU};
         std::shared_ptr<comm::NcclCollectives> gpu; ///< empty on a single rank
@@ -232,8 +235,8 @@ private:
     [[nodiscard]] std::vector<std::optional<std::string>> gather_visible() {
         const char* const mine = std::getenv("CUDA_VISIBLE_DEVICES");
         const auto texts =
-            detail::all_gather(state_->cpu, mine == nullptr ? "" : std::string("=") + mine);
-        const at::Tensor nodes = state_->cpu.all_gather(at::full({1}, node_rank(), at::kInt));
+            detail::all_gather(state_->ranks, mine == nullptr ? "" : std::string("=") + mine);
+        const at::Tensor nodes = state_->cpu->all_gather(at::full({1}, node_rank(), at::kInt));
         std::vector<std::optional<std::string>> visible;
         for (int rank = 0; rank < size(); ++rank) {
             if (nodes[rank].item<int>() == node_rank()) {
@@ -277,10 +280,10 @@ private:
 
     /// Collective. All ranks look at each other's progress until all are connected or one is not.
     [[nodiscard]] std::shared_ptr<comm::NcclCollectives> connect() {
-        Mpi& cpu = state_->cpu;
+        Mpi& cpu = *state_->cpu;
         at::Tensor id = at::zeros({static_cast<std::int64_t>(sizeof(ncclUniqueId))}, at::kByte);
         ncclUniqueId name;
-        detail::succeed_together(cpu, [&] {
+        detail::succeed_together(state_->ranks, [&] {
             if (rank() == 0) {
                 name = comm::new_nccl_id();
                 std::memcpy(id.mutable_data_ptr(), &name, sizeof name);
@@ -290,7 +293,7 @@ private:
         std::memcpy(&name, id.const_data_ptr(), sizeof name);
 
         std::unique_ptr<comm::NcclCommunicator> communicator;
-        detail::succeed_together(cpu, [&] {
+        detail::succeed_together(state_->ranks, [&] {
             communicator = std::make_unique<comm::NcclCommunicator>(name, rank(), size());
         });
         const auto begun = comm::Backoff::Clock::now();
@@ -311,7 +314,7 @@ private:
                 std::this_thread::sleep_for(pause);
             }
         }
-        detail::succeed_together(cpu, [&] {
+        detail::succeed_together(state_->ranks, [&] {
             if (slowest == gave_up && state == ncclInProgress &&
                 comm::Backoff::Clock::now() - begun >= state_->options.timeout) {
                 throw CommError("RT-N6",
@@ -329,7 +332,7 @@ private:
             [state = state_.get()](const char* what) {
                 // A training thread that is in MPI looks for itself.
                 if (const std::unique_lock lock(state->mpi, std::try_to_lock); lock) {
-                    state->cpu.check_peers(what);
+                    state->cpu->check_peers(what);
                 }
             });
     }

@@ -16,6 +16,8 @@
 /// Cost tier 0: std only; at::Tensor is named by reference, so its declaration is enough.
 #pragma once
 
+#include <rtrain/comm/reduce_op.hpp>
+
 #include <concepts>
 
 namespace at {
@@ -23,9 +25,6 @@ class Tensor;
 } // namespace at
 
 namespace rtrain {
-
-/// How a reduction combines elements; `mean` is the sum divided by `size()`.
-enum class ReduceOp : unsigned char { sum, mean, min, max };
 
 namespace detail {
 

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <rtrain/comm/communicator.hpp>
-#include <rtrain/config.hpp>
-#include <rtrain/launch/environment.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/process/environment.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>

@@ -3,9 +3,9 @@
 /// Files of a checkpoint, written and read with their checksums.
 #pragma once
 
+#include <rtrain/base/crc32c.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/contents.hpp>
-#include <rtrain/checkpoint/crc32c.hpp>
-#include <rtrain/error.hpp>
 #include <rtrain/storage/bulk_file.hpp>
 #include <rtrain/storage/file.hpp>
 

@@ -5,9 +5,9 @@
 /// Cost tier 1: Boost.JSON.
 #pragma once
 
-#include <rtrain/checkpoint/crc32c.hpp>
-#include <rtrain/checkpoint/safe_name.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/base/crc32c.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/storage/safe_name.hpp>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>

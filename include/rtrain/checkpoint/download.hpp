@@ -3,10 +3,10 @@
 /// A checkpoint on a storage service, as local files.
 #pragma once
 
-#include <rtrain/checkpoint/crc32c.hpp>
+#include <rtrain/base/crc32c.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
 #include <rtrain/checkpoint/verify.hpp>
-#include <rtrain/error.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/node_cache.hpp>

@@ -3,8 +3,8 @@
 /// A copy of a state in host memory, so that training can go on while it is written.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
-#include <rtrain/error.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

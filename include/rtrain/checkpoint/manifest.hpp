@@ -5,9 +5,9 @@
 /// Cost tier 1: Boost.JSON.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/contents.hpp>
-#include <rtrain/checkpoint/sealed_json.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/format/sealed_json.hpp>
 #include <rtrain/version.hpp>
 
 #include <boost/json/object.hpp>

@@ -11,11 +11,11 @@
 /// manifest, uploaded last, is what makes it a checkpoint.
 #pragma once
 
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
-#include <rtrain/checkpoint/sealed_json.hpp>
-#include <rtrain/error.hpp>
-#include <rtrain/exception_text.hpp>
+#include <rtrain/format/sealed_json.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/locate.hpp>

@@ -53,8 +53,8 @@ concept HasRead =
 template <class C>
 concept CheckpointPolicy = std::movable<C> && detail::HasWrite<C> && detail::HasRead<C>;
 
-/// Optional: `static constexpr bool writes_in_background = true`; `write` is then called on rank 0
-/// only, in another thread, with a copy of the state.
+/// Optional: `static constexpr bool writes_in_background = true`; `write` is then called in another
+/// thread, with a copy of what was selected.
 template <class C>
 concept BackgroundCheckpointPolicy = CheckpointPolicy<C> && C::writes_in_background;
 

@@ -3,7 +3,7 @@
 /// Which checkpoints are better than others, by the metrics they were reported with.
 #pragma once
 
-#include <rtrain/config.hpp>
+#include <rtrain/config/config.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -3,16 +3,10 @@
 /// The checkpoint policies Sharded and AsyncSharded: every rank writes its part.
 #pragma once
 
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/policy.hpp>
-#include <rtrain/checkpoint/shard_plan.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
-#include <rtrain/checkpoint/state_files.hpp>
-
-#include <cstdio>
-#include <iterator>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace rtrain::checkpoint {
 
@@ -25,43 +19,12 @@ struct Sharded {
     static constexpr bool takes_rows = true;
 
     /// This rank's share; refers to the live tensors.
-    [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const {
-        std::vector<TensorSize> sizes;
-        for (const auto& [name, tensor] : state.tensors) {
-            sizes.push_back({tensor.numel(), static_cast<std::int64_t>(tensor.element_size())});
-        }
-        Snapshot mine;
-        for (const Slice& slice : plan_shards(sizes, part.rank, part.size)) {
-            const auto& [name, tensor] =
-                *std::next(state.tensors.begin(), static_cast<std::ptrdiff_t>(slice.tensor));
-            if (slice.count == tensor.numel()) {
-                mine.tensors.emplace(name, tensor);
-            } else {
-                const at::Tensor flat = tensor.detach().reshape({-1});
-                mine.pieces[name] = {tensor.sizes().vec(),
-                                     {{slice.begin, flat.narrow(0, slice.begin, slice.count)}},
-                                     false};
-            }
-        }
-        mine.pieces.merge(state.pieces);
-        if (part.rank == 0) {
-            mine.values = std::move(state.values);
-        }
-        return mine;
-    }
+    [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const;
 
-    [[nodiscard]] Contents write(const Snapshot& mine, const Part& part) const {
-        char name[64];
-        std::snprintf(name, sizeof name, "shard-%05d-of-%05d.safetensors", part.rank, part.size);
-        Contents contents = write_tensors(mine, part.directory, name);
-        if (part.rank == 0) {
-            merge(contents, write_values(mine, part.directory));
-        }
-        return contents;
-    }
+    [[nodiscard]] Contents write(const Snapshot& mine, const Part& part) const;
 
     /// Throws CheckpointError [RT-K1] when the checkpoint holds no state.
-    [[nodiscard]] Snapshot read(const Part& part) const { return read_state(part.directory); }
+    [[nodiscard]] Snapshot read(const Part& part) const;
 };
 
 /// As Sharded, but training goes on while each rank writes a copy of its share; see Async.
@@ -72,3 +35,7 @@ struct AsyncSharded : Sharded {
 static_assert(CheckpointPolicy<Sharded> && CheckpointPolicy<AsyncSharded>);
 
 } // namespace rtrain::checkpoint
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/checkpoint/sharded_definitions.hpp>
+#endif

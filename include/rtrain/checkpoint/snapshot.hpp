@@ -2,9 +2,6 @@
 /// @file
 /// A state at one moment, taken apart: tensors by name, and everything else as JSON. What a
 /// checkpoint policy writes and reads.
-///
-/// The checkpoint/ room holds policies, the on-disk format and retention. It may include storage/,
-/// error.hpp, config.hpp and torch; state.hpp, result.hpp and run.hpp include it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -4,14 +4,14 @@
 /// them, the manifest tells where each tensor is.
 #pragma once
 
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/pieces.hpp>
-#include <rtrain/checkpoint/safetensors.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
 #include <rtrain/checkpoint/verify.hpp>
-#include <rtrain/error.hpp>
-#include <rtrain/json.hpp>
+#include <rtrain/format/safetensors.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <ATen/Functions.h>

@@ -3,13 +3,13 @@
 /// The checkpoints of one run: which there are, and which stay.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
 #include <rtrain/checkpoint/place.hpp>
 #include <rtrain/checkpoint/ranking.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
-#include <rtrain/config.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/config/config.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/lock.hpp>
 

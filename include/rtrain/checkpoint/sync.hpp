@@ -3,13 +3,10 @@
 /// The checkpoint policies None, Sync and Async, with which rank 0 alone writes.
 #pragma once
 
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/policy.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
-#include <rtrain/checkpoint/state_files.hpp>
-#include <rtrain/error.hpp>
-
-#include <string>
-#include <utility>
 
 namespace rtrain::checkpoint {
 
@@ -18,38 +15,19 @@ namespace rtrain::checkpoint {
 struct None {
     static constexpr bool saves_state = false;
     void write(const Snapshot& /*state*/, const Part& /*part*/) const {}
-    [[nodiscard]] Snapshot read(const Part& part) const {
-        throw CheckpointError("RT-K3", part.directory.string() +
-                                           " cannot be loaded by checkpoint::None; use "
-                                           "checkpoint::Sync to load states");
-    }
+    [[nodiscard]] Snapshot read(const Part& part) const;
 };
 
 /// Rank 0 writes the whole state and training waits: state.safetensors for tensors, state.json for
 /// the rest.
 struct Sync {
     /// Throws CheckpointError [RT-K11] for a tensor of which each rank has some rows.
-    [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const {
-        for (const auto& [name, whole] : state.pieces) {
-            throw CheckpointError("RT-K11",
-                                  detail::concat("\"", name,
-                                                 "\" is spread over ranks, and rank 0 alone cannot "
-                                                 "save it; use checkpoint::Sharded"));
-        }
-        return part.rank == 0 ? std::move(state) : Snapshot{};
-    }
+    [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const;
 
-    [[nodiscard]] Contents write(const Snapshot& mine, const Part& part) const {
-        if (part.rank != 0) {
-            return {};
-        }
-        Contents contents = write_tensors(mine, part.directory, "state.safetensors");
-        merge(contents, write_values(mine, part.directory));
-        return contents;
-    }
+    [[nodiscard]] Contents write(const Snapshot& mine, const Part& part) const;
 
     /// Throws CheckpointError [RT-K1] when the checkpoint holds no state.
-    [[nodiscard]] Snapshot read(const Part& part) const { return read_state(part.directory); }
+    [[nodiscard]] Snapshot read(const Part& part) const;
 };
 
 /// As Sync, but training goes on while rank 0 writes a copy of the state. At most one checkpoint is
@@ -62,3 +40,7 @@ struct Async : Sync {
 static_assert(CheckpointPolicy<None> && CheckpointPolicy<Sync> && CheckpointPolicy<Async>);
 
 } // namespace rtrain::checkpoint
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/checkpoint/sync_definitions.hpp>
+#endif

@@ -4,12 +4,12 @@
 /// of it. examples/checkpoint_tool.cpp is the program.
 #pragma once
 
+#include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/pieces.hpp>
-#include <rtrain/checkpoint/safetensors.hpp>
 #include <rtrain/checkpoint/state_files.hpp>
 #include <rtrain/checkpoint/verify.hpp>
-#include <rtrain/json.hpp>
+#include <rtrain/format/safetensors.hpp>
 
 #include <cstdint>
 #include <filesystem>

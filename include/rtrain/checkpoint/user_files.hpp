@@ -3,11 +3,11 @@
 /// The files of the directories that ranks report, brought together in one checkpoint.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
-#include <rtrain/error.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <algorithm>

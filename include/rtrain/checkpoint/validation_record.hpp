@@ -5,9 +5,9 @@
 /// Cost tier 1: Boost.JSON.
 #pragma once
 
-#include <rtrain/checkpoint/sealed_json.hpp>
-#include <rtrain/config.hpp>
-#include <rtrain/validation.hpp>
+#include <rtrain/checkpoint/validation.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/format/sealed_json.hpp>
 
 #include <boost/json/object.hpp>
 

@@ -3,9 +3,9 @@
 /// Whether the files of a checkpoint are as they were written.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
-#include <rtrain/error.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <cstddef>

@@ -4,8 +4,8 @@
 /// collectives, or pass different tensors, learn it from each other before anything is combined.
 #pragma once
 
-#include <rtrain/backend/policy.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/comm/reduce_op.hpp>
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>

@@ -10,7 +10,7 @@
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/stages.hpp>
-#include <rtrain/purpose.hpp>
+#include <rtrain/process/purpose.hpp>
 
 #include <ATen/Functions.h>
 

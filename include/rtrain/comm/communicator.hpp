@@ -5,7 +5,6 @@
 /// collectives they end when another rank fails, and waiting gives the core away.
 #pragma once
 
-#include <rtrain/backend/policy.hpp>
 #include <rtrain/comm/bucket.hpp>
 #include <rtrain/comm/call.hpp>
 #include <rtrain/comm/calls.hpp>
@@ -15,6 +14,7 @@
 #include <rtrain/comm/node.hpp>
 #include <rtrain/comm/pending.hpp>
 #include <rtrain/comm/places.hpp>
+#include <rtrain/comm/reduce_op.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

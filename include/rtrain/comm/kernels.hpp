@@ -4,8 +4,8 @@
 /// at a time. Half-precision types are added in float32 and rounded once.
 #pragma once
 
-#include <rtrain/backend/policy.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/comm/reduce_op.hpp>
 
 #include <c10/core/ScalarType.h>
 

@@ -2,14 +2,10 @@
 /// @file
 /// The only place that includes <mpi.h>: without MPI's removed C++ bindings, which cost a second
 /// per file and a library. Also MPI's life time and its errors.
-///
-/// The comm/ room holds what carries bytes between ranks. It may include error.hpp,
-/// rank_status.hpp, ATen and the two headers of backend/ without code, policy.hpp and outcome.hpp;
-/// only backend/ includes it.
 #pragma once
 
-#include <rtrain/error.hpp>
-#include <rtrain/rank_status.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/process/rank_status.hpp>
 
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
@@ -30,6 +26,13 @@
 #include <unistd.h>
 
 namespace rtrain::comm {
+
+/// Whether the MPI that this program is compiled for has ULFM (comm/ulfm.hpp).
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+inline constexpr bool has_ulfm = true;
+#else
+inline constexpr bool has_ulfm = false;
+#endif
 
 /// Whether an MPI call has failed because a process is dead. Only an MPI with ULFM says so.
 [[nodiscard]] inline bool tells_of_death([[maybe_unused]] int result) {
@@ -114,7 +117,7 @@ public:
     OwnedComm& operator=(const OwnedComm&) = delete;
 
     /// Freeing is collective and waits for pending operations, so communicators are only freed
-    /// when no rank has failed: see Communicator::finish().
+    /// when no rank has failed: see World::finish().
     void free() {
         if (comm_ != MPI_COMM_NULL) {
             MPI_Comm_free(&comm_);

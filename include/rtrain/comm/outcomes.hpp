@@ -4,9 +4,9 @@
 /// exception, tells every other rank; ranks that wait for it look here and stop waiting.
 #pragma once
 
-#include <rtrain/backend/outcome.hpp>
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/mpi.hpp>
+#include <rtrain/process/outcome.hpp>
 
 #include <chrono>
 #include <optional>

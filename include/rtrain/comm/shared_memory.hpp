@@ -4,7 +4,7 @@
 /// behind however the ranks end, and the size of /dev/shm (64 MiB in a container) is no limit.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <cerrno>
 #include <cstddef>

@@ -17,13 +17,6 @@
 
 namespace rtrain::comm {
 
-/// Whether the MPI that this program is compiled for has ULFM.
-#ifdef OMPI_HAVE_MPI_EXT_FTMPI
-inline constexpr bool has_ulfm = true;
-#else
-inline constexpr bool has_ulfm = false;
-#endif
-
 /// The processes of this job that live: MPI_COMM_WORLD, until the dead are cut out of it.
 class LivingRanks {
 public:

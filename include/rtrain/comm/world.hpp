@@ -10,7 +10,7 @@
 #include <rtrain/comm/outcomes.hpp>
 #include <rtrain/comm/processes.hpp>
 #include <rtrain/comm/ulfm.hpp>
-#include <rtrain/rank_status.hpp>
+#include <rtrain/process/rank_status.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// A batch: named columns with equally many rows.
-///
-/// The data/ room holds data sets, who reads which rows, and readers. It may include error.hpp,
-/// config.hpp and torch; the worker includes it.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -4,9 +4,9 @@
 /// middle: from a policy's rows of this rank, or from places in an order of all ranks.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/steps.hpp>
-#include <rtrain/error.hpp>
 
 #include <ATen/core/Tensor.h>
 

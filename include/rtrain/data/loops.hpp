@@ -9,8 +9,8 @@
 /// body of an epoch is that of worker.epochs().
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/data/position.hpp>
-#include <rtrain/error.hpp>
 
 #include <algorithm>
 #include <cstdint>

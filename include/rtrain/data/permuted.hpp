@@ -3,10 +3,10 @@
 /// The data policy whose order can be entered anywhere: see docs/data-order.md.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/data/permutation.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/steps.hpp>
-#include <rtrain/error.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

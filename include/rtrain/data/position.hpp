@@ -4,7 +4,7 @@
 /// only.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <cstdint>
 #include <cstdio>

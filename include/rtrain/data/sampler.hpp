@@ -4,8 +4,8 @@
 /// the same seed also in the same order. tests/data/sampler/ holds Python's own output.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/data/policy.hpp>
-#include <rtrain/error.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>

@@ -3,6 +3,7 @@
 /// This rank's part of a data set, read in batches, and the place reached in it.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/device_prefetch.hpp>
@@ -12,7 +13,6 @@
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/steps.hpp>
-#include <rtrain/error.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>

@@ -4,12 +4,12 @@
 /// torch's own loaders, and what `worker.prepare(data_loader)` returns.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/device_prefetch.hpp>
 #include <rtrain/data/loops.hpp>
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/sampler.hpp>
-#include <rtrain/error.hpp>
 
 #include <c10/core/GradMode.h>
 #include <torch/data/dataloader.h>

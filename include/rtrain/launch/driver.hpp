@@ -3,19 +3,20 @@
 /// The driver: a program started alone launches `mpirun` on itself, watches the ranks, and starts
 /// them again when they fail, as FailureConfig allows.
 ///
-/// The launch/ room's layers: a Job is one start of the ranks, watched (job.hpp); FailurePolicy
-/// decides what follows on its end (failure_policy.hpp); the driver does it.
+/// The launch/ room's layers: a Job is one start of the ranks, watched (launch/supervise/job.hpp);
+/// FailurePolicy decides what follows on its end (launch/supervise/failure_policy.hpp); the driver
+/// does it.
 #pragma once
 
-#include <rtrain/backend/outcome.hpp>
-#include <rtrain/config.hpp>
-#include <rtrain/error.hpp>
-#include <rtrain/launch/descriptor_limit.hpp>
-#include <rtrain/launch/failure_policy.hpp>
-#include <rtrain/launch/hosts.hpp>
-#include <rtrain/launch/job.hpp>
-#include <rtrain/launch/preemption_signals.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/config/config.hpp>
 #include <rtrain/launch/session.hpp>
+#include <rtrain/launch/supervise/failure_policy.hpp>
+#include <rtrain/launch/supervise/hosts.hpp>
+#include <rtrain/launch/supervise/job.hpp>
+#include <rtrain/process/descriptor_limit.hpp>
+#include <rtrain/process/outcome.hpp>
+#include <rtrain/process/preemption_signals.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

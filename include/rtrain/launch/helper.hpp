@@ -12,10 +12,10 @@
 /// @endcode
 #pragma once
 
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/config.hpp>
-#include <rtrain/error.hpp>
-#include <rtrain/json.hpp>
+#include <rtrain/config/config.hpp>
 #include <rtrain/storage/filesystem.hpp>
 
 #include <array>

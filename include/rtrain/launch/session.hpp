@@ -10,17 +10,17 @@
 /// call k.
 #pragma once
 
-#include <rtrain/error.hpp>
-#include <rtrain/exception_text.hpp>
-#include <rtrain/json.hpp>
-#include <rtrain/launch/driver_link.hpp>
-#include <rtrain/launch/environment.hpp>
-#include <rtrain/launch/failure_json.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/journal/result.hpp>
+#include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/helper.hpp>
-#include <rtrain/launch/stack_dump.hpp>
-#include <rtrain/launch/standard_input.hpp>
-#include <rtrain/preemption_notice.hpp>
-#include <rtrain/result.hpp>
+#include <rtrain/launch/supervise/failure_json.hpp>
+#include <rtrain/process/environment.hpp>
+#include <rtrain/process/preemption_notice.hpp>
+#include <rtrain/process/stack_dump.hpp>
+#include <rtrain/process/standard_input.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/process_directory.hpp>
 #include <rtrain/storage/temporary.hpp>
@@ -117,8 +117,8 @@ public:
     /// The configuration that the driver's main() has made for this call; empty for a process that
     /// no driver of this machine has launched.
     [[nodiscard]] std::optional<boost::json::object> driver_config(int fit) {
-        const bool known = target_ && !directory_.empty() &&
-                           std::filesystem::exists(config_file_of(fit));
+        const bool known =
+            target_ && !directory_.empty() && std::filesystem::exists(config_file_of(fit));
         return known
                    ? std::optional(json::parse(storage::read_file(config_file_of(fit))).as_object())
                    : std::nullopt;

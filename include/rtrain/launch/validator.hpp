@@ -5,13 +5,13 @@
 /// answers. What the helper does is in launch/helper.hpp.
 #pragma once
 
-#include <rtrain/config.hpp>
-#include <rtrain/error.hpp>
-#include <rtrain/json.hpp>
-#include <rtrain/launch/child.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/checkpoint/validation.hpp>
+#include <rtrain/config/config.hpp>
 #include <rtrain/launch/helper.hpp>
-#include <rtrain/launch/signals_blocked.hpp>
-#include <rtrain/validation.hpp>
+#include <rtrain/process/child.hpp>
+#include <rtrain/process/signals_blocked.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 /// Mixed precision: running a part of the program, or a model's forward, under torch's autocast.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>

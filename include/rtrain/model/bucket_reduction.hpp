@@ -4,12 +4,12 @@
 /// and the plain way. The others are in hooks/ and tree_sum.hpp.
 #pragma once
 
-#include <rtrain/backend/reduction.hpp>
+#include <rtrain/backend/any_backend.hpp>
 #include <rtrain/model/hooks/gradient_hook.hpp>
 
 #include <ATen/core/Tensor.h>
 
-#include <concepts>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -40,36 +40,22 @@ public:
 };
 
 /// Sums the bucket over ranks.
-template <Backend B>
 class PlainReduction : public BucketReduction {
 public:
-    PlainReduction(B& backend, at::Tensor memory, bool check_finite)
-        : memory_(std::move(memory)), sum_(make_reduction(backend, memory_, ReduceOp::sum)) {
-        if constexpr (sees_finite) {
-            if (check_finite) {
-                sum_.check_finite();
-            }
+    PlainReduction(AnyBackend& backend, at::Tensor memory, bool check_finite)
+        : memory_(std::move(memory)), sum_(backend.make_reduction(memory_, ReduceOp::sum)) {
+        if (check_finite) {
+            sum_->check_finite();
         }
     }
-    void start() override { sum_.start(); }
-    void poll() override { sum_.poll(); }
-    void wait() override { sum_.wait(); }
-    [[nodiscard]] std::optional<bool> finite() const override {
-        if constexpr (sees_finite) {
-            return sum_.finite();
-        } else {
-            return std::nullopt;
-        }
-    }
+    void start() override { sum_->start(); }
+    void poll() override { sum_->poll(); }
+    void wait() override { sum_->wait(); }
+    [[nodiscard]] std::optional<bool> finite() const override { return sum_->finite(); }
 
 private:
-    static constexpr bool sees_finite = requires(Reduction<B> & sum) {
-        sum.check_finite();
-        { sum.finite() } -> std::same_as<std::optional<bool>>;
-    };
-
     at::Tensor memory_;
-    Reduction<B> sum_;
+    std::unique_ptr<AnyReduction> sum_;
 };
 
 } // namespace rtrain::detail

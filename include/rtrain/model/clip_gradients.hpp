@@ -3,7 +3,7 @@
 /// Gradient clipping by global norm.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -8,7 +8,7 @@
 /// of 3,350 elements), which does not pay for moving the user's parameters.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -5,8 +5,8 @@
 /// section 3.2). The algorithm and defaults are those of torch.amp.GradScaler.
 #pragma once
 
-#include <rtrain/checkpoint/state_io.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/state/state_io.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -6,15 +6,10 @@
 /// in a flat bucket (buckets.hpp). A full bucket is reduced at once, in the order of buckets so
 /// that all ranks communicate alike (bucket_reduction.hpp). When backward ends (backward_pass.hpp),
 /// the averager waits for what is still under way, and averages sparse gradients (sparse_mean.hpp).
-///
-/// The model/ room holds what prepare(model) returns. It may include backend/, checkpoint/state_io,
-/// checkpoint/crc32c,
-/// comm/shared_writer, comm/finite, rank_status.hpp, preemption.hpp, error.hpp and torch; the
-/// worker includes it.
 #pragma once
 
-#include <rtrain/backend/policy.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/model/backward_pass.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/clip_gradients.hpp>
@@ -26,11 +21,11 @@
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/parameter_check.hpp>
 #include <rtrain/model/parameter_hook.hpp>
+#include <rtrain/model/preemption_vote.hpp>
 #include <rtrain/model/require_same.hpp>
 #include <rtrain/model/sparse_mean.hpp>
 #include <rtrain/model/synchronize.hpp>
-#include <rtrain/preemption.hpp>
-#include <rtrain/rank_status.hpp>
+#include <rtrain/process/rank_status.hpp>
 
 #include <torch/nn/module.h>
 
@@ -41,31 +36,30 @@
 #include <utility>
 #include <vector>
 
-namespace rtrain {
+namespace rtrain::detail {
 
-template <Backend B>
-class GradientAverager final : private detail::GradientListener {
+class GradientAverager final : private GradientListener {
 public:
     /// `model`'s parameters have the same order, shapes and types on all ranks. `backend` outlives
     /// this object. Collective. Throws ModelError [RT-M5] when another averager has one of the
     /// parameters that train.
-    GradientAverager(B& backend, const std::shared_ptr<torch::nn::Module>& model,
+    GradientAverager(AnyBackend& backend, const std::shared_ptr<torch::nn::Module>& model,
                      const DataParallelOptions& options)
         : backend_(backend), options_(options), guard_(model, options.ignore),
-          parameters_(detail::distinct_parameters(*model, options.ignore)),
+          parameters_(distinct_parameters(*model, options.ignore)),
           by_tree_(options.reduction_order == ReductionOrder::micro_batches),
           buckets_(backend, model->name(), parameters_, options_),
           sparse_(parameters_.size(), false), expected_(parameters_.size(), false),
           seen_(parameters_.size(), false), used_(parameters_.size(), false) {
-        const auto sparse = detail::parameters_with_sparse_gradients(*model);
+        const auto sparse = parameters_with_sparse_gradients(*model);
         std::vector<bool> wanted(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             const at::Tensor& parameter = parameters_[i].tensor;
-            hooks_.emplace_back(parameter, i, static_cast<detail::GradientListener*>(this));
+            hooks_.emplace_back(parameter, i, static_cast<GradientListener*>(this));
             expected_[i] = parameter.requires_grad();
             sparse_[i] = !by_tree_ && sparse.contains(parameter.unsafeGetTensorImpl());
             wanted[i] = expected_[i] && !sparse_[i];
-            detail::require_sole(parameters_[i].name, parameter);
+            require_sole(parameters_[i].name, parameter);
         }
         buckets_.lay_out(std::move(wanted));
     }
@@ -84,12 +78,11 @@ public:
         guard_.require_unchanged();
         for (std::size_t i = 0; i < hooks_.size(); ++i) {
             if (!hooks_[i].is_connected()) {
-                throw ModelError("RT-M23",
-                                 detail::concat("another post-accumulate-grad hook was set on "
-                                                "parameter \"",
-                                                parameters_[i].name,
-                                                "\", so its gradient would not be averaged; set "
-                                                "it before prepare()"));
+                throw ModelError("RT-M23", concat("another post-accumulate-grad hook was set on "
+                                                  "parameter \"",
+                                                  parameters_[i].name,
+                                                  "\", so its gradient would not be averaged; set "
+                                                  "it before prepare()"));
             }
         }
     }
@@ -98,22 +91,22 @@ public:
     /// prepared, with the same parameters on all ranks.
     void check_parameters() {
         require_unchanged();
-        detail::require_equal_parameters(backend_, parameters_);
+        require_equal_parameters(backend_, parameters_);
     }
 
     /// What hooks remember, for checkpoints. Saving is *collective*.
     void save_hooks(RankStateWriter& out) const { buckets_.save(out); }
     void load_hooks(const StateReader& in) { buckets_.load(in); }
 
-    /// The ranks that average, without the type of their backend.
-    [[nodiscard]] HookRanks& ranks() noexcept { return buckets_.ranks(); }
+    /// The ranks that average.
+    [[nodiscard]] HookRanks& ranks() noexcept { return backend_; }
     /// See join().
-    void set_join(detail::JoinedRanks* joined, std::size_t model) {
+    void set_join(JoinedRanks* joined, std::size_t model) {
         joined_ = joined;
         joined_as_ = model;
         buckets_.divide_by(backend_.size());
     }
-    [[nodiscard]] detail::JoinedRanks* joined() const noexcept { return joined_; }
+    [[nodiscard]] JoinedRanks* joined() const noexcept { return joined_; }
     [[nodiscard]] std::size_t joined_as() const noexcept { return joined_as_; }
     /// A pass of `active` ranks, of which this is none: gradients become those of the others.
     void shadow_pass(int active) {
@@ -137,7 +130,7 @@ public:
         std::vector<at::Tensor> memory = buckets_.gradients();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             if (!buckets_.has_place(i)) { // sparse, or frozen with what it had
-                detail::add_gradient(memory, parameters_[i].tensor);
+                add_gradient(memory, parameters_[i].tensor);
             }
         }
         return memory;
@@ -170,17 +163,17 @@ private:
             begin_backward();
         }
         if (!expected_[index]) {
-            throw ModelError(
-                "RT-M24", detail::concat("requires_grad of parameter \"", parameters_[index].name,
-                                         "\" has changed while backward ran; change it between "
-                                         "two steps"));
+            throw ModelError("RT-M24",
+                             concat("requires_grad of parameter \"", parameters_[index].name,
+                                    "\" has changed while backward ran; change it between "
+                                    "two steps"));
         }
         if (seen_[index]) {
-            throw ModelError(
-                "RT-M4", detail::concat("the gradient of parameter \"", parameters_[index].name,
-                                        "\" became ready twice in one backward pass, as when "
-                                        "two checkpointed pieces of the model share it; let "
-                                        "one piece hold it, or run such passes under no_sync()"));
+            throw ModelError("RT-M4",
+                             concat("the gradient of parameter \"", parameters_[index].name,
+                                    "\" became ready twice in one backward pass, as when "
+                                    "two checkpointed pieces of the model share it; let "
+                                    "one piece hold it, or run such passes under no_sync()"));
         }
         seen_[index] = true;
         return true;
@@ -188,7 +181,7 @@ private:
 
     void begin_backward() {
         if (joined_ != nullptr) {
-            using Step = detail::JoinedRanks::Step;
+            using Step = JoinedRanks::Step;
             buckets_.divide_by(joined_->announce(Step::backward, joined_as_).active);
         }
         if (pass_.was_cut_short()) {
@@ -205,7 +198,7 @@ private:
     /// else gradients of two passes would be added up.
     void settle_cut_pass() {
         const std::size_t started = syncs_ ? buckets_.started() : 0;
-        detail::require_same(backend_, "RT-M26", static_cast<std::int64_t>(started), [] {
+        require_same(backend_, "RT-M26", static_cast<std::int64_t>(started), [] {
             return "an exception has ended a backward pass, but not on all ranks at the same "
                    "place; let it leave the training function, and the run goes on from its newest "
                    "checkpoint";
@@ -228,7 +221,7 @@ private:
             changed = changed.value_or(i);
             expected_[i] = trains;
             if (trains) {
-                detail::require_sole(parameters_[i].name, parameters_[i].tensor);
+                require_sole(parameters_[i].name, parameters_[i].tensor);
                 homeless[i] = !sparse_[i] && !buckets_.has_place(i);
             } else {
                 leave_place(i);
@@ -239,12 +232,12 @@ private:
         }
         at::Tensor flags = at::empty({static_cast<std::int64_t>(expected_.size())}, at::kByte);
         std::copy(expected_.begin(), expected_.end(), flags.mutable_data_ptr<std::uint8_t>());
-        detail::require_same(backend_, "RT-M24", detail::checksum_of(flags), [&] {
-            return detail::concat("requires_grad of parameter \"", parameters_[*changed].name,
-                                  "\" has become ", expected_[*changed] ? "true" : "false",
-                                  " on rank ", backend_.rank(),
-                                  ", but ranks do not train the same parameters; freeze and "
-                                  "unfreeze alike on all ranks");
+        require_same(backend_, "RT-M24", checksum_of(flags), [&] {
+            return concat("requires_grad of parameter \"", parameters_[*changed].name,
+                          "\" has become ", expected_[*changed] ? "true" : "false", " on rank ",
+                          backend_.rank(),
+                          ", but ranks do not train the same parameters; freeze and "
+                          "unfreeze alike on all ranks");
         });
         if (std::find(homeless.begin(), homeless.end(), true) != homeless.end()) {
             buckets_.lay_out(std::move(homeless));
@@ -318,7 +311,7 @@ private:
         }
         if (seen_ != expected_) {
             if (!options_.find_unused_parameters) {
-                detail::throw_unused(parameters_, expected_, seen_, backend_.rank());
+                throw_unused(parameters_, expected_, seen_, backend_.rank());
             }
             take_all_unused();
         }
@@ -337,7 +330,7 @@ private:
         const auto bad = options_.check_gradients ? first_not_finite() : std::nullopt;
         hand_out_gradients();
         if (bad) {
-            detail::throw_not_finite(parameters_[*bad].name, averaged(*bad), averaged_passes_);
+            throw_not_finite(parameters_[*bad].name, averaged(*bad), averaged_passes_);
         }
         if (options_.check_parameters > 0 && averaged_passes_ % options_.check_parameters == 0) {
             check_parameters();
@@ -345,7 +338,7 @@ private:
         RankStatus::current().steps.fetch_add(1, std::memory_order_relaxed);
         RankStatus::current().advance();
         if (options_.group == nullptr && joined_ == nullptr) { // all ranks come by here
-            detail::vote_on_preemption(backend_);
+            vote_on_preemption(backend_);
         }
     }
 
@@ -370,8 +363,8 @@ private:
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             if (sparse_[i] && expected_[i]) {
                 at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-                at::Tensor mean = detail::sparse_mean(backend_, shadows_ ? at::Tensor() : gradient,
-                                                      parameters_[i].tensor, buckets_.divisor());
+                at::Tensor mean = sparse_mean(backend_, shadows_ ? at::Tensor() : gradient,
+                                              parameters_[i].tensor, buckets_.divisor());
                 if (used_[i]) { // by some rank
                     gradient = std::move(mean);
                 }
@@ -383,8 +376,7 @@ private:
     [[nodiscard]] std::optional<std::size_t> first_not_finite() const {
         const bool buckets_are_finite = buckets_.are_finite();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (used_[i] && (sparse_[i] || !buckets_are_finite) &&
-                !detail::all_finite(averaged(i))) {
+            if (used_[i] && (sparse_[i] || !buckets_are_finite) && !all_finite(averaged(i))) {
                 return i;
             }
         }
@@ -421,25 +413,25 @@ private:
         }
     }
 
-    B& backend_;
+    AnyBackend& backend_;
     DataParallelOptions options_;
-    detail::ModelGuard guard_;
+    ModelGuard guard_;
     std::vector<NamedParameter> parameters_; ///< all of the model, each once
     bool by_tree_;
-    detail::GradientBuckets<B> buckets_;
+    GradientBuckets buckets_;
     // By parameter:
     std::vector<bool> sparse_;   ///< its gradient has no place in a bucket
     std::vector<bool> expected_; ///< it trains
     std::vector<bool> seen_;     ///< its hook ran in this backward
     std::vector<bool> used_;     ///< its hook ran since gradients were averaged last
-    std::vector<detail::ParameterHook> hooks_;
-    detail::BackwardPass pass_{[this] { end_backward(); }};
+    std::vector<ParameterHook> hooks_;
+    BackwardPass pass_{[this] { end_backward(); }};
     bool sync_ = true;
     bool syncs_ = true;    ///< the pass under way does
     bool shadows_ = false; ///< the pass under way has nothing of this rank
-    detail::JoinedRanks* joined_ = nullptr;
+    JoinedRanks* joined_ = nullptr;
     std::size_t joined_as_ = 0;
     std::int64_t averaged_passes_ = 0;
 };
 
-} // namespace rtrain
+} // namespace rtrain::detail

@@ -4,8 +4,8 @@
 /// being reduced. Which gradients are to come is the averager's affair.
 #pragma once
 
-#include <rtrain/backend/policy.hpp>
-#include <rtrain/checkpoint/crc32c.hpp>
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/crc32c.hpp>
 #include <rtrain/model/bucket_reduction.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/clip_gradients.hpp>
@@ -14,7 +14,7 @@
 #include <rtrain/model/hooks/select.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/tree_sum.hpp>
-#include <rtrain/purpose.hpp>
+#include <rtrain/process/purpose.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -29,14 +29,14 @@
 
 namespace rtrain::detail {
 
-template <Backend B>
 class GradientBuckets {
 public:
     /// `backend` and `parameters` outlive this object. `model`: its name in messages.
-    GradientBuckets(B& backend, std::string model, const std::vector<NamedParameter>& parameters,
+    GradientBuckets(AnyBackend& backend, std::string model,
+                    const std::vector<NamedParameter>& parameters,
                     const DataParallelOptions& options)
         : backend_(backend), model_(std::move(model)), options_(options), parameters_(parameters),
-          by_tree_(options.reduction_order == ReductionOrder::micro_batches), ranks_(backend),
+          by_tree_(options.reduction_order == ReductionOrder::micro_batches),
           divisor_(backend.size()), places_(parameters.size()) {
         if (const auto* custom = std::get_if<hook::Custom>(&options.hook)) {
             custom_ = custom->get().clone();
@@ -53,13 +53,13 @@ public:
             const Purpose purpose(name_of(plan, parameters_) + " in " + model_);
             Bucket bucket;
             if (by_tree_) {
-                bucket.memory = make_bucket(backend_, plan.elements, plan.type);
-                auto tree = std::make_unique<TreeReduction<B>>(backend_, bucket.memory);
+                bucket.memory = backend_.make_bucket(plan.elements, plan.type);
+                auto tree = std::make_unique<TreeReduction>(backend_, bucket.memory);
                 bucket.tree = tree.get();
                 bucket.reduction = std::move(tree);
             } else {
                 auto hooked = make_hooked_bucket(backend_, plan, parameters_, options_,
-                                                 custom_.get(), ranks_, buckets_.size());
+                                                 custom_.get(), buckets_.size());
                 bucket.memory = std::move(hooked.memory);
                 bucket.reduction = std::move(hooked.reduction);
             }
@@ -81,7 +81,6 @@ public:
             }
         }
     }
-    [[nodiscard]] HookRanks& ranks() noexcept { return ranks_; }
     [[nodiscard]] int divisor() const noexcept { return divisor_; }
 
     /// What hooks remember between passes. *Collective.*
@@ -225,7 +224,7 @@ private:
         std::size_t missing = 0;             ///< gradients that this backward has not brought yet
         bool trains = true;                  ///< a parameter in it is expected
         std::unique_ptr<BucketReduction> reduction;
-        TreeReduction<B>* tree = nullptr; ///< `reduction`, when it is one
+        TreeReduction* tree = nullptr; ///< `reduction`, when it is one
     };
     struct Place {
         std::size_t bucket = 0;
@@ -251,12 +250,11 @@ private:
         return checkpoint::crc32c(text);
     }
 
-    B& backend_;
+    AnyBackend& backend_;
     std::string model_;
     const DataParallelOptions& options_;
     const std::vector<NamedParameter>& parameters_;
     bool by_tree_;
-    BackendRanks<B> ranks_;
     std::unique_ptr<AnyGradientHook> custom_;
     int divisor_;
     std::vector<Place> places_; ///< by parameter; without a view: it has none

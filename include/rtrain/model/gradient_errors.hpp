@@ -3,7 +3,7 @@
 /// What is said of gradients that did not come, and of ones that are no numbers.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/model/buckets.hpp>
 
 #include <ATen/core/Tensor.h>

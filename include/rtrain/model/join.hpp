@@ -5,7 +5,7 @@
 /// the others' optimizer steps, so that optimizers stay the same on all ranks, too.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/model/hooks/gradient_hook.hpp>
 
 #include <ATen/Functions.h>

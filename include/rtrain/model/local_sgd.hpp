@@ -5,9 +5,9 @@
 /// SGD", ICLR 2020). PyTorch: PostLocalSGDOptimizer with PeriodicModelAverager.
 #pragma once
 
-#include <rtrain/checkpoint/state_io.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/model/data_parallel.hpp>
+#include <rtrain/state/state_io.hpp>
 
 #include <cstdint>
 #include <memory>

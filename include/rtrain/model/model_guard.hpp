@@ -4,7 +4,7 @@
 /// type and shape. Others would be trained without being averaged.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>

@@ -4,7 +4,7 @@
 /// communication hooks, and the order in which gradients are added up.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/model/hooks/gradient_hook.hpp>
 
 #include <c10/core/ScalarType.h>

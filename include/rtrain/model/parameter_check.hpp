@@ -3,10 +3,9 @@
 /// Whether all ranks hold the same parameters, to the bit: by their checksums.
 #pragma once
 
-#include <rtrain/backend/collectives.hpp>
-#include <rtrain/backend/policy.hpp>
-#include <rtrain/checkpoint/crc32c.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/crc32c.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/model/buckets.hpp>
 
 #include <ATen/Functions.h>
@@ -26,28 +25,28 @@ namespace rtrain::detail {
 
 /// Throws ModelError [RT-M25] on all ranks, naming the first parameter of which some rank holds
 /// other bits than rank 0. *Collective.*
-template <Backend B>
-void require_equal_parameters(B& backend, const std::vector<NamedParameter>& parameters) {
+inline void require_equal_parameters(HookRanks& backend,
+                                     const std::vector<NamedParameter>& parameters) {
     at::Tensor mine = at::empty({static_cast<std::int64_t>(parameters.size())}, at::kLong);
     auto* const sums = mine.mutable_data_ptr<std::int64_t>();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         sums[i] = checksum_of(parameters[i].tensor);
     }
     const at::Tensor together = at::full({1}, checksum_of(mine), at::kLong);
-    const at::Tensor short_sums = all_gather(backend, together).view({-1});
-    if (short_sums.eq(short_sums[0]).all().template item<bool>()) {
+    const at::Tensor short_sums = backend.all_gather(together).view({-1});
+    if (short_sums.eq(short_sums[0]).all().item<bool>()) {
         return;
     }
-    const at::Tensor all = all_gather(backend, mine);
+    const at::Tensor all = backend.all_gather(mine);
     const at::Tensor differs = all.ne(all[0]); // by rank and parameter
     const at::Tensor by_parameter = differs.any(0);
-    const auto first = by_parameter.nonzero()[0].template item<std::int64_t>();
-    const auto rank = differs.select(1, first).nonzero()[0].template item<std::int64_t>();
+    const auto first = by_parameter.nonzero()[0].item<std::int64_t>();
+    const auto rank = differs.select(1, first).nonzero()[0].item<std::int64_t>();
     throw ModelError(
         "RT-M25",
         concat("ranks train different models: parameter \"",
                parameters[static_cast<std::size_t>(first)].name, "\" of rank ", rank,
-               " is not that of rank 0 (", by_parameter.sum().template item<std::int64_t>(), " of ",
+               " is not that of rank 0 (", by_parameter.sum().item<std::int64_t>(), " of ",
                parameters.size(),
                " parameters differ). Nothing was saved. Look for what only some ranks do: load or "
                "initialise a module, step, clip or skip a step"));

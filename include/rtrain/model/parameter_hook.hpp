@@ -7,7 +7,7 @@
 /// stay for as long as the tensor lives.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function_hook.h>

@@ -3,24 +3,25 @@
 /// Whether a number is the same on all ranks.
 #pragma once
 
-#include <rtrain/backend/collectives.hpp>
-#include <rtrain/backend/policy.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <string>
 
 namespace rtrain::detail {
 
 /// Throws ModelError `code` on all ranks, with the text that `explain()` gives, unless `value` is
 /// the same on all. Also when ranks are found to be elsewhere, in other collectives. *Collective.*
-template <Backend B, class Explain>
-void require_same(B& backend, const char* code, std::int64_t value, Explain&& explain) {
+inline void require_same(HookRanks& backend, const char* code, std::int64_t value,
+                         const std::function<std::string()>& explain) {
     try {
-        const at::Tensor all = all_gather(backend, at::full({1}, value, at::kLong)).view({-1});
-        if (all.eq(all[0]).all().template item<bool>()) {
+        const at::Tensor all = backend.all_gather(at::full({1}, value, at::kLong)).view({-1});
+        if (all.eq(all[0]).all().item<bool>()) {
             return;
         }
     } catch (const CommError& error) {

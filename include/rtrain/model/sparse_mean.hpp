@@ -4,8 +4,7 @@
 /// sparse(true) makes it: ranks exchange the rows they have, not the whole table.
 #pragma once
 
-#include <rtrain/backend/collectives.hpp>
-#include <rtrain/backend/policy.hpp>
+#include <rtrain/backend/any_backend.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -39,14 +38,13 @@ parameters_with_sparse_gradients(const torch::nn::Module& root) {
 }
 
 /// Each rank's tensor, whose first dimension differs, one behind the other.
-template <Backend B>
-[[nodiscard]] at::Tensor gather_rows(B& backend, const at::Tensor& rows,
-                                     const std::vector<std::int64_t>& counts) {
+[[nodiscard]] inline at::Tensor gather_rows(HookRanks& backend, const at::Tensor& rows,
+                                            const std::vector<std::int64_t>& counts) {
     auto shape = rows.sizes().vec();
     shape[0] = *std::max_element(counts.begin(), counts.end());
     at::Tensor padded = at::zeros(shape, rows.options());
     padded.narrow(0, 0, rows.size(0)).copy_(rows);
-    const at::Tensor all = all_gather(backend, padded);
+    const at::Tensor all = backend.all_gather(padded);
     std::vector<at::Tensor> parts;
     for (int rank = 0; rank < backend.size(); ++rank) {
         parts.push_back(all[rank].narrow(0, 0, counts[static_cast<std::size_t>(rank)]));
@@ -57,9 +55,8 @@ template <Backend B>
 /// The sum over ranks of `gradient`, which may be sparse, dense, or undefined for none at all,
 /// divided by `divisor`; `like` is its parameter. Sparse and coalesced, unless a rank has a dense
 /// one. *Collective.*
-template <Backend B>
-[[nodiscard]] at::Tensor sparse_mean(B& backend, const at::Tensor& gradient, const at::Tensor& like,
-                                     int divisor) {
+[[nodiscard]] inline at::Tensor sparse_mean(HookRanks& backend, const at::Tensor& gradient,
+                                            const at::Tensor& like, int divisor) {
     const int size = backend.size();
     const bool dense = gradient.defined() && !gradient.is_sparse();
     at::Tensor mine = gradient;
@@ -71,15 +68,15 @@ template <Backend B>
     }
     const at::Tensor note =
         at::tensor({dense ? std::int64_t{-1} : mine._nnz()}, at::TensorOptions(at::kLong));
-    const at::Tensor notes = all_gather(backend, note).view({-1});
+    const at::Tensor notes = backend.all_gather(note).view({-1});
     const std::vector<std::int64_t> rows(notes.const_data_ptr<std::int64_t>(),
                                          notes.const_data_ptr<std::int64_t>() + size);
-    if (notes.min().template item<std::int64_t>() < 0) {
+    if (notes.min().item<std::int64_t>() < 0) {
         at::Tensor sum = (dense ? mine : mine.to_dense()) / divisor;
         backend.all_reduce(sum, ReduceOp::sum);
         return sum;
     }
-    if (notes.max().template item<std::int64_t>() == 0) {
+    if (notes.max().item<std::int64_t>() == 0) {
         return mine;
     }
     if (mine._nnz() == 0) { // of as many dimensions as what others have: rows of a table

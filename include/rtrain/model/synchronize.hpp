@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/options.hpp>
 
@@ -149,8 +149,8 @@ inline void check_ignored(const torch::nn::Module& module, const Names& ignored)
 
 /// Collective. Throws on all ranks: ModelError RT-M1 nothing to train, RT-M2 models or options
 /// differ; ConfigError RT-C11, RT-C12 and RT-C27.
-template <Backend B>
-void check_model(B& backend, torch::nn::Module& module, const DataParallelOptions& options) {
+inline void check_model(HookRanks& backend, torch::nn::Module& module,
+                        const DataParallelOptions& options) {
     const std::string mine = describe(module, options.ignore) + describe(options);
     const std::string expected = broadcast(backend, mine, 0);
     succeed_together(backend, [&] {
@@ -204,14 +204,12 @@ void coalesced(std::vector<at::Tensor> tensors, Communicate&& communicate) {
 }
 
 /// Overwrites `tensors` with those of rank `root`.
-template <Backend B>
-void broadcast_coalesced(B& backend, std::vector<at::Tensor> tensors, int root = 0) {
+inline void broadcast_coalesced(HookRanks& backend, std::vector<at::Tensor> tensors, int root = 0) {
     coalesced(std::move(tensors), [&](at::Tensor& values) { backend.broadcast(values, root); });
 }
 
 /// Overwrites `tensors` with their mean over ranks.
-template <Backend B>
-void average_coalesced(B& backend, std::vector<at::Tensor> tensors) {
+inline void average_coalesced(HookRanks& backend, std::vector<at::Tensor> tensors) {
     coalesced(std::move(tensors),
               [&](at::Tensor& values) { backend.all_reduce(values, ReduceOp::mean); });
 }

@@ -7,7 +7,7 @@
 /// number of micro-batches and not on that of ranks, as long as each has a power of two of them.
 #pragma once
 
-#include <rtrain/backend/collectives.hpp>
+#include <rtrain/backend/any_backend.hpp>
 #include <rtrain/model/bucket_reduction.hpp>
 
 #include <ATen/Functions.h>
@@ -51,10 +51,10 @@ private:
 };
 
 /// Sums the bucket over passes and ranks, then divides by the number of ranks. Blocks in start().
-template <Backend B>
 class TreeReduction : public BucketReduction {
 public:
-    TreeReduction(B& backend, at::Tensor memory) : backend_(backend), memory_(std::move(memory)) {}
+    TreeReduction(AnyBackend& backend, at::Tensor memory)
+        : backend_(backend), memory_(std::move(memory)) {}
 
     /// Takes the bucket as one pass's gradients, for the sum of the next start().
     void keep() { passes_.add(memory_); }
@@ -64,7 +64,7 @@ public:
         if (backend_.size() == 1) {
             return;
         }
-        const at::Tensor sums = all_gather(backend_, memory_);
+        const at::Tensor sums = backend_.all_gather(memory_);
         for (int step = 1; step < backend_.size(); step *= 2) {
             for (int rank = 0; rank + step < backend_.size(); rank += 2 * step) {
                 sums[rank].add_(sums[rank + step]);
@@ -76,7 +76,7 @@ public:
     void wait() override {}
 
 private:
-    B& backend_;
+    AnyBackend& backend_;
     at::Tensor memory_;
     TreeSum passes_;
 };

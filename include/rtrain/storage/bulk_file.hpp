@@ -4,8 +4,8 @@
 /// needs, and pushes out what others have there.
 #pragma once
 
-#include <rtrain/error.hpp>
-#include <rtrain/rank_status.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/process/rank_status.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <algorithm>

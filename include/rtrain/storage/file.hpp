@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Files that are complete or absent after a crash.
-///
-/// The storage/ room knows where bytes are kept, not what they mean. It may include error.hpp;
-/// everything that touches files includes it.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <atomic>
 #include <cerrno>

@@ -3,7 +3,7 @@
 /// The file system of this machine, with everything that is mounted in it.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
 

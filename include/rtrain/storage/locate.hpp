@@ -3,9 +3,10 @@
 /// From a path or URI to a file system and the path in it.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/local.hpp>
+#include <rtrain/storage/location.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
 #include <algorithm>
@@ -21,12 +22,6 @@
 #include <utility>
 
 namespace rtrain::storage {
-
-/// A file or directory on a file system.
-struct Location {
-    AnyFilesystem filesystem;
-    std::string path;
-};
 
 /// The parts of "scheme://authority/path?key=value&key=value". Values and path are decoded.
 struct Uri {

@@ -3,7 +3,7 @@
 /// One owner for a directory. The kernel frees the lock when its process ends, however it ends.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <cerrno>

@@ -3,7 +3,7 @@
 /// A file's bytes in memory, read when they are looked at.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <cstddef>

@@ -5,10 +5,10 @@
 /// locks of a killed process, so that another goes on in its place.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/process/machine.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
-#include <rtrain/storage/machine.hpp>
 #include <rtrain/storage/retry.hpp>
 #include <rtrain/storage/temporary.hpp>
 #include <rtrain/storage/transfer.hpp>

@@ -3,9 +3,9 @@
 /// A directory that lives as long as a process.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/process/others.hpp>
 #include <rtrain/storage/file.hpp>
-#include <rtrain/storage/process.hpp>
 
 #include <cerrno>
 #include <charconv>

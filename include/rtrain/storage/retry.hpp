@@ -4,7 +4,7 @@
 /// Cost tier 0: std only.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
 #include <algorithm>

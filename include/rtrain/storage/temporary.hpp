@@ -3,7 +3,7 @@
 /// Where temporary files go: $TMPDIR, or /tmp.
 #pragma once
 
-#include <rtrain/error.hpp>
+#include <rtrain/base/error.hpp>
 
 #include <array>
 #include <cstdlib>

@@ -7,8 +7,8 @@
 /// therefore left behind: each ends with the request that it waits for, and starts no other.
 #pragma once
 
-#include <rtrain/error.hpp>
-#include <rtrain/rank_status.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/process/rank_status.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/retry.hpp>
 #include <rtrain/storage/transfer_config.hpp>

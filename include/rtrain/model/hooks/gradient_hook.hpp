@@ -14,9 +14,8 @@
 /// @endcode
 #pragma once
 
-#include <rtrain/backend/collectives.hpp>
-#include <rtrain/backend/policy.hpp>
-#include <rtrain/checkpoint/state_io.hpp>
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/state/state_io.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -45,23 +44,6 @@ struct GradientBucket {
     /// when a parameter is unfrozen that had never trained.
     std::size_t index = 0;
     std::vector<Part> parts;
-};
-
-/// The collectives that a hook may call, on all ranks in the same order.
-class HookRanks {
-public:
-    HookRanks() = default;
-    HookRanks(const HookRanks&) = delete;
-    HookRanks& operator=(const HookRanks&) = delete;
-    virtual ~HookRanks() = default;
-
-    [[nodiscard]] virtual int rank() const = 0;
-    [[nodiscard]] virtual int size() const = 0;
-    /// Overwrites the tensor with the reduction over ranks.
-    virtual void all_reduce(at::Tensor& tensor, ReduceOp op) = 0;
-    /// The tensors of all ranks, which have equal shapes, stacked: (size, ...).
-    [[nodiscard]] virtual at::Tensor all_gather(const at::Tensor& tensor) = 0;
-    virtual void broadcast(at::Tensor& tensor, int root) = 0;
 };
 
 /// Reduces a bucket in place; blocking. Called on all ranks for the same buckets in the same order.
@@ -99,23 +81,6 @@ private:
 };
 
 namespace detail {
-
-/// A backend's collectives without its type.
-template <Backend B>
-class BackendRanks final : public HookRanks {
-public:
-    explicit BackendRanks(B& backend) : backend_(backend) {}
-    [[nodiscard]] int rank() const override { return backend_.rank(); }
-    [[nodiscard]] int size() const override { return backend_.size(); }
-    void all_reduce(at::Tensor& tensor, ReduceOp op) override { backend_.all_reduce(tensor, op); }
-    [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) override {
-        return detail::all_gather(backend_, tensor);
-    }
-    void broadcast(at::Tensor& tensor, int root) override { backend_.broadcast(tensor, root); }
-
-private:
-    B& backend_;
-};
 
 class AnyGradientHook {
 public:

@@ -8,34 +8,34 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <utility>
 
 namespace rtrain::detail {
 
 /// Sums a copy of the bucket in a type of two bytes. Gradients are divided by the number of ranks
 /// before they are converted, so that their sum stays in range.
-template <Backend B>
 class HalfReduction : public BucketReduction {
 public:
-    HalfReduction(B& backend, at::Tensor memory, at::ScalarType type)
+    HalfReduction(AnyBackend& backend, at::Tensor memory, at::ScalarType type)
         : memory_(std::move(memory)),
-          sent_(make_bucket(backend, memory_.numel(), memory_.options().dtype(type))),
-          sum_(make_reduction(backend, sent_, ReduceOp::sum)) {}
+          sent_(backend.make_bucket(memory_.numel(), memory_.options().dtype(type))),
+          sum_(backend.make_reduction(sent_, ReduceOp::sum)) {}
 
     void start() override {
         sent_.copy_(memory_);
-        sum_.start();
+        sum_->start();
     }
-    void poll() override { sum_.poll(); }
+    void poll() override { sum_->poll(); }
     void wait() override {
-        sum_.wait();
+        sum_->wait();
         memory_.copy_(sent_);
     }
 
 private:
     at::Tensor memory_;
     at::Tensor sent_;
-    Reduction<B> sum_;
+    std::unique_ptr<AnyReduction> sum_;
 };
 
 } // namespace rtrain::detail

@@ -10,10 +10,12 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -65,18 +67,17 @@ private:
 /// For each matrix M, with thin matrices P and Q: P = sum of M Q over ranks, made orthonormal;
 /// Q = sum of M' P; M becomes P Q'. As M is divided by the number of ranks, that approximates the
 /// mean.
-template <Backend B>
 class PowerSgdReduction : public BucketReduction {
 public:
-    PowerSgdReduction(B& backend, at::Tensor memory, PowerSgdPlan plan,
+    PowerSgdReduction(AnyBackend& backend, at::Tensor memory, PowerSgdPlan plan,
                       const hook::PowerSgd& options, std::uint64_t bucket)
         : options_(options), rank_(backend.rank()), ranks_(backend.size()),
           memory_(std::move(memory)), plan_(std::move(plan)),
-          exact_(make_reduction(backend, memory_, ReduceOp::sum)),
-          first_memory_(make_bucket(backend, elements_first(), memory_.options())),
-          second_memory_(make_bucket(backend, elements_second(), memory_.options())),
-          first_(make_reduction(backend, first_memory_, ReduceOp::sum)),
-          second_(make_reduction(backend, second_memory_, ReduceOp::sum)),
+          exact_(backend.make_reduction(memory_, ReduceOp::sum)),
+          first_memory_(backend.make_bucket(elements_first(), memory_.options())),
+          second_memory_(backend.make_bucket(elements_second(), memory_.options())),
+          first_(backend.make_reduction(first_memory_, ReduceOp::sum)),
+          second_(backend.make_reduction(second_memory_, ReduceOp::sum)),
           random_(at::make_generator<at::CPUGeneratorImpl>(options.seed + bucket)) {
         std::int64_t first = 0;
         std::int64_t second = 0;
@@ -92,7 +93,7 @@ public:
     void start() override {
         exact_now_ = iteration_++ < options_.start_iteration;
         if (exact_now_) {
-            exact_.start();
+            exact_->start();
             return;
         }
         for (std::size_t i = 0; i < thin_.size(); ++i) {
@@ -109,17 +110,17 @@ public:
         if (!plan_.rest.empty()) {
             at::cat_out(rest_, plan_.rest);
         }
-        first_.start();
+        first_->start();
     }
 
-    void poll() override { exact_now_ ? exact_.poll() : first_.poll(); }
+    void poll() override { exact_now_ ? exact_->poll() : first_->poll(); }
 
     void wait() override {
         if (exact_now_) {
-            exact_.wait();
+            exact_->wait();
             return;
         }
-        first_.wait();
+        first_->wait();
         std::int64_t offset = 0;
         for (at::Tensor& part : plan_.rest) {
             part.copy_(rest_.slice(0, offset, offset + part.numel()));
@@ -130,8 +131,8 @@ public:
             p.copy_(orthonormal(p));
             at::mm_out(q, plan_.matrices[i].t(), p);
         }
-        second_.start();
-        second_.wait();
+        second_->start();
+        second_->wait();
         for (std::size_t i = 0; i < thin_.size(); ++i) {
             approximate(plan_.matrices[i], thin_[i]);
         }
@@ -225,11 +226,11 @@ private:
     int ranks_;
     at::Tensor memory_;
     PowerSgdPlan plan_;
-    Reduction<B> exact_;
+    std::unique_ptr<AnyReduction> exact_;
     at::Tensor first_memory_;  ///< all P, then what is not compressed
     at::Tensor second_memory_; ///< all Q
-    Reduction<B> first_;
-    Reduction<B> second_;
+    std::unique_ptr<AnyReduction> first_;
+    std::unique_ptr<AnyReduction> second_;
     at::Generator random_; ///< the same numbers on all ranks
     std::vector<Thin> thin_;
     at::Tensor rest_;

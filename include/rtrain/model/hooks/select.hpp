@@ -27,36 +27,34 @@ struct HookedBucket {
 };
 
 /// Buckets of complex numbers and types of two bytes are never compressed by rtrain's hooks.
-/// `custom` is the model's copy of the user's, if the options have one; it and `ranks` outlive the
-/// bucket. *Collective.*
-template <Backend B>
-[[nodiscard]] HookedBucket make_hooked_bucket(B& backend, const BucketPlan& plan,
-                                              const std::vector<NamedParameter>& parameters,
-                                              const DataParallelOptions& options,
-                                              AnyGradientHook* custom, HookRanks& ranks,
-                                              std::size_t number) {
+/// `custom` is the model's copy of the user's, if the options have one; it outlives the bucket.
+/// *Collective.*
+[[nodiscard]] inline HookedBucket make_hooked_bucket(AnyBackend& backend, const BucketPlan& plan,
+                                                     const std::vector<NamedParameter>& parameters,
+                                                     const DataParallelOptions& options,
+                                                     AnyGradientHook* custom, std::size_t number) {
     const Hook& hook = options.hook;
     const auto type = c10::typeMetaToScalarType(plan.type.dtype());
     const bool wide = type == at::kFloat || type == at::kDouble;
     const bool half = std::holds_alternative<hook::Float16>(hook);
     if (wide && (half || std::holds_alternative<hook::BFloat16>(hook))) {
         at::Tensor memory = at::zeros({plan.elements}, plan.type);
-        return {memory, std::make_unique<HalfReduction<B>>(backend, memory,
-                                                           half ? at::kHalf : at::kBFloat16)};
+        return {memory,
+                std::make_unique<HalfReduction>(backend, memory, half ? at::kHalf : at::kBFloat16)};
     }
-    at::Tensor memory = make_bucket(backend, plan.elements, plan.type);
+    at::Tensor memory = backend.make_bucket(plan.elements, plan.type);
     if (custom != nullptr) {
-        return {memory, std::make_unique<CustomReduction>(*custom, ranks, memory, plan, parameters,
-                                                          number)};
+        return {memory, std::make_unique<CustomReduction>(*custom, backend, memory, plan,
+                                                          parameters, number)};
     }
     if (const auto* power = std::get_if<hook::PowerSgd>(&hook); power != nullptr && wide) {
         PowerSgdPlan parts(memory, plan, parameters, *power);
         if (!parts.matrices.empty()) {
-            return {memory, std::make_unique<PowerSgdReduction<B>>(
-                                backend, memory, std::move(parts), *power, number)};
+            return {memory, std::make_unique<PowerSgdReduction>(backend, memory, std::move(parts),
+                                                                *power, number)};
         }
     }
-    return {memory, std::make_unique<PlainReduction<B>>(backend, memory, options.check_gradients)};
+    return {memory, std::make_unique<PlainReduction>(backend, memory, options.check_gradients)};
 }
 
 } // namespace rtrain::detail

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rtrain/base/json_definitions.hpp>
+#include <rtrain/checkpoint/checkpoint_definitions.hpp>
+#include <rtrain/checkpoint/sharded_definitions.hpp>
+#include <rtrain/checkpoint/sync_definitions.hpp>
+#include <rtrain/data/idx_definitions.hpp>
+#include <rtrain/journal/result_definitions.hpp>
+#include <rtrain/state/module_state.hpp>
+#include <rtrain/state/optimizer_state.hpp>
+#include <rtrain/state/scheduler_state.hpp>
+#include <rtrain/state/state_definitions.hpp>

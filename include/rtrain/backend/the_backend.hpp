@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// AnyBackend over a backend of one type: what it offers beyond the concept is found by name, and
+/// what it lacks is made of what it has.
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/base/error.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// Blocks in start().
+template <Backend B>
+class BlockingReduction final : public AnyReduction {
+public:
+    /// `backend` outlives this object.
+    BlockingReduction(B& backend, at::Tensor tensor, ReduceOp op)
+        : backend_(backend), tensor_(std::move(tensor)), op_(op) {}
+    void start() override { backend_.all_reduce(tensor_, op_); }
+    void poll() override {}
+    void wait() override {}
+    void check_finite() override {}
+    [[nodiscard]] std::optional<bool> finite() const override { return std::nullopt; }
+
+private:
+    B& backend_;
+    at::Tensor tensor_;
+    ReduceOp op_;
+};
+
+/// What an AsyncBackend gives.
+template <class Handle>
+class AsyncReduction final : public AnyReduction {
+public:
+    explicit AsyncReduction(Handle handle) : handle_(std::move(handle)) {}
+    void start() override { handle_.start(); }
+    void poll() override { handle_.poll(); }
+    void wait() override { handle_.wait(); }
+    void check_finite() override {
+        if constexpr (sees_finite) {
+            handle_.check_finite();
+        }
+    }
+    [[nodiscard]] std::optional<bool> finite() const override {
+        if constexpr (sees_finite) {
+            return handle_.finite();
+        } else {
+            return std::nullopt;
+        }
+    }
+
+private:
+    static constexpr bool sees_finite = requires(Handle & handle) {
+        handle.check_finite();
+        { handle.finite() } -> std::same_as<std::optional<bool>>;
+    };
+    Handle handle_;
+};
+
+/// A capability under its name, but of another form, would be passed over in silence.
+template <class B>
+struct RequireCapabilities {
+    static_assert(
+        !requires { &B::finish; } ||
+            requires(B & backend, const Outcome& mine) {
+                { backend.finish(mine) } -> std::convertible_to<std::vector<Outcome>>;
+            },
+        "rtrain: this backend's `finish` is not `std::vector<Outcome> finish(const "
+        "Outcome&)` [RT-B6]");
+    static_assert(
+        !requires { &B::rejoin; } || requires(B & backend) { backend.rejoin(); },
+        "rtrain: this backend's `rejoin` takes arguments; it is `void rejoin()` or "
+        "`std::vector<int> rejoin()`, which returns the ranks that were cut out [RT-B7]");
+    static_assert(
+        !requires { &B::start; } ||
+            requires(B & backend, const ScalingConfig& scaling) { backend.start(scaling); },
+        "rtrain: this backend's `start` is not `void start(const ScalingConfig&)` "
+        "[RT-B8]");
+    static_assert(
+        !requires { &B::allocate_bucket; } ||
+            requires(B & backend, std::int64_t n, const at::TensorOptions& type) {
+                { backend.allocate_bucket(n, type) } -> std::same_as<at::Tensor>;
+            },
+        "rtrain: this backend's `allocate_bucket` is not `at::Tensor "
+        "allocate_bucket(std::int64_t, const at::TensorOptions&)` [RT-B9]");
+};
+
+template <Backend B>
+class TheBackend final : public AnyBackend, RequireCapabilities<B> {
+public:
+    explicit TheBackend(std::shared_ptr<B> backend) : backend_(std::move(backend)) {}
+
+    [[nodiscard]] int rank() const override { return std::as_const(*backend_).rank(); }
+    [[nodiscard]] int size() const override { return std::as_const(*backend_).size(); }
+    void all_reduce(at::Tensor& tensor, ReduceOp op) override { backend_->all_reduce(tensor, op); }
+    void broadcast(at::Tensor& tensor, int root) override { backend_->broadcast(tensor, root); }
+
+    [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) override {
+        if constexpr (requires { backend_->all_gather(tensor); }) {
+            return backend_->all_gather(tensor);
+        } else {
+            std::vector<std::int64_t> shape = tensor.sizes().vec();
+            shape.insert(shape.begin(), size());
+            at::Tensor gathered = at::zeros(shape, tensor.options());
+            gathered.select(0, rank()).copy_(tensor);
+            all_reduce(gathered, ReduceOp::sum); // x + 0 + ... + 0 is x
+            return gathered;
+        }
+    }
+    [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) override {
+        if constexpr (requires { backend_->reduce_scatter(tensor, op); }) {
+            return backend_->reduce_scatter(tensor, op);
+        } else {
+            at::Tensor copy = tensor.clone();
+            all_reduce(copy, op);
+            return copy[rank()];
+        }
+    }
+    void barrier() override {
+        if constexpr (requires { backend_->barrier(); }) {
+            backend_->barrier();
+        } else {
+            (void)all_gather(at::zeros({1}, at::kByte));
+        }
+    }
+
+    [[nodiscard]] std::unique_ptr<AnyReduction> make_reduction(at::Tensor& tensor,
+                                                               ReduceOp op) override {
+        static_assert(
+            !requires { &B::all_reduce_async; } || AsyncBackend<B>,
+            "rtrain: this backend's `all_reduce_async` does not return a handle with "
+            "`start()`, `poll()` and `wait()` [RT-B10]");
+        if constexpr (AsyncBackend<B>) {
+            using Handle = decltype(backend_->all_reduce_async(tensor, op));
+            return std::make_unique<AsyncReduction<Handle>>(backend_->all_reduce_async(tensor, op));
+        } else {
+            return std::make_unique<BlockingReduction<B>>(*backend_, tensor, op);
+        }
+    }
+    [[nodiscard]] at::Tensor make_bucket(std::int64_t elements,
+                                         const at::TensorOptions& type) override {
+        if constexpr (requires { backend_->allocate_bucket(elements, type); }) {
+            return backend_->allocate_bucket(elements, type);
+        } else {
+            return at::zeros({elements}, type);
+        }
+    }
+
+    [[nodiscard]] int local_rank() const override {
+        if constexpr (requires { backend_->local_rank(); }) {
+            return backend_->local_rank();
+        } else {
+            return rank();
+        }
+    }
+    [[nodiscard]] int local_size() const override {
+        if constexpr (requires { backend_->local_size(); }) {
+            return backend_->local_size();
+        } else {
+            return size();
+        }
+    }
+    [[nodiscard]] int node_rank() const override {
+        if constexpr (requires { backend_->node_rank(); }) {
+            return backend_->node_rank();
+        } else {
+            return 0;
+        }
+    }
+    [[nodiscard]] std::optional<at::Device> device() const override {
+        if constexpr (requires { backend_->device(); }) {
+            return backend_->device();
+        } else {
+            return std::nullopt;
+        }
+    }
+
+    [[nodiscard]] std::shared_ptr<AnyBackend>
+    over(const std::shared_ptr<comm::Communicator>& group) const override {
+        if constexpr (requires {
+                          { backend_->over(group) } -> std::same_as<B>;
+                      }) {
+            return std::make_shared<TheBackend>(std::make_shared<B>(backend_->over(group)));
+        } else {
+            throw ConfigError("RT-C28", "a model was to be prepared for a group of ranks, but this "
+                                        "backend has no groups; use backend::Mpi, or give it `B "
+                                        "over(std::shared_ptr<comm::Communicator>)`");
+        }
+    }
+
+    [[nodiscard]] bool can_be_launched() const override {
+        return requires {
+            B::launched_ranks();
+        };
+    }
+    [[nodiscard]] std::optional<int> launched_ranks() const override {
+        if constexpr (requires { B::launched_ranks(); }) {
+            return B::launched_ranks();
+        } else {
+            return std::nullopt;
+        }
+    }
+
+    void start(const ScalingConfig& scaling) override {
+        if constexpr (requires { backend_->start(scaling); }) {
+            backend_->start(scaling);
+        }
+    }
+    [[nodiscard]] std::optional<std::vector<Outcome>> finish(const Outcome& mine) override {
+        if constexpr (requires { backend_->finish(mine); }) {
+            return backend_->finish(mine);
+        } else {
+            return std::nullopt;
+        }
+    }
+    [[nodiscard]] bool can_rejoin() const override {
+        return requires {
+            backend_->rejoin();
+        };
+    }
+    std::vector<int> rejoin() override {
+        if constexpr (requires {
+                          { backend_->rejoin() } -> std::same_as<std::vector<int>>;
+                      }) {
+            return backend_->rejoin();
+        } else if constexpr (requires { backend_->rejoin(); }) {
+            backend_->rejoin();
+        }
+        return {};
+    }
+    [[nodiscard]] bool can_survive_deaths() const override {
+        return requires {
+            requires B::can_survive_deaths;
+        };
+    }
+    [[nodiscard]] bool survives_deaths() const override {
+        if constexpr (requires { backend_->survives_deaths(); }) {
+            return backend_->survives_deaths();
+        } else {
+            return false;
+        }
+    }
+
+private:
+    std::shared_ptr<B> backend_;
+};
+
+} // namespace rtrain::detail

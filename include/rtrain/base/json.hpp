@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Reading and writing JSON so that every number comes back with the bits it had. Boost.JSON's own
+/// parser rounds one double in ten to a neighbour (measured with 1.81), which no resumed run may
+/// see. Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <rtrain/base/compiled.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace rtrain::json {
+
+/// Parses one JSON text. Throws std::invalid_argument saying where it is malformed.
+[[nodiscard]] boost::json::value parse(std::string_view text);
+
+/// `value` with what JSON has no number for replaced: NaN by null, infinities by "inf" and "-inf".
+[[nodiscard]] boost::json::value finite(boost::json::value value);
+
+/// One line of JSON.
+[[nodiscard]] std::string serialize(const boost::json::value& value);
+
+} // namespace rtrain::json
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/base/json_definitions.hpp>
+#endif

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A checkpoint policy without its type, for a run that is compiled once for all of them.
+#pragma once
+
+#include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/policy.hpp>
+#include <rtrain/checkpoint/snapshot.hpp>
+
+#include <concepts>
+#include <utility>
+
+namespace rtrain::checkpoint {
+
+/// What a policy can do, each with the fallback that docs/architecture.md names.
+class AnyPolicy {
+public:
+    AnyPolicy() = default;
+    AnyPolicy(const AnyPolicy&) = delete;
+    AnyPolicy& operator=(const AnyPolicy&) = delete;
+    virtual ~AnyPolicy() = default;
+
+    [[nodiscard]] virtual bool saves_state() const = 0;
+    [[nodiscard]] virtual bool writes_in_background() const = 0;
+    /// Whether each rank writes its rows of a tensor that ranks share.
+    [[nodiscard]] virtual bool takes_rows() const = 0;
+    /// What of a state this rank's write() gets.
+    [[nodiscard]] virtual Snapshot select(Snapshot state, const Part& part) = 0;
+    /// What the policy writes, as far as it lists it.
+    virtual Contents write(const Snapshot& state, const Part& part) = 0;
+    [[nodiscard]] virtual Snapshot read(const Part& part) = 0;
+};
+
+template <CheckpointPolicy C>
+class ThePolicy final : public AnyPolicy {
+public:
+    explicit ThePolicy(C policy) : policy_(std::move(policy)) {}
+
+    [[nodiscard]] bool saves_state() const override { return checkpoint::saves_state<C>; }
+    [[nodiscard]] bool writes_in_background() const override {
+        return BackgroundCheckpointPolicy<C>;
+    }
+    [[nodiscard]] bool takes_rows() const override {
+        return requires {
+            requires C::takes_rows;
+        };
+    }
+    [[nodiscard]] Snapshot select(Snapshot state, const Part& part) override {
+        if constexpr (requires { policy_.select(std::move(state), part); }) {
+            return policy_.select(std::move(state), part);
+        } else {
+            return state;
+        }
+    }
+    Contents write(const Snapshot& state, const Part& part) override {
+        if constexpr (std::same_as<decltype(policy_.write(state, part)), Contents>) {
+            return policy_.write(state, part);
+        } else {
+            policy_.write(state, part);
+            return {};
+        }
+    }
+    [[nodiscard]] Snapshot read(const Part& part) override { return policy_.read(part); }
+
+private:
+    C policy_;
+};
+
+} // namespace rtrain::checkpoint

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Behind the door sharded.hpp.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/shard_plan.hpp>
+#include <rtrain/checkpoint/sharded.hpp>
+#include <rtrain/checkpoint/state_files.hpp>
+
+#include <cstdio>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::checkpoint {
+
+RTRAIN_DOOR Snapshot Sharded::select(Snapshot state, const Part& part) const {
+    std::vector<TensorSize> sizes;
+    for (const auto& [name, tensor] : state.tensors) {
+        sizes.push_back({tensor.numel(), static_cast<std::int64_t>(tensor.element_size())});
+    }
+    Snapshot mine;
+    for (const Slice& slice : plan_shards(sizes, part.rank, part.size)) {
+        const auto& [name, tensor] =
+            *std::next(state.tensors.begin(), static_cast<std::ptrdiff_t>(slice.tensor));
+        if (slice.count == tensor.numel()) {
+            mine.tensors.emplace(name, tensor);
+        } else {
+            const at::Tensor flat = tensor.detach().reshape({-1});
+            mine.pieces[name] = {tensor.sizes().vec(),
+                                 {{slice.begin, flat.narrow(0, slice.begin, slice.count)}},
+                                 false};
+        }
+    }
+    mine.pieces.merge(state.pieces);
+    if (part.rank == 0) {
+        mine.values = std::move(state.values);
+    }
+    return mine;
+}
+
+RTRAIN_DOOR Contents Sharded::write(const Snapshot& mine, const Part& part) const {
+    char name[64];
+    std::snprintf(name, sizeof name, "shard-%05d-of-%05d.safetensors", part.rank, part.size);
+    Contents contents = write_tensors(mine, part.directory, name);
+    if (part.rank == 0) {
+        merge(contents, write_values(mine, part.directory));
+    }
+    return contents;
+}
+
+RTRAIN_DOOR Snapshot Sharded::read(const Part& part) const {
+    return read_state(part.directory);
+}
+
+} // namespace rtrain::checkpoint

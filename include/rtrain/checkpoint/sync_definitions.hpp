@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Behind the door sync.hpp.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/state_files.hpp>
+#include <rtrain/checkpoint/sync.hpp>
+
+#include <string>
+#include <utility>
+
+namespace rtrain::checkpoint {
+
+RTRAIN_DOOR Snapshot Sync::select(Snapshot state, const Part& part) const {
+    for (const auto& [name, whole] : state.pieces) {
+        throw CheckpointError("RT-K11",
+                              detail::concat("\"", name,
+                                             "\" is spread over ranks, and rank 0 alone cannot "
+                                             "save it; use checkpoint::Sharded"));
+    }
+    return part.rank == 0 ? std::move(state) : Snapshot{};
+}
+
+RTRAIN_DOOR Contents Sync::write(const Snapshot& mine, const Part& part) const {
+    if (part.rank != 0) {
+        return {};
+    }
+    Contents contents = write_tensors(mine, part.directory, "state.safetensors");
+    merge(contents, write_values(mine, part.directory));
+    return contents;
+}
+
+RTRAIN_DOOR Snapshot None::read(const Part& part) const {
+    throw CheckpointError("RT-K3", part.directory.string() +
+                                       " cannot be loaded by checkpoint::None; use "
+                                       "checkpoint::Sync to load states");
+}
+
+RTRAIN_DOOR Snapshot Sync::read(const Part& part) const {
+    return read_state(part.directory);
+}
+
+} // namespace rtrain::checkpoint

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Collectives on a GPU's tensors. All of them run in order on one side stream, which waits for the
+/// current stream and which the current stream waits for: the host never does.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/comm/backoff.hpp>
+#include <rtrain/comm/nccl/nccl.hpp>
+#include <rtrain/comm/nccl/types.hpp>
+#include <rtrain/comm/nccl/watchdog.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace rtrain::comm {
+
+/// The ranks of one communicator. "Blocking" collectives block the current stream, not the host.
+/// Any member that communicates throws what the watchdog has noticed: PeerError when another rank
+/// has failed (RT-X1) or left (RT-X4), CommError for NCCL's errors (RT-N5) and after `timeout`
+/// (RT-N6).
+class NcclCollectives {
+public:
+    NcclCollectives(std::unique_ptr<NcclCommunicator> communicator, at::Device device, int rank,
+                    int size, std::chrono::milliseconds timeout,
+                    NcclWatchdog::LookAtPeers look_at_peers)
+        : device_(device), size_(size), streams_(device.type()),
+          stream_(streams_.getStreamFromGlobalPool(device)), communicator_(std::move(communicator)),
+          watchdog_(*communicator_, device, rank, timeout, std::move(look_at_peers)) {}
+
+    /// Reduces `tensor` in place, whatever its strides.
+    void all_reduce(at::Tensor& tensor, ReduceOp op) {
+        require_here(tensor);
+        at::Tensor buffer = tensor.contiguous();
+        const NcclElements elements = nccl_elements(buffer, op);
+        if (elements.count > 0) {
+            join(*issue_all_reduce(elements, nccl_operation(op, buffer.scalar_type())));
+        }
+        put_back(buffer, tensor);
+    }
+
+    /// Overwrites `tensor` with that of `root`; any type.
+    void broadcast(at::Tensor& tensor, int root) {
+        require_here(tensor);
+        at::Tensor buffer = tensor.contiguous();
+        if (buffer.nbytes() > 0) {
+            void* const data = buffer.data_ptr();
+            join(*issue("broadcast", [&](ncclComm_t comm, cudaStream_t stream) {
+                return ncclBroadcast(data, data, buffer.nbytes(), ncclUint8, root, comm, stream);
+            }));
+        }
+        put_back(buffer, tensor);
+    }
+
+    /// The tensors of all ranks, stacked: shape (size, *tensor.sizes()); any type.
+    [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) {
+        require_here(tensor);
+        const at::Tensor mine = tensor.contiguous();
+        std::vector<std::int64_t> shape = mine.sizes().vec();
+        shape.insert(shape.begin(), size_);
+        at::Tensor gathered = at::empty(shape, mine.options());
+        if (mine.nbytes() > 0) {
+            join(*issue("all_gather", [&](ncclComm_t comm, cudaStream_t stream) {
+                return ncclAllGather(mine.const_data_ptr(), gathered.data_ptr(), mine.nbytes(),
+                                     ncclUint8, comm, stream);
+            }));
+        }
+        return gathered;
+    }
+
+    /// Puts an all-reduce on the side stream, behind what the current stream has to do so far. The
+    /// event tells its end.
+    [[nodiscard]] std::shared_ptr<const c10::Event> issue_all_reduce(const NcclElements& elements,
+                                                                     ncclRedOp_t op) {
+        return issue("all_reduce", [&](ncclComm_t comm, cudaStream_t stream) {
+            return ncclAllReduce(elements.data, elements.data, elements.count, elements.type, op,
+                                 comm, stream);
+        });
+    }
+
+    /// What the current stream gets to do from now on comes behind `done`.
+    void join(const c10::Event& done) const { done.block(streams_.getStream(device_)); }
+
+    /// Memory of the tensor is not given to another one while the side stream may use it.
+    void keep(const at::Tensor& tensor) const {
+        streams_.recordDataPtrOnStream(tensor.storage().data_ptr(), stream_);
+    }
+
+    /// Throws CommError [RT-N7] for a tensor that is not on this rank's device.
+    void require_here(const at::Tensor& tensor) const {
+        if (!tensor.defined() || tensor.device() != device_) {
+            throw CommError("RT-N7",
+                            detail::concat("this rank communicates tensors on the CPU and on ",
+                                           device_.str(), ", this one is ",
+                                           tensor.defined() ? "on " + tensor.device().str()
+                                                            : std::string("undefined"),
+                                           "; move it with tensor.to(worker.device())"));
+        }
+    }
+
+    /// Throws what has been noticed; cheap.
+    void check() const { watchdog_.check(); }
+
+    /// Waits until the side stream has done everything, then throws what has been noticed.
+    void drain() {
+        Backoff backoff;
+        while (!watchdog_.failed() && !watchdog_.idle()) {
+            backoff.pause();
+        }
+        check();
+    }
+
+    /// Ends communication; collective when `orderly`, after drain() on all ranks.
+    void close(bool orderly) {
+        watchdog_.stop();
+        if (orderly) {
+            communicator_->close(closing);
+        } else {
+            communicator_->abort();
+        }
+    }
+
+private:
+    static constexpr std::chrono::seconds closing{10};
+
+    template <class Call>
+    std::shared_ptr<const c10::Event> issue(const char* what, Call&& call) {
+        watchdog_.check();
+        const c10::DeviceGuard guard(device_);
+        c10::Event ready(device_.type());
+        ready.record(streams_.getStream(device_));
+        ready.block(stream_);
+        auto* const stream = static_cast<cudaStream_t>(stream_.native_handle());
+        watchdog_.begin(what);
+        const ncclResult_t result =
+            communicator_->enqueue([&](ncclComm_t comm) { return call(comm, stream); });
+        if (result != ncclSuccess && result != ncclInProgress) {
+            watchdog_.refused(detail::concat(what, " failed: ", communicator_->describe(result)));
+        }
+        settle(result == ncclSuccess);
+        auto done = std::make_shared<c10::Event>(device_.type());
+        done->record(stream_);
+        watchdog_.issued(done);
+        return done;
+    }
+
+    /// Waits until NCCL has put the work on the stream; at first it may have to connect.
+    void settle(bool success) {
+        Backoff backoff;
+        while (!success) {
+            watchdog_.check();
+            success = communicator_->state() == ncclSuccess && !watchdog_.suspicious();
+            if (!success) {
+                backoff.pause();
+            }
+        }
+    }
+
+    static void put_back(const at::Tensor& buffer, at::Tensor& tensor) {
+        if (!buffer.is_same(tensor)) {
+            tensor.copy_(buffer);
+        }
+    }
+
+    at::Device device_;
+    int size_;
+    c10::impl::VirtualGuardImpl streams_;
+    c10::Stream stream_;
+    std::unique_ptr<NcclCommunicator> communicator_;
+    NcclWatchdog watchdog_;
+};
+
+/// One all-reduce of a contiguous tensor, which can be started again and again. wait() makes the
+/// current stream wait for it; the host goes on.
+class NcclAllReduce {
+public:
+    NcclAllReduce(std::shared_ptr<NcclCollectives> collectives, at::Tensor tensor, ReduceOp op)
+        : collectives_(std::move(collectives)), tensor_(std::move(tensor)),
+          elements_(nccl_elements(tensor_, op)), op_(nccl_operation(op, tensor_.scalar_type())) {
+        collectives_->require_here(tensor_);
+    }
+
+    /// Behind what the current stream has to do so far. The tensor must not be touched until the
+    /// current stream has come to wait().
+    void start() {
+        collectives_->check();
+        if (elements_.count > 0) {
+            collectives_->keep(tensor_);
+            done_ = collectives_->issue_all_reduce(elements_, op_);
+        }
+    }
+    void poll() { collectives_->check(); }
+    void wait() {
+        collectives_->check();
+        if (done_) {
+            collectives_->join(*done_);
+        }
+    }
+
+private:
+    std::shared_ptr<NcclCollectives> collectives_;
+    at::Tensor tensor_;
+    NcclElements elements_;
+    ncclRedOp_t op_;
+    std::shared_ptr<const c10::Event> done_;
+};
+
+} // namespace rtrain::comm

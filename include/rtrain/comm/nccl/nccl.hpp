@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// An ncclComm_t with an owner. It is non-blocking: no call waits for other ranks, so a rank can
+/// always look around, give up, and say why.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/comm/backoff.hpp>
+#include <rtrain/comm/nccl/types.hpp>
+
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace rtrain::comm {
+
+/// The name under which the ranks of a communicator find each other; one rank makes it for all.
+[[nodiscard]] inline ncclUniqueId new_nccl_id() {
+    ncclUniqueId id;
+    check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    return id;
+}
+
+/// Members may be called from any thread; a watchdog looks at state() and calls abort() while the
+/// training thread is blocked elsewhere.
+class NcclCommunicator {
+public:
+    /// Begins to connect to the other ranks, on the current device: state() is ncclInProgress until
+    /// that is done. Throws CommError [RT-N5].
+    NcclCommunicator(const ncclUniqueId& id, int rank, int size) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        const ncclResult_t result = ncclCommInitRankConfig(&comm_, size, id, rank, &config);
+        if (result != ncclSuccess && result != ncclInProgress) {
+            const std::string text = describe(result);
+            abort();
+            throw CommError("RT-N5", "ncclCommInitRankConfig failed: " + text);
+        }
+    }
+    NcclCommunicator(const NcclCommunicator&) = delete;
+    NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+    ~NcclCommunicator() { abort(); }
+
+    /// ncclSuccess, ncclInProgress while the last call goes on, or what has gone wrong since.
+    [[nodiscard]] ncclResult_t state() {
+        const std::scoped_lock lock(mutex_);
+        if (comm_ == nullptr) {
+            return ncclInvalidUsage;
+        }
+        ncclResult_t state = ncclSuccess;
+        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+        return asked == ncclSuccess ? state : asked;
+    }
+
+    /// Runs `call(ncclComm_t)`, an NCCL function that enqueues; after ncclInProgress, state() tells
+    /// when the work is on its stream.
+    template <class Call>
+    [[nodiscard]] ncclResult_t enqueue(Call&& call) {
+        const std::scoped_lock lock(mutex_);
+        return comm_ == nullptr ? ncclInvalidUsage : std::forward<Call>(call)(comm_);
+    }
+
+    /// What NCCL has to say about an error.
+    [[nodiscard]] std::string describe(ncclResult_t result) {
+        const std::scoped_lock lock(mutex_);
+        std::string text = ncclGetErrorString(result);
+        const char* const last = comm_ == nullptr ? nullptr : ncclGetLastError(comm_);
+        if (last != nullptr && *last != '\0') {
+            text += detail::concat(" (", last, ")");
+        }
+        return text;
+    }
+
+    /// Ends what is under way, on this rank alone; kernels that wait for peers leave their streams.
+    void abort() noexcept {
+        const std::scoped_lock lock(mutex_);
+        if (ncclComm_t const comm = std::exchange(comm_, nullptr); comm != nullptr) {
+            (void)ncclCommAbort(comm); // nothing can be done about a failure here
+        }
+    }
+
+    /// Ends the communicator when all ranks do so and nothing is under way; collective. Gives up
+    /// silently after `patience`: the work is done already.
+    void close(std::chrono::milliseconds patience) noexcept {
+        const auto until = Backoff::Clock::now() + patience;
+        const ncclResult_t begun = enqueue([](ncclComm_t comm) { return ncclCommFinalize(comm); });
+        Backoff backoff;
+        bool finalized = begun == ncclSuccess || begun == ncclInProgress;
+        while (finalized && state() == ncclInProgress) {
+            finalized = Backoff::Clock::now() < until;
+            backoff.pause();
+        }
+        if (finalized && state() == ncclSuccess) {
+            const std::scoped_lock lock(mutex_);
+            (void)ncclCommDestroy(std::exchange(comm_, nullptr));
+        }
+        abort();
+    }
+
+private:
+    std::mutex mutex_;
+    ncclComm_t comm_ = nullptr;
+};
+
+} // namespace rtrain::comm

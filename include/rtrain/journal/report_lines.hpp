@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The lines of a result.json, as far as they can be read.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/config/config.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rtrain::track {
+
+inline constexpr const char* iteration_field = "training_iteration";
+
+[[nodiscard]] inline std::int64_t number_of(const Config& report) {
+    return report.at(iteration_field).to_number<std::int64_t>();
+}
+
+struct ReportLines {
+    std::vector<Config> reports; ///< that can be read, oldest first
+    std::string damage;          ///< the first line that cannot be, and why; empty: none
+};
+
+/// The reports in the text of a result.json. A crash can cut off or damage lines that are not
+/// durable yet, those behind report number `durable`: that is no damage, but the first line that
+/// cannot be read and all behind it are left out.
+[[nodiscard]] inline ReportLines read_reports(std::string_view text, std::int64_t durable) {
+    ReportLines found;
+    std::vector<Config> behind; // the first line that cannot be read
+    std::string first;
+    std::int64_t line = 0;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = text.find('\n', begin);
+        if (end == std::string_view::npos) {
+            break;
+        }
+        ++line;
+        try {
+            Config report = json::parse(text.substr(begin, end - begin)).as_object();
+            (void)number_of(report);
+            (first.empty() ? found.reports : behind).push_back(std::move(report));
+        } catch (const std::bad_alloc&) { // says nothing about the file
+            throw;
+        } catch (const std::exception& error) {
+            first =
+                first.empty() ? rtrain::detail::concat("line ", line, ": ", error.what()) : first;
+        }
+        begin = end + 1;
+    }
+    for (Config& report : behind) {
+        if (number_of(report) <= durable) {
+            found.damage = first;
+            found.reports.push_back(std::move(report));
+        }
+    }
+    return found;
+}
+
+/// The same for readers: `file` is for messages. Throws StorageError [RT-S5] when a line is
+/// damaged.
+[[nodiscard]] inline std::vector<Config>
+parse_results(std::string_view text, const std::string& file, std::int64_t durable) {
+    ReportLines found = read_reports(text, durable);
+    if (!found.damage.empty()) {
+        throw StorageError("RT-S5",
+                           rtrain::detail::concat(file, " is damaged in ", found.damage,
+                                                  "; another start of the run sets it aside and "
+                                                  "keeps what can be read"));
+    }
+    return std::move(found.reports);
+}
+
+} // namespace rtrain::track

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a run leaves for people and tools: result.json (one line of JSON for each report),
+/// progress.csv and params.json, with Ray Train's field names.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/journal/report_lines.hpp>
+#include <rtrain/process/machine.hpp>
+#include <rtrain/storage/file.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+namespace rtrain::track {
+
+inline constexpr const char* results_file = "result.json";
+inline constexpr const char* superseded_file = "superseded.json";
+inline constexpr const char* progress_file = "progress.csv";
+inline constexpr const char* params_file = "params.json";
+/// All that a RunLog writes.
+inline constexpr std::array log_files{results_file, superseded_file, progress_file, params_file};
+
+/// JSON with indentation, as people read it.
+inline void write_pretty(std::ostream& out, const boost::json::value& value,
+                         const std::string& indent = "") {
+    const auto* const object = value.if_object();
+    if (object == nullptr || object->empty()) {
+        out << json::serialize(value);
+        return;
+    }
+    std::vector<std::string> keys;
+    for (const auto& item : *object) {
+        keys.emplace_back(item.key());
+    }
+    std::sort(keys.begin(), keys.end());
+    out << "{\n";
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        out << indent << "  " << json::serialize(boost::json::value(keys[i])) << ": ";
+        write_pretty(out, object->at(keys[i]), indent + "  ");
+        out << (i + 1 < keys.size() ? ",\n" : "\n");
+    }
+    out << indent << '}';
+}
+
+/// Writes the files of one run; used by rank 0 only.
+class RunLog {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    static constexpr const char* total_time_field = "time_total_s";
+    static constexpr const char* checkpoint_field = "checkpoint_dir_name";
+    /// What complete() fills in.
+    static constexpr std::array filled_fields{"timestamp",
+                                              checkpoint_field,
+                                              "should_checkpoint",
+                                              "done",
+                                              iteration_field,
+                                              "trial_id",
+                                              "date",
+                                              "time_this_iter_s",
+                                              "time_total_s",
+                                              "pid",
+                                              "hostname",
+                                              "config",
+                                              "time_since_restore",
+                                              "iterations_since_restore"};
+
+    RunLog(std::filesystem::path run_directory, Config config)
+        : directory_(std::move(run_directory)), config_(std::move(config)) {}
+
+    /// Starts, or goes on after the report that `last` is the line of. Reports behind it will be
+    /// made again: they move to superseded.json. A crash may have come between a checkpoint and its
+    /// line; then the line is added. A log in which other lines are missing is set aside, and what
+    /// can be read of it kept: returns the name of the file that it then has, for a storage service
+    /// to get it, too.
+    std::optional<std::string> open(const Config* last) {
+        const auto iteration = last != nullptr ? number_of(*last) : 0;
+        const double total_seconds =
+            last != nullptr ? last->at(total_time_field).to_number<double>() : 0;
+        std::string kept;
+        std::string superseded;
+        std::int64_t written = 0;
+        std::int64_t missing = iteration;
+        const ReportLines lines = read_results(iteration);
+        for (const Config& report : lines.reports) {
+            const bool keep = number_of(report) <= iteration;
+            if (keep && number_of(report) <= written) {
+                continue; // twice in it
+            }
+            (keep ? kept : superseded) += json::serialize(report) + "\n";
+            written = keep ? number_of(report) : written;
+            missing -= keep ? 1 : 0;
+        }
+        if (last != nullptr && written < iteration) { // iteration 0: nothing was reported yet
+            kept += json::serialize(*last) + "\n";
+            --missing;
+        }
+        const auto set_aside =
+            missing > 0 ? set_aside_results(missing, lines.damage) : std::nullopt;
+        if (!superseded.empty()) {
+            const auto file = directory_ / superseded_file;
+            std::string text = std::filesystem::exists(file) ? storage::read_file(file) : "";
+            text.resize(text.rfind('\n') + 1); // a crash can have cut off the last line
+            storage::replace_file(file, text + superseded);
+        }
+        storage::replace_file(directory_ / results_file, kept);
+        results_size_ = kept.size();
+        results_whole_ = true;
+        last_line_ = last != nullptr && iteration > 0 ? *last : Config{};
+        iteration_ = resumed_at_ = iteration;
+        total_seconds_ = resumed_seconds_ = total_seconds;
+        last_report_ = Clock::now();
+        rewrite_progress();
+        std::ostringstream params;
+        params.exceptions(std::ios::badbit);
+        write_pretty(params, config_);
+        storage::replace_file(directory_ / params_file, params.str() + "\n");
+        return set_aside;
+    }
+
+    /// The whole line of a report: the user's metrics and the fields that Ray fills in.
+    /// Throws ConfigError [RT-C10] when a metric has the name of such a field.
+    [[nodiscard]] Config complete(Config metrics, std::optional<std::string> checkpoint) const {
+        for (const char* reserved : filled_fields) {
+            if (metrics.contains(reserved)) {
+                throw ConfigError("RT-C10", detail::concat("a metric is named \"", reserved,
+                                                           "\", which rtrain fills in; give it "
+                                                           "another name"));
+            }
+        }
+        const double seconds = std::chrono::duration<double>(Clock::now() - last_report_).count();
+        const double total = total_seconds_ + seconds;
+        const std::int64_t iteration = iteration_ + 1;
+        const std::time_t wall = std::time(nullptr);
+        char date[32] = {};
+        std::tm local{};
+        std::strftime(date, sizeof date, "%Y-%m-%d_%H-%M-%S", localtime_r(&wall, &local));
+        metrics["timestamp"] = static_cast<std::int64_t>(wall);
+        metrics[checkpoint_field] = checkpoint ? boost::json::value(*checkpoint) : nullptr;
+        if (checkpoint) {
+            metrics["should_checkpoint"] = true;
+        }
+        metrics["done"] = false;
+        metrics[iteration_field] = iteration;
+        metrics["trial_id"] = directory_.filename().string();
+        metrics["date"] = date;
+        metrics["time_this_iter_s"] = seconds;
+        metrics[total_time_field] = total;
+        metrics["pid"] = static_cast<std::int64_t>(::getpid());
+        metrics["hostname"] = storage::host_name();
+        metrics["config"] = config_;
+        metrics["time_since_restore"] = total - resumed_seconds_;
+        metrics["iterations_since_restore"] = iteration - resumed_at_;
+        return metrics;
+    }
+
+    /// For a checkpoint that is not of a report: the line of the last report; before the first, one
+    /// that stands for none.
+    [[nodiscard]] Config last_line(const std::string& checkpoint) const {
+        Config line = last_line_;
+        if (line.empty()) {
+            line = {{iteration_field, iteration_},
+                    {total_time_field, total_seconds_},
+                    {"config", config_}};
+        }
+        line[checkpoint_field] = checkpoint;
+        return line;
+    }
+
+    /// Appends a completed line; the next one is counted from it. When it cannot be written, it is
+    /// as if it had not been there. Throws StorageError [RT-S18] when lines before it are gone.
+    void append(const Config& line) {
+        const std::string text = json::serialize(line) + "\n";
+        const auto file = directory_ / results_file;
+        require_written(file);
+        if (!results_whole_) { // what its blocks on the disk hold is unknown after a failed fsync
+            storage::replace_file(file, storage::read_file(file).substr(0, results_size_));
+        }
+        results_whole_ = false;
+        storage::OutputFile results(file, storage::OutputFile::Mode::append);
+        results.write(text);
+        if (line.contains("should_checkpoint")) {
+            results.sync(); // as durable as the checkpoint that it belongs to
+        }
+        results_size_ += text.size();
+        results_whole_ = true;
+        iteration_ = number_of(line);
+        total_seconds_ = line.at(total_time_field).to_number<double>();
+        last_report_ = Clock::now();
+        last_line_ = line;
+        append_progress(line);
+    }
+
+private:
+    using Cells = std::vector<std::pair<std::string, std::string>>;
+
+    /// What this process has written is still there.
+    void require_written(const std::filesystem::path& file) const {
+        std::error_code error;
+        const auto size = std::filesystem::file_size(file, error);
+        if (error || size < results_size_) {
+            throw StorageError(
+                "RT-S18",
+                detail::concat(file.string(), error ? " is gone" : " has become shorter",
+                               " while the run goes on, and with it what was reported; if "
+                               "checkpoints are left, start the run again to go on from the "
+                               "newest"));
+        }
+    }
+
+    /// Says that reports are missing. Keeps the bytes of a log that has lost them.
+    [[nodiscard]] std::optional<std::string> set_aside_results(std::int64_t missing,
+                                                               const std::string& damage) const {
+        const auto file = directory_ / results_file;
+        std::optional<std::string> kept_as;
+        if (std::filesystem::exists(file)) {
+            const std::time_t now = std::time(nullptr);
+            char date[32] = {};
+            std::tm local{};
+            std::strftime(date, sizeof date, "%Y-%m-%d_%H-%M-%S", localtime_r(&now, &local));
+            kept_as = detail::concat(results_file, ".damaged-", date, '-', ::getpid());
+            storage::replace_file(directory_ / *kept_as, storage::read_file(file));
+        }
+        const std::string what =
+            kept_as ? detail::concat(" is damaged", damage.empty() ? "" : " in " + damage,
+                                     "; it is kept as ", *kept_as)
+                    : std::string(" is gone");
+        std::fprintf(
+            stderr,
+            "rtrain: %s%s; the run goes on from its checkpoint without %lld of its reports\n",
+            file.c_str(), what.c_str(), static_cast<long long>(missing));
+        return kept_as;
+    }
+
+    /// Nested metrics become columns "a/b".
+    static void flatten(const Config& object, const std::string& prefix, Cells& cells) {
+        for (const auto& item : object) {
+            const std::string name = prefix + std::string(item.key());
+            if (prefix.empty() && name == "config") {
+                continue;
+            }
+            if (item.value().is_object()) {
+                flatten(item.value().get_object(), name + "/", cells);
+            } else if (item.value().is_string()) {
+                cells.emplace_back(name, std::string(item.value().get_string()));
+            } else {
+                cells.emplace_back(name,
+                                   item.value().is_null() ? "" : json::serialize(item.value()));
+            }
+        }
+    }
+
+    /// True when the line has columns that the file does not.
+    bool add_columns(const Config& line) {
+        Cells cells;
+        flatten(line, "", cells);
+        bool added = false;
+        for (const auto& [name, text] : cells) {
+            if (std::find(columns_.begin(), columns_.end(), name) == columns_.end()) {
+                columns_.push_back(name);
+                added = true;
+            }
+        }
+        return added;
+    }
+
+    [[nodiscard]] std::string row_of(const Config& line) const {
+        Cells cells;
+        flatten(line, "", cells);
+        std::string row;
+        for (const std::string& column : columns_) {
+            const auto found = std::find_if(cells.begin(), cells.end(),
+                                            [&](const auto& cell) { return cell.first == column; });
+            row += (row.empty() && &column == columns_.data() ? "" : ",") +
+                   (found == cells.end() ? "" : quoted(found->second));
+        }
+        return row + "\r\n";
+    }
+
+    /// RFC 4180.
+    static std::string quoted(const std::string& text) {
+        if (text.find_first_of(",\"\r\n") == std::string::npos) {
+            return text;
+        }
+        std::string result = "\"";
+        for (const char c : text) {
+            result += c == '"' ? "\"\"" : std::string(1, c);
+        }
+        return result + '"';
+    }
+
+    void append_progress(const Config& line) {
+        if (add_columns(line) || !progress_whole_) {
+            rewrite_progress();
+            return;
+        }
+        progress_whole_ = false;
+        storage::OutputFile progress(directory_ / progress_file, storage::OutputFile::Mode::append);
+        progress.write(row_of(line));
+        progress_whole_ = true;
+    }
+
+    [[nodiscard]] ReportLines read_results(std::int64_t durable) const {
+        const auto file = directory_ / results_file;
+        return std::filesystem::exists(file) ? read_reports(storage::read_file(file), durable)
+                                             : ReportLines{};
+    }
+
+    /// Ray fixes the columns with the first row and loses later metrics; here the file is written
+    /// anew when a metric appears for the first time.
+    void rewrite_progress() {
+        progress_whole_ = false;
+        const std::vector<Config> reports = read_results(iteration_).reports;
+        for (const Config& report : reports) {
+            add_columns(report);
+        }
+        std::string text;
+        for (const std::string& column : columns_) {
+            text += (text.empty() ? "" : ",") + quoted(column);
+        }
+        text += text.empty() ? "" : "\r\n";
+        for (const Config& report : reports) {
+            text += row_of(report);
+        }
+        storage::replace_file(directory_ / progress_file, text);
+        progress_whole_ = true;
+    }
+
+    std::filesystem::path directory_;
+    Config config_;
+    std::vector<std::string> columns_;
+    Config last_line_;
+    std::size_t results_size_ = 0; ///< of result.json, without what a failed append has left
+    bool results_whole_ = true;    ///< false: an append has failed
+    bool progress_whole_ = true;
+    std::int64_t iteration_ = 0;
+    std::int64_t resumed_at_ = 0;
+    double total_seconds_ = 0;
+    double resumed_seconds_ = 0;
+    Clock::time_point last_report_ = Clock::now();
+};
+
+} // namespace rtrain::track

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A rank's side of the control channel: a thread tells the driver what the rank is doing, also
+/// while the rank's other threads hang, and takes the driver's orders. It makes no MPI call and
+/// gets no signal. The other side is launch/control/server.hpp. Ranks without a driver tell the
+/// same to each other (launch/watch/mutual_watch.hpp).
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/launch/control/address.hpp>
+#include <rtrain/launch/control/message.hpp>
+#include <rtrain/launch/control/socket.hpp>
+#include <rtrain/launch/control/token.hpp>
+#include <rtrain/process/environment.hpp>
+#include <rtrain/process/machine.hpp>
+#include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/signals_blocked.hpp>
+#include <rtrain/process/stack_dump.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace rtrain::launch {
+
+/// @code
+/// auto link = DriverLink::from_environment(); // before main(); null without a driver
+/// link->connect(rank, size);
+/// link->say({"training", {{"checkpoint", ""}}});
+/// @endcode
+///
+/// Once connected, the process lives no longer than its driver: when the connection ends, or on TCP
+/// nothing comes for 10 s, it says so on standard error [RT-L10] and ends with exit code 1, without
+/// destructors. Any thread may call the members, except that connect() comes first and once.
+///
+/// A link to another rank's HangJudge is a looser tie: when the connection ends, the link does, and
+/// the process goes on. It ends when the judge says so.
+class DriverLink {
+public:
+    static constexpr std::chrono::milliseconds default_report_interval{200};
+    /// For connect(), while the driver is busy.
+    static constexpr std::chrono::seconds connect_limit{30};
+    /// On TCP, where the driver sends something each second.
+    static constexpr std::chrono::seconds silence_limit{10};
+    /// For the destructor, to say what is queued.
+    static constexpr std::chrono::seconds patience{2};
+    /// For the watched thread, to give its stack.
+    static constexpr std::chrono::seconds stack_limit{1};
+
+    /// Takes what the driver has put into the environment out of it, so that programs which this
+    /// one starts do not get it. Null when there is nothing.
+    [[nodiscard]] static std::unique_ptr<DriverLink> from_environment() {
+        const int attempt = env_int(ControlAddress::attempt_variable).value_or(0);
+        std::string address = take(ControlAddress::variable);
+        std::string token = take(ControlAddress::token_variable);
+        ::unsetenv(ControlAddress::attempt_variable);
+        if (address.empty()) {
+            return nullptr;
+        }
+        return std::unique_ptr<DriverLink>(
+            new DriverLink(std::move(address), std::move(token), attempt));
+    }
+
+    /// To the judge in a rank.
+    [[nodiscard]] static std::unique_ptr<DriverLink>
+    to_judge(std::string address, std::string token, std::chrono::milliseconds report_interval) {
+        std::unique_ptr<DriverLink> link(new DriverLink(std::move(address), std::move(token), 0));
+        link->is_driver_ = false;
+        link->report_interval_ = report_interval;
+        return link;
+    }
+
+    DriverLink(const DriverLink&) = delete;
+    DriverLink& operator=(const DriverLink&) = delete;
+    /// Says what is queued, if that can be done within `patience`, and leaves the driver.
+    ~DriverLink() {
+        if (thread_.joinable()) {
+            end_thread();
+        }
+        ::close(wake_);
+    }
+
+    /// Joins the driver, within `limit`, and starts the thread. Throws LaunchError [RT-L8] when
+    /// the driver cannot be reached or refuses this rank.
+    void connect(int rank, int size, std::chrono::milliseconds limit = connect_limit) {
+        rank_ = rank;
+        socket_ = ControlSocket::connect(address_, token_,
+                                         {.rank = rank,
+                                          .size = size,
+                                          .attempt = attempt_,
+                                          .pid = ::getpid(),
+                                          .host = storage::host_name()},
+                                         limit);
+        control::wipe(token_);
+        owner_ = ::getpid();
+        const SignalsBlocked none;
+        thread_ = std::thread([this] { work(); });
+    }
+
+    /// Queues it and returns at once; what was said before connect() goes out after it. Throws
+    /// LaunchError [RT-L9] when it is none of `event_kinds`.
+    void say(const Event& event) {
+        {
+            std::string frame = encode(event);
+            const std::lock_guard lock(mutex_);
+            said_done_ = said_done_ || event.kind == "done";
+            queue_.push_back(std::move(frame));
+        }
+        wake();
+    }
+
+    /// Waits until the kernel has all that was said: then it arrives also if this process dies.
+    /// False when `limit` came first.
+    bool flush(std::chrono::milliseconds limit) {
+        std::unique_lock lock(mutex_);
+        const auto sent = [&] { return queue_.empty() && all_sent_; };
+        (void)changed_.wait_for(lock, limit, [&] { return ended_ || sent(); });
+        return sent();
+    }
+
+    /// Waits for the driver to say something of that kind, which is taken out of what it has said;
+    /// empty when `limit` came first.
+    std::optional<Event> wait_for(const std::string& kind, std::chrono::milliseconds limit) {
+        std::unique_lock lock(mutex_);
+        const auto deadline = std::chrono::steady_clock::now() + limit;
+        for (;;) {
+            const auto found = std::find_if(heard_.begin(), heard_.end(),
+                                            [&](const Event& one) { return one.kind == kind; });
+            if (found != heard_.end()) {
+                Event event = std::move(*found);
+                heard_.erase(found);
+                return event;
+            }
+            if (changed_.wait_until(lock, deadline) == std::cv_status::timeout &&
+                std::chrono::steady_clock::now() >= deadline) {
+                return std::nullopt;
+            }
+        }
+    }
+
+    /// What to do each time the driver asks to save and end; called in the link's thread. It is
+    /// called at once when the driver has asked before. It must not throw.
+    void on_preempt(std::function<void(double grace_s)> function) {
+        {
+            const std::lock_guard lock(mutex_);
+            on_preempt_ = std::move(function);
+        }
+        wake();
+    }
+
+    /// What to do before this process ends because its driver has gone; called in the link's
+    /// thread. To be set before connect().
+    void before_exit(std::function<void()> function) { before_exit_ = std::move(function); }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    /// Thrown inside the thread when the driver has gone and nobody needs it any more.
+    struct Ended {};
+
+    DriverLink(std::string address, std::string token, int attempt)
+        : address_(std::move(address)), token_(std::move(token)), attempt_(attempt),
+          wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+    /// Also overwrites it, because /proc shows the environment as it was.
+    static std::string take(const char* variable) {
+        char* const value = std::getenv(variable);
+        if (value == nullptr) {
+            return "";
+        }
+        std::string text = value;
+        ::explicit_bzero(value, text.size());
+        ::unsetenv(variable);
+        return text;
+    }
+
+    void wake() { (void)::eventfd_write(wake_, 1); }
+
+    void end_thread() {
+        if (owner_ != ::getpid()) { // forked: the thread is not here
+            thread_.detach();
+            return;
+        }
+        (void)flush(patience);
+        {
+            const std::lock_guard lock(mutex_);
+            stopping_ = true;
+        }
+        wake();
+        thread_.join();
+    }
+
+    void work() {
+        try {
+            try {
+                communicate();
+            } catch (const std::exception& error) { // such as std::bad_alloc
+                driver_gone(error.what());
+            }
+        } catch (const Ended&) {
+            const std::lock_guard lock(mutex_);
+            ended_ = true;
+        }
+        changed_.notify_all();
+    }
+
+    void communicate() {
+        std::string outgoing;
+        auto next_report = Clock::now();
+        last_heard_ = next_report;
+        for (;;) {
+            const bool stopping = take_queue(outgoing);
+            if (outgoing.empty() && Clock::now() >= next_report) {
+                outgoing = encode(report());
+                next_report = Clock::now() + report_interval_;
+            }
+            send(outgoing);
+            if (stopping) {
+                return;
+            }
+            call_on_preempt();
+            wait(!outgoing.empty(), next_report);
+            receive();
+        }
+    }
+
+    /// What was said follows a report that is as new. Returns whether the destructor waits.
+    bool take_queue(std::string& outgoing) {
+        const std::lock_guard lock(mutex_);
+        if (!queue_.empty()) {
+            outgoing += encode(report());
+            for (; !queue_.empty(); queue_.pop_front()) {
+                outgoing += queue_.front();
+            }
+            all_sent_ = false;
+        }
+        return stopping_;
+    }
+
+    [[nodiscard]] RankReport report() const {
+        const RankStatus& status = RankStatus::current();
+        const char* const waiting_in = status.waiting_in.load(std::memory_order_relaxed);
+        timespec cpu{};
+        ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+        return {.rank = rank_,
+                .phase = status.phase.load(std::memory_order_relaxed),
+                .progress = status.progress.load(std::memory_order_relaxed),
+                .steps = status.steps.load(std::memory_order_relaxed),
+                .collectives = status.collectives.load(std::memory_order_relaxed),
+                .waiting_in = waiting_in != nullptr ? waiting_in : "",
+                .cpu_s = static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec)};
+    }
+
+    void send(std::string& outgoing) {
+        if (!socket_.send_some(outgoing)) {
+            driver_gone("the connection has ended");
+        }
+        if (outgoing.empty()) {
+            const std::lock_guard lock(mutex_);
+            all_sent_ = true;
+        }
+        changed_.notify_all();
+    }
+
+    /// Sleeps until the driver speaks, somebody has something to say, or a report is due.
+    void wait(bool to_write, Clock::time_point next_report) {
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(next_report - Clock::now()).count();
+        // With bytes unsent, the next report waits for them.
+        const auto limit_ms = static_cast<int>(std::clamp<long long>(
+            left, to_write ? report_interval_.count() : 0, report_interval_.count()));
+        const auto events = static_cast<short>(POLLIN | (to_write ? POLLOUT : 0));
+        std::array<pollfd, 2> ends{{{socket_.descriptor(), events, 0}, {wake_, POLLIN, 0}}};
+        (void)::poll(ends.data(), ends.size(), limit_ms);
+        eventfd_t ignored = 0;
+        (void)::eventfd_read(wake_, &ignored);
+    }
+
+    void receive() {
+        const auto before = Clock::now(); // this process may be stopped between any two lines
+        const auto received = socket_.receive();
+        if (received != ControlSocket::Received::nothing) {
+            last_heard_ = before;
+        }
+        try {
+            while (auto event = socket_.next()) {
+                handle(std::move(*event));
+            }
+        } catch (const LaunchError& error) {
+            driver_gone(error.message());
+        }
+        if (received == ControlSocket::Received::end) {
+            driver_gone("the connection has ended");
+        }
+        if (is_driver_ && !socket_.is_local() && before - last_heard_ > silence_limit) {
+            driver_gone(detail::concat("it has been silent for ", silence_limit.count(), " s"));
+        }
+    }
+
+    void handle(Event event) {
+        if (event.kind == "dump") {
+            RankStatus::current().condemned = !is_driver_; // a driver ends all at once
+            say({"stack", {{"text", stack_of_watched_thread(stack_limit)}}});
+        } else if (event.kind == "end") {
+            ::_exit(EXIT_FAILURE); // without destructors: the thread that trains hangs
+        } else if (event.kind == "preempt") {
+            preempt_asked_ = event.body.at("grace_s").as_double();
+            call_on_preempt();
+        } else if (event.kind != "ping") {
+            {
+                const std::lock_guard lock(mutex_);
+                heard_.push_back(std::move(event));
+            }
+            changed_.notify_all();
+        }
+    }
+
+    void call_on_preempt() {
+        std::function<void(double)> function;
+        {
+            const std::lock_guard lock(mutex_);
+            function = on_preempt_;
+        }
+        if (function && preempt_asked_) {
+            function(*std::exchange(preempt_asked_, std::nullopt));
+        }
+    }
+
+    /// An attempt must not outlive its driver, which may start another one on the same files. A
+    /// rank that is done may end in peace; one that was never driven goes on.
+    void driver_gone(const std::string& how) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (stopping_ || said_done_ || !is_driver_) {
+                throw Ended{};
+            }
+        }
+        std::fprintf(stderr, "rtrain: rank %d has lost its driver (%s) and ends, too [RT-L10]\n",
+                     rank_, how.c_str());
+        if (before_exit_) {
+            before_exit_();
+        }
+        ::_exit(EXIT_FAILURE);
+    }
+
+    std::function<void()> before_exit_;
+    std::string address_;
+    std::string token_;
+    int attempt_;
+    bool is_driver_ = true; ///< the other side
+    std::chrono::milliseconds report_interval_ = default_report_interval;
+    int wake_; ///< an eventfd
+    int rank_ = -1;
+    pid_t owner_ = 0; ///< the process that has the thread
+    ControlSocket socket_;
+    std::thread thread_;
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::string> queue_; ///< frames to send
+    std::deque<Event> heard_;       ///< what wait_for() has not taken
+    std::function<void(double)> on_preempt_;
+    bool all_sent_ = true; ///< what was taken from the queue
+    bool said_done_ = false;
+    bool ended_ = false; ///< the thread, before its time
+    bool stopping_ = false;
+
+    // Of the thread.
+    Clock::time_point last_heard_;
+    std::optional<double> preempt_asked_;
+};
+
+} // namespace rtrain::launch

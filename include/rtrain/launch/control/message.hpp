@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the driver and the ranks say to each other over the control channel
+/// (launch/control/server.hpp, launch/control/driver_link.hpp): frames of 4 bytes, the length of
+/// what follows, least byte first, and a JSON object whose "kind" says what it is.
+///
+/// A frame may come from anybody who can reach the driver. Its length is checked before memory is
+/// taken for it, JSON is at most 32 levels deep, and a message is accepted only if it is one of
+/// the list below with exactly its fields.
+/// Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <rtrain/base/clean_text.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/launch/control/frame_reader.hpp>
+#include <rtrain/launch/control/rank_report.hpp>
+#include <rtrain/process/rank_status.hpp>
+
+#include <boost/json/parse_options.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace rtrain::launch {
+
+static_assert(boost::json::parse_options{}.max_depth == 32);
+
+/// Which rank a connection is of; the first message of a rank.
+struct Hello {
+    int rank = 0;
+    int size = 0;
+    int attempt = 0;
+    int pid = 0;      ///< as the driver sees it when `local`
+    std::string host; ///< host name
+    /// Whether it runs on the driver's machine. Not sent: the server knows.
+    bool local = false;
+
+    bool operator==(const Hello&) const = default;
+};
+
+/// Everything else; see `event_kinds`.
+struct Event {
+    std::string kind;
+    boost::json::object body{};
+
+    bool operator==(const Event&) const = default;
+};
+
+/// Who says an event.
+enum class Sender : unsigned char { rank, driver };
+
+enum class FieldType : unsigned char {
+    text,
+    flag,
+    seconds, ///< a number that is not negative; as double when it was parsed
+    texts,   ///< an array of text
+    count,   ///< a whole number that is not negative
+    ranks    ///< an array of ranks
+};
+
+struct EventField {
+    std::string_view name;
+    FieldType type = FieldType::text;
+};
+
+struct EventKind {
+    std::string_view name;
+    Sender sender;
+    std::array<EventField, 4> fields{}; ///< those without a name are none
+
+    [[nodiscard]] constexpr std::size_t field_count() const noexcept {
+        std::size_t count = 0;
+        for (const EventField& field : fields) {
+            count += static_cast<std::size_t>(!field.name.empty());
+        }
+        return count;
+    }
+};
+
+/// All events there are.
+inline constexpr std::array event_kinds{
+    // The training function begins, from that checkpoint or, if empty, from the start.
+    EventKind{"training", Sender::rank, {{{"checkpoint"}}}},
+    // The training function has failed; its processes live, but for the lost ones, and wait for a
+    // decision.
+    EventKind{"failed",
+              Sender::rank,
+              {{{"code"}, {"message"}, {"checkpoint"}, {"lost", FieldType::ranks}}}},
+    // This rank is about to die of that error.
+    EventKind{"last_words", Sender::rank, {{{"code"}, {"message"}}}},
+    // That checkpoint was committed; it holds so many reports.
+    EventKind{"saved", Sender::rank, {{{"checkpoint"}, {"iteration", FieldType::count}}}},
+    // The answer to "dump"; empty when the thread did not react.
+    EventKind{"stack", Sender::rank, {{{"text"}}}},
+    // This rank has nothing more to say.
+    EventKind{"done", Sender::rank},
+
+    // The answer to a Hello, one of both.
+    EventKind{"welcome", Sender::driver},
+    EventKind{"refused", Sender::driver, {{{"why"}}}},
+    // I am still there.
+    EventKind{"ping", Sender::driver},
+    // Save and end within that time.
+    EventKind{"preempt", Sender::driver, {{{"grace_s", FieldType::seconds}}}},
+    // Send the stack of the thread that trains.
+    EventKind{"dump", Sender::driver},
+    // The ranks hang, and all is said about it: end now. Between ranks without a driver.
+    EventKind{"end", Sender::driver},
+    // Whether the training function is called again in the same processes, after that pause, and
+    // from which checkpoints not.
+    EventKind{"decision",
+              Sender::driver,
+              {{{"restart", FieldType::flag},
+                {"delay_s", FieldType::seconds},
+                {"skip", FieldType::texts},
+                {"reason"}}}},
+};
+
+namespace control {
+
+using rtrain::detail::concat;
+
+[[nodiscard]] inline const boost::json::value& field_of(const boost::json::object& object,
+                                                        std::string_view name) {
+    const auto* const value = object.if_contains(name);
+    if (value == nullptr) {
+        malformed(concat("no field \"", name, '"'));
+    }
+    return *value;
+}
+
+[[nodiscard]] inline std::string_view text_in(const boost::json::object& object,
+                                              std::string_view name) {
+    const auto* const text = field_of(object, name).if_string();
+    if (text == nullptr) {
+        malformed(concat("\"", name, "\" is no text"));
+    }
+    return {text->data(), text->size()};
+}
+
+/// A whole number from 0 to the largest T.
+template <class T>
+[[nodiscard]] T count_in(const boost::json::object& object, std::string_view name) {
+    const auto& value = field_of(object, name);
+    std::uint64_t number = 0;
+    if (const auto* const signed_number = value.if_int64();
+        signed_number != nullptr && *signed_number >= 0) {
+        number = static_cast<std::uint64_t>(*signed_number);
+    } else if (const auto* const unsigned_number = value.if_uint64()) {
+        number = *unsigned_number;
+    } else {
+        malformed(concat("\"", name, "\" is no whole number from 0"));
+    }
+    if (number > static_cast<std::uint64_t>(std::numeric_limits<T>::max())) {
+        malformed(concat("\"", name, "\" is too large"));
+    }
+    return static_cast<T>(number);
+}
+
+[[nodiscard]] inline std::optional<double> seconds_of(const boost::json::value& value) {
+    boost::json::error_code error;
+    const auto number = value.to_number<double>(error);
+    if (error || !std::isfinite(number) || number < 0) {
+        return std::nullopt;
+    }
+    return number;
+}
+
+[[nodiscard]] inline bool is_of_type(const boost::json::value& value, FieldType type) {
+    const auto is_text = [](const boost::json::value& item) { return item.is_string(); };
+    const auto is_count = [](const boost::json::value& item) {
+        return item.is_int64() && item.get_int64() >= 0;
+    };
+    const auto is_rank = [&](const boost::json::value& item) {
+        return is_count(item) && item.get_int64() <= std::numeric_limits<int>::max();
+    };
+    switch (type) {
+    case FieldType::text:
+        return value.is_string();
+    case FieldType::flag:
+        return value.is_bool();
+    case FieldType::seconds:
+        return seconds_of(value).has_value();
+    case FieldType::texts:
+        return value.is_array() &&
+               std::all_of(value.get_array().begin(), value.get_array().end(), is_text);
+    case FieldType::count:
+        return is_count(value);
+    case FieldType::ranks:
+        return value.is_array() &&
+               std::all_of(value.get_array().begin(), value.get_array().end(), is_rank);
+    }
+    return false;
+}
+
+[[nodiscard]] inline const EventKind& kind_of(std::string_view name) {
+    const auto* const kind =
+        std::find_if(event_kinds.begin(), event_kinds.end(),
+                     [&](const EventKind& candidate) { return candidate.name == name; });
+    if (kind == event_kinds.end()) {
+        malformed(concat("its kind \"", clean_text(name, 40), "\" is unknown"));
+    }
+    return *kind;
+}
+
+inline void check_fields(const EventKind& kind, const boost::json::object& body) {
+    const std::size_t count = kind.field_count();
+    for (std::size_t i = 0; i < count; ++i) {
+        const EventField& field = kind.fields[i];
+        if (!is_of_type(field_of(body, field.name), field.type)) {
+            malformed(concat('"', kind.name, "\" has a wrong \"", field.name, '"'));
+        }
+    }
+    if (body.size() != count) {
+        malformed(concat('"', kind.name, "\" has ", body.size(), " fields instead of ", count));
+    }
+}
+
+[[nodiscard]] inline boost::json::object object_in(std::string_view text) {
+    try {
+        auto value = json::parse(text);
+        if (auto* const object = value.if_object()) {
+            return std::move(*object);
+        }
+    } catch (const std::exception& error) {
+        malformed(error.what());
+    }
+    malformed("it is no JSON object");
+}
+
+[[nodiscard]] inline Event event_of(boost::json::object object, Sender sender) {
+    const EventKind& kind = kind_of(text_in(object, "kind"));
+    if (kind.sender != sender) {
+        malformed(concat('"', kind.name, "\" comes from the wrong side"));
+    }
+    object.erase("kind");
+    check_fields(kind, object);
+    for (const EventField& field : kind.fields) {
+        if (!field.name.empty() && field.type == FieldType::seconds) {
+            object[field.name] = seconds_of(object[field.name]).value_or(0);
+        }
+    }
+    return {std::string(kind.name), std::move(object)};
+}
+
+[[nodiscard]] inline Phase phase_in(const boost::json::object& object) {
+    const std::string_view name = text_in(object, "phase");
+    for (const Phase phase :
+         {Phase::starting, Phase::training, Phase::saving, Phase::finishing, Phase::done}) {
+        if (to_string(phase) == name) {
+            return phase;
+        }
+    }
+    malformed("\"phase\" is unknown");
+}
+
+[[nodiscard]] inline std::string frame_of(const boost::json::object& message) {
+    const std::string text = json::serialize(message);
+    std::string frame;
+    frame.reserve(4 + text.size());
+    for (unsigned shift = 0; shift < 32; shift += 8) {
+        frame.push_back(static_cast<char>((text.size() >> shift) & 0xffU));
+    }
+    return frame + text;
+}
+
+/// `value` with its texts made UTF-8 of at most `limit` bytes each.
+inline void clean_texts(boost::json::value& value, std::size_t limit) {
+    if (auto* const text = value.if_string()) {
+        *text = clean_text(*text, limit);
+    } else if (auto* const object = value.if_object()) {
+        for (auto& item : *object) {
+            clean_texts(item.value(), limit);
+        }
+    } else if (auto* const array = value.if_array()) {
+        for (auto& item : *array) {
+            clean_texts(item, limit);
+        }
+    }
+}
+
+} // namespace control
+
+/// The frame of a message.
+[[nodiscard]] inline std::string encode(const Hello& hello) {
+    return control::frame_of({{"kind", "hello"},
+                              {"rank", hello.rank},
+                              {"size", hello.size},
+                              {"attempt", hello.attempt},
+                              {"pid", hello.pid},
+                              {"host", clean_text(hello.host, 255)}});
+}
+
+[[nodiscard]] inline std::string encode(const RankReport& report) {
+    return control::frame_of({{"kind", "status"},
+                              {"rank", report.rank},
+                              {"phase", to_string(report.phase)},
+                              {"progress", report.progress},
+                              {"steps", report.steps},
+                              {"collectives", report.collectives},
+                              {"waiting_in", clean_text(report.waiting_in, 255)},
+                              {"cpu_s", report.cpu_s}});
+}
+
+/// Bytes that are no UTF-8 become '?', and texts that would make the frame too long are cut. Throws
+/// LaunchError [RT-L9] when it is none of `event_kinds`.
+[[nodiscard]] inline std::string encode(const Event& event) {
+    control::check_fields(control::kind_of(event.kind), event.body);
+    boost::json::value message = event.body;
+    message.get_object()["kind"] = event.kind;
+    for (std::size_t limit = max_frame; limit > 0; limit /= 4) {
+        control::clean_texts(message, limit);
+        std::string frame = control::frame_of(message.get_object());
+        if (frame.size() <= 4 + max_frame) {
+            return frame;
+        }
+    }
+    control::malformed("\"" + event.kind + "\" has too many fields for one frame");
+}
+
+using FromRank = std::variant<Hello, RankReport, Event>;
+
+/// Reads what a frame of a rank holds. Throws LaunchError [RT-L9].
+[[nodiscard]] inline FromRank parse_from_rank(std::string_view text) {
+    boost::json::object object = control::object_in(text);
+    const std::string kind(control::text_in(object, "kind"));
+    const auto check_size = [&](std::size_t fields) {
+        if (object.size() != fields) {
+            control::malformed("it has unknown fields");
+        }
+    };
+    if (kind == "hello") {
+        Hello hello{.rank = control::count_in<int>(object, "rank"),
+                    .size = control::count_in<int>(object, "size"),
+                    .attempt = control::count_in<int>(object, "attempt"),
+                    .pid = control::count_in<int>(object, "pid"),
+                    .host = std::string(control::text_in(object, "host"))};
+        check_size(6);
+        return hello;
+    }
+    if (kind == "status") {
+        RankReport report{
+            .rank = control::count_in<int>(object, "rank"),
+            .phase = control::phase_in(object),
+            .progress = control::count_in<std::uint64_t>(object, "progress"),
+            .steps = control::count_in<std::uint64_t>(object, "steps"),
+            .collectives = control::count_in<std::uint64_t>(object, "collectives"),
+            .waiting_in = std::string(control::text_in(object, "waiting_in")),
+        };
+        const auto cpu_s = control::seconds_of(control::field_of(object, "cpu_s"));
+        if (!cpu_s) {
+            control::malformed("\"cpu_s\" is no time");
+        }
+        report.cpu_s = *cpu_s;
+        check_size(8);
+        return report;
+    }
+    return control::event_of(std::move(object), Sender::rank);
+}
+
+/// Reads what a frame of the driver holds. Throws LaunchError [RT-L9].
+[[nodiscard]] inline Event parse_from_driver(std::string_view text) {
+    return control::event_of(control::object_in(text), Sender::driver);
+}
+
+} // namespace rtrain::launch

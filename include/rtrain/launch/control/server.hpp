@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The driver's side of the control channel (listener.hpp says where that is). Who connects
+/// says the token of this attempt first, then a Hello; until then it gets 5 s, a few bytes and no
+/// JSON parser. docs/architecture.md shows the whole.
+///
+/// @code
+/// boost::asio::io_context io;
+/// ControlServer server(io, {.attempt = 1, .size = 4, .directory = directory},
+///                      {.status = [](const RankReport& report) { ... }});
+/// // start mpirun with server.variables() in its environment
+/// io.run();
+/// @endcode
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/launch/control/address.hpp>
+#include <rtrain/launch/control/listener.hpp>
+#include <rtrain/launch/control/message.hpp>
+#include <rtrain/launch/control/token.hpp>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace rtrain::launch {
+
+/// Lives in one thread: the one that runs the io_context. Handlers are called from there, never
+/// after close() or the destructor; they may call every member.
+class ControlServer {
+public:
+    struct Options {
+        int attempt = 0;
+        int size = 1; ///< ranks
+        /// Where the socket is made; must be this user's, and closed to others (0700).
+        std::filesystem::path directory{};
+        /// TCP as well, for ranks on other nodes.
+        bool remote = false;
+        /// These nodes, where known: the server listens at the address that is on the way to them.
+        std::vector<std::string> hosts{};
+    };
+    /// Those that are not set are not called.
+    struct Handlers {
+        std::function<void(const Hello&)> joined{};
+        std::function<void(const RankReport&)> status{};
+        std::function<void(int rank, const Event&)> event{};
+        /// The connection of a rank has ended. What it had sent was handled before.
+        std::function<void(int rank)> left{};
+        /// Somebody was turned away, for the log. When many come, some calls stand for several.
+        std::function<void(const std::string& why)> refused{};
+    };
+
+    /// Time for a new connection to show the token and say who it is.
+    static constexpr std::chrono::seconds handshake_limit{5};
+    static constexpr std::chrono::seconds ping_interval{1};
+    /// Bytes in the first frame, a Hello.
+    static constexpr std::size_t max_hello = 4096;
+    /// Calls of `refused` in a second; the rest are counted and told in one.
+    static constexpr int max_refusals_told = 20;
+
+    /// Listens from now on. Throws LaunchError [RT-L7].
+    ControlServer(boost::asio::io_context& io, Options options, Handlers handlers)
+        : state_(std::make_shared<State>(io, std::move(options), std::move(handlers))) {
+        state_->start();
+    }
+    ControlServer(const ControlServer&) = delete;
+    ControlServer& operator=(const ControlServer&) = delete;
+    ~ControlServer() { close(); }
+
+    /// For the environment of the ranks. The token is among them: not for a command line.
+    [[nodiscard]] std::map<std::string, std::string> variables() const {
+        return {{ControlAddress::variable, state_->address().text()},
+                {ControlAddress::token_variable, state_->token()},
+                {ControlAddress::attempt_variable, std::to_string(state_->attempt())}};
+    }
+
+    /// Nothing happens when the rank is not connected. Throws LaunchError [RT-L9] when it is no
+    /// event of the driver.
+    void send(int rank, const Event& event) { state_->send(rank, encode(event)); }
+    /// To each rank that is connected.
+    void send_all(const Event& event) { state_->send_all(encode(event)); }
+
+    /// No new connections from now on; removes the socket.
+    void stop_listening() { state_->stop_listening(); }
+
+    /// Ends all connections at once and removes the socket. Ranks that are still there end
+    /// themselves.
+    void close() { state_->close(); }
+
+private:
+    using Code = boost::system::error_code;
+
+    struct Connection {
+        explicit Connection(ControlListener::Caller its_caller)
+            : caller(std::move(its_caller)), deadline(caller.socket.get_executor()) {}
+
+        ControlListener::Caller caller;
+        boost::asio::steady_timer deadline;
+        int rank = -1; ///< -1: it has not said
+        std::string token{};
+        FrameReader frames{max_hello};
+        std::array<char, 16384> received{};
+        std::deque<std::string> outgoing{};
+        bool ending = false; ///< it is closed when `outgoing` is sent, and not heard any more
+    };
+    using Peer = std::shared_ptr<Connection>;
+
+    /// What operations under way hold on to, so that the server can go at any time.
+    class State : public std::enable_shared_from_this<State> {
+    public:
+        State(boost::asio::io_context& io, Options options, Handlers handlers)
+            : options_(std::move(options)), handlers_(std::move(handlers)),
+              token_(control::random_text(ControlAddress::token_size / 2)),
+              listener_(std::make_shared<ControlListener>(
+                  io, ControlListener::Options{.directory = options_.directory,
+                                               .remote = options_.remote,
+                                               .hosts = options_.hosts})),
+              every_second_(io) {}
+        State(const State&) = delete;
+        State& operator=(const State&) = delete;
+
+        void start() {
+            listener_->start({.called =
+                                  [this](ControlListener::Caller caller) {
+                                      begin(std::make_shared<Connection>(std::move(caller)));
+                                  },
+                              .refused = [this](const std::string& who,
+                                                const std::string& why) { refused(who, why); }});
+            tick();
+        }
+
+        [[nodiscard]] const ControlAddress& address() const { return listener_->address(); }
+        [[nodiscard]] const std::string& token() const noexcept { return token_; }
+        [[nodiscard]] int attempt() const noexcept { return options_.attempt; }
+
+        void send(int rank, std::string frame) {
+            if (const auto found = ranks_.find(rank); found != ranks_.end()) {
+                write(found->second, std::move(frame));
+            }
+        }
+        void send_all(const std::string& frame) {
+            for (const auto& [rank, peer] : ranks_) {
+                write(peer, frame);
+            }
+        }
+
+        void stop_listening() { listener_->close(); }
+
+        void close() {
+            if (std::exchange(closed_, true)) {
+                return;
+            }
+            listener_->close();
+            every_second_.cancel();
+            for (const Peer& peer : pending_) {
+                end(peer);
+            }
+            for (const auto& [rank, peer] : ranks_) {
+                end(peer);
+            }
+            pending_.clear();
+            ranks_.clear();
+        }
+
+    private:
+        /// When too many have not said who they are, the one that has had most time gives way: an
+        /// honest one needs next to none.
+        void begin(const Peer& peer) {
+            pending_.push_back(peer);
+            if (pending_.size() > std::size_t{4} * static_cast<std::size_t>(options_.size)) {
+                refuse(Peer(pending_.front()), "too many connections that do not say who they are");
+            }
+            peer->deadline.expires_after(handshake_limit);
+            peer->deadline.async_wait([self = shared_from_this(), peer](const Code& error) {
+                if (!error && !self->closed_ && peer->rank < 0 && peer->caller.socket.is_open()) {
+                    self->refuse(peer, detail::concat("it did not say who it is within ",
+                                                      handshake_limit.count(), " s"));
+                }
+            });
+            read(peer);
+        }
+
+        void read(const Peer& peer) {
+            peer->caller.socket.async_read_some(
+                boost::asio::buffer(peer->received),
+                [self = shared_from_this(), peer](const Code& error, std::size_t size) {
+                    if (self->closed_ || !peer->caller.socket.is_open() || peer->ending) {
+                        return;
+                    }
+                    if (error) {
+                        self->lost(peer);
+                        return;
+                    }
+                    self->handle(peer, std::string_view(peer->received.data(), size));
+                    if (!self->closed_ && peer->caller.socket.is_open() && !peer->ending) {
+                        self->read(peer);
+                    }
+                });
+        }
+
+        void lost(const Peer& peer) {
+            if (peer->rank < 0) {
+                refuse(peer, "it left without saying who it is");
+            } else {
+                leave(peer);
+            }
+        }
+
+        void leave(const Peer& peer) {
+            end(peer);
+            ranks_.erase(peer->rank);
+            call(handlers_.left, peer->rank);
+        }
+
+        void handle(const Peer& peer, std::string_view bytes) {
+            if (peer->token.size() < token_.size()) {
+                const auto part = bytes.substr(0, token_.size() - peer->token.size());
+                peer->token += part;
+                bytes.remove_prefix(part.size());
+                if (peer->token.size() < token_.size()) {
+                    return;
+                }
+                if (!control::equal_in_constant_time(peer->token, token_)) {
+                    refuse(peer, "wrong token");
+                    return;
+                }
+            }
+            peer->frames.append(bytes);
+            while (!closed_ && peer->caller.socket.is_open() && !peer->ending) {
+                const auto message = next_message(peer);
+                if (!message) {
+                    return;
+                }
+                if (peer->rank < 0) {
+                    greet(peer, *message);
+                } else {
+                    pass_on(peer, *message);
+                }
+            }
+        }
+
+        /// Empty when more has to come, or what came was refused.
+        std::optional<FromRank> next_message(const Peer& peer) {
+            try {
+                if (const auto text = peer->frames.next()) {
+                    return parse_from_rank(*text);
+                }
+            } catch (const LaunchError& error) {
+                refuse(peer, error.message());
+            }
+            return std::nullopt;
+        }
+
+        void greet(const Peer& peer, const FromRank& message) {
+            const auto* const hello = std::get_if<Hello>(&message);
+            if (hello == nullptr) {
+                refuse(peer, "its first message is no hello");
+                return;
+            }
+            std::string why;
+            if (hello->attempt != options_.attempt) {
+                why = detail::concat("it is of attempt ", hello->attempt, ", this is attempt ",
+                                     options_.attempt);
+            } else if (hello->size != options_.size || hello->rank >= options_.size) {
+                why = detail::concat("it calls itself rank ", hello->rank, " of ", hello->size,
+                                     ", expected are ", options_.size, " ranks");
+            } else if (ranks_.contains(hello->rank)) {
+                why = detail::concat("rank ", hello->rank, " is connected already");
+            }
+            if (!why.empty()) {
+                peer->ending = true;
+                write(peer, encode(Event{"refused", {{"why", why}}}));
+                refused(peer->caller.name, why);
+                return;
+            }
+            Hello known = *hello;
+            known.local = peer->caller.local;
+            if (peer->caller.local) {
+                known.pid = peer->caller.pid;
+            }
+            peer->rank = hello->rank;
+            peer->deadline.cancel();
+            peer->frames.set_limit(max_frame);
+            pending_.remove(peer);
+            ranks_[peer->rank] = peer;
+            write(peer, encode(Event{"welcome"}));
+            call(handlers_.joined, known);
+        }
+
+        void pass_on(const Peer& peer, const FromRank& message) {
+            if (const auto* const event = std::get_if<Event>(&message)) {
+                call(handlers_.event, peer->rank, *event);
+            } else if (const auto* const report = std::get_if<RankReport>(&message);
+                       report != nullptr && report->rank == peer->rank) {
+                call(handlers_.status, *report);
+            } else {
+                refuse(peer, detail::concat("rank ", peer->rank, " speaks for another one"));
+            }
+        }
+
+        void write(const Peer& peer, std::string frame) {
+            peer->outgoing.push_back(std::move(frame));
+            if (peer->outgoing.size() == 1) {
+                write_next(peer);
+            }
+        }
+
+        /// An error here is one for the read under way, too, which deals with it.
+        void write_next(const Peer& peer) {
+            boost::asio::async_write(
+                peer->caller.socket, boost::asio::buffer(peer->outgoing.front()),
+                [self = shared_from_this(), peer](const Code& error, std::size_t /*size*/) {
+                    if (self->closed_ || !peer->caller.socket.is_open()) {
+                        return;
+                    }
+                    peer->outgoing.pop_front();
+                    if (error && !peer->ending) {
+                        return;
+                    }
+                    if (!peer->outgoing.empty()) {
+                        self->write_next(peer);
+                    } else if (peer->ending) {
+                        self->pending_.remove(peer);
+                        end(peer);
+                    }
+                });
+        }
+
+        /// Turns a connection away, at once.
+        void refuse(const Peer& peer, const std::string& why) {
+            pending_.remove(peer);
+            end(peer);
+            if (!peer->ending) { // that was told already
+                refused(peer->caller.name, why);
+            }
+            if (peer->rank >= 0 && !closed_) {
+                leave(peer);
+            }
+        }
+
+        void refused(const std::string& who, const std::string& why) {
+            if (++refusals_ <= max_refusals_told) {
+                call(handlers_.refused, "turned away on the control channel: " + who + ": " + why);
+            }
+        }
+
+        /// Once a second.
+        void tick() {
+            if (const int untold = refusals_ - max_refusals_told; untold > 0) {
+                call(handlers_.refused,
+                     detail::concat("turned away on the control channel: ", untold, " more"));
+            }
+            refusals_ = 0;
+            for (const auto& [rank, peer] : ranks_) {
+                if (!peer->caller.local && peer->outgoing.empty()) {
+                    write(peer, encode(Event{"ping"}));
+                }
+            }
+            if (!closed_) {
+                every_second_.expires_after(ping_interval);
+                every_second_.async_wait([self = shared_from_this()](const Code&) {
+                    if (!self->closed_) {
+                        self->tick();
+                    }
+                });
+            }
+        }
+
+        template <class Handler, class... Arguments>
+        void call(const Handler& handler, const Arguments&... arguments) {
+            if (handler && !closed_) {
+                handler(arguments...);
+            }
+        }
+
+        static void end(const Peer& peer) {
+            Code ignored;
+            peer->deadline.cancel();
+            peer->caller.socket.close(ignored);
+        }
+
+        Options options_;
+        Handlers handlers_;
+        std::string token_;
+        std::shared_ptr<ControlListener> listener_;
+        boost::asio::steady_timer every_second_;
+        std::list<Peer> pending_; ///< not yet ranks, oldest first
+        std::map<int, Peer> ranks_;
+        int refusals_ = 0; ///< in this second
+        bool closed_ = false;
+    };
+
+    std::shared_ptr<State> state_;
+};
+
+} // namespace rtrain::launch

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Failures and decisions on their way between ranks and driver.
+#pragma once
+
+#include <rtrain/base/json.hpp>
+#include <rtrain/launch/supervise/failure_policy.hpp>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <string>
+
+namespace rtrain::launch {
+
+/// A failure of the training function that its processes, or all but the lost ones, have survived.
+[[nodiscard]] inline boost::json::object to_json(const Failure& failure) {
+    return {{"code", failure.code},
+            {"message", failure.message},
+            {"checkpoint", failure.checkpoint},
+            {"lost", boost::json::array(failure.lost.begin(), failure.lost.end())}};
+}
+
+[[nodiscard]] inline Failure failure_from(const boost::json::object& object) {
+    Failure failure{.kind = Failure::Kind::training,
+                    .code = std::string(object.at("code").as_string()),
+                    .message = std::string(object.at("message").as_string()),
+                    .checkpoint = std::string(object.at("checkpoint").as_string())};
+    for (const auto& rank : object.at("lost").as_array()) {
+        failure.lost.push_back(rank.to_number<int>());
+    }
+    failure.from_outside = !failure.lost.empty();
+    return failure;
+}
+
+[[nodiscard]] inline boost::json::object to_json(const Decision& decision) {
+    boost::json::array skip;
+    for (const std::string& name : decision.skip) {
+        skip.emplace_back(name);
+    }
+    return {{"restart", decision.restart},
+            {"delay_s", decision.delay_s},
+            {"skip", std::move(skip)},
+            {"reason", decision.reason}};
+}
+
+[[nodiscard]] inline Decision decision_from(const boost::json::object& object) {
+    Decision decision{.restart = object.at("restart").as_bool(),
+                      .delay_s = object.at("delay_s").to_number<double>(),
+                      .skip = {},
+                      .reason = std::string(object.at("reason").as_string())};
+    for (const auto& name : object.at("skip").as_array()) {
+        decision.skip.emplace_back(name.as_string());
+    }
+    return decision;
+}
+
+} // namespace rtrain::launch

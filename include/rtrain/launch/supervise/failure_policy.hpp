@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Whether a failed run is started again, when, and from which checkpoints it must not go on.
+///
+/// Pure: it knows no process and no clock. The driver asks it, or rank 0 where there is no driver.
+#pragma once
+
+#include <rtrain/base/grouped_errors.hpp>
+#include <rtrain/config/config.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::launch {
+
+/// How an attempt at a run has failed.
+struct Failure {
+    enum class Kind : std::uint8_t {
+        start_up,     ///< ranks ended before they took up the run
+        training,     ///< a rank threw or died
+        hang,         ///< the ranks made no progress
+        preemption,   ///< ranks were told to make room, their driver was not
+        configuration ///< another start of the same program must fail alike
+    };
+    Kind kind = Kind::training;
+    std::string code{};
+    std::string message{};
+    /// Name of the newest checkpoint when it failed: the one that the attempt went on from, or one
+    /// that it has committed. Empty: there is none, or the attempt has not come so far.
+    std::string checkpoint{};
+    /// Whether somebody else may have caused it: a signal such as SIGKILL, a lost host, a stopped
+    /// process. It then says nothing about the program or its checkpoint.
+    bool from_outside = false;
+    /// Ranks, as numbered at the start of the job, that have died while the others live. Empty:
+    /// all live, or nothing lives.
+    std::vector<int> lost{};
+};
+
+/// Whether a signal that has killed a rank is one that other processes send. The system also sends
+/// SIGKILL when memory runs out.
+[[nodiscard]] constexpr bool is_sent_by_others(int signal) noexcept {
+    return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
+           signal == SIGQUIT || signal == SIGUSR1 || signal == SIGUSR2;
+}
+
+struct Decision {
+    bool restart = false;
+    double delay_s = 0; ///< pause before the restart, seconds
+    /// Names of all checkpoints that the run must not go on from.
+    std::vector<std::string> skip{};
+    std::string reason{}; ///< for people: "restart 1 of 3", "max_failures = 3 is used up"
+};
+
+/// Counts the failures of one run, from its first start to its end.
+class FailurePolicy {
+public:
+    /// After so many equal failures from one checkpoint, the run goes on from an older one.
+    static constexpr int equal_failures_from_a_checkpoint = 2;
+    /// After so many equal failures without progress the run ends, whatever max_failures is.
+    static constexpr int equal_failures_in_all = 6;
+
+    explicit FailurePolicy(FailureConfig config) : config_(std::move(config)) {}
+
+    /// A checkpoint was committed, with the first `iteration` iterations of the run in it. It is
+    /// progress if the run has never come so far: one that only repeats what was lost with a
+    /// skipped checkpoint is none.
+    void on_progress(const std::string& checkpoint, std::int64_t iteration) {
+        newest_ = checkpoint;
+        if (iteration > furthest_) {
+            furthest_ = iteration;
+            failures_in_a_row_ = 0;
+            starts_ = 0;
+            equal_.clear();
+            equal_from_.clear();
+        }
+    }
+
+    /// Counts a failure and says what is to happen.
+    [[nodiscard]] Decision on_failure(const Failure& failure) {
+        if (failure.kind == Failure::Kind::configuration) {
+            return {.skip = skip_, .reason = "a restart cannot help"};
+        }
+        ++failures_in_a_row_;
+        const std::string poison = suspect(failure);
+        Decision decision = charge(failure.kind);
+        if (decision.restart && is_crash_loop(failure)) {
+            decision = {.reason = detail::concat(equal_failures_in_all,
+                                                 " equal failures without progress")};
+        }
+        if (decision.restart && !poison.empty()) {
+            decision.reason +=
+                detail::concat(", without ", poison, ", as ", equal_failures_from_a_checkpoint,
+                               " equal failures have followed it");
+        }
+        decision.delay_s = decision.restart ? delay_s() : 0;
+        decision.skip = skip_;
+        return decision;
+    }
+
+private:
+    /// What equal failures have in common.
+    [[nodiscard]] static std::string signature(const Failure& failure) {
+        return detail::concat(static_cast<int>(failure.kind), ' ', failure.code, ' ',
+                              without_numbers(failure.message));
+    }
+
+    /// Whether the program itself, or what it has loaded, may be to blame.
+    [[nodiscard]] static bool blames_the_program(const Failure& failure) {
+        return !failure.from_outside &&
+               (failure.kind == Failure::Kind::training || failure.kind == Failure::Kind::hang);
+    }
+
+    /// The checkpoint that is skipped from now on because of this failure, or "".
+    [[nodiscard]] std::string suspect(const Failure& failure) {
+        if (!failure.checkpoint.empty()) {
+            newest_ = failure.checkpoint;
+        }
+        if (!blames_the_program(failure)) {
+            return "";
+        }
+        const std::string what = signature(failure);
+        ++equal_[what];
+        if (newest_.empty() || ++equal_from_[{what, newest_}] < equal_failures_from_a_checkpoint ||
+            std::find(skip_.begin(), skip_.end(), newest_) != skip_.end()) {
+            return "";
+        }
+        skip_.push_back(std::exchange(newest_, ""));
+        return skip_.back();
+    }
+
+    [[nodiscard]] bool is_crash_loop(const Failure& failure) const {
+        const auto equal = equal_.find(signature(failure));
+        return blames_the_program(failure) && equal->second >= equal_failures_in_all;
+    }
+
+    /// Takes a restart from the budget of such failures, if there is one left.
+    [[nodiscard]] Decision charge(Failure::Kind kind) {
+        switch (kind) {
+        case Failure::Kind::start_up:
+            return charge(++starts_, config_.controller_failure_limit, "controller_failure_limit");
+        case Failure::Kind::preemption:
+            starts_ = 0;
+            return charge(++preemptions_, config_.max_preemption_failures,
+                          "max_preemption_failures");
+        default:
+            starts_ = 0;
+            return charge(++failures_, config_.max_failures, "max_failures");
+        }
+    }
+
+    [[nodiscard]] static Decision charge(std::int64_t used, int limit, const char* name) {
+        if (limit < 0) {
+            return {.restart = true, .reason = detail::concat("restart ", used)};
+        }
+        if (used <= limit) {
+            return {.restart = true, .reason = detail::concat("restart ", used, " of ", limit)};
+        }
+        return {.reason = detail::concat(name, " = ", limit, limit > 0 ? " is used up" : "")};
+    }
+
+    [[nodiscard]] double delay_s() const {
+        if (failures_in_a_row_ < 2) {
+            return 0;
+        }
+        const int doublings =
+            static_cast<int>(std::min<std::int64_t>(failures_in_a_row_ - 2, 1000));
+        return std::min(std::ldexp(config_.backoff_s, doublings), config_.backoff_max_s);
+    }
+
+    FailureConfig config_;
+    std::int64_t starts_ = 0; ///< starts in a row that have failed
+    std::int64_t failures_ = 0;
+    std::int64_t preemptions_ = 0;
+    std::int64_t failures_in_a_row_ = 0; ///< of any kind, since there was progress
+    std::int64_t furthest_ = std::numeric_limits<std::int64_t>::min();
+    std::string newest_; ///< checkpoint, as far as is known
+    std::vector<std::string> skip_;
+    /// Since there was progress: failures by what they have in common, and by checkpoint.
+    std::map<std::string, int> equal_;
+    std::map<std::pair<std::string, std::string>, int> equal_from_;
+};
+
+} // namespace rtrain::launch

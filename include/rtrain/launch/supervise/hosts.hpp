@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where the ranks of a start go: how many there is room for now, on which hosts.
+///
+/// Hosts come and go: a hostfile is read again for each start, and hosts that do not answer get no
+/// ranks, if `num_workers` is a range that allows for it.
+#pragma once
+
+#include <rtrain/config/config.hpp>
+#include <rtrain/launch/supervise/host_list.hpp>
+#include <rtrain/launch/supervise/host_probe.hpp>
+#include <rtrain/process/environment.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace rtrain::launch {
+
+struct Placement {
+    int ranks = 1;                        ///< at most the largest number that is allowed
+    std::vector<std::string> arguments{}; ///< for mpirun: the user's, with the hosts that answer
+    bool remote = false;                  ///< whether ranks may be on other machines
+    std::vector<std::string> silent{};    ///< hosts that do not answer
+};
+
+/// Whether a job manager may have given this program other machines, which mpirun then uses.
+[[nodiscard]] inline bool is_on_several_nodes() {
+    return env_int("SLURM_JOB_NUM_NODES").value_or(1) > 1 ||
+           std::getenv("PBS_NODEFILE") != nullptr || std::getenv("PE_HOSTFILE") != nullptr ||
+           std::getenv("LSB_DJOB_HOSTFILE") != nullptr;
+}
+
+/// For how many ranks there is room now; 0 if for none, and also less than the smallest number that
+/// is allowed. A fixed `num_workers` is taken as it is, and no host is asked. Takes up to 5 s.
+/// Throws LaunchError [RT-L11], [RT-L12].
+[[nodiscard]] inline Placement find_room(const ScalingConfig& scaling) {
+    const NumWorkers& workers = scaling.num_workers;
+    Placement place{.ranks = workers.value_or(1), .arguments = scaling.mpirun_args};
+    const HostArguments given = read_host_arguments(scaling.mpirun_args);
+    if (!given.name_hosts()) {
+        place.remote = is_on_several_nodes();
+        if (workers.is_elastic()) { // a job of Slurm says how many tasks it has room for
+            place.ranks = std::min(place.ranks, env_int("SLURM_NTASKS").value_or(place.ranks));
+        }
+        return place;
+    }
+    std::vector<Host> hosts = hosts_of(given);
+    if (workers.is_elastic()) {
+        for (const Host& host : hosts) {
+            place.silent.push_back(host.name);
+        }
+        hosts = answering(hosts, given.agent);
+        int slots = 0;
+        std::string list;
+        for (const Host& host : hosts) {
+            std::erase(place.silent, host.name);
+            slots += *host.slots;
+            list += detail::concat(list.empty() ? "" : ",", host.name, ":", *host.slots);
+        }
+        place.ranks = std::min(slots, workers.max());
+        place.arguments = given.others;
+        place.arguments.insert(place.arguments.end(), {"--host", list});
+    }
+    place.remote = std::any_of(hosts.begin(), hosts.end(),
+                               [](const Host& host) { return !is_this_machine(host.name); });
+    return place;
+}
+
+/// As find_room(), but throws LaunchError [RT-L13] when there is too little.
+[[nodiscard]] inline Placement place_ranks(const ScalingConfig& scaling) {
+    Placement place = find_room(scaling);
+    if (scaling.num_workers.is_elastic() && place.ranks < scaling.num_workers.min()) {
+        std::string silent;
+        for (const std::string& host : place.silent) {
+            silent += (silent.empty() ? "; no answer from " : ", ") + host;
+        }
+        throw LaunchError("RT-L13", detail::concat("the hosts have room for ", place.ranks,
+                                                   " ranks, num_workers needs at least ",
+                                                   scaling.num_workers.min(), silent));
+    }
+    return place;
+}
+
+} // namespace rtrain::launch

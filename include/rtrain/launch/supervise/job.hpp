@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Job: one start of the ranks, watched from beginning to end. It learns what each rank does over
+/// the control channel, ends ranks that others wait for in vain, and says how the job ended.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/grouped_errors.hpp>
+#include <rtrain/base/rank_prefix.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/launch/control/server.hpp>
+#include <rtrain/launch/supervise/failure_json.hpp>
+#include <rtrain/launch/supervise/failure_policy.hpp>
+#include <rtrain/launch/supervise/mpirun.hpp>
+#include <rtrain/launch/supervise/out_of_memory.hpp>
+#include <rtrain/launch/watch/hang_finder.hpp>
+#include <rtrain/process/others.hpp>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace rtrain::launch {
+
+/// How a job ended, as far as the driver has seen it.
+struct JobEnd {
+    /// What has broken it; empty when the ranks ended by themselves.
+    std::optional<Failure> failure{};
+    /// The ranks trained: the failure is no failure of the start.
+    bool trained = false;
+};
+
+class Job {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    struct Handlers {
+        /// The ranks are gone; called once. mpirun may still be tidying up.
+        std::function<void(JobEnd)> over;
+        /// mpirun has ended, too; called once, behind `over`.
+        std::function<void()> ended;
+        /// A checkpoint was committed, with so many reports in it.
+        std::function<void(const std::string& checkpoint, std::int64_t iteration)> saved;
+        /// Decides on a failure that all ranks have survived.
+        std::function<Decision(const Failure&)> decide;
+        /// Whether a rank's death is enough to know. Else mpirun is waited for, which tells after a
+        /// second what the rank has died of.
+        std::function<bool()> in_a_hurry;
+        /// So many ranks go on, as others have died.
+        std::function<void(int ranks)> shrunk;
+    };
+
+    /// How long those who survive a death may take until they ask what follows.
+    static constexpr std::chrono::seconds survivors_limit{10};
+
+    /// `keep_at_least`: when ranks die, so many that are left go on without them; 0: none do.
+    Job(boost::asio::io_context& io, MpirunCommand command, ControlServer::Options control,
+        const HangConfig& hang, Handlers handlers, int keep_at_least = 0)
+        : handlers_(std::move(handlers)), size_(command.ranks), keep_at_least_(keep_at_least),
+          hang_(hang), hangs_(hang, command.ranks,
+                              [this] {
+                                  server_.send_all({"dump", {}});
+                              }),
+          timer_(io),
+          server_(io, std::move(control),
+                  {.joined = [this](const Hello& rank) { joined(rank); },
+                   .status = [this](const RankReport& report) { hangs_.on_report(report); },
+                   .event = [this](int rank, const Event& event) { heard(rank, event); },
+                   .left = [this](int rank) { left(rank); },
+                   .refused =
+                       [](const std::string& why) {
+                           std::fprintf(stderr, "rtrain: %s\n", why.c_str());
+                       }}),
+          mpirun_(io, with_variables(std::move(command), server_.variables()),
+                  [this] { mpirun_ended(); }) {
+        look_again();
+    }
+    Job(const Job&) = delete;
+    Job& operator=(const Job&) = delete;
+
+    /// To be called when a child process has ended.
+    void reap() { mpirun_.reap(); }
+
+    /// Asks the ranks to save and end within that time, in seconds; ranks that join later, too.
+    void preempt(double grace_s) {
+        grace_s_ = grace_s;
+        hangs_.hurry();
+        server_.send_all({"preempt", {{"grace_s", grace_s}}});
+    }
+
+    /// Ends all ranks now. `why`: what has broken the job.
+    void kill(Failure why) {
+        if (over_) {
+            return;
+        }
+        broken_ = std::move(why);
+        if (!kill_ranks()) {
+            mpirun_.kill(SIGTERM); // reaches processes that we cannot
+        }
+        say_over_if_gone();
+    }
+
+    /// Ends mpirun, too, if it has not ended in time.
+    void kill_mpirun() { mpirun_.kill(SIGKILL); }
+
+    /// mpirun has ended, too.
+    [[nodiscard]] bool ended() const noexcept { return mpirun_.ended(); }
+
+    /// What mpirun has said about ranks that died; once ended().
+    [[nodiscard]] Death death() const {
+        return describe_death(mpirun_.status().value_or(0), mpirun_.own_output());
+    }
+    [[nodiscard]] int status() const { return mpirun_.status().value_or(0); }
+
+private:
+    struct Rank {
+        pid_t local_process = 0; ///< 0: on another machine
+        bool connected = true;
+        bool done = false;
+        bool lost = false; ///< the others go on without it
+        std::string last_words{};
+    };
+
+    static MpirunCommand with_variables(MpirunCommand command,
+                                        std::map<std::string, std::string> variables) {
+        command.variables.merge(variables);
+        return command;
+    }
+    static Clock::time_point now() { return Clock::now(); }
+
+    void joined(const Hello& hello) {
+        ranks_[hello.rank] = {.local_process = hello.local ? hello.pid : 0};
+        hangs_.joined(hello);
+        if (grace_s_) {
+            server_.send(hello.rank, {"preempt", {{"grace_s", *grace_s_}}});
+        }
+    }
+
+    void heard(int rank, const Event& event) {
+        const auto text = [&](const char* field) {
+            return std::string(event.body.at(field).as_string());
+        };
+        if (event.kind == "training") {
+            trained_ = true;
+            newest_ = text("checkpoint");
+        } else if (event.kind == "saved") {
+            newest_ = text("checkpoint");
+            handlers_.saved(newest_, event.body.at("iteration").to_number<std::int64_t>());
+        } else if (event.kind == "failed") {
+            decide(rank, failure_from(event.body));
+        } else if (event.kind == "last_words") {
+            ranks_.at(rank).last_words = text("message");
+        } else if (event.kind == "stack") {
+            hangs_.on_stack(rank, text("text"));
+        } else if (event.kind == "done") {
+            ranks_.at(rank).done = true;
+        }
+    }
+
+    /// A rank asks on behalf of those that live.
+    void decide(int rank, const Failure& failure) {
+        for (const int lost : failure.lost) {
+            if (const auto found = ranks_.find(lost); found != ranks_.end()) {
+                lose(lost, found->second);
+            }
+        }
+        const Decision decision = handlers_.decide(failure);
+        server_.send(rank, {"decision", to_json(decision)});
+        bereaved_.reset();
+        if (!failure.lost.empty() && decision.restart) {
+            handlers_.shrunk(static_cast<int>(living()));
+        }
+    }
+
+    /// MPI may take a rank for dead whose process is not.
+    void lose(int number, Rank& rank) {
+        rank.lost = true;
+        hangs_.set_gone(number);
+        if (rank.connected && rank.local_process > 0) {
+            ::kill(rank.local_process, SIGKILL);
+        }
+    }
+
+    [[nodiscard]] std::ptrdiff_t living() const {
+        return std::count_if(ranks_.begin(), ranks_.end(),
+                             [](const auto& item) { return item.second.connected; });
+    }
+
+    /// Whether enough ranks are left, with a first one that shares files with the driver, and are
+    /// in the middle of training.
+    [[nodiscard]] bool others_can_go_on() const {
+        const auto first = std::find_if(ranks_.begin(), ranks_.end(),
+                                        [](const auto& item) { return item.second.connected; });
+        const bool all_train = trained_ && ranks_.size() == static_cast<std::size_t>(size_) &&
+                               std::none_of(ranks_.begin(), ranks_.end(),
+                                            [](const auto& item) { return item.second.done; });
+        return keep_at_least_ > 0 && all_train && living() >= keep_at_least_ &&
+               first->second.local_process > 0;
+    }
+
+    /// A rank whose process is gone before its time is waited for in vain, if the others cannot go
+    /// on without it.
+    void left(int rank) {
+        Rank& gone = ranks_.at(rank);
+        gone.connected = false;
+        hangs_.left(rank);
+        if (bereaved_ && !broken_ && living() == 0) { // they could not
+            kill(bereaved_->why);
+            return;
+        }
+        if (!gone.done && !gone.lost && !broken_ && !over_) {
+            const bool spoke = !gone.last_words.empty();
+            Failure failure{
+                .kind = trained_ ? Failure::Kind::training : Failure::Kind::start_up,
+                .code = spoke ? "RT-T1" : "RT-L2",
+                .message = spoke ? detail::with_rank(rank, size_, gone.last_words)
+                                 : detail::concat("rank ", rank, " of ", size_,
+                                                  " ended before the training function returned, "
+                                                  "without a word"),
+                .checkpoint = newest_,
+                .from_outside = !spoke};
+            if (!spoke) {
+                name_lack_of_memory(failure);
+            }
+            if (!spoke && others_can_go_on()) {
+                lose(rank, gone);
+                bereaved_ = {.why = failure, .until = now() + survivors_limit};
+            } else if (spoke || handlers_.in_a_hurry()) {
+                kill(failure);
+            } else {
+                died_without_a_word_ = failure;
+                constexpr std::chrono::seconds patience{3}; // an exit with 0 says mpirun nothing
+                kill_at_ = now() + patience;
+            }
+            return;
+        }
+        say_over_if_gone();
+    }
+
+    /// Ranks end themselves when the driver is gone; one that is stopped cannot. Whether all ranks
+    /// were known, and on this machine.
+    bool kill_ranks() {
+        bool all_here = ranks_.size() == static_cast<std::size_t>(size_);
+        for (auto& [rank, state] : ranks_) {
+            if (state.connected && state.local_process > 0) {
+                ::kill(state.local_process, SIGKILL);
+            }
+            state.connected = false;
+            all_here = all_here && state.local_process > 0;
+        }
+        server_.close();
+        return all_here;
+    }
+
+    void mpirun_ended() {
+        if (!over_) {
+            judge_exit();
+            say_over();
+        }
+        handlers_.ended();
+    }
+
+    /// mpirun may know what nobody else has seen.
+    void judge_exit() {
+        if (!broken_ && mpirun_.status() == 0) {
+            broken_ = died_without_a_word_;
+        } else if (!broken_) {
+            const Death seen = death();
+            broken_ = {.kind = trained_ ? Failure::Kind::training : Failure::Kind::start_up,
+                       .code = "RT-L2",
+                       .message = seen.text,
+                       .checkpoint = newest_,
+                       .from_outside = seen.signal && is_sent_by_others(*seen.signal)};
+            if (seen.signal == SIGKILL) {
+                name_lack_of_memory(*broken_);
+            }
+        }
+    }
+
+    /// What looks like any other SIGKILL. On another machine it cannot be told.
+    void name_lack_of_memory(Failure& failure) const {
+        if (memory_.has_killed()) {
+            failure.code = "RT-L15";
+            failure.message += "; meanwhile the kernel's out-of-memory killer has struck on this "
+                               "machine";
+        }
+    }
+
+    void say_over_if_gone() {
+        if (!broken_ || ranks_.size() < static_cast<std::size_t>(size_)) {
+            return; // mpirun knows when the rest is gone
+        }
+        for (const auto& [rank, state] : ranks_) {
+            const bool is_gone =
+                state.local_process > 0 && !storage::process_is_alive(state.local_process);
+            if (!is_gone) {
+                return; // look_again() comes back to it
+            }
+        }
+        say_over();
+    }
+
+    void say_over() {
+        over_ = true;
+        timer_.cancel();
+        handlers_.over({.failure = broken_, .trained = trained_});
+    }
+
+    void look_again() {
+        constexpr std::chrono::milliseconds often{10};
+        constexpr std::chrono::milliseconds seldom{250};
+        timer_.expires_after(broken_ || hangs_.is_waiting() ? often : seldom);
+        timer_.async_wait([this](const boost::system::error_code& error) {
+            if (error || over_) {
+                return;
+            }
+            end_useless_mpirun();
+            if (broken_) {
+                say_over_if_gone();
+            } else if (died_without_a_word_) {
+                if (now() > kill_at_) {
+                    kill(*died_without_a_word_);
+                }
+            } else if (bereaved_) {
+                if (now() > bereaved_->until) {
+                    kill(bereaved_->why);
+                }
+            } else if (const auto found = hangs_.look()) {
+                kill({.kind = Failure::Kind::hang,
+                      .code = "RT-L14",
+                      .message = "the ranks hang: " + *found,
+                      .checkpoint = newest_});
+            }
+            if (!over_) {
+                look_again();
+            }
+        });
+    }
+
+    /// Without ranks mpirun is of no use; it may be stopped, or hang. Ranks that are done may then
+    /// wait for it for ever.
+    void end_useless_mpirun() {
+        const bool all_joined = ranks_.size() == static_cast<std::size_t>(size_);
+        bool gone = broken_ || all_joined;
+        bool done = all_joined && hang_.enabled;
+        for (const auto& [rank, state] : ranks_) {
+            gone = gone && !state.connected &&
+                   (state.local_process == 0 || !storage::process_is_alive(state.local_process));
+            done = done && (state.done || state.lost);
+        }
+        constexpr double patience_s = 5;
+        const double limit_s = gone ? patience_s : std::max(patience_s, hang_.idle_s);
+        if (!gone && !done) {
+            useless_since_.reset();
+        } else if (!useless_since_) {
+            useless_since_ = now();
+        } else if (now() - *useless_since_ > std::chrono::duration<double>(limit_s)) {
+            kill_ranks();
+            mpirun_.kill(SIGKILL);
+        }
+    }
+
+    /// A rank has died, and the others have not said whether they go on.
+    struct Bereaved {
+        Failure why;
+        Clock::time_point until;
+    };
+
+    Handlers handlers_;
+    int size_;
+    int keep_at_least_;
+    HangConfig hang_;
+    HangFinder hangs_;
+    std::map<int, Rank> ranks_; ///< those that have joined
+    std::string newest_;        ///< checkpoint
+    bool trained_ = false;
+    bool over_ = false;
+    std::optional<Failure> broken_;
+    std::optional<Failure> died_without_a_word_; ///< until mpirun knows more
+    Clock::time_point kill_at_;
+    std::optional<Bereaved> bereaved_;
+    OutOfMemoryWatch memory_;
+    std::optional<double> grace_s_;
+    std::optional<Clock::time_point> useless_since_; ///< mpirun, without ranks
+    boost::asio::steady_timer timer_;
+    ControlServer server_;
+    Mpirun mpirun_; ///< last: starts ranks that find all else ready
+};
+
+} // namespace rtrain::launch

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// One mpirun: its command line, its output, and what it says about ranks that died.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/launch/supervise/output_relay.hpp>
+#include <rtrain/process/child.hpp>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace rtrain::launch {
+
+/// What mpirun is to start.
+struct MpirunCommand {
+    int ranks = 1;
+    std::vector<std::string> arguments{};           ///< the user's, and where ranks go
+    std::map<std::string, std::string> variables{}; ///< for the ranks
+    /// Where Open MPI keeps its files, when all ranks are on this machine; so none is left behind
+    /// when mpirun is killed.
+    std::optional<std::filesystem::path> scratch{};
+    std::optional<std::filesystem::path> shared_memory{};
+    /// Whether the others are to live on when a rank dies; Open MPI 5 with ULFM only.
+    bool survive_deaths = false;
+    /// Whether this process's standard input stays its own. Else mpirun hands it on to rank 0.
+    bool keeps_input = false;
+};
+
+/// The version of Open MPI that the mpirun on PATH is of, such as 4; empty for another MPI.
+[[nodiscard]] inline std::optional<int> open_mpi_version() {
+    std::string text;
+    if (std::FILE* const out = ::popen("mpirun --version 2>/dev/null", "re")) {
+        std::array<char, 256> part{};
+        while (const std::size_t got = std::fread(part.data(), 1, part.size(), out)) {
+            text.append(part.data(), got);
+        }
+        ::pclose(out);
+    }
+    static const std::regex version(R"(\(Open MPI\) (\d+)\.)");
+    std::smatch match;
+    return std::regex_search(text, match, version) ? std::optional(std::stoi(match[1].str()))
+                                                   : std::nullopt;
+}
+
+class Mpirun {
+public:
+    /// Starts this program on ranks. `when_ended` is called, from the `io` that is run, when mpirun
+    /// has ended and all of its output is passed on. Throws LaunchError [RT-L1].
+    Mpirun(boost::asio::io_context& io, const MpirunCommand& command,
+           std::function<void()> when_ended)
+        : when_ended_(std::move(when_ended)), timer_(io),
+          child_(Child::start(words_of(command), environment_of(command), !command.keeps_input)) {
+        const auto at_end = [this] {
+            ++streams_ended_;
+            tell();
+        };
+        try {
+            out_ = std::make_unique<OutputRelay>(io, child_.out, stdout, at_end);
+            err_ = std::make_unique<OutputRelay>(io, child_.err, stderr, at_end);
+        } catch (...) {
+            end();
+            throw;
+        }
+    }
+    Mpirun(const Mpirun&) = delete;
+    Mpirun& operator=(const Mpirun&) = delete;
+    /// When the driver has failed, no mpirun outlives it; ranks die with theirs.
+    ~Mpirun() { end(); }
+
+    /// To be called when a child process has ended.
+    void reap() {
+        int raw = 0;
+        if (!status_ && ::waitpid(child_.pid, &raw, WNOHANG) == child_.pid) {
+            status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+            tell();
+            close_streams_later();
+        }
+    }
+
+    void kill(int signal) const {
+        if (!status_) {
+            ::kill(child_.pid, signal);
+        }
+    }
+
+    /// Its exit status as the shell gives it: 128 + n for signal n. Empty while it runs.
+    [[nodiscard]] const std::optional<int>& status() const noexcept { return status_; }
+    [[nodiscard]] bool ended() const noexcept { return status_ && streams_ended_ == 2; }
+
+    /// What it said about the ranks.
+    [[nodiscard]] std::string own_output() const {
+        std::string text;
+        for (const auto* relay : {out_.get(), err_.get()}) {
+            for (const std::string& line : relay->own_lines()) {
+                text += line + "\n";
+            }
+        }
+        return text;
+    }
+
+private:
+    static std::vector<std::string> words_of(const MpirunCommand& command) {
+        const auto program = find_program("mpirun");
+        if (!program) {
+            throw LaunchError("RT-L1", "mpirun is not on PATH; install it (Debian: apt-get install "
+                                       "openmpi-bin), or start the program with your own launcher");
+        }
+        std::vector<std::string> words{program->string(), "-n", std::to_string(command.ranks),
+                                       "--tag-output"};
+        if (command.survive_deaths) {
+            words.insert(words.end(), {"--with-ft", "ulfm"});
+        }
+        for (const auto& [name, value] : command.variables) { // for ranks on other nodes
+            words.insert(words.end(), {"-x", name});
+        }
+        words.insert(words.end(), command.arguments.begin(), command.arguments.end());
+        const auto self = own_command_line();
+        words.insert(words.end(), self.begin(), self.end());
+        return words;
+    }
+
+    /// Settings of Open MPI 4 and of 5.
+    static std::map<std::string, std::string> environment_of(const MpirunCommand& command) {
+        auto settings = command.variables;
+        // More ranks than cores, and a rank's threads on cores of their own.
+        settings.merge(std::map<std::string, std::string>{
+            {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+            {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+            {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+            {"PRTE_MCA_hwloc_default_binding_policy", "none"}});
+        if (command.survive_deaths) {
+            settings["OMPI_MCA_pml"] = "ob1"; // the only one that survives deaths
+        }
+        if (command.scratch) {
+            settings["OMPI_MCA_orte_tmpdir_base"] = command.scratch->string();
+            settings["PRTE_MCA_prte_tmpdir_base"] = command.scratch->string();
+        }
+        if (command.shared_memory) {
+            settings["OMPI_MCA_btl_vader_backing_directory"] = command.shared_memory->string();
+            settings["OMPI_MCA_btl_sm_backing_directory"] = command.shared_memory->string();
+        }
+        if (::geteuid() == 0) {
+            settings["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
+            settings["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
+        }
+        return settings;
+    }
+
+    void end() noexcept {
+        if (!status_) {
+            ::kill(child_.pid, SIGKILL);
+            (void)::waitpid(child_.pid, nullptr, 0);
+        }
+    }
+
+    /// What mpirun has started to reach other hosts may live on there and hold them open.
+    void close_streams_later() {
+        constexpr std::chrono::milliseconds patience{500};
+        timer_.expires_after(patience);
+        timer_.async_wait([this](const boost::system::error_code& error) {
+            if (!error) {
+                out_->close();
+                err_->close();
+            }
+        });
+    }
+
+    void tell() {
+        if (ended()) {
+            when_ended_();
+        }
+    }
+
+    std::function<void()> when_ended_;
+    boost::asio::steady_timer timer_;
+    Child child_;
+    std::unique_ptr<OutputRelay> out_;
+    std::unique_ptr<OutputRelay> err_;
+    int streams_ended_ = 0;
+    std::optional<int> status_;
+};
+
+/// A rank's death as mpirun tells it.
+struct Death {
+    std::string text;          ///< "rank 1 was killed by signal 9 (Killed)"
+    std::optional<int> signal; ///< that killed it
+};
+
+/// What ended the job, in words, from what mpirun says and from its exit status.
+[[nodiscard]] inline Death describe_death(int status, const std::string& mpirun_says) {
+    static const std::regex signalled(
+        R"(process rank (\d+)[^\n]*\n?[^\n]*on signal (\d+) \(([^)]*)\))");
+    static const std::regex exited(R"(Process name: \[\[[^\]]*\],(\d+)\]\s*Exit code:\s*(\d+))");
+    std::smatch match;
+    if (std::regex_search(mpirun_says, match, signalled)) {
+        return {detail::concat("rank ", match[1].str(), " was killed by signal ", match[2].str(),
+                               " (", match[3].str(), ")"),
+                std::stoi(match[2].str())};
+    }
+    if (std::regex_search(mpirun_says, match, exited)) {
+        return {detail::concat("rank ", match[1].str(), " ended with exit code ", match[2].str(),
+                               " before the training function returned"),
+                std::nullopt};
+    }
+    return {detail::concat("the ranks ended early, mpirun's exit status is ", status,
+                           mpirun_says.empty() ? "" : "; it says:\n", mpirun_says),
+            std::nullopt};
+}
+
+} // namespace rtrain::launch

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Passes on what ranks print, and keeps what mpirun itself says.
+#pragma once
+
+#include <rtrain/launch/supervise/rank_output.hpp>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/read_until.hpp>
+
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace rtrain::launch {
+
+/// Reads lines of one of mpirun's streams, prints those of ranks, and keeps mpirun's own last ones.
+class OutputRelay {
+public:
+    /// `at_end` is called when the stream has ended.
+    OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target,
+                std::function<void()> at_end)
+        : stream_(io, descriptor), target_(target), at_end_(std::move(at_end)) {
+        read();
+    }
+
+    /// What mpirun itself said last.
+    [[nodiscard]] const std::deque<std::string>& own_lines() const noexcept { return own_; }
+
+    /// Stops reading.
+    void close() {
+        boost::system::error_code ignored;
+        stream_.close(ignored);
+    }
+
+private:
+    void read() {
+        boost::asio::async_read_until(
+            stream_, boost::asio::dynamic_buffer(buffer_), '\n',
+            [this](const boost::system::error_code& error, std::size_t length) {
+                if (error) {
+                    end();
+                    return;
+                }
+                print(buffer_.substr(0, length - 1));
+                buffer_.erase(0, length);
+                read();
+            });
+    }
+
+    void print(const std::string& line) {
+        if (const auto text = ranks_.complete(line)) {
+            write(*text);
+        } else if (!line.empty()) {
+            constexpr std::size_t kept = 40;
+            own_.push_back(line);
+            if (own_.size() > kept) {
+                own_.pop_front();
+            }
+        }
+    }
+
+    /// A last line may lack its end.
+    void end() {
+        if (!buffer_.empty()) {
+            print(buffer_);
+        }
+        for (const std::string& line : ranks_.rest()) {
+            write(line);
+        }
+        at_end_();
+    }
+
+    void write(const std::string& line) {
+        std::fprintf(target_, "%s\n", line.c_str());
+        std::fflush(target_);
+    }
+
+    boost::asio::posix::stream_descriptor stream_;
+    RankOutput ranks_;
+    std::FILE* target_;
+    std::function<void()> at_end_;
+    std::string buffer_;
+    std::deque<std::string> own_;
+};
+
+} // namespace rtrain::launch

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// From reports to a verdict: HangFinder feeds a HangWatch with what ranks say over a control
+/// server and with what /proc shows of those on this machine. When they hang, it asks for their
+/// stacks and prints what each of them did. Job uses it for the driver, HangJudge for ranks without
+/// one.
+#pragma once
+
+#include <rtrain/config/config.hpp>
+#include <rtrain/launch/control/message.hpp>
+#include <rtrain/launch/control/rank_report.hpp>
+#include <rtrain/launch/watch/hang_watch.hpp>
+#include <rtrain/process/others.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <sys/types.h>
+
+namespace rtrain::launch {
+
+class HangFinder {
+public:
+    using Clock = HangWatch::Clock;
+
+    /// For the answers with stacks.
+    static constexpr std::chrono::milliseconds stacks_limit{1500};
+
+    /// `ask_for_stacks` sends "dump" to all ranks. A hang must stand for `patience` before anything
+    /// is done about it, so that somebody else can be first.
+    HangFinder(const HangConfig& config, int size, std::function<void()> ask_for_stacks,
+               Clock::duration patience = {})
+        : enabled_(config.enabled), watch_(config, size),
+          ask_for_stacks_(std::move(ask_for_stacks)), patience_(patience) {}
+
+    void joined(const Hello& hello) {
+        ranks_[hello.rank] = {.local_process = hello.local ? hello.pid : 0};
+    }
+    void on_report(const RankReport& report) { watch_.on_report(report, Clock::now()); }
+    void on_stack(int rank, std::string text) { ranks_.at(rank).stack = std::move(text); }
+    /// Its connection has ended: nothing is asked of it any more.
+    void left(int rank) { ranks_.at(rank).connected = false; }
+    /// It is gone for good, and the others go on without it.
+    void set_gone(int rank) { watch_.set_gone(rank); }
+
+    /// The run is to make room: from now on ranks that wait for each other for ever hang before any
+    /// limit, because they cannot save.
+    void hurry() { hurries_ = true; }
+
+    /// Stacks are on their way: call look() often.
+    [[nodiscard]] bool is_waiting() const noexcept { return asked_at_.has_value(); }
+
+    /// To be called at least once a second. What hangs, once all has been printed that is known
+    /// about it; then no more calls.
+    [[nodiscard]] std::optional<std::string> look() {
+        if (!enabled_ && !hurries_) {
+            return std::nullopt;
+        }
+        const auto now = Clock::now();
+        if (asked_at_) {
+            if (!all_have_answered() && now - *asked_at_ <= stacks_limit) {
+                return std::nullopt;
+            }
+            print();
+            return found_;
+        }
+        for (const auto& [rank, state] : ranks_) {
+            if (state.connected && state.local_process > 0) {
+                watch_.set_stopped(rank, is_stopped(state), now);
+            }
+        }
+        auto finding = watch_.look(now);
+        if (!finding && hurries_) {
+            finding = watch_.deadlock(now);
+        }
+        if (!finding || !finding->is_hang) {
+            stands_since_.reset();
+            if (finding && patience_ == Clock::duration::zero()) { // else another one names it
+                std::fprintf(stderr, "rtrain: %s\n", finding->text.c_str());
+            }
+            return std::nullopt;
+        }
+        stands_since_ = stands_since_.value_or(now);
+        if (now - *stands_since_ >= patience_) {
+            found_ = finding->text;
+            asked_at_ = now;
+            ask_for_stacks_();
+        }
+        return std::nullopt;
+    }
+
+private:
+    struct Rank {
+        pid_t local_process = 0; ///< 0: on another machine
+        bool connected = true;
+        std::string stack{};
+    };
+
+    [[nodiscard]] static bool is_stopped(const Rank& rank) {
+        return rank.local_process > 0 && storage::process_state(rank.local_process) == 'T';
+    }
+
+    /// Those that can have sent their stacks.
+    [[nodiscard]] bool all_have_answered() const {
+        return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& item) {
+            const Rank& rank = item.second;
+            return !rank.connected || !rank.stack.empty() || is_stopped(rank);
+        });
+    }
+
+    void print() const {
+        std::fprintf(stderr, "rtrain: what the ranks do:\n%s\n",
+                     watch_.describe(Clock::now()).c_str());
+        for (const auto& [rank, state] : ranks_) {
+            if (!state.stack.empty()) {
+                std::fprintf(stderr, "rtrain: stack of rank %d:\n%s\n", rank, state.stack.c_str());
+            }
+        }
+    }
+
+    bool enabled_;
+    bool hurries_ = false;
+    HangWatch watch_;
+    std::function<void()> ask_for_stacks_;
+    Clock::duration patience_;
+    std::map<int, Rank> ranks_; ///< those that have joined
+    std::optional<Clock::time_point> stands_since_;
+    std::optional<Clock::time_point> asked_at_;
+    std::string found_;
+};
+
+} // namespace rtrain::launch

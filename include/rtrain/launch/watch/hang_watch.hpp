@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Whether the ranks of a run hang, from what they report about themselves. HangConfig has the
+/// limits; docs/architecture.md tells how failures are judged.
+///
+/// Pure: times are given to it, and it knows no process. A machine under load must not look like a
+/// hang: time in which the driver itself got no turn does not count, reports that are late on all
+/// ranks together prove nothing, and a rank that gets a twentieth of a core now and then computes.
+#pragma once
+
+#include <rtrain/base/grouped_errors.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/launch/control/rank_report.hpp>
+#include <rtrain/launch/watch/straggler_watch.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::launch {
+
+/// The longest of the recent pauses.
+class LongestPause {
+public:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::minutes recent{30};
+
+    void add(double pause_s, Clock::time_point now) {
+        while (!pauses_.empty() && pauses_.back().second <= pause_s) {
+            pauses_.pop_back();
+        }
+        pauses_.emplace_back(now, pause_s);
+        forget(now);
+    }
+
+    [[nodiscard]] double seconds(Clock::time_point now) {
+        forget(now);
+        return pauses_.empty() ? 0 : pauses_.front().second;
+    }
+
+private:
+    void forget(Clock::time_point now) {
+        while (!pauses_.empty() && now - pauses_.front().first > recent) {
+            pauses_.pop_front();
+        }
+    }
+
+    std::deque<std::pair<Clock::time_point, double>> pauses_; ///< each longer than those after it
+};
+
+/// Watches one attempt at a run. Call look() at least once a second, also when no report comes.
+///
+/// @code
+/// HangWatch watch(run.failure.hang, 4);
+/// watch.on_report(report, HangWatch::Clock::now());
+/// if (const auto finding = watch.look(HangWatch::Clock::now()); finding && finding->is_hang) {
+///     end_ranks(finding->text + "\n" + watch.describe(HangWatch::Clock::now()));
+/// }
+/// @endcode
+class HangWatch {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    /// A rank whose process is stopped for so long hangs, in seconds;
+    static constexpr double stopped_s = 1.5;
+    /// and one that does not report, while others do.
+    static constexpr double silent_s = 10;
+    /// A rank computes if it uses this part of a core for a second.
+    static constexpr double computes = 0.05;
+
+    struct Finding {
+        enum class Kind : std::uint8_t {
+            stopped,  ///< its process is stopped (SIGSTOP)
+            silent,   ///< its reports stop, those of others come
+            idle,     ///< no rank makes progress, and none computes
+            busy,     ///< no rank makes progress, though one computes
+            starting, ///< ranks do not come to train
+            straggler ///< one rank slows the others down: no hang
+        };
+        Kind kind = Kind::idle;
+        int rank = -1; ///< the one to blame, where one is; else -1
+        std::string text{};
+        bool is_hang = true;
+    };
+
+    HangWatch(const HangConfig& config, int size)
+        : config_(config), ranks_(static_cast<std::size_t>(size)), stragglers_(size) {}
+
+    void on_report(const RankReport& report, Clock::time_point now) {
+        if (report.rank < 0 || report.rank >= static_cast<int>(ranks_.size())) {
+            return;
+        }
+        pass(now);
+        // Time in which no rank reported proves nothing about any of them.
+        const Clock::duration unknown = now - known(now);
+        progress_at_ += unknown;
+        active_at_ += unknown;
+        heard_s_ += seconds(now - heard_at_ - unknown);
+        heard_at_ = now;
+        Rank& rank = ranks_[static_cast<std::size_t>(report.rank)];
+        const bool moved = !rank.joined || has_moved(rank.last, report);
+        if (!rank.joined || rank.last.waiting_in != report.waiting_in ||
+            rank.last.collectives != report.collectives) {
+            rank.waits_since = now;
+        }
+        measure(rank, report, now);
+        if (moved) {
+            progress(rank, report, now);
+        }
+        rank.joined = true;
+        rank.heard_s = heard_s_;
+        rank.reported_at = now;
+        rank.last = report;
+        stragglers_.on_report(report, now);
+    }
+
+    /// Whether the process of a rank is stopped: state T in /proc/<pid>/stat.
+    void set_stopped(int rank, bool stopped, Clock::time_point now) {
+        pass(now);
+        auto& since = ranks_.at(static_cast<std::size_t>(rank)).stopped_since;
+        since = stopped ? since.value_or(now) : std::optional<Clock::time_point>();
+    }
+
+    /// The rank is gone for good, and the others go on without it.
+    void set_gone(int rank) {
+        ranks_.at(static_cast<std::size_t>(rank)).gone = true;
+        stragglers_.set_gone(rank);
+    }
+
+    /// What is wrong now, if something is. A hang is found again by each call.
+    [[nodiscard]] std::optional<Finding> look(Clock::time_point now) {
+        pass(now);
+        if (config_.enabled) {
+            for (const auto check :
+                 {&HangWatch::stopped, &HangWatch::silent, &HangWatch::stalled}) {
+                if (auto finding = (this->*check)(now)) {
+                    return finding;
+                }
+            }
+        }
+        if (const auto straggler = stragglers_.look()) {
+            return Finding{Finding::Kind::straggler, straggler->rank, straggler->text(), false};
+        }
+        return std::nullopt;
+    }
+
+    /// That every rank waits for others, none has gone on for a while, so none will: what a run
+    /// that is to make room wants to know before its time is over, and before look() says it.
+    [[nodiscard]] std::optional<Finding> deadlock(Clock::time_point now) {
+        pass(now);
+        const auto waits = [](const Rank& rank) {
+            return !is_live(rank) || (!is_starting(rank) && !rank.last.waiting_in.empty());
+        };
+        const double without_s = seconds(known(now) - progress_at_);
+        constexpr double patience_s = 5;
+        if (without_s < std::max(patience_s, config_.factor * pauses_.seconds(now)) ||
+            std::none_of(ranks_.begin(), ranks_.end(), is_live) ||
+            !std::all_of(ranks_.begin(), ranks_.end(), waits) || !all_are_heard()) {
+            return std::nullopt;
+        }
+        return idle(without_s);
+    }
+
+    /// What each rank does: a line for each, with a line break after it.
+    [[nodiscard]] std::string describe(Clock::time_point now) const {
+        std::string text;
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            const Rank& rank = ranks_[i];
+            text += detail::concat("rank ", i, ": ");
+            if (rank.gone) {
+                text += "has died\n";
+                continue;
+            }
+            if (!rank.joined) {
+                text += "has not joined\n";
+                continue;
+            }
+            text += detail::concat(to_string(rank.last.phase), ", step ", rank.last.steps);
+            if (!rank.last.waiting_in.empty()) {
+                text += detail::concat(", waits in ", rank.last.waiting_in, " for ",
+                                       tenths(seconds(now - rank.waits_since)), " s");
+            } else if (is_live(rank)) {
+                text += detail::concat(", waits for nobody, uses ", std::round(100 * rank.cpu),
+                                       "% of a core");
+            }
+            if (rank.stopped_since) {
+                text += detail::concat(", stopped for ", tenths(seconds(now - *rank.stopped_since)),
+                                       " s");
+            }
+            if (is_live(rank) && seconds(now - rank.reported_at) > 1) {
+                text += detail::concat(", last report ", tenths(seconds(now - rank.reported_at)),
+                                       " s ago");
+            }
+            text += "\n";
+        }
+        return text;
+    }
+
+private:
+    struct Rank {
+        bool joined = false;
+        bool gone = false;
+        RankReport last{};
+        Clock::time_point reported_at{};
+        Clock::time_point waits_since{};
+        double heard_s = 0; ///< HangWatch::heard_s_ at its last report
+        std::optional<Clock::time_point> stopped_since{};
+        /// Processor time is measured from here,
+        Clock::time_point cpu_at{};
+        double cpu_s = 0;
+        double cpu = 0; ///< and was this part of a core.
+    };
+
+    [[nodiscard]] static double seconds(Clock::duration time) {
+        return std::chrono::duration<double>(time).count();
+    }
+    [[nodiscard]] static double tenths(double x) { return std::round(x * 10) / 10; }
+
+    [[nodiscard]] static bool has_moved(const RankReport& before, const RankReport& now) {
+        return before.progress != now.progress || before.steps != now.steps ||
+               before.collectives != now.collectives || before.phase != now.phase;
+    }
+
+    [[nodiscard]] static bool is_live(const Rank& rank) {
+        return rank.joined && !rank.gone && rank.last.phase != Phase::done;
+    }
+
+    [[nodiscard]] static bool is_starting(const Rank& rank) {
+        return !rank.gone && (!rank.joined || rank.last.phase == Phase::starting);
+    }
+
+    /// Up to when reports tell what the ranks do.
+    [[nodiscard]] Clock::time_point known(Clock::time_point now) const {
+        constexpr std::chrono::seconds between_reports{1};
+        return std::min(now, heard_at_ + between_reports);
+    }
+
+    /// Takes note of the time. When nobody has called for long, the driver got no turn, or was
+    /// stopped itself: that time does not count.
+    void pass(Clock::time_point now) {
+        if (!last_call_) {
+            progress_at_ = active_at_ = heard_at_ = now;
+        } else if (constexpr std::chrono::seconds unseen{2}; now - *last_call_ > unseen) {
+            const Clock::duration gap = now - *last_call_;
+            for (Clock::time_point* time : {&progress_at_, &active_at_, &heard_at_}) {
+                *time += gap;
+            }
+            for (Rank& rank : ranks_) {
+                rank.reported_at += gap;
+                rank.waits_since += gap;
+                rank.cpu_at += gap;
+                if (rank.stopped_since) {
+                    *rank.stopped_since += gap;
+                }
+            }
+            stragglers_.shift(gap);
+        }
+        last_call_ = std::max(now, last_call_.value_or(now));
+    }
+
+    /// Whether a rank that waits for nobody computes. Who waits may do so by asking again and
+    /// again, so that its processor time means nothing.
+    void measure(Rank& rank, const RankReport& report, Clock::time_point now) {
+        constexpr double measured_s = 1;
+        const double passed = seconds(now - rank.cpu_at);
+        if (rank.joined && passed < measured_s) {
+            return;
+        }
+        if (rank.joined) {
+            rank.cpu = std::max(0.0, report.cpu_s - rank.cpu_s) / passed;
+            if (rank.cpu >= computes && report.waiting_in.empty()) {
+                active_at_ = now;
+            }
+        }
+        rank.cpu_at = now;
+        rank.cpu_s = report.cpu_s;
+    }
+
+    void progress(const Rank& rank, const RankReport& report, Clock::time_point now) {
+        if (!is_starting(rank) && report.phase != Phase::starting) {
+            pauses_.add(seconds(now - progress_at_), now);
+            const double idle_s = seconds(now - std::max(progress_at_, active_at_));
+            constexpr double measurable_s = 2;
+            if (idle_s > measurable_s) {
+                idle_pauses_.add(idle_s, now);
+            }
+        }
+        progress_at_ = now;
+    }
+
+    [[nodiscard]] std::optional<Finding> stopped(Clock::time_point now) {
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            const auto& since = ranks_[i].stopped_since;
+            if (since && seconds(now - *since) >= stopped_s && !ranks_[i].gone &&
+                ranks_[i].last.phase != Phase::done) {
+                return Finding{
+                    Finding::Kind::stopped, static_cast<int>(i),
+                    detail::concat("rank ", i, " is stopped: its process is in state T")};
+            }
+        }
+        return std::nullopt;
+    }
+
+    [[nodiscard]] std::optional<Finding> silent(Clock::time_point now) {
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            const Rank& rank = ranks_[i];
+            if (is_live(rank) && heard_s_ - rank.heard_s >= silent_s) {
+                return Finding{Finding::Kind::silent, static_cast<int>(i),
+                               detail::concat("rank ", i, " has not reported for ",
+                                              tenths(seconds(now - rank.reported_at)),
+                                              " s, though other ranks have")};
+            }
+        }
+        return std::nullopt;
+    }
+
+    [[nodiscard]] std::optional<Finding> stalled(Clock::time_point now) {
+        const auto starting = std::find_if(ranks_.begin(), ranks_.end(), is_starting);
+        if (starting != ranks_.end()) {
+            return late(*starting, static_cast<int>(starting - ranks_.begin()), now);
+        }
+        if (std::none_of(ranks_.begin(), ranks_.end(), is_live)) {
+            return std::nullopt;
+        }
+        const double idle_limit_s =
+            std::max(config_.idle_s, config_.factor * idle_pauses_.seconds(now));
+        const double unheard_s = seconds(now - heard_at_);
+        if (unheard_s >= std::max(idle_limit_s, silent_s)) {
+            return Finding{Finding::Kind::silent, -1,
+                           detail::concat("no rank has reported for ", tenths(unheard_s), " s")};
+        }
+        const double without_s = seconds(known(now) - progress_at_);
+        if (seconds(known(now) - std::max(progress_at_, active_at_)) >= idle_limit_s &&
+            all_are_heard()) {
+            return idle(without_s);
+        }
+        if (without_s >= std::max(config_.busy_s, config_.factor * pauses_.seconds(now))) {
+            const int rank = culprit();
+            return Finding{Finding::Kind::busy, rank,
+                           detail::concat("no rank has made progress for ", tenths(without_s),
+                                          " s, though ", rank < 0 ? "one" : "rank ",
+                                          rank < 0 ? "" : std::to_string(rank), " computes")};
+        }
+        return std::nullopt;
+    }
+
+    /// Who is not may compute.
+    [[nodiscard]] bool all_are_heard() const {
+        constexpr double heard_lately_s = 2;
+        return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+            return !is_live(rank) || heard_s_ - rank.heard_s < heard_lately_s;
+        });
+    }
+
+    [[nodiscard]] std::optional<Finding> late(const Rank& rank, int number,
+                                              Clock::time_point now) const {
+        const double without_s = seconds(now - progress_at_);
+        if (without_s < config_.start_s) {
+            return std::nullopt;
+        }
+        return Finding{Finding::Kind::starting, number,
+                       detail::concat("rank ", number,
+                                      rank.joined ? " has not come to train" : " has not joined",
+                                      ", and nothing has happened for ", tenths(without_s), " s")};
+    }
+
+    [[nodiscard]] Finding idle(double without_s) const {
+        std::string text =
+            detail::concat("no rank has made progress for ", tenths(without_s), " s");
+        std::map<std::string, std::vector<int>> waits;
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            if (is_live(ranks_[i])) {
+                waits[ranks_[i].last.waiting_in].push_back(static_cast<int>(i));
+            }
+        }
+        const int rank = culprit();
+        const char* separator = " and none computes: ";
+        for (const auto& [what, ranks] : waits) {
+            text += detail::concat(separator, "rank ", list_of_ranks(ranks),
+                                   what.empty() ? " waits for nobody" : " waits in ", what);
+            separator = ", ";
+        }
+        if (waits.size() - waits.count("") > 1) {
+            text += "; all ranks must make the same calls in the same order, which "
+                    "RTRAIN_CHECK_CALLS=1 in the environment compares";
+        }
+        return {Finding::Kind::idle, rank, std::move(text)};
+    }
+
+    /// The first rank that waits for nobody; else the one that has waited in fewer collectives
+    /// than others; else none.
+    [[nodiscard]] int culprit() const {
+        int last = -1;
+        std::uint64_t fewest = 0;
+        std::uint64_t most = 0;
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            const Rank& rank = ranks_[i];
+            if (!is_live(rank)) {
+                continue;
+            }
+            if (rank.last.waiting_in.empty()) {
+                return static_cast<int>(i);
+            }
+            if (last < 0 || rank.last.collectives < fewest) {
+                last = static_cast<int>(i);
+                fewest = rank.last.collectives;
+            }
+            most = std::max(most, rank.last.collectives);
+        }
+        return fewest < most ? last : -1;
+    }
+
+    HangConfig config_;
+    std::vector<Rank> ranks_;
+    StragglerWatch stragglers_;
+    std::optional<Clock::time_point> last_call_;
+    Clock::time_point progress_at_{}; ///< when a rank has made progress last
+    Clock::time_point active_at_{};   ///< when one has computed last that waited for nobody
+    Clock::time_point heard_at_{};    ///< when one has reported last
+    double heard_s_ = 0;              ///< time in which reports came
+    LongestPause pauses_;
+    LongestPause idle_pauses_; ///< in which no rank computed
+};
+
+} // namespace rtrain::launch

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The engine behind a prepared model: parameters made equal on all ranks, buffers broadcast,
+/// gradients averaged.
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/model/clip_gradients.hpp>
+#include <rtrain/model/connect_batch_norms.hpp>
+#include <rtrain/model/gradient_averager.hpp>
+#include <rtrain/model/join.hpp>
+#include <rtrain/model/options.hpp>
+#include <rtrain/model/parameter_hook.hpp>
+#include <rtrain/model/prepared_model.hpp>
+#include <rtrain/model/synchronize.hpp>
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace rtrain::detail {
+
+class Engine final : public PreparedModel {
+public:
+    Engine(std::shared_ptr<AnyBackend> backend, const std::shared_ptr<torch::nn::Module>& module,
+           const DataParallelOptions& options)
+        : backend_(options.group == nullptr ? std::move(backend) : backend->over(options.group)),
+          options_(options), module_(module) {
+        check_model(*backend_, *module, options_);
+        batch_norms_ = connect_batch_norms(backend_, *module);
+        const bool plain = options_.reduction_order == ReductionOrder::ranks;
+        if (alone() && plain && !options_.check_gradients) {
+            mark_prepared(*module); // one rank runs the bare model
+            return;
+        }
+        if (!alone()) {
+            broadcast_coalesced(*backend_, shared_values(*module));
+        }
+        DataParallelOptions averaging = options_;
+        if (alone() && plain) {
+            averaging.hook = hook::None{}; // it is there to check what the bare model does
+            averaging.find_unused_parameters = true;
+        }
+        averager_ = std::make_unique<GradientAverager>(*backend_, module, averaging);
+    }
+
+    [[nodiscard]] const DataParallelOptions& options() const override { return options_; }
+
+    void require_unchanged() override {
+        if (averager_) {
+            averager_->require_unchanged();
+        }
+    }
+
+    void synchronize_buffers() override {
+        const auto module = module_.lock();
+        if (alone() || !options_.broadcast_buffers || !module->is_training() || !sync()) {
+            return;
+        }
+        auto buffers = unversioned_buffers(*module, options_.ignore);
+        if (buffers.empty()) {
+            return;
+        }
+        int root = 0;
+        if (auto* const joined = averager_->joined(); joined != nullptr) {
+            using Step = JoinedRanks::Step;
+            root = joined->announce(Step::buffers, averager_->joined_as()).first_active;
+        }
+        broadcast_coalesced(*backend_, std::move(buffers), root);
+    }
+
+    void set_sync(bool sync) override {
+        if (averager_) {
+            averager_->set_sync(sync);
+        }
+    }
+    [[nodiscard]] bool sync() const override { return !averager_ || averager_->sync(); }
+
+    double clip(double max_norm, double norm_type, bool error_if_nonfinite) override {
+        const torch::NoGradGuard no_grad;
+        return detail::clip(averager_ ? averager_->gradients() : own_gradients(), max_norm,
+                            norm_type, error_if_nonfinite);
+    }
+
+    void average_parameters() override {
+        if (alone()) {
+            return;
+        }
+        std::vector<at::Tensor> values = shared_values(*module_.lock());
+        std::erase_if(values, [](const at::Tensor& value) { return !value.is_floating_point(); });
+        average_coalesced(*backend_, std::move(values));
+    }
+
+    [[nodiscard]] std::size_t bucket_count() const override {
+        return averager_ ? averager_->bucket_count() : 0;
+    }
+
+    [[nodiscard]] bool is_gone() const override { return module_.expired(); }
+    void check_parameters() override {
+        if (averager_ && averager_->sync()) {
+            averager_->check_parameters();
+        }
+    }
+    void save_hook(StateWriter out, bool by_rows) override {
+        if (averager_) {
+            RankStateWriter writer(std::move(out), *backend_, by_rows);
+            averager_->save_hooks(writer);
+        }
+    }
+    void load_hook(const StateReader& in) override {
+        if (averager_) {
+            averager_->load_hooks(in);
+        }
+    }
+
+    [[nodiscard]] HookRanks* ranks() override {
+        return averager_ && !alone() ? backend_.get() : nullptr;
+    }
+    void set_join(JoinedRanks* joined, std::size_t number) override {
+        const bool rounds = std::holds_alternative<hook::PowerSgd>(options_.hook) ||
+                            std::holds_alternative<hook::Custom>(options_.hook);
+        if (joined != nullptr &&
+            (rounds || options_.reduction_order == ReductionOrder::micro_batches)) {
+            throw ConfigError("RT-C12", "join() divides gradients by the number of ranks that "
+                                        "are left, which the hooks PowerSgd and Custom and "
+                                        "reduction_order micro_batches do not; leave out one "
+                                        "of the two");
+        }
+        averager_->set_join(joined, number);
+    }
+    void shadow(const JoinedRanks::Next& next) override {
+        if (next.step == JoinedRanks::Step::backward) {
+            averager_->shadow_pass(next.active);
+        } else if (const auto held = module_.lock()) {
+            broadcast_coalesced(*backend_, unversioned_buffers(*held, options_.ignore),
+                                next.first_active);
+        }
+    }
+
+private:
+    [[nodiscard]] bool alone() const { return backend_->size() == 1; }
+
+    /// For one rank, where nothing is averaged: the same mistake is the same error.
+    void mark_prepared(const torch::nn::Module& module) {
+        for (const auto& [name, parameter] : distinct_parameters(module, options_.ignore)) {
+            marks_.emplace_back(parameter, marks_.size(), nullptr);
+            require_sole(name, parameter);
+        }
+    }
+
+    /// Parameters and buffers that ranks have in common.
+    [[nodiscard]] std::vector<at::Tensor> shared_values(const torch::nn::Module& module) const {
+        std::vector<at::Tensor> values;
+        for (const auto& [name, parameter] : distinct_parameters(module, options_.ignore)) {
+            values.push_back(parameter);
+        }
+        for (const at::Tensor& buffer : unversioned_buffers(module, options_.ignore)) {
+            values.push_back(buffer);
+        }
+        return values;
+    }
+
+    /// On one rank, where gradients are what backward made them.
+    [[nodiscard]] std::vector<at::Tensor> own_gradients() const {
+        std::vector<at::Tensor> gradients;
+        for (const auto& [name, parameter] :
+             distinct_parameters(*module_.lock(), options_.ignore)) {
+            add_gradient(gradients, parameter);
+        }
+        return gradients;
+    }
+
+    std::shared_ptr<AnyBackend> backend_;
+    DataParallelOptions options_;
+    std::weak_ptr<torch::nn::Module> module_;
+    c10::intrusive_ptr<BatchNormRanks> batch_norms_; ///< holds their connection
+    std::unique_ptr<GradientAverager> averager_;
+    std::vector<ParameterHook> marks_;
+};
+
+[[nodiscard]] RTRAIN_DOOR std::shared_ptr<PreparedModel>
+prepare_model(std::shared_ptr<AnyBackend> backend, const std::shared_ptr<torch::nn::Module>& module,
+              const DataParallelOptions& options) {
+    return std::make_shared<Engine>(std::move(backend), module, options);
+}
+
+} // namespace rtrain::detail

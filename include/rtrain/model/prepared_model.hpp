@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A prepared model without its type: the door between the handle that users hold and the engine
+/// that averages gradients (engine.hpp).
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/model/join.hpp>
+#include <rtrain/model/options.hpp>
+#include <rtrain/state/state_io.hpp>
+
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <memory>
+
+namespace rtrain::detail {
+
+class PreparedModel : public Joinable {
+public:
+    [[nodiscard]] virtual const DataParallelOptions& options() const = 0;
+
+    /// Before a forward with gradients. Throws ModelError [RT-M23] when the model is not the one
+    /// that was prepared.
+    virtual void require_unchanged() = 0;
+    /// Before any forward: gives buffers rank 0's values where the options say so. *Collective*.
+    virtual void synchronize_buffers() = 0;
+    /// While false, backward accumulates gradients on this rank only.
+    virtual void set_sync(bool sync) = 0;
+    [[nodiscard]] virtual bool sync() const = 0;
+
+    /// See DataParallel.
+    virtual double clip(double max_norm, double norm_type, bool error_if_nonfinite) = 0;
+    virtual void average_parameters() = 0;
+    [[nodiscard]] virtual std::size_t bucket_count() const = 0;
+
+    /// Nobody can train it any more.
+    [[nodiscard]] virtual bool is_gone() const = 0;
+    /// *Collective.* Throws ModelError [RT-M23, RT-M25] unless all ranks train the same model, the
+    /// one that was prepared. Under no_sync() ranks may differ.
+    virtual void check_parameters() = 0;
+    /// What its hook remembers between passes. Saving is *collective*.
+    virtual void save_hook(StateWriter out, bool by_rows) = 0;
+    virtual void load_hook(const StateReader& in) = 0;
+};
+
+/// *Collective*; the model must be the same on all ranks and takes over rank 0's values. Throws
+/// ModelError [RT-M1, RT-M2, RT-M5] and ConfigError [RT-C11, RT-C12, RT-C27, RT-C28].
+[[nodiscard]] std::shared_ptr<PreparedModel>
+prepare_model(std::shared_ptr<AnyBackend> backend, const std::shared_ptr<torch::nn::Module>& module,
+              const DataParallelOptions& options);
+
+} // namespace rtrain::detail
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/model/engine.hpp>
+#endif

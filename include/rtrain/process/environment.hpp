@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the launcher (mpirun, srun) says about this process before MPI is initialised.
+#pragma once
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+namespace rtrain::launch {
+
+/// The value of an environment variable that is a whole number.
+[[nodiscard]] inline std::optional<int> env_int(const char* name) {
+    const char* const text = std::getenv(name);
+    if (text == nullptr) {
+        return std::nullopt;
+    }
+    const std::string_view digits(text);
+    int value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc{} || end != digits.data() + digits.size()) {
+        return std::nullopt;
+    }
+    return value;
+}
+
+/// Number of ranks when this process is one of a parallel job: of mpirun (Open MPI, MPICH), or of
+/// srun with an MPI plug-in. Empty when the program was started alone, also inside a batch script.
+[[nodiscard]] inline std::optional<int> ranks() {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+        if (const auto size = env_int(name)) {
+            return size;
+        }
+    }
+    if (std::getenv("PMIX_RANK") != nullptr) {
+        return env_int("SLURM_STEP_NUM_TASKS").value_or(1);
+    }
+    return std::nullopt;
+}
+
+} // namespace rtrain::launch

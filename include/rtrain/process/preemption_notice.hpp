@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Whether this process was told to make room: see train/preemption.hpp.
+/// Cost tier 0: std only.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace rtrain {
+
+namespace data {
+struct Position;
+} // namespace data
+
+/// Whether this process was told to make room, and whether all ranks know.
+class PreemptionNotice {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    /// That of this process.
+    [[nodiscard]] static PreemptionNotice& current() noexcept {
+        static PreemptionNotice notice;
+        return notice;
+    }
+
+    /// From any thread, and from a signal handler. The first counts.
+    void give(double grace_s) noexcept {
+        std::int64_t none = 0;
+        const auto end = Clock::now() + std::chrono::duration<double>(grace_s);
+        deadline_.compare_exchange_strong(
+            none,
+            std::chrono::duration_cast<std::chrono::nanoseconds>(end.time_since_epoch()).count());
+    }
+    [[nodiscard]] bool given() const noexcept { return deadline_.load() != 0; }
+    /// Until the deadline; only when given().
+    [[nodiscard]] double seconds_left() const noexcept {
+        const auto deadline = std::chrono::nanoseconds(deadline_.load());
+        return std::chrono::duration<double>(deadline - Clock::now().time_since_epoch()).count();
+    }
+
+    /// A new run begins.
+    void reset() noexcept { deadline_ = 0; }
+
+    // Of the training thread.
+
+    /// Whether a run listens, so that ranks vote: not where models are trained without a trainer.
+    /// Each attempt begins without votes, whatever the one before has left on this rank.
+    void listen(bool on) noexcept {
+        listening_ = on;
+        agreed_ = false;
+        agreed_in_ = nullptr;
+        votes_.reset();
+    }
+    [[nodiscard]] bool is_listened_to() const noexcept { return listening_; }
+
+    /// All ranks know; `pass`: the loop over batches that all of them are in, or null. The first
+    /// counts.
+    void agree(const data::Position* pass) noexcept {
+        if (!agreed_) {
+            agreed_ = true;
+            agreed_in_ = pass;
+        }
+    }
+    [[nodiscard]] bool agreed() const noexcept { return agreed_; }
+    /// Whether all ranks have agreed in the loop over batches that `pass` is the place of.
+    [[nodiscard]] bool agreed_in(const data::Position& pass) const noexcept {
+        return agreed_ && agreed_in_ == &pass;
+    }
+
+    /// Says when ranks vote: all at the same pass, because each vote decides on the next.
+    class Votes {
+    public:
+        [[nodiscard]] bool is_due() noexcept { return --until_next_ <= 0; }
+        [[nodiscard]] std::int64_t step_us() const {
+            const auto time = Clock::now() - last_;
+            return std::chrono::duration_cast<std::chrono::microseconds>(time).count() / interval_;
+        }
+        /// `step_us`: the slowest rank's time between two passes.
+        void schedule(std::int64_t step_us) {
+            constexpr std::int64_t pause_us = 200'000;
+            constexpr std::int64_t longest = 10'000;
+            interval_ =
+                std::clamp<std::int64_t>(pause_us / std::max<std::int64_t>(1, step_us), 1, longest);
+            until_next_ = interval_;
+            last_ = Clock::now();
+        }
+        void reset() noexcept { *this = Votes(); }
+
+    private:
+        std::int64_t interval_ = 1;
+        std::int64_t until_next_ = 1;
+        Clock::time_point last_ = Clock::now();
+    };
+    [[nodiscard]] Votes& votes() noexcept { return votes_; }
+
+private:
+    std::atomic<std::int64_t> deadline_{0}; ///< nanoseconds of the steady clock; 0: no notice
+    bool listening_ = false;
+    bool agreed_ = false;
+    const data::Position* agreed_in_ = nullptr;
+    Votes votes_;
+};
+
+} // namespace rtrain

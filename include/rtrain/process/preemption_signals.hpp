@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where a process hears that its run is to make room: signals, and a function of the user's.
+#pragma once
+
+#include <rtrain/process/preemption_notice.hpp>
+#include <rtrain/process/signals_blocked.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include <signal.h>
+
+namespace rtrain::launch {
+
+/// While it lives, the first SIGTERM or SIGUSR1 is a notice; the next one ends the process as if
+/// there were no handler. A signal for which the program has a handler of its own is left to it.
+class PreemptionSignals {
+public:
+    static constexpr std::array signals{SIGTERM, SIGUSR1};
+
+    /// `grace_s`: how long the process may then take, in seconds.
+    explicit PreemptionSignals(double grace_s) {
+        (void)PreemptionNotice::current(); // made here, not in the handler
+        grace() = grace_s;
+        for (std::size_t i = 0; i < signals.size(); ++i) {
+            struct sigaction now {};
+            ::sigaction(signals[i], nullptr, &now);
+            installed_[i] = now.sa_handler == SIG_DFL;
+            if (installed_[i]) {
+                struct sigaction handler {};
+                handler.sa_handler = &hear;
+                handler.sa_flags = SA_RESTART;
+                ::sigaction(signals[i], &handler, nullptr);
+            }
+        }
+    }
+    PreemptionSignals(const PreemptionSignals&) = delete;
+    PreemptionSignals& operator=(const PreemptionSignals&) = delete;
+    ~PreemptionSignals() {
+        for (std::size_t i = 0; i < signals.size(); ++i) {
+            if (installed_[i]) {
+                ::signal(signals[i], SIG_DFL);
+            }
+        }
+    }
+
+private:
+    static void hear(int signal) {
+        // A job manager and mpirun may both pass on the same signal.
+        constexpr std::int64_t echo_ns = 1'000'000'000;
+        static std::atomic<std::int64_t> first{0};
+        const std::int64_t now = PreemptionNotice::Clock::now().time_since_epoch().count();
+        std::int64_t none = 0;
+        if (!first.compare_exchange_strong(none, now) && now - none > echo_ns) {
+            ::signal(signal, SIG_DFL);
+            ::raise(signal);
+            return;
+        }
+        PreemptionNotice::current().give(grace().load());
+    }
+    static std::atomic<double>& grace() {
+        static std::atomic<double> seconds{0};
+        return seconds;
+    }
+
+    std::array<bool, signals.size()> installed_{};
+};
+
+/// Calls a function each second, in a thread of its own, until it returns true; then `told`, once.
+class NoticeWatch {
+public:
+    /// Watches nothing when `notice` is empty.
+    NoticeWatch(std::function<bool()> notice, std::function<void()> told) {
+        if (!notice) {
+            return;
+        }
+        const SignalsBlocked none;
+        thread_ = std::jthread([notice = std::move(notice), told = std::move(told)](
+                                   const std::stop_token& stop) { watch(notice, told, stop); });
+    }
+
+private:
+    static void watch(const std::function<bool()>& notice, const std::function<void()>& told,
+                      const std::stop_token& stop) {
+        std::mutex mutex;
+        std::condition_variable_any wake;
+        std::unique_lock lock(mutex);
+        try {
+            while (!stop.stop_requested()) {
+                if (notice()) {
+                    told();
+                    return;
+                }
+                wake.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+            }
+        } catch (const std::exception& error) {
+            std::fprintf(stderr,
+                         "rtrain: preemption_notice threw, and is not called any more: %s\n",
+                         error.what());
+        }
+    }
+
+    std::jthread thread_;
+};
+
+} // namespace rtrain::launch

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What this rank is doing, for those who watch it: written by the thread that trains, read by the
+/// one that talks to the driver (launch/control/driver_link.hpp). A write is one store, so that it
+/// costs nothing on the way of a batch. Cost tier 0: std only; any room may include it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+namespace rtrain {
+
+/// Where in a run a rank is.
+enum class Phase : std::uint8_t {
+    starting,  ///< joining the others, taking up the run
+    training,  ///< in the training function
+    saving,    ///< in report(): writing a checkpoint
+    finishing, ///< the training function has ended
+    done       ///< this rank has nothing more to say
+};
+
+[[nodiscard]] constexpr std::string_view to_string(Phase phase) noexcept {
+    switch (phase) {
+    case Phase::starting:
+        return "starting";
+    case Phase::training:
+        return "training";
+    case Phase::saving:
+        return "saving";
+    case Phase::finishing:
+        return "finishing";
+    case Phase::done:
+        return "done";
+    }
+    return "?";
+}
+
+struct RankStatus {
+    std::atomic<Phase> phase{Phase::starting};
+    /// Counts whatever shows that the rank goes on: batches, backward passes, reports, bytes of a
+    /// checkpoint.
+    std::atomic<std::uint64_t> progress{0};
+    /// Steps: backward passes whose gradients were averaged.
+    std::atomic<std::uint64_t> steps{0};
+    /// Collectives that this rank has waited in.
+    std::atomic<std::uint64_t> collectives{0};
+    /// What it waits in for other ranks, a string literal such as "all_reduce"; else null.
+    std::atomic<const char*> waiting_in{nullptr};
+    /// Set by who watches: the ranks hang and are about to be ended one after the other, so that a
+    /// death is no news any more.
+    std::atomic<bool> condemned{false};
+
+    /// That of this process.
+    [[nodiscard]] static RankStatus& current() noexcept {
+        static RankStatus status;
+        return status;
+    }
+
+    void enter(Phase next) noexcept {
+        phase.store(next, std::memory_order_relaxed);
+        advance();
+    }
+    void advance() noexcept { progress.fetch_add(1, std::memory_order_relaxed); }
+
+    /// While it lives, this process is in a phase.
+    class In {
+    public:
+        explicit In(Phase phase) noexcept : before_(current().phase.load()) {
+            current().enter(phase);
+        }
+        In(const In&) = delete;
+        In& operator=(const In&) = delete;
+        ~In() { current().enter(before_); }
+
+    private:
+        Phase before_;
+    };
+
+    /// While it lives, this rank waits for others.
+    class Waiting {
+    public:
+        Waiting(RankStatus& status, const char* what) noexcept
+            : status_(status), outer_(status.waiting_in.load(std::memory_order_relaxed)) {
+            status_.waiting_in.store(what, std::memory_order_relaxed);
+            status_.collectives.fetch_add(1, std::memory_order_relaxed);
+        }
+        Waiting(const Waiting&) = delete;
+        Waiting& operator=(const Waiting&) = delete;
+        ~Waiting() { status_.waiting_in.store(outer_, std::memory_order_relaxed); }
+
+    private:
+        RankStatus& status_;
+        const char* outer_;
+    };
+};
+
+} // namespace rtrain

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The stack of one thread, taken while it hangs: a signal handler (SIGUSR2) in that thread notes
+/// return addresses, and another thread finds their names (symbols.hpp). In a program that was
+/// stripped there are offsets for addr2line instead.
+#pragma once
+
+#include <rtrain/process/symbols.hpp>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include <execinfo.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace rtrain::launch {
+
+namespace control {
+
+class StackWatch {
+public:
+    [[nodiscard]] static StackWatch& current() noexcept {
+        static StackWatch watch;
+        return watch;
+    }
+
+    void watch_this_thread() {
+        const std::lock_guard lock(mutex_);
+        std::array<void*, 2> frames{};
+        (void)::backtrace(frames.data(), 2); // its first call takes memory, no later one does
+        if (thread_ == 0) {
+            struct sigaction action {};
+            action.sa_sigaction = note;
+            action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+            sigemptyset(&action.sa_mask);
+            ::sigaction(SIGUSR2, &action, &before_);
+        }
+        thread_ = static_cast<pid_t>(::syscall(SYS_gettid));
+    }
+
+    [[nodiscard]] std::string stack(std::chrono::milliseconds limit) {
+        const std::lock_guard lock(mutex_);
+        if (thread_ == 0) {
+            return "";
+        }
+        state_.store(State::wanted);
+        if (::syscall(SYS_tgkill, ::getpid(), thread_, SIGUSR2) != 0) {
+            state_.store(State::idle);
+            return ""; // the thread has ended
+        }
+        const auto deadline = std::chrono::steady_clock::now() + limit;
+        while (state_.load() != State::noted) {
+            auto expected = State::wanted;
+            if (std::chrono::steady_clock::now() >= deadline &&
+                state_.compare_exchange_strong(expected, State::idle)) {
+                return "";
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        std::string text = describe();
+        state_.store(State::idle);
+        return text;
+    }
+
+private:
+    enum class State : unsigned char { idle, wanted, noting, noted };
+
+    static constexpr int max_depth = 128;
+    /// The handler's own frame, and the kernel's that called it.
+    static constexpr int own_frames = 2;
+
+    static void note(int signal, siginfo_t* info, void* context) {
+        const int saved = errno;
+        StackWatch& self = current();
+        auto expected = State::wanted;
+        if (static_cast<pid_t>(::syscall(SYS_gettid)) == self.thread_ &&
+            self.state_.compare_exchange_strong(expected, State::noting)) {
+            self.depth_ = ::backtrace(self.frames_.data(), max_depth);
+            self.state_.store(State::noted);
+        } else if ((self.before_.sa_flags & SA_SIGINFO) != 0) { // somebody else's signal
+            self.before_.sa_sigaction(signal, info, context);
+        } else if (self.before_.sa_handler != SIG_DFL && self.before_.sa_handler != SIG_IGN) {
+            self.before_.sa_handler(signal);
+        }
+        errno = saved;
+    }
+
+    /// A return address is behind the call, maybe already in another function.
+    [[nodiscard]] std::string describe() const {
+        Symbols symbols;
+        std::ostringstream text;
+        for (int i = own_frames; i < depth_; ++i) {
+            const auto frame =
+                reinterpret_cast<std::uintptr_t>(frames_[static_cast<std::size_t>(i)]);
+            text << '#' << i - own_frames << ' ' << symbols.name(frame - (i > own_frames ? 1 : 0))
+                 << '\n';
+        }
+        return text.str();
+    }
+
+    std::mutex mutex_;
+    pid_t thread_ = 0; ///< 0: none is watched
+    struct sigaction before_ {};
+    std::atomic<State> state_{State::idle};
+    std::array<void*, max_depth> frames_{};
+    int depth_ = 0;
+};
+
+} // namespace control
+
+/// Makes the calling thread the one whose stack can be taken, in place of any before it. Takes
+/// SIGUSR2; one that was not sent for a stack goes to the handler that was there before.
+inline void watch_this_thread() {
+    control::StackWatch::current().watch_this_thread();
+}
+
+/// Its stack, a line for each call, innermost first; for another thread. Empty when there is no
+/// such thread, or when it does not react within `limit`, because it is stopped or blocks SIGUSR2.
+[[nodiscard]] inline std::string stack_of_watched_thread(std::chrono::milliseconds limit) {
+    return control::StackWatch::current().stack(limit);
+}
+
+} // namespace rtrain::launch

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Ranks report directories, and one checkpoint gets the files of all: how, and who copies which.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/checkpoint/checked_file.hpp>
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/user_files.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/run/report_options.hpp>
+#include <rtrain/storage/safe_name.hpp>
+
+#include <ATen/Functions.h>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// What is to be done with the directories of one report.
+struct DirectoryHandling {
+    bool in_place = false; ///< they are, or the user's function puts them, where they belong
+    bool in_background = false;
+    bool delete_source = false;
+
+    friend bool operator==(const DirectoryHandling&, const DirectoryHandling&) = default;
+};
+
+/// *Collective.* Throws CheckpointError [RT-K5] when ranks that give a directory disagree.
+[[nodiscard]] inline DirectoryHandling
+agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportOptions& options) {
+    const auto mode = options.checkpoint_upload_mode;
+    const bool in_background = mode == CheckpointUploadMode::async;
+    const bool in_place =
+        mode == CheckpointUploadMode::no_upload || options.checkpoint_upload_fn != nullptr;
+    const bool delete_source =
+        !in_place && options.delete_local_checkpoint_after_upload.value_or(in_background);
+    const std::int64_t mine =
+        directory == nullptr
+            ? 0
+            : 1 + (in_place ? 2 : 0) + (in_background ? 4 : 0) + (delete_source ? 8 : 0);
+    const at::Tensor given = backend.all_gather(at::full({1}, mine, at::kByte)).view({-1});
+    std::int64_t agreed = 0;
+    for (int rank = 0; rank < backend.size(); ++rank) {
+        const auto theirs = given[rank].item<std::int64_t>();
+        if (theirs != 0 && agreed != 0 && theirs != agreed) {
+            throw CheckpointError("RT-K5", concat("rank ", rank,
+                                                  " reported a directory with other "
+                                                  "options than lower ranks; all "
+                                                  "must give the same"));
+        }
+        agreed = theirs != 0 ? theirs : agreed;
+    }
+    return {(agreed & 2) != 0, (agreed & 4) != 0, (agreed & 8) != 0};
+}
+
+/// The metadata of the ranks' directories, and what rank 0's report adds; of equal keys, a lower
+/// rank's and the report's win. *Collective.*
+[[nodiscard]] inline Config gather_metadata(HookRanks& backend, const Checkpoint* directory,
+                                            const Config& reported) {
+    std::string mine;
+    succeed_together(backend, [&] {
+        mine = json::serialize(directory != nullptr ? directory->metadata() : Config{});
+    });
+    Config all = reported;
+    for (const std::string& text : all_gather(backend, mine)) {
+        const auto theirs = json::parse(text).as_object();
+        for (const auto& item : theirs) {
+            all.emplace(item.key(), item.value());
+        }
+    }
+    return all;
+}
+
+/// The one name that ranks give; some may give none. *Collective.* Throws CheckpointError [RT-K5].
+[[nodiscard]] inline std::string agree_on_name(HookRanks& backend, const std::string& mine) {
+    std::string agreed;
+    for (const std::string& name : all_gather(backend, mine)) {
+        if (!name.empty() && !agreed.empty() && name != agreed) {
+            throw CheckpointError("RT-K5", concat("ranks reported different directories, ", agreed,
+                                                  " and ", name, ", as one checkpoint"));
+        }
+        agreed = name.empty() ? agreed : name;
+    }
+    return agreed;
+}
+
+/// The names of the files that this rank is to copy from its directory, if it has one: those that
+/// no lower rank has. *Collective.* Throws CheckpointError: RT-K5 two ranks have different files of
+/// the same name, RT-K14 a file has a name that no checkpoint may hold.
+[[nodiscard]] inline std::vector<std::string>
+files_to_copy(HookRanks& backend, const std::optional<std::filesystem::path>& directory) {
+    std::vector<std::string> mine;
+    succeed_together(backend, [&] {
+        mine = directory ? checkpoint::names_of_files(*directory) : std::vector<std::string>{};
+        for (const std::string& name : mine) {
+            if (!checkpoint::is_safe_name(name)) {
+                throw CheckpointError(
+                    "RT-K14", concat("the file \"", name, "\" in ", directory->string(),
+                                     " has a name that cannot be kept on every file system"));
+            }
+        }
+    });
+    const auto listed =
+        all_gather(backend, json::serialize(boost::json::array(mine.begin(), mine.end())));
+    std::map<std::string, std::vector<int>> ranks_with;
+    bool several = false;
+    for (int rank = 0; rank < backend.size(); ++rank) {
+        const auto names = json::parse(listed[static_cast<std::size_t>(rank)]).as_array();
+        for (const auto& name : names) {
+            auto& ranks = ranks_with[std::string(name.as_string())];
+            ranks.push_back(rank);
+            several = several || ranks.size() > 1;
+        }
+    }
+    std::map<std::string, std::pair<int, boost::json::value>> first; // contents of shared names
+    if (several) {
+        std::string sums;
+        succeed_together(backend, [&] {
+            boost::json::object records;
+            for (const std::string& name : mine) {
+                if (ranks_with.at(name).size() > 1) {
+                    records[name] =
+                        checkpoint::to_json({{checkpoint::record_of(*directory, name)}, {}});
+                }
+            }
+            sums = json::serialize(records);
+        });
+        const auto all = all_gather(backend, sums);
+        for (int rank = 0; rank < backend.size(); ++rank) {
+            const auto records = json::parse(all[static_cast<std::size_t>(rank)]).as_object();
+            for (const auto& item : records) {
+                const auto [known, added] =
+                    first.try_emplace(item.key(), std::pair(rank, item.value()));
+                if (!added && known->second.second != item.value()) {
+                    throw CheckpointError("RT-K5",
+                                          concat("ranks ", known->second.first, " and ", rank,
+                                                 " reported different files named \"", item.key(),
+                                                 "\"; put the rank into the name"));
+                }
+            }
+        }
+    }
+    std::erase_if(mine, [&](const std::string& name) {
+        return ranks_with.at(name).front() != backend.rank();
+    });
+    return mine;
+}
+
+} // namespace rtrain::detail

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a Trainer is made from, and the checks that need no ranks.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/validation.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/data/dataset.hpp>
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace rtrain {
+
+struct TrainerOptions {
+    /// Handed to the training function, and kept in params.json and in every report.
+    Config config{};
+    ScalingConfig scaling{};
+    RunConfig run{};
+    /// Read with `worker.dataset_shard(name)`.
+    data::Datasets datasets{};
+    /// Checkpoint that a new run starts from. A run that has checkpoints of its own goes on from
+    /// them.
+    std::optional<Checkpoint> resume_from{};
+    /// Goes into the metadata of every checkpoint; what a report gives under the same key wins.
+    Config metadata{};
+    /// How checkpoints are validated whose report asks for it.
+    ValidationConfig validation{};
+};
+
+namespace detail {
+
+/// Throws ConfigError [RT-C7].
+inline void check_failure_config(const FailureConfig& failure) {
+    for (const auto& [name, limit] :
+         {std::pair("max_failures", failure.max_failures),
+          std::pair("controller_failure_limit", failure.controller_failure_limit),
+          std::pair("max_preemption_failures", failure.max_preemption_failures)}) {
+        if (limit < -1) {
+            throw ConfigError(
+                "RT-C7", concat(name, " is ", limit, "; expected 0 or more, or -1 for no limit"));
+        }
+    }
+    const HangConfig& hang = failure.hang;
+    for (const auto& [name, seconds] :
+         {std::pair("backoff_s", failure.backoff_s),
+          std::pair("backoff_max_s", failure.backoff_max_s),
+          std::pair("preemption_grace_s", failure.preemption_grace_s),
+          std::pair("hang.start_s", hang.start_s), std::pair("hang.idle_s", hang.idle_s),
+          std::pair("hang.busy_s", hang.busy_s), std::pair("hang.factor", hang.factor)}) {
+        if (!(seconds >= 0)) {
+            throw ConfigError("RT-C7", concat(name, " is ", seconds, "; expected 0 or more"));
+        }
+    }
+}
+
+/// Throws ConfigError [RT-C3, RT-C19].
+inline void check_checkpoint_config(const CheckpointConfig& checkpoint) {
+    if (const auto& keep = checkpoint.num_to_keep; keep && *keep < 1) {
+        throw ConfigError("RT-C3", concat("num_to_keep is ", *keep,
+                                          "; expected at least 1, or unset to keep all"));
+    }
+    if (checkpoint.frequency < 0) {
+        throw ConfigError("RT-C3", concat("the checkpoint frequency is ", checkpoint.frequency,
+                                          "; expected 0 or more"));
+    }
+    const auto& mean = checkpoint.mean_time_between_failures_s;
+    if (mean && !(*mean > 0 && std::isfinite(*mean))) {
+        throw ConfigError("RT-C3", concat("mean_time_between_failures_s is ", *mean,
+                                          "; expected more than 0, or unset"));
+    }
+    if (mean && checkpoint.frequency != 0) {
+        throw ConfigError("RT-C19", concat("mean_time_between_failures_s is ", *mean,
+                                           " and frequency is ", checkpoint.frequency,
+                                           ", but only one can decide which reports save a "
+                                           "checkpoint; leave the other unset"));
+    }
+}
+
+/// Throws ConfigError for options that cannot work on any machine.
+inline void check_options(const TrainerOptions& options) {
+    const NumWorkers& workers = options.scaling.num_workers;
+    if (workers.min() < 1 || workers.min() > workers.max()) {
+        throw ConfigError("RT-C1",
+                          workers.is_elastic()
+                              ? concat("num_workers is {", workers.min(), ", ", workers.max(),
+                                       "}; expected at least 1, and the smaller number first")
+                              : concat("num_workers is ", *workers, "; expected at least 1"));
+    }
+    if (options.scaling.threads_per_worker < 0) {
+        throw ConfigError("RT-C9",
+                          concat("threads_per_worker is ", options.scaling.threads_per_worker,
+                                 "; expected 0 (automatic) or more"));
+    }
+    check_checkpoint_config(options.run.checkpoint);
+    const std::string storage_path = options.run.storage_path.string();
+    if (options.run.storage_filesystem && storage_path.find("://") != std::string::npos) {
+        throw ConfigError("RT-C13", concat("storage_path is ", storage_path,
+                                           "; with a storage_filesystem, give a path in it, "
+                                           "without a scheme"));
+    }
+    check_failure_config(options.run.failure);
+    if (!(options.scaling.elastic_resize_monitor_interval_s > 0)) {
+        throw ConfigError("RT-C7", concat("elastic_resize_monitor_interval_s is ",
+                                          options.scaling.elastic_resize_monitor_interval_s,
+                                          "; expected more than 0"));
+    }
+    check_validation_timeout(options.validation.timeout_s);
+    constexpr const char* allowed =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const std::string& name = options.run.name;
+    if (name.find_first_not_of(allowed) != std::string::npos || name.starts_with('.')) {
+        throw ConfigError("RT-C4", concat("the run's name is \"", name,
+                                          "\"; expected letters, "
+                                          "digits, '.', '_', '-', not beginning with '.'"));
+    }
+}
+
+} // namespace detail
+} // namespace rtrain

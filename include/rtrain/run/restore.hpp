@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What Trainer::restore() knows about a run: trainer.json in its directory, and how a trainer is
+/// made from it again.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/run/option_fields.hpp>
+#include <rtrain/run/option_json.hpp>
+#include <rtrain/run/options.hpp>
+#include <rtrain/storage/locate.hpp>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace rtrain::detail {
+
+inline constexpr const char* trainer_file = "trainer.json";
+
+[[nodiscard]] inline boost::json::array dataset_names(const TrainerOptions& options) {
+    boost::json::array names;
+    for (const auto& [name, dataset] : options.datasets) {
+        names.emplace_back(name);
+    }
+    return names;
+}
+
+/// The text of trainer.json: all options that can be written down, and the names of data sets.
+/// What RunConfig holds stands at the top.
+[[nodiscard]] inline std::string trainer_text(const TrainerOptions& options) {
+    boost::json::object text{{"format", "rtrain-trainer"}, {"version", 1}};
+    boost::json::object fields = json_of(options).as_object();
+    boost::json::object run = std::move(fields.at("run").as_object());
+    fields.erase("run");
+    for (const auto* const part : {&fields, &run}) {
+        text.insert(part->begin(), part->end());
+    }
+    text["datasets"] = dataset_names(options);
+    return json::serialize(text);
+}
+
+/// The options in the text of a trainer.json; what a file of an earlier version lacks has its
+/// default. Throws std::exception where it is none.
+[[nodiscard]] inline TrainerOptions trainer_options(const boost::json::object& saved) {
+    if (saved.at("format").as_string() != "rtrain-trainer" || saved.at("version") != 1) {
+        throw std::runtime_error("it has another format");
+    }
+    TrainerOptions options;
+    read_json(saved, options);
+    read_json(saved, options.run);
+    return options;
+}
+
+/// trainer.json of a run. Throws StorageError [RT-S6] when the directory is none of a run.
+[[nodiscard]] inline boost::json::object
+read_trainer(const std::filesystem::path& run_directory,
+             const std::optional<storage::AnyFilesystem>& filesystem) {
+    const storage::Location at = filesystem ? storage::Location{*filesystem, run_directory.string()}
+                                            : storage::locate(run_directory);
+    const std::string file = at.path + "/" + trainer_file;
+    try {
+        auto saved = json::parse(at.filesystem.read(file)).as_object();
+        (void)trainer_options(saved);
+        (void)saved.at("datasets").as_array();
+        return saved;
+    } catch (const TransientStorageError&) {
+        throw;
+    } catch (const std::bad_alloc&) { // says nothing about the file
+        throw;
+    } catch (const std::exception& error) {
+        throw StorageError("RT-S6", concat(at.filesystem.uri(at.path), " cannot be restored: ",
+                                           trainer_file, ": ", error.what()));
+    }
+}
+
+/// Sets what is unset in `given` to what is in `known`. A value that equals its default counts as
+/// unset.
+template <class Options>
+void inherit(Options& given, const Options& known) {
+    const Options defaults;
+    for_each_field<Options>([&](const auto& field) {
+        using Value = typename std::decay_t<decltype(field)>::Value;
+        Value& mine = given.*field.member;
+        const Value& other = known.*field.member;
+        if constexpr (has_fields<Value>) {
+            inherit(mine, other);
+        } else if constexpr (can_be_written<Value>) {
+            if (mine == defaults.*field.member) {
+                mine = other;
+            }
+        }
+    });
+}
+
+/// What of `known` loses its meaning by what is given: an order without its score, the other of two
+/// ways to say when to save.
+inline void forget_replaced(const CheckpointConfig& given, CheckpointConfig& known) {
+    if (given.score_attribute) {
+        known.score_order = CheckpointConfig().score_order;
+    }
+    if (given.frequency != 0) {
+        known.mean_time_between_failures_s.reset();
+    }
+    if (given.mean_time_between_failures_s) {
+        known.frequency = 0;
+    }
+}
+
+/// What a trainer is made from that goes on with the run in a directory: `given`, and what the run
+/// was made from where `given` has nothing. Throws StorageError [RT-S6], ConfigError [RT-C18] when
+/// the data sets have other names than those of the run.
+[[nodiscard]] inline TrainerOptions
+restored_options(std::filesystem::path run_directory, std::optional<TrainerOptions> given,
+                 const std::optional<storage::AnyFilesystem>& filesystem) {
+    if (!run_directory.has_filename()) { // "runs/a/"
+        run_directory = run_directory.parent_path();
+    }
+    const auto saved = read_trainer(run_directory, filesystem);
+    TrainerOptions known = trainer_options(saved);
+    TrainerOptions options = given ? std::move(*given) : TrainerOptions();
+    forget_replaced(options.run.checkpoint, known.run.checkpoint);
+    inherit(options, known);
+    if (const auto names = dataset_names(options); names != saved.at("datasets")) {
+        throw ConfigError("RT-C18",
+                          concat("the run was made with the data sets ",
+                                 json::serialize(saved.at("datasets")), ", but is restored with ",
+                                 json::serialize(names), "; give data sets with the same names"));
+    }
+    options.run.name = run_directory.filename().string();
+    options.run.storage_path = run_directory.parent_path();
+    options.run.storage_filesystem = filesystem;
+    return options;
+}
+
+} // namespace rtrain::detail

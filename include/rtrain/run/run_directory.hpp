@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// RunDirectory: where a run keeps what it leaves. On a storage service files cannot grow, so the
+/// logs of such a run grow in a local directory and are copied from time to time.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/place.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/held_directory.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/storage/lock.hpp>
+#include <rtrain/storage/process_directory.hpp>
+#include <rtrain/storage/retrying.hpp>
+#include <rtrain/storage/temporary.hpp>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace rtrain {
+
+namespace detail {
+
+/// `rtrain_run-<date>-<process>`: two unnamed runs never meet in one directory.
+[[nodiscard]] inline std::string generated_name() {
+    const std::time_t now = std::time(nullptr);
+    char date[48] = {};
+    std::tm local{};
+    std::strftime(date, sizeof date, "rtrain_run-%Y-%m-%d_%H-%M-%S", localtime_r(&now, &local));
+    return concat(date, '-', ::getpid());
+}
+
+/// The directory that runs are kept in; a local one is absolute. Requests to a service are tried
+/// again when they fail in passing.
+[[nodiscard]] inline storage::Location storage_root(const RunConfig& run) {
+    const auto retrying = [&](const storage::AnyFilesystem& files) {
+        return storage::AnyFilesystem(storage::Retrying(files, run.transfer), files.scheme());
+    };
+    if (run.storage_filesystem) {
+        const auto& files = *run.storage_filesystem;
+        return {files.is_local() ? files : retrying(files), run.storage_path.string()};
+    }
+    const char* const home = std::getenv("HOME");
+    const std::filesystem::path base = home != nullptr ? home : ".";
+    const auto& configured = run.storage_path;
+    const auto path = configured.empty()           ? base / "rtrain_results"
+                      : *configured.begin() == "~" ? base / configured.lexically_relative("~")
+                                                   : configured;
+    storage::Location root = storage::locate(path, run.transfer);
+    if (root.filesystem.is_local()) {
+        root.path = std::filesystem::absolute(root.path).lexically_normal().string();
+        while (root.path.size() > 1 && root.path.back() == '/') {
+            root.path.pop_back();
+        }
+    } else {
+        root.filesystem = retrying(root.filesystem);
+    }
+    return root;
+}
+
+} // namespace detail
+
+class RunDirectory {
+public:
+    /// `logs` are the names of the files that grow.
+    template <std::size_t N>
+    RunDirectory(storage::Location at, const std::array<const char*, N>& logs)
+        : at_(std::move(at)), logs_(logs.begin(), logs.end()) {
+        if (!is_local()) {
+            scratch_.emplace(storage::temporary_directory(), "rtrain-scratch");
+        }
+    }
+
+    [[nodiscard]] const storage::Location& location() const noexcept { return at_; }
+    [[nodiscard]] bool is_local() const { return at_.filesystem.is_local(); }
+    /// The path or URI, for people.
+    [[nodiscard]] std::string uri() const { return at_.filesystem.uri(at_.path); }
+    [[nodiscard]] std::string path_of(const std::string& name) const {
+        return at_.path + "/" + name;
+    }
+    /// Files on their way to a storage service.
+    [[nodiscard]] std::filesystem::path scratch() const {
+        return is_local() ? std::filesystem::path() : scratch_->path();
+    }
+    /// Where logs grow.
+    [[nodiscard]] std::filesystem::path log_directory() const {
+        return is_local() ? std::filesystem::path(at_.path) : scratch_->path() / "logs";
+    }
+
+    /// The name of a directory that lies in this one. Throws CheckpointError [RT-K15].
+    [[nodiscard]] std::string name_of(const storage::Location& inside) const {
+        const std::filesystem::path path =
+            inside.filesystem.is_local() ? std::filesystem::absolute(inside.path).lexically_normal()
+                                         : std::filesystem::path(inside.path);
+        if (path.parent_path() != std::filesystem::path(at_.path)) {
+            throw CheckpointError("RT-K15",
+                                  detail::concat(inside.filesystem.uri(inside.path),
+                                                 " does not lie in the run's directory ", uri(),
+                                                 "; let rtrain copy it, or put it there"));
+        }
+        return path.filename().string();
+    }
+
+    /// Throws CheckpointError [RT-K16] rather than let the run be deleted together with
+    /// `directory`.
+    void require_outside_of(const std::filesystem::path& directory) const {
+        const auto inside = std::filesystem::path(at_.path).lexically_relative(
+            std::filesystem::absolute(directory).lexically_normal());
+        if (is_local() && !inside.empty() && *inside.begin() != "..") {
+            throw CheckpointError("RT-K16",
+                                  detail::concat(directory.string(), " holds the run's directory ",
+                                                 uri(), " and cannot be deleted after the upload"));
+        }
+    }
+
+    /// On rank 0: creates the directory, makes it this process's own, and leaves `token` in it.
+    /// Throws StorageError [RT-S1] when it cannot be written, [RT-S7] when another process trains
+    /// in it.
+    void take(const std::string& token) {
+        if (is_local()) {
+            storage::require_writable(at_.path);
+            lock_.acquire(at_.path);
+            held_.hold(at_.path);
+        }
+        try {
+            at_.filesystem.write(path_of(marker), token);
+        } catch (const StorageError& error) {
+            throw StorageError("RT-S1",
+                               detail::concat("cannot write to ", uri(), ": ", error.message(),
+                                              "; set storage_path to where you may write"));
+        }
+        if (!is_local()) {
+            storage::create_directories(log_directory());
+            for (const std::string& name : logs_) {
+                if (at_.filesystem.exists(path_of(name))) {
+                    storage::replace_file(log_directory() / name,
+                                          at_.filesystem.read(path_of(name)));
+                }
+            }
+        }
+    }
+
+    /// On the other ranks: throws StorageError [RT-S2] when this rank does not see what rank 0 has
+    /// written. A network file system is given some seconds to show it.
+    void require_shared(const std::string& token) {
+        using namespace std::chrono_literals;
+        const auto limit = std::chrono::steady_clock::now() + 5s;
+        while (!at_.filesystem.exists(path_of(marker)) ||
+               at_.filesystem.read(path_of(marker)) != token) {
+            if (std::chrono::steady_clock::now() > limit) {
+                throw StorageError(
+                    "RT-S2",
+                    detail::concat("this rank does not see what rank 0 has written to ", uri(),
+                                   "; set storage_path to a directory that all "
+                                   "nodes share, or to a storage service"));
+            }
+            std::this_thread::sleep_for(50ms);
+        }
+        if (is_local()) {
+            storage::require_writable(at_.path);
+            held_.hold(at_.path);
+        }
+    }
+
+    /// Throws StorageError [RT-S17] when the directory is not that which was taken, or was emptied.
+    /// A storage service has no directories; there this asks whether the token is still there.
+    void require_same() const {
+        const bool is_same = !is_local() || held_.is_at(at_.path);
+        if (!is_same || !at_.filesystem.exists(path_of(marker))) {
+            throw StorageError(
+                "RT-S17", detail::concat("the run's directory ", uri(), " was ",
+                                         is_same ? "emptied" : "deleted, moved or replaced",
+                                         " while the run goes on; what it held is not there any "
+                                         "more, and another start of the run would begin anew"));
+        }
+    }
+
+    /// One more file that publish_logs() brings to a storage service.
+    void add_log(std::string name) { logs_.push_back(std::move(name)); }
+
+    /// Brings the logs up to date on a storage service.
+    void publish_logs() const {
+        if (is_local()) {
+            return;
+        }
+        for (const std::string& name : logs_) {
+            if (const auto file = log_directory() / name; std::filesystem::exists(file)) {
+                at_.filesystem.write(path_of(name), storage::read_file(file));
+            }
+        }
+    }
+
+private:
+    static constexpr const char* marker = checkpoint::Place::attempt_file;
+    storage::Location at_;
+    std::vector<std::string> logs_;
+    std::optional<storage::ProcessDirectory> scratch_; ///< with a storage service
+    storage::DirectoryLock lock_;                      ///< of rank 0
+    storage::HeldDirectory held_;                      ///< local
+};
+
+} // namespace rtrain

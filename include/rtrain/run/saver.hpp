@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Saver: takes a checkpoint from the ranks into the run's storage, while training waits or in the
+/// background. Every member is collective unless it says otherwise.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/place.hpp>
+#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/user_files.hpp>
+#include <rtrain/config/config.hpp>
+
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+namespace rtrain {
+
+/// Writes this rank's part of a checkpoint into its staging directory, durably, and lists it. Files
+/// that it does not list are read and listed.
+using WritePart = std::function<checkpoint::Contents()>;
+
+class Saver {
+public:
+    Saver(HookRanks& backend, checkpoint::Store& store) : backend_(backend), store_(store) {}
+    Saver(const Saver&) = delete;
+    Saver& operator=(const Saver&) = delete;
+    ~Saver() { stop(); }
+
+    /// The name of the next checkpoint: `wished` on rank 0, or a number. Each rank then has a
+    /// staging directory for it.
+    [[nodiscard]] std::string begin(const std::string& wished) {
+        std::string name;
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                name = store_.next_name(wished);
+                store_.place().stage(name, 0);
+            }
+        });
+        name = detail::broadcast(backend_, name, 0);
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() != 0) {
+                store_.place().stage(name, backend_.rank());
+            }
+        });
+        return name;
+    }
+
+    /// Makes what the ranks write the checkpoint `name`, reported with rank 0's `metrics`. When it
+    /// throws, nothing is left of it.
+    void save(const std::string& name, const Config& metrics, const WritePart& write_part) {
+        try {
+            checkpoint::Contents mine;
+            detail::succeed_together(backend_, [&] { mine = hand_in(name, write_part); });
+            detail::succeed_together(
+                backend_, [&] { commit(name, metrics, std::move(mine), std::stop_token()); });
+        } catch (...) {
+            discard(name);
+            throw;
+        }
+    }
+
+    /// As save(), in another thread; finish() ends it. `when_committed` is called in that thread on
+    /// rank 0. Not collective.
+    void save_in_background(const std::string& name, const Config& metrics, WritePart write_part,
+                            std::function<void()> when_committed) {
+        under_way_ = name;
+        stop_ = std::stop_source();
+        failed_ = false;
+        writer_ =
+            std::async(std::launch::async,
+                       [this, name, metrics, write_part = std::move(write_part),
+                        when_committed = std::move(when_committed), stop = stop_.get_token()] {
+                           try {
+                               commit(name, metrics, hand_in(name, write_part), stop);
+                               if (backend_.rank() == 0) {
+                                   when_committed();
+                               }
+                           } catch (...) {
+                               failed_ = true;
+                               throw;
+                           }
+                       });
+    }
+
+    /// Waits for what is being saved in the background and returns its name, or throws what went
+    /// wrong; then nothing is left of it. Empty when nothing is under way.
+    std::optional<std::string> finish() {
+        const auto name = std::exchange(under_way_, std::nullopt);
+        if (!name) {
+            return name;
+        }
+        const auto get = [&](bool mine) {
+            detail::succeed_together(backend_, [&] {
+                if (mine) {
+                    writer_.get();
+                }
+            });
+        };
+        try { // rank 0 waits for the others' parts, so these have to say first how they fared
+            get(backend_.rank() != 0);
+            get(backend_.rank() == 0);
+        } catch (...) {
+            stop();
+            discard(*name);
+            throw;
+        }
+        return name;
+    }
+
+    /// Whether something has gone wrong in the background on this rank. Not collective.
+    [[nodiscard]] bool failed() const noexcept { return failed_; }
+
+private:
+    checkpoint::Contents hand_in(const std::string& name, const WritePart& write_part) {
+        const checkpoint::Place& place = store_.place();
+        const int rank = backend_.rank();
+        try {
+            checkpoint::Contents mine = write_part();
+            if (!place.is_local()) {
+                merge(mine, checkpoint::unlisted_files(place.staging(name, rank), mine));
+            }
+            place.hand_in(name, rank, mine);
+            return mine;
+        } catch (const std::exception& error) {
+            place.hand_in_failure(name, rank, error);
+            throw;
+        }
+    }
+
+    /// Rank 0's part of it.
+    void commit(const std::string& name, const Config& metrics, checkpoint::Contents mine,
+                const std::stop_token& stop) {
+        if (backend_.rank() != 0) {
+            return;
+        }
+        const checkpoint::Place& place = store_.place();
+        merge(mine, place.collect(name, backend_.size(), stop));
+        if (place.is_local()) {
+            merge(mine, checkpoint::unlisted_files(place.staging(name, 0), mine));
+        }
+        store_.commit(name, backend_.size(), std::move(mine), metrics);
+    }
+
+    void stop() noexcept {
+        stop_.request_stop();
+        if (writer_.valid()) {
+            writer_.wait();
+        }
+        failed_ = false;
+    }
+
+    void discard(const std::string& name) noexcept {
+        try {
+            store_.place().give_up(name, backend_.rank());
+        } catch (const std::exception&) { // the next start of the run removes it
+        }
+    }
+
+    HookRanks& backend_;
+    checkpoint::Store& store_;
+    std::optional<std::string> under_way_;
+    std::atomic<bool> failed_ = false;
+    std::stop_source stop_;
+    std::future<void> writer_;
+};
+
+} // namespace rtrain

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which checkpoint a run goes on from.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/verify.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// Whether all ranks find a checkpoint as it was written; each reads a share of it. *Collective.*
+[[nodiscard]] inline bool is_sound(HookRanks& backend, checkpoint::Store& store,
+                                   const Checkpoint& candidate) {
+    std::string damage;
+    succeed_together(backend, [&] {
+        try {
+            if (store.place().is_local()) {
+                checkpoint::verify(candidate.path, backend.rank(), backend.size());
+            } else {
+                (void)candidate.as_directory(); // checks what it downloads
+            }
+        } catch (const CheckpointError& error) {
+            damage = error.message();
+        } catch (const StorageError& error) {
+            if (!store.place().is_local()) {
+                throw; // the service may be back later
+            }
+            damage = error.message();
+        }
+    });
+    for (const std::string& found : all_gather(backend, damage)) {
+        if (!found.empty()) {
+            if (backend.rank() == 0) {
+                store.reject(candidate.path.filename().string(), found);
+            }
+            return false;
+        }
+    }
+    return true;
+}
+
+/// The newest sound checkpoint of a run; empty for a new run. Those that are not sound, or that
+/// rank 0 is to `skip` as long as there is another, are named in a warning and left as they are.
+/// *Collective.* Throws CheckpointError [RT-K1, RT-K2] when there are some and none is sound: to
+/// start anew would train again what has been trained.
+[[nodiscard]] inline std::optional<Checkpoint>
+newest_sound(HookRanks& backend, checkpoint::Store& store,
+             const std::vector<std::string>& skip = {}) {
+    std::string names;
+    succeed_together(backend, [&] {
+        if (backend.rank() == 0) {
+            store.open();
+            std::string skipped;
+            for (const auto& item : store.listing().committed) {
+                const bool left = std::find(skip.begin(), skip.end(), item.name) != skip.end();
+                std::string& list = left ? skipped : names;
+                list = item.name + "\n" + list; // newest first
+            }
+            names += skipped;
+        }
+    });
+    std::istringstream candidates(broadcast(backend, names, 0));
+    std::optional<Checkpoint> newest;
+    for (std::string name; !newest && std::getline(candidates, name);) {
+        const Checkpoint candidate = store.checkpoint(name);
+        if (is_sound(backend, store, candidate)) {
+            newest = candidate; // keeps what has been downloaded
+        }
+    }
+    succeed_together(backend, [&] {
+        const auto damaged = store.listing().damaged; // rank 0's
+        for (const auto& item : damaged) {
+            std::fprintf(stderr, "rtrain: checkpoint %s cannot be used and stays as it is: %s\n",
+                         item.name.c_str(), item.reason.c_str());
+        }
+        if (!damaged.empty() && !newest) {
+            throw CheckpointError(damaged.back().code,
+                                  concat(damaged.back().reason,
+                                         "; no checkpoint of this run is sound: move them away to "
+                                         "start anew"));
+        }
+        if (!damaged.empty()) {
+            std::fprintf(stderr, "rtrain: going on from %s\n", newest->path.filename().c_str());
+        }
+    });
+    return newest;
+}
+
+} // namespace rtrain::detail

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Validations: brings checkpoints that wait for validation to the process that validates, and what
+/// it says back into the checkpoints. Used by rank 0.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/validation.hpp>
+#include <rtrain/checkpoint/validation_record.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/journal/run_log.hpp>
+#include <rtrain/launch/session.hpp>
+#include <rtrain/launch/validator.hpp>
+#include <rtrain/process/child.hpp>
+#include <rtrain/process/rank_status.hpp>
+#include <rtrain/run/report_options.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace rtrain {
+
+class Validations {
+public:
+    /// `fit` is the number of the fit() call that trains.
+    Validations(checkpoint::Store& store, const ValidationConfig& config, int fit)
+        : store_(store), config_(config), fit_(fit) {}
+
+    /// What a report asks for; empty for nothing. Throws ConfigError: RT-C15 there is no function,
+    /// RT-C17 the time limit is none.
+    [[nodiscard]] std::optional<checkpoint::ValidationRecord>
+    wanted(const ReportOptions& options) const {
+        if (!asks_for_validation(options)) {
+            return std::nullopt;
+        }
+        if (!config_.function) {
+            throw ConfigError("RT-C15", "a report asks for validation, but the trainer has no "
+                                        "validation function; set TrainerOptions::validation");
+        }
+        checkpoint::ValidationRecord record{.task = config_.task, .timeout_s = config_.timeout_s};
+        if (const auto* const task = std::get_if<ValidationTask>(&options.validation)) {
+            detail::check_validation_timeout(task->timeout_s);
+            for (const auto& item : task->config) {
+                record.task[item.key()] = item.value();
+            }
+            record.timeout_s = task->timeout_s ? task->timeout_s : record.timeout_s;
+        }
+        return record;
+    }
+
+    /// Has the checkpoint `name` validated if it waits for that. Returns at once.
+    void submit(const std::string& name) {
+        for (const auto& item : store_.listing().committed) {
+            if (item.name == name) {
+                submit(item);
+            }
+        }
+    }
+
+    /// Has all validated that an attempt before has left waiting.
+    void take_up() {
+        for (const auto& item : store_.listing().committed) {
+            submit(item);
+        }
+    }
+
+    /// Waits until all validations have ended, for `limit_s` seconds at most; says now and then on
+    /// standard error what it waits for.
+    void wait(std::optional<double> limit_s) {
+        using Clock = std::chrono::steady_clock;
+        constexpr double look_every_s = 5;
+        launch::Validator* const validator = running();
+        const auto begin = Clock::now();
+        double said = 0;
+        for (double waited = 0; validator != nullptr;) {
+            const double left = limit_s ? *limit_s - waited : look_every_s;
+            if (validator->wait_all(std::clamp(left, 0.0, look_every_s))) {
+                return;
+            }
+            RankStatus::current().advance(); // it is no hang, whatever the function takes
+            waited = std::chrono::duration<double>(Clock::now() - begin).count();
+            if (limit_s && waited >= *limit_s) {
+                return;
+            }
+            if (waited - said >= said_every_s) {
+                said = waited;
+                say_pending(waited);
+            }
+        }
+    }
+
+private:
+    void say_pending(double waited) const {
+        std::string names;
+        for (const auto& item : store_.listing().committed) {
+            if (item.status() == CheckpointStatus::pending_validation) {
+                names += " " + item.name;
+            }
+        }
+        std::fprintf(stderr, "rtrain: after %.0f s, still waiting for the validation of%s\n",
+                     waited, names.c_str());
+    }
+
+    void submit(const checkpoint::Committed& item) {
+        if (item.status() != CheckpointStatus::pending_validation) {
+            return;
+        }
+        if (!config_.function) {
+            std::fprintf(stderr,
+                         "rtrain: %s waits for validation, but the trainer has no validation "
+                         "function any more\n",
+                         item.name.c_str());
+            return;
+        }
+        const std::scoped_lock lock(mutex_);
+        if (!validator_) {
+            validator_ = std::make_unique<launch::Validator>(
+                launch::HelperProgram{launch::own_command_line(),
+                                      launch::Session::current().helper_variables(fit_)},
+                [this](launch::Verdict verdict) { conclude(std::move(verdict)); });
+        }
+        names_[item.index] = item.name;
+        validator_->submit({.id = item.index,
+                            .checkpoint = item.checkpoint.path.string(),
+                            .task = item.validation.task,
+                            .timeout_s = item.validation.timeout_s});
+    }
+
+    [[nodiscard]] launch::Validator* running() {
+        const std::scoped_lock lock(mutex_);
+        return validator_.get();
+    }
+
+    /// In the validator's thread. Training goes on whatever happens here; what cannot be written
+    /// down is validated again when the run is taken up.
+    void conclude(launch::Verdict verdict) noexcept {
+        try {
+            std::string name;
+            {
+                const std::scoped_lock lock(mutex_);
+                name = names_.at(verdict.id);
+                names_.erase(verdict.id);
+            }
+            std::string said = verdict.message;
+            for (const char* const reserved : track::RunLog::filled_fields) {
+                if (verdict.metrics.erase(reserved) > 0) {
+                    said += detail::concat(said.empty() ? "" : "; ", "the metric \"", reserved,
+                                           "\" was left out: rtrain fills in that name");
+                }
+            }
+            if (!said.empty()) {
+                std::fprintf(stderr, "rtrain: validation of %s%s: %s\n", name.c_str(),
+                             verdict.status == CheckpointStatus::validated ? "" : " failed",
+                             said.c_str());
+            }
+            store_.conclude(name, {.status = verdict.status,
+                                   .metrics = std::move(verdict.metrics),
+                                   .message = std::move(said)});
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "rtrain: could not write down a validation: %s\n", error.what());
+        }
+    }
+
+    static constexpr double said_every_s = 60;
+    checkpoint::Store& store_;
+    const ValidationConfig& config_;
+    int fit_;
+    std::mutex mutex_; ///< reports come from the training thread and from one that writes
+    std::map<std::int64_t, std::string> names_;    ///< of what is being validated
+    std::unique_ptr<launch::Validator> validator_; ///< last: its thread uses the others
+};
+
+} // namespace rtrain

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Saving and loading the optimizers of torch::optim. torch's own serialisation is a pickle; here
+/// every field has a name, so that the files run no code and other languages read them.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/state_io.hpp>
+
+#include <torch/optim.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace rtrain::checkpoint {
+
+namespace optim {
+
+// fields(object, visit) names every member of an options or state class, for both directions.
+
+template <class V>
+void fields(torch::optim::SGDOptions& o, V&& visit) {
+    visit("lr", o.lr());
+    visit("momentum", o.momentum());
+    visit("dampening", o.dampening());
+    visit("weight_decay", o.weight_decay());
+    visit("nesterov", o.nesterov());
+}
+template <class V>
+void fields(torch::optim::SGDParamState& s, V&& visit) {
+    visit("momentum_buffer", s.momentum_buffer());
+}
+
+template <class O, class V>
+void adam_options(O& o, V&& visit) {
+    visit("lr", o.lr());
+    visit("betas", o.betas());
+    visit("eps", o.eps());
+    visit("weight_decay", o.weight_decay());
+    visit("amsgrad", o.amsgrad());
+}
+template <class S, class V>
+void adam_state(S& s, V&& visit) {
+    visit("step", s.step());
+    visit("exp_avg", s.exp_avg());
+    visit("exp_avg_sq", s.exp_avg_sq());
+    visit("max_exp_avg_sq", s.max_exp_avg_sq());
+}
+template <class V>
+void fields(torch::optim::AdamOptions& o, V&& visit) {
+    adam_options(o, visit);
+}
+template <class V>
+void fields(torch::optim::AdamParamState& s, V&& visit) {
+    adam_state(s, visit);
+}
+template <class V>
+void fields(torch::optim::AdamWOptions& o, V&& visit) {
+    adam_options(o, visit);
+}
+template <class V>
+void fields(torch::optim::AdamWParamState& s, V&& visit) {
+    adam_state(s, visit);
+}
+
+template <class V>
+void fields(torch::optim::AdagradOptions& o, V&& visit) {
+    visit("lr", o.lr());
+    visit("lr_decay", o.lr_decay());
+    visit("weight_decay", o.weight_decay());
+    visit("initial_accumulator_value", o.initial_accumulator_value());
+    visit("eps", o.eps());
+}
+template <class V>
+void fields(torch::optim::AdagradParamState& s, V&& visit) {
+    visit("sum", s.sum());
+    visit("step", s.step());
+}
+
+template <class V>
+void fields(torch::optim::RMSpropOptions& o, V&& visit) {
+    visit("lr", o.lr());
+    visit("alpha", o.alpha());
+    visit("eps", o.eps());
+    visit("weight_decay", o.weight_decay());
+    visit("momentum", o.momentum());
+    visit("centered", o.centered());
+}
+template <class V>
+void fields(torch::optim::RMSpropParamState& s, V&& visit) {
+    visit("step", s.step());
+    visit("square_avg", s.square_avg());
+    visit("momentum_buffer", s.momentum_buffer());
+    visit("grad_avg", s.grad_avg());
+}
+
+template <class V>
+void fields(torch::optim::LBFGSOptions& o, V&& visit) {
+    visit("lr", o.lr());
+    visit("max_iter", o.max_iter());
+    visit("max_eval", o.max_eval());
+    visit("tolerance_grad", o.tolerance_grad());
+    visit("tolerance_change", o.tolerance_change());
+    visit("history_size", o.history_size());
+    visit("line_search_fn", o.line_search_fn());
+}
+template <class V>
+void fields(torch::optim::LBFGSParamState& s, V&& visit) {
+    visit("func_evals", s.func_evals());
+    visit("n_iter", s.n_iter());
+    visit("t", s.t());
+    visit("prev_loss", s.prev_loss());
+    visit("d", s.d());
+    visit("H_diag", s.H_diag());
+    visit("prev_flat_grad", s.prev_flat_grad());
+    visit("old_dirs", s.old_dirs());
+    visit("old_stps", s.old_stps());
+    visit("ro", s.ro());
+    visit("al", s.al());
+}
+
+class Saver {
+public:
+    explicit Saver(StateWriter out) : out_(std::move(out)) {}
+    template <class T>
+    requires std::is_arithmetic_v<T>
+    void operator()(const char* name, T value) { out_.value(name, value); }
+    void operator()(const char* name, const std::tuple<double, double>& pair) {
+        out_.value(name, {std::get<0>(pair), std::get<1>(pair)});
+    }
+    template <class T>
+    requires std::is_arithmetic_v<T> || std::is_same_v<T, std::string>
+    void operator()(const char* name, const std::optional<T>& value) {
+        out_.value(name, value ? boost::json::value(*value) : boost::json::value(nullptr));
+    }
+    void operator()(const char* name, const at::Tensor& tensor) {
+        if (tensor.defined()) {
+            out_.tensor(name, tensor);
+        }
+    }
+    void operator()(const char* name, const std::deque<at::Tensor>& list) { save(name, list); }
+    void operator()(const char* name, const std::optional<std::vector<at::Tensor>>& list) {
+        if (list) {
+            save(name, *list);
+        }
+    }
+
+private:
+    template <class List>
+    void save(const std::string& name, const List& list) {
+        out_.value(name, list.size());
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            if (list[i].defined()) {
+                out_.tensor(name + "/" + std::to_string(i), list[i]);
+            }
+        }
+    }
+    StateWriter out_;
+};
+
+class Loader {
+public:
+    Loader(const StateReader& in, at::Device device) : in_(in), device_(device) {}
+    template <class T>
+    requires std::is_arithmetic_v<T>
+    void operator()(const char* name, T& value) {
+        if constexpr (std::is_same_v<T, bool>) {
+            value = in_.value(name).as_bool();
+        } else {
+            value = in_.value(name).to_number<T>();
+        }
+    }
+    void operator()(const char* name, std::tuple<double, double>& pair) {
+        const auto& saved = in_.value(name).as_array();
+        pair = {saved.at(0).to_number<double>(), saved.at(1).to_number<double>()};
+    }
+    void operator()(const char* name, std::optional<std::int64_t>& value) {
+        const auto& saved = in_.value(name);
+        value = saved.is_null() ? std::nullopt : std::optional(saved.to_number<std::int64_t>());
+    }
+    void operator()(const char* name, std::optional<std::string>& value) {
+        const auto& saved = in_.value(name);
+        value = saved.is_null() ? std::nullopt : std::optional(std::string(saved.as_string()));
+    }
+    void operator()(const char* name, at::Tensor& tensor) { tensor = load(name); }
+    void operator()(const char* name, std::deque<at::Tensor>& list) {
+        list.clear();
+        load_list(name, list);
+    }
+    void operator()(const char* name, std::optional<std::vector<at::Tensor>>& list) {
+        list.reset();
+        if (in_.has_value(name)) {
+            load_list(name, list.emplace());
+        }
+    }
+
+private:
+    [[nodiscard]] at::Tensor load(const std::string& name) const {
+        return in_.has_tensor(name) ? in_.tensor(name).clone().to(device_) : at::Tensor();
+    }
+    template <class List>
+    void load_list(const std::string& name, List& list) const {
+        const auto size = in_.value(name).to_number<std::size_t>();
+        for (std::size_t i = 0; i < size; ++i) {
+            list.push_back(load(name + "/" + std::to_string(i)));
+        }
+    }
+    const StateReader& in_;
+    at::Device device_;
+};
+
+/// Calls `action.template operator()<Options, ParamState>(name)` for the optimizer's class.
+template <class Action>
+void with_classes(torch::optim::Optimizer& optimizer, Action&& action) {
+    using namespace torch::optim;
+    if (dynamic_cast<SGD*>(&optimizer) != nullptr) {
+        action.template operator()<SGDOptions, SGDParamState>("SGD");
+    } else if (dynamic_cast<AdamW*>(&optimizer) != nullptr) {
+        action.template operator()<AdamWOptions, AdamWParamState>("AdamW");
+    } else if (dynamic_cast<Adam*>(&optimizer) != nullptr) {
+        action.template operator()<AdamOptions, AdamParamState>("Adam");
+    } else if (dynamic_cast<Adagrad*>(&optimizer) != nullptr) {
+        action.template operator()<AdagradOptions, AdagradParamState>("Adagrad");
+    } else if (dynamic_cast<RMSprop*>(&optimizer) != nullptr) {
+        action.template operator()<RMSpropOptions, RMSpropParamState>("RMSprop");
+    } else if (dynamic_cast<LBFGS*>(&optimizer) != nullptr) {
+        action.template operator()<LBFGSOptions, LBFGSParamState>("LBFGS");
+    } else {
+        throw CheckpointError("RT-K7", "this optimizer is none of torch::optim's; add an object "
+                                       "that saves it with save(StateWriter&) const and loads it "
+                                       "with load(const StateReader&)");
+    }
+}
+
+} // namespace optim
+
+RTRAIN_DOOR void save_optimizer(torch::optim::Optimizer& optimizer, const StateWriter& out) {
+    optim::with_classes(optimizer, [&]<class Options, class ParamState>(const char* name) {
+        StateWriter(out).value("class", name);
+        std::size_t group_index = 0;
+        for (auto& group : optimizer.param_groups()) {
+            StateWriter part = out.part(std::to_string(group_index++));
+            part.value("parameters", group.params().size());
+            optim::fields(static_cast<Options&>(group.options()),
+                          optim::Saver(part.part("options")));
+            for (std::size_t i = 0; i < group.params().size(); ++i) {
+                const auto state = optimizer.state().find(group.params()[i].unsafeGetTensorImpl());
+                if (state != optimizer.state().end()) {
+                    const std::string place = std::to_string(i);
+                    part.value(place, true);
+                    optim::fields(static_cast<ParamState&>(*state->second),
+                                  optim::Saver(part.part(place)));
+                }
+            }
+        }
+        StateWriter(out).value("groups", group_index);
+    });
+}
+
+RTRAIN_DOOR void load_optimizer(torch::optim::Optimizer& optimizer, const StateReader& in) {
+    optim::with_classes(optimizer, [&]<class Options, class ParamState>(const char* name) {
+        auto& groups = optimizer.param_groups();
+        if (in.value("class").as_string() != name ||
+            in.value("groups").to_number<std::size_t>() != groups.size()) {
+            throw CheckpointError(
+                "RT-K3", detail::concat("\"", in.prefix(), "\" is ", in.value("class").as_string(),
+                                        " with ", in.value("groups").to_number<std::size_t>(),
+                                        " parameter groups in the checkpoint, but ", name, " with ",
+                                        groups.size(), " in the program"));
+        }
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+            const auto saved =
+                in.part(std::to_string(g)).value("parameters").to_number<std::size_t>();
+            if (saved != groups[g].params().size()) {
+                throw CheckpointError("RT-K3",
+                                      detail::concat("\"", in.prefix(), g, "\" has ", saved,
+                                                     " parameters in the checkpoint, but ",
+                                                     groups[g].params().size(), " in the program"));
+            }
+        }
+        optimizer.state().clear();
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+            const StateReader part = in.part(std::to_string(g));
+            optim::fields(static_cast<Options&>(groups[g].options()),
+                          optim::Loader(part.part("options"), at::kCPU));
+            for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
+                const at::Tensor& parameter = groups[g].params()[i];
+                const std::string place = std::to_string(i);
+                if (part.has_value(place)) {
+                    auto state = std::make_unique<ParamState>();
+                    optim::fields(*state, optim::Loader(part.part(place), parameter.device()));
+                    optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
+                }
+            }
+        }
+    });
+}
+
+} // namespace rtrain::checkpoint

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// State: what a checkpoint saves and a resumed run gets back.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/state_io.hpp>
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/optim.h>
+
+#include <boost/json/value.hpp>
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace rtrain {
+
+namespace detail {
+
+template <class T>
+concept HoldsModule = requires(const T& holder) {
+    { holder.ptr() } -> std::convertible_to<std::shared_ptr<torch::nn::Module>>;
+};
+template <class T>
+concept SavesItself = requires(const T& saved, T& loaded, StateWriter& out, const StateReader& in) {
+    saved.save(out);
+    loaded.load(in);
+};
+template <class T>
+concept Scheduler = std::derived_from<T, torch::optim::LRScheduler> ||
+    std::derived_from<T, torch::optim::ReduceLROnPlateauScheduler>;
+template <class T>
+concept PlainValue = std::is_arithmetic_v<T> || std::same_as<T, std::string> ||
+    std::same_as<T, boost::json::value> || std::same_as<T, boost::json::object>;
+
+} // namespace detail
+
+/// Named references to the objects of a training function. Besides them a checkpoint always holds
+/// the random number generators of every rank and the place in every data set, so a resumed run
+/// computes the bits of one that never stopped.
+///
+/// @code
+/// auto state = rtrain::State{}.add("model", model).add("optimizer", optimizer);
+/// @endcode
+///
+/// The objects are not copied: they must live as long as the state.
+class State {
+public:
+    /// Adds a model (prepared, a module holder, or a shared pointer), an optimizer or scheduler of
+    /// torch::optim, an at::Generator, an at::Tensor (loaded in place), a number, string or JSON
+    /// value, or an object with `save(StateWriter&) const` and `load(const StateReader&)`.
+    /// Names: letters, digits, '.', '_', '-'; each once (RT-K8).
+    template <class T>
+    State& add(const std::string& name, T&& object) & {
+        check_name(name);
+        using Object = std::remove_cvref_t<T>;
+        if constexpr (std::convertible_to<Object, std::shared_ptr<torch::nn::Module>>) {
+            add_module(name, object);
+        } else if constexpr (detail::HoldsModule<Object>) {
+            add_module(name, object.ptr());
+        } else {
+            static_assert(
+                std::is_lvalue_reference_v<T> && !std::is_const_v<std::remove_reference_t<T>>,
+                "rtrain: State::add() refers to objects: pass a variable, not a temporary "
+                "or a constant [RT-A1]");
+            entries_.push_back(entry(name, object));
+        }
+        return *this;
+    }
+    template <class T>
+    State&& add(const std::string& name, T&& object) && {
+        return std::move(add(name, std::forward<T>(object)));
+    }
+
+    /// The objects' values now.
+    void save(checkpoint::Snapshot& snapshot) const;
+
+    /// Gives the objects the values saved. Throws CheckpointError [RT-K3] where they do not fit.
+    void load(const checkpoint::Snapshot& snapshot) const;
+
+    /// Gives the objects the values in a checkpoint, whose bytes are checked; for one process,
+    /// without a trainer. Throws CheckpointError [RT-K1, RT-K2, RT-K3].
+    void load_from(const Checkpoint& checkpoint) const;
+
+private:
+    struct Entry {
+        std::string name;
+        std::function<void(StateWriter&)> save;
+        std::function<void(const StateReader&)> load;
+    };
+
+    void check_name(const std::string& name) const;
+
+    void add_module(const std::string& name, std::shared_ptr<torch::nn::Module> module);
+
+    template <class T>
+    static Entry entry(const std::string& name, T& object) {
+        if constexpr (detail::SavesItself<T> && !std::derived_from<T, torch::optim::Optimizer>) {
+            return {name, [&object](StateWriter& out) { std::as_const(object).save(out); },
+                    [&object](const StateReader& in) { object.load(in); }};
+        } else if constexpr (std::derived_from<T, torch::optim::Optimizer>) {
+            return {name, [&object](StateWriter& out) { checkpoint::save_optimizer(object, out); },
+                    [&object](const StateReader& in) { checkpoint::load_optimizer(object, in); }};
+        } else if constexpr (detail::Scheduler<T>) {
+            return {name, [&object](StateWriter& out) { checkpoint::save_scheduler(object, out); },
+                    [&object](const StateReader& in) { checkpoint::load_scheduler(object, in); }};
+        } else if constexpr (std::same_as<T, at::Generator>) {
+            return {
+                name, [&object](StateWriter& out) { out.tensor("state", object.get_state()); },
+                [&object](const StateReader& in) { object.set_state(in.tensor("state").clone()); }};
+        } else if constexpr (std::same_as<T, at::Tensor>) {
+            return {name, [&object](StateWriter& out) { out.tensor("tensor", object); },
+                    [&object](const StateReader& in) {
+                        const torch::NoGradGuard no_grad;
+                        const at::Tensor saved = in.tensor("tensor");
+                        object.defined() && object.sizes() == saved.sizes()
+                            ? object.copy_(saved)
+                            : object = saved.clone();
+                    }};
+        } else if constexpr (std::floating_point<T>) {
+            return {name, // a tensor, because JSON cannot hold NaN and infinities
+                    [&object](StateWriter& out) {
+                        out.tensor("value", at::scalar_tensor(object, at::kDouble));
+                    },
+                    [&object](const StateReader& in) {
+                        object = static_cast<T>(in.tensor("value").item<double>());
+                    }};
+        } else {
+            static_assert(detail::PlainValue<T>,
+                          "rtrain: State::add() cannot save this type: give it save(StateWriter&) "
+                          "const and load(const StateReader&) [RT-A2]");
+            return {name,
+                    [&object](StateWriter& out) { out.value("value", boost::json::value(object)); },
+                    [&object](const StateReader& in) { load_value(in.value("value"), object); }};
+        }
+    }
+
+    template <class T>
+    static void load_value(const boost::json::value& saved, T& value) {
+        if constexpr (std::same_as<T, boost::json::value>) {
+            value = saved;
+        } else if constexpr (std::same_as<T, boost::json::object>) {
+            value = saved.as_object();
+        } else if constexpr (std::same_as<T, std::string>) {
+            value = saved.as_string();
+        } else if constexpr (std::same_as<T, bool>) {
+            value = saved.as_bool();
+        } else {
+            value = saved.to_number<T>();
+        }
+    }
+
+    /// What rtrain itself puts into a checkpoint.
+    static constexpr const char* reserved = "rtrain";
+    std::vector<Entry> entries_;
+};
+
+} // namespace rtrain
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/state/state_definitions.hpp>
+#endif

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What an object is given to put itself into a snapshot and to take itself out again.
+///
+/// @code
+/// struct RunningMean {
+///     double sum = 0;
+///     at::Tensor counts;
+///     void save(rtrain::StateWriter& out) const {
+///         out.value("sum", sum);
+///         out.tensor("counts", counts);
+///     }
+///     void load(const rtrain::StateReader& in) {
+///         sum = in.value("sum").to_number<double>();
+///         counts = in.tensor("counts").clone();
+///     }
+/// };
+/// @endcode
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/pieces.hpp>
+#include <rtrain/checkpoint/snapshot.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <boost/json/value.hpp>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace rtrain {
+
+/// Writes the parts of one named object; names are relative to it.
+class StateWriter {
+public:
+    StateWriter(checkpoint::Snapshot& snapshot, std::string name)
+        : snapshot_(snapshot), prefix_(std::move(name) + "/") {}
+
+    /// Saves a defined tensor; it is written before the object changes again.
+    void tensor(const std::string& name, at::Tensor tensor) {
+        snapshot_.tensors[prefix_ + name] = std::move(tensor);
+    }
+    /// Saves rows begin, begin + 1, ... of a tensor of shape (total, ...) that is spread over the
+    /// ranks; each rank gives its own. Needs checkpoint::Sharded. Throws CheckpointError [RT-K11]
+    /// when the rows do not fit.
+    void rows(const std::string& name, const at::Tensor& rows, std::int64_t begin,
+              std::int64_t total) {
+        if (rows.dim() == 0 || begin < 0 || begin + rows.size(0) > total) {
+            throw CheckpointError(
+                "RT-K11", detail::concat("\"", prefix_, name, "\": rows of shape ", rows.sizes(),
+                                         " do not fit at row ", begin, " of ", total));
+        }
+        auto shape = rows.sizes().vec();
+        shape[0] = 1;
+        const std::int64_t of_row = checkpoint::element_count(shape);
+        shape[0] = total;
+        snapshot_.pieces[prefix_ + name] = {shape, {{begin * of_row, rows}}, true};
+    }
+    /// Saves a number, string, or any JSON.
+    void value(const std::string& name, boost::json::value value) {
+        snapshot_.values[prefix_ + name] = std::move(value);
+    }
+    /// A writer for a part of this object.
+    [[nodiscard]] StateWriter part(const std::string& name) const {
+        return {snapshot_, prefix_ + name};
+    }
+
+private:
+    checkpoint::Snapshot& snapshot_;
+    std::string prefix_;
+};
+
+/// Reads what a StateWriter of the same name wrote. Throws CheckpointError [RT-K3] for what is not
+/// in the checkpoint.
+class StateReader {
+public:
+    StateReader(const checkpoint::Snapshot& snapshot, std::string name)
+        : snapshot_(snapshot), prefix_(std::move(name) + "/") {}
+
+    /// The tensor; it maps the checkpoint's file, so clone what is to be kept.
+    [[nodiscard]] at::Tensor tensor(const std::string& name) const {
+        if (const auto found = snapshot_.tensors.find(prefix_ + name);
+            found != snapshot_.tensors.end()) {
+            return found->second;
+        }
+        const auto pieces = snapshot_.pieces.find(prefix_ + name);
+        if (pieces == snapshot_.pieces.end()) {
+            throw missing("tensor", name);
+        }
+        return checkpoint::assemble(pieces->second);
+    }
+    /// Rows begin to end - 1 of a tensor, however many ranks saved it; a copy.
+    [[nodiscard]] at::Tensor rows(const std::string& name, std::int64_t begin,
+                                  std::int64_t end) const {
+        const auto pieces = snapshot_.pieces.find(prefix_ + name);
+        return pieces == snapshot_.pieces.end()
+                   ? tensor(name).slice(0, begin, end).clone()
+                   : checkpoint::assemble_rows(pieces->second, begin, end);
+    }
+    [[nodiscard]] const boost::json::value& value(const std::string& name) const {
+        const auto* const found = snapshot_.values.if_contains(prefix_ + name);
+        if (found == nullptr) {
+            throw missing("value", name);
+        }
+        return *found;
+    }
+    [[nodiscard]] bool has_tensor(const std::string& name) const {
+        return snapshot_.tensors.contains(prefix_ + name) ||
+               snapshot_.pieces.contains(prefix_ + name);
+    }
+    [[nodiscard]] bool has_value(const std::string& name) const {
+        return snapshot_.values.contains(prefix_ + name);
+    }
+    [[nodiscard]] StateReader part(const std::string& name) const {
+        return {snapshot_, prefix_ + name};
+    }
+    /// "model/": what the names of this object's parts begin with.
+    [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
+    [[nodiscard]] const checkpoint::Snapshot& snapshot() const noexcept { return snapshot_; }
+
+private:
+    [[nodiscard]] CheckpointError missing(const char* kind, const std::string& name) const {
+        return CheckpointError("RT-K3",
+                               detail::concat("the checkpoint holds no ", kind, " \"", prefix_,
+                                              name, "\"; it was made from another state"));
+    }
+    const checkpoint::Snapshot& snapshot_;
+    std::string prefix_;
+};
+
+} // namespace rtrain

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where something is kept.
+#pragma once
+
+#include <rtrain/storage/filesystem.hpp>
+
+#include <string>
+
+namespace rtrain::storage {
+
+/// A file or directory on a file system.
+struct Location {
+    AnyFilesystem filesystem;
+    std::string path;
+};
+
+} // namespace rtrain::storage

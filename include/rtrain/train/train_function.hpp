@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What can be trained: a function of the worker, and of the config if it wants it.
+///
+/// The smallest one: `[](auto& worker) {}`. Declare the worker as `auto&`; its type follows from
+/// the trainer's policies. Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <rtrain/config/config.hpp>
+
+#include <concepts>
+
+namespace rtrain {
+
+template <class F, class Worker>
+concept TrainFunction = std::invocable<F&, Worker&, const Config&> || std::invocable<F&, Worker&>;
+
+} // namespace rtrain

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A trainer without the types of its policies: the door between Trainer and everything that a
+/// fit() call sets in motion.
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/checkpoint/any_policy.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/journal/result.hpp>
+#include <rtrain/run/options.hpp>
+#include <rtrain/storage/filesystem.hpp>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace rtrain {
+
+class Run;
+
+namespace detail {
+
+class TrainerCore {
+public:
+    /// The user's function, with a worker of this run.
+    using Function = std::function<void(Run&)>;
+
+    /// Throws ConfigError for options that cannot work.
+    TrainerCore(TrainerOptions options, std::shared_ptr<AnyBackend> backend,
+                std::shared_ptr<checkpoint::AnyPolicy> checkpoint);
+
+    [[nodiscard]] const TrainerOptions& options() const noexcept { return options_; }
+
+    /// See Trainer.
+    Result fit(const Function& function);
+    [[nodiscard]] static bool can_restore(const std::filesystem::path& run_directory,
+                                          const std::optional<storage::AnyFilesystem>& filesystem);
+    [[nodiscard]] static TrainerOptions
+    restored_options(const std::filesystem::path& run_directory,
+                     std::optional<TrainerOptions> options,
+                     const std::optional<storage::AnyFilesystem>& filesystem);
+
+private:
+    [[nodiscard]] std::optional<storage::AnyFilesystem> run_filesystem() const;
+    [[nodiscard]] RunConfig named_run() const;
+    Result driven(int fit);
+    Result launched(int fit);
+    Result recorded(int fit, const Function& function);
+    [[noreturn]] void serve_and_exit();
+    [[noreturn]] void train_and_exit(int fit, const Function& function);
+    [[noreturn]] void end_together(int fit, const Error& error);
+    [[noreturn]] void end_together();
+    Result train(int fit, const Function& function);
+
+    TrainerOptions options_;
+    std::shared_ptr<AnyBackend> backend_;
+    std::shared_ptr<checkpoint::AnyPolicy> checkpoint_;
+};
+
+} // namespace detail
+} // namespace rtrain
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/train/trainer_core_definitions.hpp>
+#endif

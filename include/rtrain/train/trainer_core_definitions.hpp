@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Behind the door trainer_core.hpp: which part this process has in a fit() call. It launches ranks
+/// and waits, or is a launched rank or helper, or trains as it is.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
+#include <rtrain/launch/driver.hpp>
+#include <rtrain/launch/helper.hpp>
+#include <rtrain/launch/session.hpp>
+#include <rtrain/process/one_fit.hpp>
+#include <rtrain/run/restore.hpp>
+#include <rtrain/run/run.hpp>
+#include <rtrain/run/run_directory.hpp>
+#include <rtrain/storage/lock.hpp>
+#include <rtrain/train/preemption.hpp>
+#include <rtrain/train/trainer_core.hpp>
+#include <rtrain/train/training.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include <unistd.h>
+
+namespace rtrain::detail {
+
+/// Two drivers of one run: the second learns it before it has launched ranks. Those of a driver
+/// that was killed just now are given time to end.
+inline void require_free(int fit, const RunConfig& run) {
+    constexpr std::chrono::milliseconds patience{400};
+    const storage::Location root = storage_root(run);
+    if (!root.filesystem.is_local()) {
+        return;
+    }
+    try {
+        storage::DirectoryLock::require_free(std::filesystem::path(root.path) / run.name, patience);
+    } catch (const StorageError& error) {
+        launch::Session::current().record(fit, launch::Ending::of(error));
+        throw;
+    }
+}
+
+/// The same command goes on with the run.
+[[noreturn]] inline void end_preempted(const std::string& message) {
+    std::fprintf(stderr, "rtrain: %s\n", message.c_str());
+    std::exit(preempted_exit_code);
+}
+
+RTRAIN_DOOR TrainerCore::TrainerCore(TrainerOptions options, std::shared_ptr<AnyBackend> backend,
+                                     std::shared_ptr<checkpoint::AnyPolicy> checkpoint)
+    : options_(std::move(options)), backend_(std::move(backend)),
+      checkpoint_(std::move(checkpoint)) {
+    check_options(options_);
+}
+
+RTRAIN_DOOR bool TrainerCore::can_restore(const std::filesystem::path& run_directory,
+                                          const std::optional<storage::AnyFilesystem>& filesystem) {
+    try {
+        (void)read_trainer(run_directory, filesystem);
+        return true;
+    } catch (const TransientStorageError&) {
+        throw;
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
+    const std::filesystem::path& run_directory, std::optional<TrainerOptions> options,
+    const std::optional<storage::AnyFilesystem>& filesystem) {
+    return detail::restored_options(run_directory, std::move(options), filesystem);
+}
+
+RTRAIN_DOOR Result TrainerCore::fit(const Function& function) {
+    OneFit::require_none();
+    launch::Session& session = launch::Session::current();
+    const int fit = session.next_fit();
+    const bool helper = launch::Helper::is_this_process();
+    if (session.target() == fit) {
+        helper ? serve_and_exit() : train_and_exit(fit, function);
+    }
+    if (const auto earlier = session.recorded(fit)) {
+        return earlier->get(run_filesystem());
+    }
+    if (helper) {
+        throw LaunchError("RT-L4", concat("rank 0 has not recorded how fit() call number ", fit + 1,
+                                          " of this program ended"));
+    }
+    if (backend_->can_be_launched() && !backend_->launched_ranks()) {
+        return driven(fit);
+    }
+    return recorded(fit, function);
+}
+
+/// Where Result::path is, when it is not of this machine.
+RTRAIN_DOOR std::optional<storage::AnyFilesystem> TrainerCore::run_filesystem() const {
+    const auto root = storage_root(options_.run);
+    return root.filesystem.is_local() ? std::nullopt : std::optional(root.filesystem);
+}
+
+/// A restarted run must find its directory again, so the driver names it.
+RTRAIN_DOOR RunConfig TrainerCore::named_run() const {
+    RunConfig run = options_.run;
+    if (run.name.empty()) {
+        run.name = generated_name();
+    }
+    return run;
+}
+
+RTRAIN_DOOR Result TrainerCore::driven(int fit) {
+    try {
+        return launched(fit);
+    } catch (const std::bad_alloc&) {
+        const LaunchError error("RT-L16", "the driver ran out of memory, and no rank lives "
+                                          "any more; the same command goes on with the run");
+        launch::Session::current().record(fit, launch::Ending::of(error));
+        throw error;
+    }
+}
+
+/// Has ranks train, and waits for them.
+RTRAIN_DOOR Result TrainerCore::launched(int fit) {
+    RunConfig run = named_run();
+    if (!backend_->can_survive_deaths() && std::exchange(run.failure.keep_survivors, false)) {
+        std::fprintf(stderr, "rtrain: keep_survivors has no effect: this program is not "
+                             "compiled for an MPI with ULFM, or its backend uses none\n");
+    }
+    require_free(fit, run);
+    const launch::Ending ending = launch::drive(fit, options_.config, options_.scaling, run);
+    if (ending.code == PreemptionError::own_code) {
+        end_preempted(ending.message);
+    }
+    return ending.get(run_filesystem());
+}
+
+/// Trains in this process; processes started for a later call learn how it ended.
+RTRAIN_DOOR Result TrainerCore::recorded(int fit, const Function& function) {
+    try {
+        Result result = train(fit, function);
+        launch::Session::current().record(fit, {.run = result.path});
+        return result;
+    } catch (const PreemptionError& error) {
+        if (backend_->rank() == 0) {
+            end_preempted(error.message());
+        }
+        std::exit(preempted_exit_code);
+    } catch (const std::exception& error) {
+        launch::Session::current().record(fit, launch::Ending::of(error));
+        throw;
+    }
+}
+
+/// What a helper does: it validates checkpoints until rank 0 ends it.
+RTRAIN_DOOR void TrainerCore::serve_and_exit() {
+    const OneFit serving;
+    launch::Session::current().unmute();
+    const auto validate = [this](const Checkpoint& checkpoint, const Config& task) {
+        try {
+            return options_.validation.function(checkpoint, task);
+        } catch (const std::exception& error) {
+            throw std::runtime_error(text_of(error));
+        }
+    };
+    launch::Helper::serve(validate, run_filesystem());
+    std::fflush(nullptr);
+    ::_exit(EXIT_SUCCESS);
+}
+
+/// What a rank launched by a driver does: it leaves word for the driver and ends.
+RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const Function& function) {
+    launch::Session& session = launch::Session::current();
+    session.unmute();
+    try {
+        const Result result = train(fit, function);
+        if (backend_->rank() == 0) {
+            session.record(fit, {.run = result.path});
+        }
+        end_together();
+    } catch (const TrainingFailedError& error) { // ranks have agreed on it, or on this:
+        end_together(fit, error);
+    } catch (const PreemptionError& error) {
+        end_together(fit, error);
+    } catch (const std::exception& error) {
+        session.record(fit, launch::Ending::of(error));
+        session.last_words(error);
+        std::fflush(nullptr);
+        ::_exit(EXIT_FAILURE); // others may wait for ever; mpirun ends them
+    }
+}
+
+RTRAIN_DOOR void TrainerCore::end_together(int fit, const Error& error) {
+    if (backend_->rank() == 0) {
+        launch::Session::current().record(fit, launch::Ending::of(error));
+    }
+    end_together();
+}
+RTRAIN_DOOR void TrainerCore::end_together() {
+    launch::Session::current().tell("done", {});
+    std::exit(EXIT_SUCCESS);
+}
+
+RTRAIN_DOOR Result TrainerCore::train(int fit, const Function& function) {
+    const OneFit training;
+    const std::string& launched = launch::Session::current().run_name();
+    return Training(*backend_, *checkpoint_, options_,
+                    launched.empty() ? named_run().name : launched, fit)
+        .run(function);
+}
+
+} // namespace rtrain::detail

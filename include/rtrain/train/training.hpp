@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Training: one fit() call on one rank. It calls the training function, and calls it again in the
+/// same process after a failure in which all processes live and which FailureConfig forgives.
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/grouped_errors.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/checkpoint/any_policy.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/journal/result.hpp>
+#include <rtrain/launch/session.hpp>
+#include <rtrain/launch/supervise/failure_json.hpp>
+#include <rtrain/launch/supervise/failure_policy.hpp>
+#include <rtrain/launch/watch/mutual_watch.hpp>
+#include <rtrain/process/outcome.hpp>
+#include <rtrain/process/preemption_notice.hpp>
+#include <rtrain/process/preemption_signals.hpp>
+#include <rtrain/process/rank_status.hpp>
+#include <rtrain/run/options.hpp>
+#include <rtrain/run/run.hpp>
+#include <rtrain/run/same_config.hpp>
+#include <rtrain/train/preemption.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+class Training {
+public:
+    /// The user's function, with a worker of this run.
+    using Function = std::function<void(Run&)>;
+
+    /// `fit` is the number of the fit() call. `backend`, `checkpoint` and `options` outlive this
+    /// object.
+    Training(AnyBackend& backend, checkpoint::AnyPolicy& checkpoint, const TrainerOptions& options,
+             std::string run_name, int fit)
+        : backend_(backend), checkpoint_(checkpoint), options_(options),
+          run_name_(std::move(run_name)), fit_(fit), policy_(options.run.failure) {}
+
+    /// Throws what Trainer::fit() throws.
+    Result run(const Function& train_function) {
+        RankStatus::current().enter(Phase::starting);
+        PreemptionNotice::current().reset();
+        if (options_.scaling.use_gpu && !backend_.device()) {
+            throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
+        }
+        backend_.start(options_.scaling);
+        launch::Session& session = launch::Session::current();
+        session.connect(backend_.rank(), backend_.size());
+        watch_each_other();
+        require_same_config(backend_, options_.config, session.driver_config(fit_));
+        skipped_ = session.skipped_checkpoints();
+        check_survival();
+        const double grace_s = options_.run.failure.preemption_grace_s;
+        const launch::PreemptionSignals signals(grace_s);
+        const launch::NoticeWatch notices(
+            asks_for_notices() ? options_.run.failure.preemption_notice : nullptr,
+            [grace_s] { PreemptionNotice::current().give(grace_s); });
+        // An attempt in this process begins as one in a new process does.
+        auto generator = at::detail::getDefaultCPUGenerator();
+        const at::Tensor random_state = generator.get_state().clone();
+        for (;;) {
+            Attempt attempt = attempt_once(train_function);
+            if (attempt.refused) {
+                std::rethrow_exception(attempt.refused);
+            }
+            if (attempt.failures.empty()) {
+                RankStatus::current().enter(Phase::done);
+                if (attempt.preempted) {
+                    throw PreemptionError(concat(
+                        "the run was told to make room and has saved ", attempt.newest, " in ",
+                        attempt.result.path.string(), "; start the same command again to go on"));
+                }
+                return std::move(attempt.result);
+            }
+            if (!restarts_here(attempt)) {
+                throw TrainingFailedError(attempt.what, attempt.failures, attempt.died);
+            }
+            generator.set_state(random_state);
+            RankStatus::current().enter(Phase::starting);
+        }
+    }
+
+private:
+    struct Attempt {
+        Result result;
+        bool preempted = false;
+        std::exception_ptr refused;          ///< the run could not be taken up
+        std::map<int, std::string> failures; ///< messages, by rank
+        std::vector<int> died;               ///< those of these ranks whose process is gone
+        std::string what;                    ///< all of them in words
+        std::string began;                   ///< the checkpoint it went on from; "" for none
+        std::string newest;                  ///< the newest at its end
+        std::int64_t iteration = 0;          ///< reports that it holds; on rank 0
+    };
+
+    /// Ranks that were started by mpirun or srun have no driver to notice a hang.
+    void watch_each_other() {
+        if (backend_.can_be_launched() && !launch::Session::current().has_driver()) {
+            watch_.reset();
+            watch_.emplace(backend_.rank(), backend_.size(), options_.run.failure.hang,
+                           [this](const std::string& mine) { return all_gather(backend_, mine); });
+        }
+    }
+
+    Attempt attempt_once(const Function& train_function) {
+        Attempt attempt;
+        std::unique_ptr<Run> run;
+        Outcome mine = outcome_of([&] {
+            try {
+                run = std::make_unique<Run>(backend_, checkpoint_, options_, run_name_, fit_,
+                                            skipped_);
+            } catch (const PeerError&) {
+                throw; // another rank knows better what is wrong
+            } catch (...) {
+                attempt.refused = std::current_exception();
+                throw;
+            }
+        });
+        if (run) {
+            attempt.began = name_of(run->checkpoint());
+            if (backend_.rank() == 0) {
+                launch::Session::current().tell("training", {{"checkpoint", attempt.began}});
+            }
+            mine = outcome_of([&] {
+                attempt.preempted = !returns(train_function, *run);
+                const RankStatus::In finishing(Phase::finishing);
+                attempt.preempted ? run->leave() : run->close();
+                // Read before any rank may go on and change the run's directory.
+                const storage::Location& at = run->directory().location();
+                attempt.result = Result::from_path(at.path, at.filesystem);
+            });
+        }
+        exchange(mine, attempt);
+        attempt.what = "the training function failed:" +
+                       launch::group_by_text(attempt.failures, backend_.size());
+        if (run) {
+            attempt.newest = name_of(run->checkpoint());
+            attempt.iteration = run->iterations_saved();
+            if (!attempt.failures.empty()) {
+                leave_error(*run, attempt);
+            }
+        }
+        return attempt;
+    }
+
+    /// False when the function was left because the run is to make room.
+    static bool returns(const Function& train_function, Run& run) {
+        const RankStatus::In training(Phase::training);
+        try {
+            train_function(run);
+        } catch (const Preempted&) {
+            return false;
+        }
+        return true;
+    }
+
+    static Outcome outcome_of(const std::function<void()>& action) {
+        try {
+            action();
+            return {};
+        } catch (const PeerError& error) {
+            return {caused_by_another(error.code()) ? Outcome::Kind::interrupted
+                                                    : Outcome::Kind::failed,
+                    error.what()};
+        } catch (const std::exception& error) {
+            return {Outcome::Kind::failed, text_of(error)};
+        } catch (...) {
+            return {Outcome::Kind::failed, "it threw something that is no std::exception"};
+        }
+    }
+
+    /// Ranks learn how all of them ended.
+    void exchange(const Outcome& mine, Attempt& attempt) {
+        const RankStatus::In finishing(Phase::finishing);
+        if (const auto outcomes = backend_.finish(mine)) {
+            for (int rank = 0; rank < static_cast<int>(outcomes->size()); ++rank) {
+                const Outcome& outcome = (*outcomes)[static_cast<std::size_t>(rank)];
+                if (outcome.kind == Outcome::Kind::died) {
+                    attempt.died.push_back(rank);
+                }
+                if (outcome.kind == Outcome::Kind::died || outcome.kind == Outcome::Kind::failed) {
+                    attempt.failures[rank] = outcome.message;
+                }
+            }
+        } else if (mine.kind == Outcome::Kind::finished) {
+            backend_.barrier();
+        } else {
+            attempt.failures[backend_.rank()] = mine.message;
+        }
+    }
+
+    /// Leaves word in the run's directory.
+    void leave_error(const Run& run, const Attempt& attempt) const {
+        if (backend_.rank() != 0 && !attempt.failures.contains(backend_.rank())) {
+            return;
+        }
+        try {
+            run.leave_error(TrainingFailedError(attempt.what, attempt.failures, attempt.died));
+        } catch (const std::exception& second) { // the storage may be what has failed
+            std::fprintf(stderr, "rtrain: %s was not written: %s\n", Result::error_file,
+                         second.what());
+        }
+    }
+
+    /// Says why keep_survivors is not what the user wants. A driver has said it.
+    void check_survival() const {
+        if (options_.run.failure.keep_survivors && !keeps_survivors() && backend_.rank() == 0 &&
+            !launch::Session::current().has_driver()) {
+            std::fprintf(stderr, "rtrain: keep_survivors has no effect: it takes a backend and an "
+                                 "MPI with ULFM, such as `mpirun --with-ft ulfm` of Open MPI 5\n");
+        }
+    }
+
+    /// Whether ranks go on without those that have died.
+    [[nodiscard]] bool keeps_survivors() const {
+        return options_.run.failure.keep_survivors && backend_.survives_deaths();
+    }
+
+    /// Whether to call the function again, as the driver or, without one, rank 0 decides; on all
+    /// ranks alike. Joins the ranks anew: all, or those that live.
+    bool restarts_here(const Attempt& attempt) {
+        if (!backend_.can_rejoin()) {
+            return false;
+        }
+        if (keeps_survivors()) {
+            return restarts_with_survivors(attempt);
+        }
+        if (!attempt.died.empty()) {
+            return false;
+        }
+        try {
+            (void)backend_.rejoin();
+        } catch (const Error& error) { // such as a GPU that computes no more
+            if (backend_.rank() == 0) {
+                std::fprintf(stderr, "rtrain: no restart in these processes: %s\n", error.what());
+            }
+            return false;
+        }
+        return restarts(attempt, {});
+    }
+
+    /// Ranks need not have seen the same: one may have died behind the word that it had failed.
+    bool restarts_with_survivors(const Attempt& attempt) {
+        try {
+            const int before = backend_.size();
+            const std::vector<int> lost = backend_.rejoin();
+            const int now = backend_.size();
+            if (options_.scaling.num_workers.allows(now)) {
+                watch_each_other(); // by their new numbers
+                return restarts(attempt, lost);
+            }
+            if (backend_.rank() == 0) {
+                std::fprintf(stderr,
+                             "rtrain: %d of %d ranks are left, fewer than num_workers allows\n",
+                             now, before);
+            }
+        } catch (const CommError& error) { // such as another death meanwhile
+            std::fprintf(stderr, "rtrain: the others cannot go on: %s\n", error.what());
+        }
+        return false;
+    }
+
+    /// `lost`: ranks that were cut out.
+    bool restarts(const Attempt& attempt, const std::vector<int>& lost) {
+        boost::json::object decided;
+        if (backend_.rank() == 0) {
+            const launch::Failure failure{.kind = launch::Failure::Kind::training,
+                                          .code = "RT-T1",
+                                          .message = attempt.what,
+                                          .checkpoint = attempt.newest,
+                                          .from_outside = !lost.empty(),
+                                          .lost = lost};
+            decided = {{"decision", launch::to_json(decide(failure, attempt))},
+                       {"failure", launch::to_json(failure)}};
+        }
+        decided = json::parse(broadcast(backend_, json::serialize(decided), 0)).as_object();
+        const auto decision = launch::decision_from(decided.at("decision").as_object());
+        if (backend_.rank() != 0) { // rank 0 may be the next to die
+            (void)policy_.on_failure(launch::failure_from(decided.at("failure").as_object()));
+        }
+        if (!decision.restart) {
+            return false;
+        }
+        if (backend_.rank() == 0) {
+            std::fprintf(stderr, "rtrain: %s\n", attempt.what.c_str());
+            if (!lost.empty()) {
+                std::fprintf(stderr, "rtrain: going on with %d ranks\n", backend_.size());
+            }
+            std::fprintf(stderr, "rtrain: %s\n", decision.reason.c_str());
+        }
+        skipped_ = decision.skip;
+        std::this_thread::sleep_for(std::chrono::duration<double>(decision.delay_s));
+        return true;
+    }
+
+    /// On rank 0.
+    launch::Decision decide(const launch::Failure& failure, const Attempt& attempt) {
+        launch::Session& session = launch::Session::current();
+        if (session.has_driver()) {
+            return session.ask_driver(failure);
+        }
+        if (attempt.newest != attempt.began) {
+            policy_.on_progress(attempt.newest, attempt.iteration);
+        }
+        return policy_.on_failure(failure);
+    }
+
+    [[nodiscard]] bool asks_for_notices() const {
+        return backend_.rank() == 0 && !launch::Session::current().has_driver();
+    }
+
+    static std::string name_of(const std::optional<Checkpoint>& checkpoint) {
+        return checkpoint ? checkpoint->path.filename().string() : "";
+    }
+
+    AnyBackend& backend_;
+    checkpoint::AnyPolicy& checkpoint_;
+    const TrainerOptions& options_;
+    std::string run_name_;
+    int fit_;
+    launch::FailurePolicy policy_;             ///< used by rank 0 without a driver
+    std::vector<std::string> skipped_;         ///< checkpoints that the run is not to go on from
+    std::optional<launch::MutualWatch> watch_; ///< without a driver
+};
+
+} // namespace rtrain::detail

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Worker: what a training function sees of its rank, its data and its run.
+#pragma once
+
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/policy.hpp>
+#include <rtrain/data/policy.hpp>
+#include <rtrain/data/shard.hpp>
+#include <rtrain/data/torch_data.hpp>
+#include <rtrain/fwd.hpp>
+#include <rtrain/model/convert_sync_batch_norm.hpp>
+#include <rtrain/model/data_parallel.hpp>
+#include <rtrain/model/fused_optimizer.hpp>
+#include <rtrain/model/grad_scaler.hpp>
+#include <rtrain/model/local_sgd.hpp>
+#include <rtrain/model/reproducibility.hpp>
+#include <rtrain/train/worker_reports.hpp>
+
+#include <torch/data/dataloader.h>
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace rtrain {
+
+/// One rank's view of the run; the first argument of the training function. Members marked
+/// *collective* are called by all ranks, in the same order.
+template <Backend B, DataPolicy D, CheckpointPolicy C>
+class Worker<B, D, C> : public WorkerReports {
+public:
+    Worker(std::shared_ptr<B> backend, std::shared_ptr<detail::AnyBackend> ranks, const D& data,
+           Run& run, const TrainerOptions& options)
+        : WorkerReports(std::move(ranks), options, run), backend_(std::move(backend)), data_(data) {
+    }
+
+    /// Makes this run give the same bits each time on the same ranks, machine and libtorch. Call it
+    /// first in the training function.
+    ///
+    /// Seeds torch's generators with `seed`, the same on all ranks, and again for every batch of a
+    /// data set shard, with a number made from `seed`, the epoch and the batch's place in it. So
+    /// what dropout draws for a batch does not depend on who reads it, nor on what was drawn
+    /// before: see docs/data-order.md. Outside of such loops ranks draw the same. Shifts the seeds
+    /// of the shuffles of data sets and loaders by `seed`. Makes torch use deterministic
+    /// algorithms, which may be slower, and throw c10::Error where it has none; this stays so in
+    /// this process. How many threads a rank computes with also decides on the bits: rtrain derives
+    /// it from the cores unless ScalingConfig::threads_per_worker says it.
+    void enable_reproducibility(std::uint64_t seed = 0) {
+        detail::make_reproducible(seed);
+        seed_ = seed;
+        random_seed_ = seed;
+    }
+
+    /// Moves a model to this rank's device, gives it rank 0's parameters and buffers, and averages
+    /// its gradients over ranks in every backward pass. Takes a module holder, a shared pointer to
+    /// a module, or a module by value. *Collective.* Throws ModelError [RT-M1, RT-M2, RT-M5] and
+    /// ConfigError [RT-C11, RT-C12].
+    template <class M>
+    requires requires(M model) { detail::module_of(std::move(model)); }
+    [[nodiscard]] auto prepare(M model, const DataParallelOptions& options = {}) {
+        return prepare<M, DataParallelOptions>(std::move(model), options);
+    }
+    /// The same by another engine, which the type of its options chooses: see EngineFor.
+    template <class M, class Options>
+    requires requires(M model) {
+        detail::module_of(std::move(model));
+        sizeof(EngineFor<Options>);
+    }
+    [[nodiscard]] auto prepare(M model, const Options& options) {
+        auto module = detail::module_of(std::move(model));
+        module->to(device());
+        using Module = typename decltype(module)::element_type;
+        auto handle =
+            EngineFor<Options>::template prepare<Module, B>(ranks(), std::move(module), options);
+        keep(handle.prepared());
+        return handle;
+    }
+
+    /// Makes the step of torch::optim::SGD, Adam or AdamW one fused kernel; everything else about
+    /// the optimizer stays: see FusedOptimizer. Optimizers work without it, too.
+    template <std::derived_from<torch::optim::Optimizer> O>
+    [[nodiscard]] FusedOptimizer<O> prepare(O optimizer) {
+        return FusedOptimizer<O>(std::move(optimizer));
+    }
+
+    /// Gives a torch::data loader this rank's rows and device: see data::distribute_loader().
+    template <class Dataset, class Sampler>
+    [[nodiscard]] auto
+    prepare(std::unique_ptr<torch::data::StatelessDataLoader<Dataset, Sampler>> loader,
+            std::uint64_t seed = 0) {
+        return data::distribute_loader(std::move(loader), epoch_request(false, seed), device(),
+                                       progress().new_position("(data loader)"));
+    }
+
+    /// A torch::data loader over this rank's rows of a data set; for loaders with worker threads.
+    template <class Dataset>
+    requires requires { typename Dataset::BatchRequestType; }
+    [[nodiscard]] auto prepare(Dataset dataset, const torch::data::DataLoaderOptions& options,
+                               bool shuffle = true, std::uint64_t seed = 0) {
+        return data::make_distributed_loader(std::move(dataset), options,
+                                             epoch_request(shuffle, seed), device(),
+                                             progress().new_position("(data loader)"));
+    }
+
+    /// This rank's part of a data set given to the trainer. Throws DataError [RT-D1] for a name
+    /// that was not.
+    [[nodiscard]] data::Shard<D> dataset_shard(const std::string& name) {
+        const auto found = options().datasets.find(name);
+        if (found == options().datasets.end()) {
+            std::string names;
+            for (const auto& [known, dataset] : options().datasets) {
+                names += (names.empty() ? "\"" : ", \"") + known + "\"";
+            }
+            throw DataError("RT-D1", detail::concat("there is no data set \"", name,
+                                                    "\"; the trainer "
+                                                    "was given ",
+                                                    names.empty() ? "none" : names));
+        }
+        return data::Shard<D>(
+            found->second, data_, rank(), size(), device(),
+            [this, name] { return progress().new_position(name); }, seed_, random_seed_);
+    }
+
+    /// All ranks as a communicator, where the backend has one: groups (`split`), messages, and
+    /// collectives with a handle to wait on.
+    [[nodiscard]] auto& communicator() const requires requires(B& backend) {
+        backend.communicator();
+    }
+    { return backend_->communicator(); }
+
+private:
+    [[nodiscard]] data::EpochRequest epoch_request(bool shuffle, std::uint64_t seed) const {
+        return {.rank = rank(), .size = size(), .shuffle = shuffle, .seed = seed_ + seed};
+    }
+
+    std::shared_ptr<B> backend_;
+    D data_;
+    std::uint64_t seed_ = 0; ///< added to those of shuffles
+    /// Of what is drawn for each batch; unset: torch's own.
+    std::optional<std::uint64_t> random_seed_;
+};
+
+} // namespace rtrain

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a worker exchanges with the other ranks: tensors and plain values.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/state/state.hpp>
+#include <rtrain/train/worker_identity.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+
+#include <boost/json/serialize.hpp>
+#include <boost/json/value_to.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace rtrain {
+
+class WorkerCollectives : public WorkerIdentity {
+public:
+    /// Waits for all ranks. *Collective.*
+    void barrier() { ranks()->barrier(); }
+
+    /// Overwrites a tensor with that of rank `root`. *Collective.*
+    void broadcast(at::Tensor& tensor, int root = 0) { ranks()->broadcast(tensor, root); }
+    /// Rank `root`'s value: a number, string, or JSON. *Collective.*
+    template <class T>
+    requires detail::PlainValue<T>
+    [[nodiscard]] T broadcast(const T& value, int root = 0) {
+        if constexpr (std::same_as<T, std::string>) {
+            return detail::broadcast(*ranks(), value, root);
+        } else if constexpr (std::is_arithmetic_v<T>) {
+            at::Tensor bytes = as_bytes(value);
+            ranks()->broadcast(bytes, root);
+            return from_bytes<T>(bytes);
+        } else {
+            const auto text = detail::broadcast(*ranks(), boost::json::serialize(value), root);
+            return boost::json::value_to<T>(json::parse(text));
+        }
+    }
+
+    /// Reduces a tensor in place over all ranks. *Collective.*
+    void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
+        const c10::AutoGradMode no_grad(false);
+        ranks()->all_reduce(tensor, op);
+    }
+    /// The number reduced over all ranks. *Collective.*
+    template <class T>
+    requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>) [[nodiscard]] T
+        all_reduce(T value, ReduceOp op = ReduceOp::sum) {
+        using Wide = std::conditional_t<std::floating_point<T>, double, std::int64_t>;
+        at::Tensor tensor = at::full({1}, static_cast<Wide>(value),
+                                     std::floating_point<T> ? at::kDouble : at::kLong);
+        ranks()->all_reduce(tensor, op);
+        return static_cast<T>(tensor.item<Wide>());
+    }
+
+    /// The tensors of all ranks, which have equal shapes, by rank. *Collective.*
+    [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) {
+        const c10::AutoGradMode no_grad(false);
+        return ranks()->all_gather(tensor).unbind(0);
+    }
+    /// The numbers of all ranks, by rank. *Collective.*
+    template <class T>
+    requires std::is_arithmetic_v<T>
+    [[nodiscard]] std::vector<T> all_gather(T value) {
+        const at::Tensor gathered = ranks()->all_gather(as_bytes(value));
+        std::vector<T> values;
+        for (int rank = 0; rank < size(); ++rank) {
+            values.push_back(from_bytes<T>(gathered[rank]));
+        }
+        return values;
+    }
+
+    /// Reduces a tensor of shape (size, ...) and returns row rank() of the result. *Collective.*
+    [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
+        const c10::AutoGradMode no_grad(false);
+        return ranks()->reduce_scatter(tensor, op);
+    }
+
+protected:
+    using WorkerIdentity::WorkerIdentity;
+    ~WorkerCollectives() = default;
+
+private:
+    template <class T>
+    static at::Tensor as_bytes(const T& value) {
+        return detail::to_bytes({reinterpret_cast<const char*>(&value), sizeof value});
+    }
+    template <class T>
+    static T from_bytes(const at::Tensor& bytes) {
+        T value{};
+        std::memcpy(&value, bytes.const_data_ptr(), sizeof value);
+        return value;
+    }
+};
+
+} // namespace rtrain

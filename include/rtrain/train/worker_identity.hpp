@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a worker knows of its rank: its number, its node, its device.
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/run/options.hpp>
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <utility>
+
+namespace rtrain {
+
+class WorkerIdentity {
+public:
+    WorkerIdentity(const WorkerIdentity&) = delete;
+    WorkerIdentity& operator=(const WorkerIdentity&) = delete;
+
+    /// This rank, from 0 to size() - 1.
+    [[nodiscard]] int rank() const { return backend_->rank(); }
+    /// Number of ranks.
+    [[nodiscard]] int size() const { return backend_->size(); }
+    /// This rank among those on the same node.
+    [[nodiscard]] int local_rank() const { return backend_->local_rank(); }
+    /// Number of ranks on this node.
+    [[nodiscard]] int local_size() const { return backend_->local_size(); }
+    /// This node, numbered in the order of its lowest rank.
+    [[nodiscard]] int node_rank() const { return backend_->node_rank(); }
+    /// Where this rank computes.
+    [[nodiscard]] at::Device device() const { return backend_->device().value_or(at::kCPU); }
+
+    [[nodiscard]] const Config& config() const noexcept { return options_.config; }
+
+protected:
+    WorkerIdentity(std::shared_ptr<detail::AnyBackend> backend, const TrainerOptions& options)
+        : backend_(std::move(backend)), options_(options) {}
+    ~WorkerIdentity() = default;
+
+    [[nodiscard]] const std::shared_ptr<detail::AnyBackend>& ranks() const noexcept {
+        return backend_;
+    }
+    [[nodiscard]] const TrainerOptions& options() const noexcept { return options_; }
+
+private:
+    std::shared_ptr<detail::AnyBackend> backend_;
+    const TrainerOptions& options_;
+};
+
+} // namespace rtrain

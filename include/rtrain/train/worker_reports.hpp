@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a worker tells its run, and gets back from it: metrics, checkpoints, epochs.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/checkpoint/any_policy.hpp>
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/data/loops.hpp>
+#include <rtrain/model/prepared_model.hpp>
+#include <rtrain/run/report_options.hpp>
+#include <rtrain/run/reported_checkpoint.hpp>
+#include <rtrain/state/progress.hpp>
+#include <rtrain/state/state.hpp>
+#include <rtrain/train/epochs.hpp>
+#include <rtrain/train/preemption.hpp>
+#include <rtrain/train/worker_collectives.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rtrain {
+
+class Run;
+
+class WorkerReports : public WorkerCollectives {
+public:
+    /// The run's directory, `<storage_path>/<name>`.
+    [[nodiscard]] std::filesystem::path run_path() const;
+
+    /// Records rank 0's metrics. *Collective.* Throws what went wrong in saving an earlier
+    /// checkpoint in the background.
+    void report(const Config& metrics);
+    /// Records rank 0's metrics and saves a checkpoint of the state, with every rank's random
+    /// number generator and the place in every data set; with CheckpointConfig::frequency or
+    /// mean_time_between_failures_s, not each time. *Collective.* Before, ranks compare the
+    /// parameters of prepared models: ModelError [RT-M25] when they have drifted apart.
+    void report(const Config& metrics, const State& state, const ReportOptions& options = {});
+    /// Records rank 0's metrics and keeps the files in a directory as a checkpoint, together with
+    /// those that other ranks give. *Collective.* Throws CheckpointError [RT-K5].
+    void report(const Config& metrics, const Checkpoint& directory,
+                const ReportOptions& options = {});
+
+    /// The checkpoints of this run that are kept, oldest first, with their metrics and what is
+    /// known about their validation. Waits for a checkpoint that is being saved, and in mode
+    /// `validated` for all validations, but for no more than `timeout_s` seconds if set.
+    /// *Collective*; rank 0's arguments count.
+    [[nodiscard]] std::vector<ReportedCheckpoint>
+    get_all_reported_checkpoints(ConsistencyMode mode = ConsistencyMode::validated,
+                                 std::optional<double> timeout_s = std::nullopt);
+
+    /// The newest checkpoint, to go on from; empty in a new run.
+    [[nodiscard]] std::optional<Checkpoint> checkpoint() const;
+
+    /// Loads the newest checkpoint, if there is one, into the state, the random number generators,
+    /// the data sets and the hooks of models that are prepared; returns whether there was one.
+    /// epochs() calls it. *Collective.*
+    bool restore(const State& state);
+
+    /// The epochs from the first that the newest checkpoint has not finished to `count` - 1, after
+    /// loading that checkpoint into `state`. *Collective.*
+    ///
+    /// An epoch is finished at a report() that no loop over a data shard's batches is around; a
+    /// checkpoint from within such a loop continues the loop behind the batch it was taken in. See
+    /// docs/data-order.md for loops in loops, and one behind the other.
+    [[nodiscard]] Epochs epochs(int count, const State& state);
+
+    /// Early stopping: the epoch under way is the last of the loop over epochs(), on all ranks as
+    /// soon as one has called this. The body goes on to its end, or leaves the loop by `break`.
+    ///
+    /// A checkpoint says so: neither a restart nor another start of this run begins an epoch more.
+    /// It is that of the next report, or one of its own when the loop ends without. Other ranks
+    /// learn of it there, so this is not collective.
+    void stop() noexcept { progress_.stop(); }
+
+    /// Whether the run is to make room, and how long it may still take; empty when not.
+    /// *Collective.*
+    ///
+    /// Most training functions need not ask: the next report() of a state saves it, whatever
+    /// CheckpointConfig says, and within the loop over epochs() a state is also saved between two
+    /// batches. fit() then ends, and the same command goes on from there. Ask to save with a report
+    /// of one's own in other loops, or to skip what takes long.
+    [[nodiscard]] std::optional<PreemptionInfo> preemption();
+
+protected:
+    WorkerReports(std::shared_ptr<detail::AnyBackend> backend, const TrainerOptions& options,
+                  Run& run);
+    ~WorkerReports();
+
+    [[nodiscard]] Progress& progress() noexcept { return progress_; }
+    /// Checkpoints look after it for as long as the model lives.
+    void keep(std::shared_ptr<detail::PreparedModel> model);
+
+private:
+    struct Prepared {
+        int number = 0; ///< prepare() calls before
+        std::shared_ptr<detail::PreparedModel> model;
+
+        /// Where in a checkpoint its hook is.
+        [[nodiscard]] std::string section() const;
+    };
+
+    void check_models();
+    void save_between(const State& state);
+    [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state);
+    void make_room_in(const data::Loops::Loop& loop);
+    void leave_if_preempted() const;
+    [[nodiscard]] bool stops_here();
+    void leave_epochs_early(int count);
+    [[nodiscard]] bool is_due();
+
+    Run& run_;
+    Progress progress_;
+    std::optional<State> state_; ///< of the loop over epochs()
+    std::string said_way_;       ///< back into loops
+    int state_reports_ = 0;
+    std::vector<Prepared> prepared_;
+    int prepared_count_ = 0;
+};
+
+} // namespace rtrain
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/train/worker_reports_definitions.hpp>
+#endif

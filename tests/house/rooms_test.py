@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the headers keep to the table of rooms in docs/architecture.md.
+
+Usage: rooms_test.py ROOT [--longer HEADER...]
+
+A room is a directory under include/rtrain; of two that match a header, the longer counts. A header of
+the root is in no room, so it has a row of its own. It fails when
+- a header includes one of a room that the table does not allow,
+- rooms that the table allows to include each other, or headers that do, make a circle (definitions
+  include their door, and the door them, for those who do not link rtrain::compiled),
+- a header is in no room, or a room of the table holds none,
+- definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
+- a header is longer than 400 lines, unless --longer names it; also when it need not be named any more.
+
+Then it breaks each of these rules in a copy of the headers, and fails when it does not notice.
+"""
+
+import argparse
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+PAGE = "docs/architecture.md"
+HEADERS = "include/rtrain"
+COMPILED = "base/compiled.hpp"
+SECTION = "## The rooms"
+LONGEST = 400
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:rtrain/)?([^>"]+\.hpp)[>"]', re.MULTILINE)
+DOOR = re.compile(r"^#ifndef RTRAIN_COMPILED\n(?:#include [^\n]*\n|//[^\n]*\n|\n)+#endif", re.MULTILINE)
+OURS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(<rtrain/|")', re.MULTILINE)
+
+
+def read_table(root):
+    """{room: rooms it may include}, from the table whose columns are room, holds, may include. A cell
+    may name all the rooms above its row: "all above"."""
+    text = (root / PAGE).read_text(encoding="utf-8")
+    if SECTION not in text:
+        sys.exit(f'rooms_test: {PAGE} has no section "{SECTION}"')
+    section = text.split(SECTION, 1)[1].split("\n## ", 1)[0]
+    table = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        room = re.fullmatch(r"`([a-z0-9_/.]+)`", cells[0])
+        if not line.startswith("|") or len(cells) != 3 or not room:
+            continue
+        allowed = set(re.findall(r"`([a-z0-9_/.]+)`", cells[2]))
+        if "all above" in cells[2]:
+            allowed |= set(table)
+        table[room.group(1)] = allowed
+    return table
+
+
+def read_headers(root):
+    """{path under include/rtrain: text}"""
+    top = root / HEADERS
+    return {str(path.relative_to(top)): path.read_text(encoding="utf-8")
+            for path in sorted(top.rglob("*.hpp"))}
+
+
+def includes_of(header, text):
+    """The headers of ours that `text` includes, as paths under include/rtrain."""
+    found = []
+    for match in INCLUDE.finditer(text):
+        if not OURS.match(match.group(0)):
+            continue
+        name = match.group(1)
+        if "<rtrain/" not in match.group(0):  # "x.hpp": beside the header
+            name = str(pathlib.PurePosixPath(header).parent / name)
+        found.append(name)
+    return found
+
+
+def room_of(header, rooms):
+    """The row that `header` belongs to, or None."""
+    if header in rooms:
+        return header
+    found = [room for room in rooms if room.endswith("/") and header.startswith(room)]
+    return max(found, key=len, default=None)
+
+
+def circle_in(arrows):
+    """Some circle of a graph {node: nodes}, as a list that begins and ends with one node; else None."""
+    done, way = set(), []
+
+    def visit(node):
+        if node in way:
+            return way[way.index(node):] + [node]
+        if node in done:
+            return None
+        way.append(node)
+        for following in sorted(arrows.get(node, ())):
+            circle = visit(following)
+            if circle:
+                return circle
+        way.pop()
+        done.add(node)
+        return None
+
+    for node in sorted(arrows):
+        circle = visit(node)
+        if circle:
+            return circle
+    return None
+
+
+def is_definitions(headers, header):
+    return header != COMPILED and "RTRAIN_DOOR" in headers.get(header, "")
+
+
+def without_doors(text):
+    """Without the definitions that a door includes at its end, which include the door."""
+    return DOOR.sub("", text)
+
+
+def problems_of(root, longer=()):
+    table, headers = read_table(root), read_headers(root)
+    found = []
+    if not table:
+        found.append(f"{PAGE}: the section \"{SECTION}\" has no table of rooms")
+    for room, allowed in table.items():
+        for other in sorted(allowed - set(table)):
+            found.append(f"{PAGE}: {room} may include {other}, which is no room of the table")
+        if not any(room_of(header, table) == room for header in headers):
+            found.append(f"{PAGE}: {room} holds no header")
+    above = set()
+    for room, allowed in table.items():
+        above.add(room)
+        for other in sorted(allowed & set(table) - above):
+            found.append(f"{PAGE}: {room} may include {other}, which stands below it")
+    circle = circle_in(table)
+    if circle:
+        found.append(f"{PAGE}: rooms in a circle: " + " -> ".join(circle))
+
+    arrows = {}
+    for header, text in headers.items():
+        room = room_of(header, table)
+        if room is None:
+            found.append(f"{header}: it is in no room of the table in {PAGE}")
+        lines = text.count("\n")
+        if lines > LONGEST and header not in longer:
+            found.append(f"{header}: {lines} lines; at most {LONGEST}")
+        arrows[header] = set(includes_of(header, without_doors(text)))
+        for other in arrows[header]:
+            if is_definitions(headers, other):
+                found.append(f"{header}: includes {other}, whose definitions stand behind a door")
+        for other in includes_of(header, text):
+            if other not in headers:
+                found.append(f"{header}: includes {other}, which does not exist")
+                continue
+            target = room_of(other, table)
+            if room and target and target != room and target not in table[room]:
+                found.append(f"{header}: includes {other}, but {room} may not include {target}")
+    circle = circle_in(arrows)
+    if circle:
+        found.append("headers in a circle: " + " -> ".join(circle))
+    for header in longer:
+        if headers.get(header, "").count("\n") <= LONGEST:
+            found.append(f"{header}: --longer names it, but it is not longer than {LONGEST} lines")
+    return found
+
+
+# Negative controls: each breaks one rule in a copy, and returns what must be said of it.
+
+def add_line(path, line):
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("#pragma once\n", f"#pragma once\n\n{line}\n", 1), encoding="utf-8")
+
+
+def change_table(root, room, allowed):
+    """Adds `allowed` to what `room` may include."""
+    page = root / PAGE
+    text = page.read_text(encoding="utf-8")
+    row = re.search(rf"^\| `{re.escape(room)}` \|.*\|$", text, re.MULTILINE).group(0)
+    page.write_text(text.replace(row, row[:-1].rstrip() + f", `{allowed}` |"), encoding="utf-8")
+
+
+def lowest_and_highest(root):
+    """A room that may include none, and one that may include it; with a header of each."""
+    table, headers = read_table(root), read_headers(root)
+    rooms = [room for room in table if room.endswith("/")]
+    low = next(room for room in rooms if not table[room])
+    high = next(room for room in reversed(rooms) if low in table[room])
+
+    def first(room):
+        return next(header for header in headers if room_of(header, table) == room)
+
+    return low, first(low), high, first(high)
+
+
+def forbidden_include(root):
+    low, low_header, high, high_header = lowest_and_highest(root)
+    add_line(root / HEADERS / low_header, f"#include <rtrain/{high_header}>")
+    return f"{low_header}: includes {high_header}, but {low} may not include {high}"
+
+
+def circle_of_rooms(root):
+    low, _, high, _ = lowest_and_highest(root)
+    change_table(root, low, high)
+    return "rooms in a circle"
+
+
+def circle_of_headers(root):
+    low, first, _, _ = lowest_and_highest(root)
+    add_line(root / HEADERS / first, f"#include <rtrain/{low}one.hpp>")
+    (root / HEADERS / low / "one.hpp").write_text(f"#pragma once\n\n#include <rtrain/{first}>\n",
+                                                  encoding="utf-8")
+    return "headers in a circle"
+
+
+def header_in_no_room(root):
+    (root / HEADERS / "attic").mkdir()
+    (root / HEADERS / "attic/old.hpp").write_text("#pragma once\n", encoding="utf-8")
+    return "attic/old.hpp: it is in no room"
+
+
+def header_in_the_root(root):
+    (root / HEADERS / "loose.hpp").write_text("#pragma once\n", encoding="utf-8")
+    return "loose.hpp: it is in no room"
+
+
+def empty_room(root):
+    low, *_ = lowest_and_highest(root)
+    page = root / PAGE
+    text = page.read_text(encoding="utf-8")
+    row = f"| `{low}` |"
+    page.write_text(text.replace(row, f"| `empty/` | nothing | |\n{row}", 1), encoding="utf-8")
+    return "empty/ holds no header"
+
+
+def definitions_without_door(root):
+    headers = read_headers(root)
+    definitions = next(header for header in headers if is_definitions(headers, header))
+    add_line(root / HEADERS / "trainer.hpp", f"#include <rtrain/{definitions}>")
+    return f"trainer.hpp: includes {definitions}"
+
+
+def long_header(root):
+    low, *_ = lowest_and_highest(root)
+    (root / HEADERS / low / "long.hpp").write_text("#pragma once\n" + "\n" * LONGEST,
+                                                   encoding="utf-8")
+    return f"{low}long.hpp: {LONGEST + 1} lines"
+
+
+CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, header_in_no_room,
+            header_in_the_root, empty_room, definitions_without_door, long_header]
+
+
+def unnoticed(root, longer):
+    """The controls that were not noticed."""
+    missed = []
+    for control in CONTROLS:
+        with tempfile.TemporaryDirectory() as directory:
+            copy = pathlib.Path(directory)
+            shutil.copytree(root / HEADERS, copy / HEADERS)
+            (copy / PAGE).parent.mkdir(parents=True)
+            shutil.copy(root / PAGE, copy / PAGE)
+            expected = control(copy)
+            if not any(expected in problem for problem in problems_of(copy, longer)):
+                missed.append(f'negative control {control.__name__}: nothing says "{expected}"')
+    return missed
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=pathlib.Path)
+    parser.add_argument("--longer", nargs="*", default=[], metavar="HEADER",
+                        help=f"headers that may have more than {LONGEST} lines")
+    arguments = parser.parse_args()
+    problems = problems_of(arguments.root, arguments.longer)
+    if not problems:
+        problems = unnoticed(arguments.root, arguments.longer)
+    for problem in problems:
+        print(f"rooms_test: {problem}", file=sys.stderr)
+    if not problems:
+        headers = read_headers(arguments.root)
+        lengths = sorted(text.count("\n") for text in headers.values())
+        print(f"{len(headers)} headers in {len(read_table(arguments.root))} rooms; the median has "
+              f"{lengths[len(lengths) // 2]} lines, the longest {lengths[-1]}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
