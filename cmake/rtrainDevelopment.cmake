@@ -27,20 +27,23 @@ include(cmake/rtrainCompiled.cmake)
 target_compile_options(rtrain_compiled PRIVATE ${rtrain_warnings})
 target_compile_definitions(rtrain_compiled PUBLIC OMPI_SKIP_MPICXX=1)
 
-# rtrain_header_only_program(<name> <source>...): an executable of ours, all of it from headers.
-function(rtrain_header_only_program name)
+function(rtrain_program_with library name)
   add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE rtrain::rtrain)
+  target_link_libraries(${name} PRIVATE ${library})
   target_compile_options(${name} PRIVATE ${rtrain_warnings})
   if(RTRAIN_MOLD)
     target_link_options(${name} PRIVATE -fuse-ld=mold)
   endif()
 endfunction()
 
+# rtrain_header_only_program(<name> <source>...): an executable of ours, all of it from headers.
+function(rtrain_header_only_program name)
+  rtrain_program_with(rtrain::rtrain ${name} ${ARGN})
+endfunction()
+
 # rtrain_program(<name> <source>...): an executable of ours.
 function(rtrain_program name)
-  rtrain_header_only_program(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE rtrain::compiled)
+  rtrain_program_with(rtrain::compiled ${name} ${ARGN})
   target_precompile_headers(${name} REUSE_FROM rtrain_compiled)
 endfunction()
 

@@ -40,7 +40,7 @@ public:
 
 namespace detail {
 
-/// A repeatable all-reduce of one buffer, which must not be touched from start() to wait().
+/// Sums one buffer over ranks, again and again; it must not be touched from start() to wait().
 class AnyReduction {
 public:
     AnyReduction() = default;
@@ -52,10 +52,8 @@ public:
     /// Goes on with what has been started, without waiting.
     virtual void poll() = 0;
     virtual void wait() = 0;
-    /// From now on it looks whether results are finite, if it can.
-    virtual void check_finite() = 0;
-    /// Behind wait(): whether the result is finite; empty when it has not looked.
-    [[nodiscard]] virtual std::optional<bool> finite() const = 0;
+    /// Behind wait(): whether the result is finite, if it has seen that on its way.
+    [[nodiscard]] virtual std::optional<bool> finite() const { return std::nullopt; }
 };
 
 /// What a backend can do, each with the fallback that docs/architecture.md names.
@@ -66,9 +64,9 @@ public:
     virtual void barrier() = 0;
 
     /// `tensor` is contiguous and keeps its memory. Overlaps with computation where the backend
-    /// can, else start() blocks.
-    [[nodiscard]] virtual std::unique_ptr<AnyReduction> make_reduction(at::Tensor& tensor,
-                                                                       ReduceOp op) = 0;
+    /// can, else start() blocks. With `check_finite` it looks at results, where the backend can.
+    [[nodiscard]] virtual std::unique_ptr<AnyReduction>
+    make_reduction(at::Tensor& tensor, bool check_finite = false) = 0;
     /// Zeroed memory for a bucket, where the backend reduces it best. *Collective.*
     [[nodiscard]] virtual at::Tensor make_bucket(std::int64_t elements,
                                                  const at::TensorOptions& type) = 0;

@@ -24,33 +24,31 @@ template <Backend B>
 class BlockingReduction final : public AnyReduction {
 public:
     /// `backend` outlives this object.
-    BlockingReduction(B& backend, at::Tensor tensor, ReduceOp op)
-        : backend_(backend), tensor_(std::move(tensor)), op_(op) {}
-    void start() override { backend_.all_reduce(tensor_, op_); }
+    BlockingReduction(B& backend, at::Tensor tensor)
+        : backend_(backend), tensor_(std::move(tensor)) {}
+    void start() override { backend_.all_reduce(tensor_, ReduceOp::sum); }
     void poll() override {}
     void wait() override {}
-    void check_finite() override {}
-    [[nodiscard]] std::optional<bool> finite() const override { return std::nullopt; }
 
 private:
     B& backend_;
     at::Tensor tensor_;
-    ReduceOp op_;
 };
 
 /// What an AsyncBackend gives.
 template <class Handle>
 class AsyncReduction final : public AnyReduction {
 public:
-    explicit AsyncReduction(Handle handle) : handle_(std::move(handle)) {}
+    AsyncReduction(Handle handle, [[maybe_unused]] bool check_finite) : handle_(std::move(handle)) {
+        if constexpr (sees_finite) {
+            if (check_finite) {
+                handle_.check_finite();
+            }
+        }
+    }
     void start() override { handle_.start(); }
     void poll() override { handle_.poll(); }
     void wait() override { handle_.wait(); }
-    void check_finite() override {
-        if constexpr (sees_finite) {
-            handle_.check_finite();
-        }
-    }
     [[nodiscard]] std::optional<bool> finite() const override {
         if constexpr (sees_finite) {
             return handle_.finite();
@@ -134,17 +132,18 @@ public:
         }
     }
 
-    [[nodiscard]] std::unique_ptr<AnyReduction> make_reduction(at::Tensor& tensor,
-                                                               ReduceOp op) override {
+    [[nodiscard]] std::unique_ptr<AnyReduction>
+    make_reduction(at::Tensor& tensor, [[maybe_unused]] bool check_finite) override {
         static_assert(
             !requires { &B::all_reduce_async; } || AsyncBackend<B>,
             "rtrain: this backend's `all_reduce_async` does not return a handle with "
             "`start()`, `poll()` and `wait()` [RT-B10]");
         if constexpr (AsyncBackend<B>) {
-            using Handle = decltype(backend_->all_reduce_async(tensor, op));
-            return std::make_unique<AsyncReduction<Handle>>(backend_->all_reduce_async(tensor, op));
+            using Handle = decltype(backend_->all_reduce_async(tensor, ReduceOp::sum));
+            return std::make_unique<AsyncReduction<Handle>>(
+                backend_->all_reduce_async(tensor, ReduceOp::sum), check_finite);
         } else {
-            return std::make_unique<BlockingReduction<B>>(*backend_, tensor, op);
+            return std::make_unique<BlockingReduction<B>>(*backend_, tensor);
         }
     }
     [[nodiscard]] at::Tensor make_bucket(std::int64_t elements,

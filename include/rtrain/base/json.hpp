@@ -5,10 +5,11 @@
 /// see. Cost tier 1: Boost.JSON.
 #pragma once
 
+#include <rtrain/base/compiled.hpp>
+
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
-#include <rtrain/base/compiled.hpp>
 
 #include <string>
 #include <string_view>

@@ -17,23 +17,11 @@ namespace rtrain::detail {
 
 /// Drives one bucket, pass after pass. start() and wait() are called by all ranks in the same
 /// order, poll() at any time between them; so only start() and wait() may begin to communicate.
-class BucketReduction {
+///
+/// At start() the bucket holds this rank's gradients divided by the number of ranks (undivided for
+/// TreeSum); behind wait() it holds the mean.
+class BucketReduction : public AnyReduction {
 public:
-    BucketReduction() = default;
-    BucketReduction(const BucketReduction&) = delete;
-    BucketReduction& operator=(const BucketReduction&) = delete;
-    virtual ~BucketReduction() = default;
-
-    /// The bucket holds this rank's gradients divided by the number of ranks (undivided for
-    /// TreeSum), and belongs to this object until wait() returns.
-    virtual void start() = 0;
-    /// Goes on with what has been started, without waiting.
-    virtual void poll() = 0;
-    /// Returns when the bucket holds the mean.
-    virtual void wait() = 0;
-    /// After wait(): whether the mean is finite, if the reduction has seen that on its way.
-    [[nodiscard]] virtual std::optional<bool> finite() const { return std::nullopt; }
-
     /// What it remembers between passes. *Collective.*
     virtual void save(RankStateWriter& /*out*/) const {}
     virtual void load(const StateReader& /*in*/) {}
@@ -43,11 +31,7 @@ public:
 class PlainReduction : public BucketReduction {
 public:
     PlainReduction(AnyBackend& backend, at::Tensor memory, bool check_finite)
-        : memory_(std::move(memory)), sum_(backend.make_reduction(memory_, ReduceOp::sum)) {
-        if (check_finite) {
-            sum_->check_finite();
-        }
-    }
+        : memory_(std::move(memory)), sum_(backend.make_reduction(memory_, check_finite)) {}
     void start() override { sum_->start(); }
     void poll() override { sum_->poll(); }
     void wait() override { sum_->wait(); }

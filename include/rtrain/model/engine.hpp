@@ -58,8 +58,11 @@ public:
     }
 
     void synchronize_buffers() override {
+        if (alone() || !options_.broadcast_buffers || !sync()) {
+            return;
+        }
         const auto module = module_.lock();
-        if (alone() || !options_.broadcast_buffers || !module->is_training() || !sync()) {
+        if (!module->is_training()) {
             return;
         }
         auto buffers = unversioned_buffers(*module, options_.ignore);

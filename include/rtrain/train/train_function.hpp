@@ -9,10 +9,19 @@
 #include <rtrain/config/config.hpp>
 
 #include <concepts>
+#include <functional>
 
 namespace rtrain {
 
 template <class F, class Worker>
 concept TrainFunction = std::invocable<F&, Worker&, const Config&> || std::invocable<F&, Worker&>;
 
+class Run;
+
+namespace detail {
+
+/// The user's function, with a worker made for this run.
+using RunFunction = std::function<void(Run&)>;
+
+} // namespace detail
 } // namespace rtrain

@@ -11,24 +11,19 @@
 #include <rtrain/journal/result.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/storage/filesystem.hpp>
+#include <rtrain/train/train_function.hpp>
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 namespace rtrain {
 
-class Run;
-
 namespace detail {
 
 class TrainerCore {
 public:
-    /// The user's function, with a worker of this run.
-    using Function = std::function<void(Run&)>;
-
     /// Throws ConfigError for options that cannot work.
     TrainerCore(TrainerOptions options, std::shared_ptr<AnyBackend> backend,
                 std::shared_ptr<checkpoint::AnyPolicy> checkpoint);
@@ -36,7 +31,7 @@ public:
     [[nodiscard]] const TrainerOptions& options() const noexcept { return options_; }
 
     /// See Trainer.
-    Result fit(const Function& function);
+    Result fit(const RunFunction& function);
     [[nodiscard]] static bool can_restore(const std::filesystem::path& run_directory,
                                           const std::optional<storage::AnyFilesystem>& filesystem);
     [[nodiscard]] static TrainerOptions
@@ -49,12 +44,12 @@ private:
     [[nodiscard]] RunConfig named_run() const;
     Result driven(int fit);
     Result launched(int fit);
-    Result recorded(int fit, const Function& function);
+    Result recorded(int fit, const RunFunction& function);
     [[noreturn]] void serve_and_exit();
-    [[noreturn]] void train_and_exit(int fit, const Function& function);
+    [[noreturn]] void train_and_exit(int fit, const RunFunction& function);
     [[noreturn]] void end_together(int fit, const Error& error);
     [[noreturn]] void end_together();
-    Result train(int fit, const Function& function);
+    Result train(int fit, const RunFunction& function);
 
     TrainerOptions options_;
     std::shared_ptr<AnyBackend> backend_;

@@ -77,7 +77,7 @@ RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
     return detail::restored_options(run_directory, std::move(options), filesystem);
 }
 
-RTRAIN_DOOR Result TrainerCore::fit(const Function& function) {
+RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function) {
     OneFit::require_none();
     launch::Session& session = launch::Session::current();
     const int fit = session.next_fit();
@@ -140,7 +140,7 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
 }
 
 /// Trains in this process; processes started for a later call learn how it ended.
-RTRAIN_DOOR Result TrainerCore::recorded(int fit, const Function& function) {
+RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
     try {
         Result result = train(fit, function);
         launch::Session::current().record(fit, {.run = result.path});
@@ -173,7 +173,7 @@ RTRAIN_DOOR void TrainerCore::serve_and_exit() {
 }
 
 /// What a rank launched by a driver does: it leaves word for the driver and ends.
-RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const Function& function) {
+RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& function) {
     launch::Session& session = launch::Session::current();
     session.unmute();
     try {
@@ -205,7 +205,7 @@ RTRAIN_DOOR void TrainerCore::end_together() {
     std::exit(EXIT_SUCCESS);
 }
 
-RTRAIN_DOOR Result TrainerCore::train(int fit, const Function& function) {
+RTRAIN_DOOR Result TrainerCore::train(int fit, const RunFunction& function) {
     const OneFit training;
     const std::string& launched = launch::Session::current().run_name();
     return Training(*backend_, *checkpoint_, options_,

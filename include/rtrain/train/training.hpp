@@ -25,6 +25,7 @@
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/same_config.hpp>
 #include <rtrain/train/preemption.hpp>
+#include <rtrain/train/train_function.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -45,9 +46,6 @@ namespace rtrain::detail {
 
 class Training {
 public:
-    /// The user's function, with a worker of this run.
-    using Function = std::function<void(Run&)>;
-
     /// `fit` is the number of the fit() call. `backend`, `checkpoint` and `options` outlive this
     /// object.
     Training(AnyBackend& backend, checkpoint::AnyPolicy& checkpoint, const TrainerOptions& options,
@@ -56,7 +54,7 @@ public:
           run_name_(std::move(run_name)), fit_(fit), policy_(options.run.failure) {}
 
     /// Throws what Trainer::fit() throws.
-    Result run(const Function& train_function) {
+    Result run(const RunFunction& train_function) {
         RankStatus::current().enter(Phase::starting);
         PreemptionNotice::current().reset();
         if (options_.scaling.use_gpu && !backend_.device()) {
@@ -121,7 +119,7 @@ private:
         }
     }
 
-    Attempt attempt_once(const Function& train_function) {
+    Attempt attempt_once(const RunFunction& train_function) {
         Attempt attempt;
         std::unique_ptr<Run> run;
         Outcome mine = outcome_of([&] {
@@ -163,7 +161,7 @@ private:
     }
 
     /// False when the function was left because the run is to make room.
-    static bool returns(const Function& train_function, Run& run) {
+    static bool returns(const RunFunction& train_function, Run& run) {
         const RankStatus::In training(Phase::training);
         try {
             train_function(run);

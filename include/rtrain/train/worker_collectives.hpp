@@ -50,7 +50,7 @@ public:
 
     /// Reduces a tensor in place over all ranks. *Collective.*
     void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
-        const c10::AutoGradMode no_grad(false);
+        const c10::NoGradGuard no_grad;
         ranks()->all_reduce(tensor, op);
     }
     /// The number reduced over all ranks. *Collective.*
@@ -66,7 +66,7 @@ public:
 
     /// The tensors of all ranks, which have equal shapes, by rank. *Collective.*
     [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) {
-        const c10::AutoGradMode no_grad(false);
+        const c10::NoGradGuard no_grad;
         return ranks()->all_gather(tensor).unbind(0);
     }
     /// The numbers of all ranks, by rank. *Collective.*
@@ -83,7 +83,7 @@ public:
 
     /// Reduces a tensor of shape (size, ...) and returns row rank() of the result. *Collective.*
     [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
-        const c10::AutoGradMode no_grad(false);
+        const c10::NoGradGuard no_grad;
         return ranks()->reduce_scatter(tensor, op);
     }
 

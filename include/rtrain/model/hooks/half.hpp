@@ -20,7 +20,7 @@ public:
     HalfReduction(AnyBackend& backend, at::Tensor memory, at::ScalarType type)
         : memory_(std::move(memory)),
           sent_(backend.make_bucket(memory_.numel(), memory_.options().dtype(type))),
-          sum_(backend.make_reduction(sent_, ReduceOp::sum)) {}
+          sum_(backend.make_reduction(sent_)) {}
 
     void start() override {
         sent_.copy_(memory_);

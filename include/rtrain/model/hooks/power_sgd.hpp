@@ -73,11 +73,11 @@ public:
                       const hook::PowerSgd& options, std::uint64_t bucket)
         : options_(options), rank_(backend.rank()), ranks_(backend.size()),
           memory_(std::move(memory)), plan_(std::move(plan)),
-          exact_(backend.make_reduction(memory_, ReduceOp::sum)),
+          exact_(backend.make_reduction(memory_)),
           first_memory_(backend.make_bucket(elements_first(), memory_.options())),
           second_memory_(backend.make_bucket(elements_second(), memory_.options())),
-          first_(backend.make_reduction(first_memory_, ReduceOp::sum)),
-          second_(backend.make_reduction(second_memory_, ReduceOp::sum)),
+          first_(backend.make_reduction(first_memory_)),
+          second_(backend.make_reduction(second_memory_)),
           random_(at::make_generator<at::CPUGeneratorImpl>(options.seed + bucket)) {
         std::int64_t first = 0;
         std::int64_t second = 0;
