@@ -29,6 +29,24 @@ const char* thread_level_name(int level) {
     }
 }
 
+/// What rtrain makes of other members where the backend lacks one.
+template <class Backend>
+void print_backend(const char* name) {
+    std::string offered;
+    for (const auto& capability : rtrain::backend::capabilities<Backend>) {
+        if (capability.offered) {
+            offered += " " + std::string(capability.member);
+        }
+    }
+    std::printf("%-12s%s\n", name, offered.c_str());
+    for (const auto& capability : rtrain::backend::capabilities<Backend>) {
+        if (!capability.offered) {
+            std::printf("%-12s without %s: %s\n", "", std::string(capability.member).c_str(),
+                        std::string(capability.otherwise).c_str());
+        }
+    }
+}
+
 void print_machine() {
     char mpi[MPI_MAX_LIBRARY_VERSION_STRING] = {};
     int length = 0;
@@ -58,6 +76,7 @@ int main(int argc, char** argv) {
         const auto result = trainer.fit([](auto& worker) {
             if (worker.rank() == 0) {
                 print_machine();
+                print_backend<rtrain::backend::Mpi>("backend::Mpi");
                 std::printf("ranks        %d\n", worker.size());
             }
             for (int rank = 0; rank < worker.size(); ++rank) {

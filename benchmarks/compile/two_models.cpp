@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two models in one training function.
-#include <iostream>
+#include "encoder.hpp"
+#include "mlp.hpp"
+
 #include <rtrain/trainer.hpp>
 #include <torch/torch.h>
 
-struct MlpImpl : torch::nn::Module {
-    torch::nn::Linear in = register_module("in", torch::nn::Linear(784, 512));
-    torch::nn::Linear out = register_module("out", torch::nn::Linear(512, 10));
-    torch::Tensor forward(torch::Tensor image) { return out(torch::relu(in(image.flatten(1)))); }
-};
-TORCH_MODULE(Mlp);
-
-struct EncoderImpl : torch::nn::Module {
-    torch::nn::Conv2d conv = register_module("conv", torch::nn::Conv2d(1, 8, 3));
-    torch::nn::Linear out = register_module("out", torch::nn::Linear(8 * 26 * 26, 10));
-    torch::Tensor forward(torch::Tensor image) { return out(torch::relu(conv(image)).flatten(1)); }
-};
-TORCH_MODULE(Encoder);
+#include <iostream>
 
 struct TrainFashionMnist {
     void operator()(rtrain::Worker<>& worker, const rtrain::Config& config) const {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// clang-format off: one expectation a line
+// One expectation a line:
+// clang-format off
 // expect BACKEND_NO_RANK: Backend not met: missing member `int rank() const` [RT-B2]
 // expect BACKEND_NO_SIZE: Backend not met: missing member `int size() const` [RT-B3]
-// expect BACKEND_NO_ALL_REDUCE: Backend not met: missing member `void all_reduce(at::Tensor&,
-// ReduceOp)` [RT-B4] expect BACKEND_NO_BROADCAST: Backend not met: missing member `void
-// broadcast(at::Tensor&, int root)` [RT-B5] expect BACKEND_IMMOVABLE: Backend not met: the type
-// must be movable expect DATA_NO_ORDER: DataPolicy not met: missing member `at::Tensor order(const
-// EpochRequest&) const` [RT-P2] expect DATA_NO_SHARING: DataPolicy not met: missing member
-// `std::int64_t ranks_sharing(int size) const` [RT-P3] expect CHECKPOINT_NO_WRITE: CheckpointPolicy
-// not met: missing member `void write(const Snapshot&, const Part&)` [RT-Q2] expect
-// CHECKPOINT_NO_READ: CheckpointPolicy not met: missing member `Snapshot read(const Part&)` [RT-Q3]
+// expect BACKEND_NO_ALL_REDUCE: Backend not met: missing member `void all_reduce(at::Tensor&, ReduceOp)` [RT-B4]
+// expect BACKEND_NO_BROADCAST: Backend not met: missing member `void broadcast(at::Tensor&, int root)` [RT-B5]
+// expect BACKEND_IMMOVABLE: Backend not met: the type must be movable
+// expect DATA_NO_ORDER: DataPolicy not met: missing member `at::Tensor order(const EpochRequest&) const` [RT-P2]
+// expect DATA_NO_SHARING: DataPolicy not met: missing member `std::int64_t ranks_sharing(int size) const` [RT-P3]
+// expect CHECKPOINT_NO_WRITE: CheckpointPolicy not met: missing member `void write(const Snapshot&, const Part&)` [RT-Q2]
+// expect CHECKPOINT_NO_READ: CheckpointPolicy not met: missing member `Snapshot read(const Part&)` [RT-Q3]
 // clang-format on
 #include <rtrain/fwd.hpp>
 

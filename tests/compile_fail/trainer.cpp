@@ -28,6 +28,18 @@ struct NoReduce {
 struct OddFinish : Backend {
     void finish(int) {}
 };
+struct OddRejoin : Backend {
+    void rejoin(int) {}
+};
+struct OddStart : Backend {
+    void start() {}
+};
+struct OddBucket : Backend {
+    int allocate_bucket(int) { return 0; }
+};
+struct OddHandle : Backend {
+    int all_reduce_async(at::Tensor&, rtrain::ReduceOp) { return 0; }
+};
 struct Unknown {};
 
 double right(Trainer& trainer) {
@@ -40,7 +52,8 @@ double right(Trainer& trainer) {
     return result.metric("lr") + static_cast<double>(options.hook.index());
 }
 
-// clang-format off: each on a line of its own
+// Each on a line of its own:
+// clang-format off
 void wrong_parameter(Trainer& trainer) {
     trainer.fit([](int) {}); // error: TrainFunction not met
 }
@@ -57,13 +70,23 @@ void unknown_in_state(rtrain::State& state, Unknown& unknown) {
     state.add("other", unknown); // error: [RT-A2]
 }
 rtrain::hook::Custom hook() {
-    return rtrain::hook::Custom(NoReduce{}); // error: GradientHook not met: missing member `void
-                                             // reduce(GradientBucket&, HookRanks&)`
+    return rtrain::hook::Custom(NoReduce{}); // error: GradientHook not met: missing member `void reduce(GradientBucket&, HookRanks&)`
 }
 int backend() {
-    return sizeof(rtrain::Trainer<NoSize>); // error: Backend not met: missing member `int size()
-                                            // const` [RT-B3]
+    return sizeof(rtrain::Trainer<NoSize>); // error: Backend not met: missing member `int size() const` [RT-B3]
 }
-void odd_backend(rtrain::TrainerOptions options) {
+void odd_finish(rtrain::TrainerOptions options) {
     rtrain::Trainer<OddFinish> trainer(std::move(options)); // error: [RT-B6]
+}
+void odd_rejoin(rtrain::TrainerOptions options) {
+    rtrain::Trainer<OddRejoin> trainer(std::move(options)); // error: [RT-B7]
+}
+void odd_start(rtrain::TrainerOptions options) {
+    rtrain::Trainer<OddStart> trainer(std::move(options)); // error: [RT-B8]
+}
+void odd_bucket(rtrain::TrainerOptions options) {
+    rtrain::Trainer<OddBucket> trainer(std::move(options)); // error: [RT-B9]
+}
+void odd_handle(rtrain::TrainerOptions options) {
+    rtrain::Trainer<OddHandle> trainer(std::move(options)); // error: [RT-B10]
 }

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
-#include <rtrain/backend/policy.hpp>
+#include <rtrain/backend/capabilities.hpp>
 #include <rtrain/base/error.hpp>
 
 #include <ATen/Functions.h>
@@ -65,34 +65,6 @@ private:
     Handle handle_;
 };
 
-/// A capability under its name, but of another form, would be passed over in silence.
-template <class B>
-struct RequireCapabilities {
-    static_assert(
-        !requires { &B::finish; } ||
-            requires(B & backend, const Outcome& mine) {
-                { backend.finish(mine) } -> std::convertible_to<std::vector<Outcome>>;
-            },
-        "rtrain: this backend's `finish` is not `std::vector<Outcome> finish(const "
-        "Outcome&)` [RT-B6]");
-    static_assert(
-        !requires { &B::rejoin; } || requires(B & backend) { backend.rejoin(); },
-        "rtrain: this backend's `rejoin` takes arguments; it is `void rejoin()` or "
-        "`std::vector<int> rejoin()`, which returns the ranks that were cut out [RT-B7]");
-    static_assert(
-        !requires { &B::start; } ||
-            requires(B & backend, const ScalingConfig& scaling) { backend.start(scaling); },
-        "rtrain: this backend's `start` is not `void start(const ScalingConfig&)` "
-        "[RT-B8]");
-    static_assert(
-        !requires { &B::allocate_bucket; } ||
-            requires(B & backend, std::int64_t n, const at::TensorOptions& type) {
-                { backend.allocate_bucket(n, type) } -> std::same_as<at::Tensor>;
-            },
-        "rtrain: this backend's `allocate_bucket` is not `at::Tensor "
-        "allocate_bucket(std::int64_t, const at::TensorOptions&)` [RT-B9]");
-};
-
 template <Backend B>
 class TheBackend final : public AnyBackend, RequireCapabilities<B> {
 public:
@@ -104,7 +76,7 @@ public:
     void broadcast(at::Tensor& tensor, int root) override { backend_->broadcast(tensor, root); }
 
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) override {
-        if constexpr (requires { backend_->all_gather(tensor); }) {
+        if constexpr (backend::CanAllGather<B>) {
             return backend_->all_gather(tensor);
         } else {
             std::vector<std::int64_t> shape = tensor.sizes().vec();
@@ -116,7 +88,7 @@ public:
         }
     }
     [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) override {
-        if constexpr (requires { backend_->reduce_scatter(tensor, op); }) {
+        if constexpr (backend::CanReduceScatter<B>) {
             return backend_->reduce_scatter(tensor, op);
         } else {
             at::Tensor copy = tensor.clone();
@@ -125,7 +97,7 @@ public:
         }
     }
     void barrier() override {
-        if constexpr (requires { backend_->barrier(); }) {
+        if constexpr (backend::HasBarrier<B>) {
             backend_->barrier();
         } else {
             (void)all_gather(at::zeros({1}, at::kByte));
@@ -134,10 +106,9 @@ public:
 
     [[nodiscard]] std::unique_ptr<AnyReduction>
     make_reduction(at::Tensor& tensor, [[maybe_unused]] bool check_finite) override {
-        static_assert(
-            !requires { &B::all_reduce_async; } || AsyncBackend<B>,
-            "rtrain: this backend's `all_reduce_async` does not return a handle with "
-            "`start()`, `poll()` and `wait()` [RT-B10]");
+        static_assert(!backend::HasAllReduceAsync<B> || AsyncBackend<B>,
+                      "rtrain: this backend's `all_reduce_async` does not return a handle with "
+                      "`start()`, `poll()` and `wait()` [RT-B10]");
         if constexpr (AsyncBackend<B>) {
             using Handle = decltype(backend_->all_reduce_async(tensor, ReduceOp::sum));
             return std::make_unique<AsyncReduction<Handle>>(
@@ -148,7 +119,7 @@ public:
     }
     [[nodiscard]] at::Tensor make_bucket(std::int64_t elements,
                                          const at::TensorOptions& type) override {
-        if constexpr (requires { backend_->allocate_bucket(elements, type); }) {
+        if constexpr (backend::CanAllocateBuckets<B>) {
             return backend_->allocate_bucket(elements, type);
         } else {
             return at::zeros({elements}, type);
@@ -156,28 +127,28 @@ public:
     }
 
     [[nodiscard]] int local_rank() const override {
-        if constexpr (requires { backend_->local_rank(); }) {
+        if constexpr (backend::KnowsLocalRank<B>) {
             return backend_->local_rank();
         } else {
             return rank();
         }
     }
     [[nodiscard]] int local_size() const override {
-        if constexpr (requires { backend_->local_size(); }) {
+        if constexpr (backend::KnowsLocalSize<B>) {
             return backend_->local_size();
         } else {
             return size();
         }
     }
     [[nodiscard]] int node_rank() const override {
-        if constexpr (requires { backend_->node_rank(); }) {
+        if constexpr (backend::KnowsNodeRank<B>) {
             return backend_->node_rank();
         } else {
             return 0;
         }
     }
     [[nodiscard]] std::optional<at::Device> device() const override {
-        if constexpr (requires { backend_->device(); }) {
+        if constexpr (backend::HasDevice<B>) {
             return backend_->device();
         } else {
             return std::nullopt;
@@ -186,9 +157,7 @@ public:
 
     [[nodiscard]] std::shared_ptr<AnyBackend>
     over(const std::shared_ptr<comm::Communicator>& group) const override {
-        if constexpr (requires {
-                          { backend_->over(group) } -> std::same_as<B>;
-                      }) {
+        if constexpr (backend::HasGroups<B>) {
             return std::make_shared<TheBackend>(std::make_shared<B>(backend_->over(group)));
         } else {
             throw ConfigError("RT-C28", "a model was to be prepared for a group of ranks, but this "
@@ -197,13 +166,9 @@ public:
         }
     }
 
-    [[nodiscard]] bool can_be_launched() const override {
-        return requires {
-            B::launched_ranks();
-        };
-    }
+    [[nodiscard]] bool can_be_launched() const override { return backend::CanBeLaunched<B>; }
     [[nodiscard]] std::optional<int> launched_ranks() const override {
-        if constexpr (requires { B::launched_ranks(); }) {
+        if constexpr (backend::CanBeLaunched<B>) {
             return B::launched_ranks();
         } else {
             return std::nullopt;
@@ -211,39 +176,31 @@ public:
     }
 
     void start(const ScalingConfig& scaling) override {
-        if constexpr (requires { backend_->start(scaling); }) {
+        if constexpr (backend::CanStart<B>) {
             backend_->start(scaling);
         }
     }
     [[nodiscard]] std::optional<std::vector<Outcome>> finish(const Outcome& mine) override {
-        if constexpr (requires { backend_->finish(mine); }) {
+        if constexpr (backend::CanFinish<B>) {
             return backend_->finish(mine);
         } else {
             return std::nullopt;
         }
     }
-    [[nodiscard]] bool can_rejoin() const override {
-        return requires {
-            backend_->rejoin();
-        };
-    }
+    [[nodiscard]] bool can_rejoin() const override { return backend::CanRejoin<B>; }
     std::vector<int> rejoin() override {
         if constexpr (requires {
                           { backend_->rejoin() } -> std::same_as<std::vector<int>>;
                       }) {
             return backend_->rejoin();
-        } else if constexpr (requires { backend_->rejoin(); }) {
+        } else if constexpr (backend::CanRejoin<B>) {
             backend_->rejoin();
         }
         return {};
     }
-    [[nodiscard]] bool can_survive_deaths() const override {
-        return requires {
-            requires B::can_survive_deaths;
-        };
-    }
+    [[nodiscard]] bool can_survive_deaths() const override { return backend::CanSurviveDeaths<B>; }
     [[nodiscard]] bool survives_deaths() const override {
-        if constexpr (requires { backend_->survives_deaths(); }) {
+        if constexpr (backend::CanSurviveDeaths<B>) {
             return backend_->survives_deaths();
         } else {
             return false;
