@@ -15,6 +15,7 @@
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/checkpoint/sharded.hpp>
 #include <rtrain/checkpoint/sync.hpp>
+#include <rtrain/data/blocks.hpp>
 #include <rtrain/data/idx.hpp>
 #include <rtrain/data/permuted.hpp>
 #include <rtrain/data/sharded.hpp>

@@ -91,6 +91,78 @@ TEST_CASE("Loops.a_stopped_run_goes_on_in_each_to_the_same_bits") {
     }
 }
 
+namespace {
+
+/// What a filter leaves: steps of 12 rows of which two are empty, and one has a row on one rank.
+class Filtered : public data::Dataset::Source {
+public:
+    [[nodiscard]] std::int64_t size() const override { return 60; }
+    [[nodiscard]] data::Batch rows(const at::Tensor& indices) const override {
+        const auto kept = indices.masked_select(
+            (indices < 12).logical_or(indices == 47).logical_or(indices >= 48));
+        return data::Batch({{"x", torch::sin(kept.to(torch::kDouble)).unsqueeze(1)}});
+    }
+};
+
+struct Trajectory {
+    std::vector<std::int64_t> rows; ///< of all ranks, by step
+    std::vector<double> weights;    ///< behind each step
+};
+
+/// Two epochs; reports in each step, and stops in step `stop_at`.
+Trajectory train_on_filtered(const test::Directory& directory, const std::string& name,
+                             int stop_at) {
+    Trajectory taken;
+    Trainer<> trainer({.run = {.name = name, .storage_path = directory.path()},
+                       .datasets = {{"rows", data::Dataset(std::make_shared<Filtered>())}}});
+    trainer.fit([&](auto& worker) {
+        torch::manual_seed(7);
+        torch::nn::Linear linear(torch::nn::LinearOptions(1, 1).bias(false));
+        linear->to(torch::kDouble);
+        auto model = worker.prepare(linear);
+        torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.01));
+        int step = 0;
+        const auto state = State{}.add("model", model).add("step", step);
+        auto batches = worker.dataset_shard("rows").batches({.size = 12 / worker.size()});
+        for ([[maybe_unused]] const int epoch : worker.epochs(2, state)) {
+            for (auto& batch : batches) {
+                optimizer.zero_grad();
+                ((model(batch["x"]) - 1).square().sum() * worker.size()).backward();
+                optimizer.step();
+                auto rows = torch::tensor(batch.size());
+                worker.all_reduce(rows);
+                taken.rows.push_back(rows.template item<std::int64_t>());
+                taken.weights.push_back(linear->weight.template item<double>());
+                worker.report({{"step", ++step}}, state);
+                if (step == stop_at) {
+                    throw std::runtime_error("stopped on purpose");
+                }
+            }
+        }
+        CHECK(step == 10);
+    });
+    return taken;
+}
+
+} // namespace
+
+TEST_CASE("Loops.go_on_after_batches_without_rows" * doctest::timeout(60)) {
+    const test::Directory directory("filtered");
+    const auto whole = train_on_filtered(directory, "whole", -1);
+    CHECK(whole.rows == std::vector<std::int64_t>{12, 0, 0, 1, 12, 12, 0, 0, 1, 12});
+    CHECK(whole.weights[0] == whole.weights[2]);
+    CHECK(whole.weights[2] != whole.weights[3]);
+    CHECK(whole.weights[3] != whole.weights[4]);
+    for (const int stop : {1, 2, 3, 4, 7}) {
+        CAPTURE(stop);
+        const std::string name = "stop-" + std::to_string(stop);
+        CHECK(code_of([&] { train_on_filtered(directory, name, stop); }) == "RT-T1");
+        const auto rest = train_on_filtered(directory, name, -1);
+        CHECK(rest.rows == std::vector(whole.rows.begin() + stop, whole.rows.end()));
+        CHECK(rest.weights == std::vector(whole.weights.begin() + stop, whole.weights.end()));
+    }
+}
+
 TEST_CASE("Loops.a_refusal_reaches_all_ranks" * doctest::timeout(60)) {
     // Also when one rank alone has the loop that has no way back.
     const test::Directory directory("refusal");

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../support.hpp"
 
+#include <rtrain/data/blocks.hpp>
 #include <rtrain/data/idx.hpp>
+#include <rtrain/data/permuted.hpp>
 #include <rtrain/data/sampler.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/sharded.hpp>
 
 #include <doctest/doctest.h>
 #include <zlib.h>
+
+#include <numeric>
 
 using namespace rtrain;
 using test::code_of;
@@ -206,6 +210,117 @@ TEST_CASE("Batches.go_on_within_an_epoch") {
               decltype(first)(first.begin() + static_cast<std::ptrdiff_t>(taken), first.end()));
         CHECK(pass(resumed) == second);
     }
+}
+
+namespace {
+
+/// Rows whose numbers are multiples of 5, in any batch; of the others it has nothing.
+class Fives : public data::Dataset::Source {
+public:
+    [[nodiscard]] std::int64_t size() const override { return 12; }
+    [[nodiscard]] data::Batch rows(const at::Tensor& indices) const override {
+        return data::Batch({{"x", indices.masked_select(indices.remainder(5) == 0)}});
+    }
+};
+
+} // namespace
+
+TEST_CASE("Batches.without_rows_do_not_end_the_epoch") {
+    auto position = std::make_shared<data::Position>();
+    const data::Dataset fives(std::make_shared<Fives>());
+    const auto batches_at = [&](const auto& place) {
+        return data::Batches<data::Sharded>(fives, {}, 0, 1, torch::kCPU, {.size = 2}, place);
+    };
+    auto batches = batches_at(position);
+    CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{0}, {}, {5}, {}, {}, {10}});
+    CHECK(batches.epoch() == 1);
+    // A run goes on behind an empty batch as behind any other.
+    std::vector<std::int64_t> places;
+    for (auto& batch : batches) {
+        places.push_back(position->samples);
+        if (places.size() == 4) {
+            CHECK(batch.size() == 0);
+            break;
+        }
+    }
+    CHECK(places == std::vector<std::int64_t>{2, 4, 6, 8});
+    auto rest = batches_at(std::make_shared<data::Position>(data::Position{1, places.back()}));
+    CHECK(pass(rest) == std::vector<std::vector<std::int64_t>>{{}, {10}});
+}
+
+namespace {
+
+/// Blocks of rows that are their own numbers, and how often each was read.
+class Counted : public data::Dataset::BlockSource {
+public:
+    explicit Counted(std::vector<std::int64_t> rows) : rows_(std::move(rows)) {
+        reads.resize(rows_.size());
+    }
+    [[nodiscard]] std::vector<std::int64_t> row_counts() const override { return rows_; }
+    [[nodiscard]] data::Batch read(std::int64_t block) const override {
+        const auto end = rows_.begin() + block;
+        const auto begin = std::accumulate(rows_.begin(), end, std::int64_t{0});
+        ++reads.at(static_cast<std::size_t>(block));
+        const auto x = torch::arange(begin, begin + *end + surplus);
+        return data::Batch({{"x", x}, {"pair", torch::stack({x, -x}, 1)}});
+    }
+    mutable std::vector<int> reads;
+    std::int64_t surplus = 0;
+
+private:
+    std::vector<std::int64_t> rows_;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("Blocks.are_read_as_rows_are", D, data::Sharded, data::Permuted) {
+    const auto blocks = std::make_shared<Counted>(std::vector<std::int64_t>{3, 0, 4, 1, 11, 2, 0});
+    const auto x = torch::arange(21);
+    const auto rows = data::from_tensors({{"x", x}, {"pair", torch::stack({x, -x}, 1)}});
+    for (const bool shuffle : {false, true}) {
+        for (const int rank : {0, 1}) {
+            CAPTURE(shuffle);
+            CAPTURE(rank);
+            const auto over = [&](const data::Dataset& dataset, const data::Position& from) {
+                return data::Batches<D>(dataset, {}, rank, 2, torch::kCPU,
+                                        {.size = 4, .shuffle = shuffle, .seed = 3},
+                                        std::make_shared<data::Position>(from));
+            };
+            for (const data::Position& from : {data::Position{0, 0}, data::Position{2, 8}}) {
+                auto by_row = over(rows, from);
+                auto by_block = over(data::from_blocks(blocks), from);
+                const auto expected = pass(by_row);
+                CHECK(expected.size() == (from.samples == 0 ? 3 : 2));
+                CHECK(pass(by_block) == expected);
+                CHECK(pass(by_block) == pass(by_row)); // and the epoch behind it
+            }
+        }
+    }
+}
+
+TEST_CASE("Blocks.are_read_once_in_order") {
+    const auto blocks = std::make_shared<Counted>(std::vector<std::int64_t>{3, 0, 4, 1});
+    const auto dataset = data::from_blocks(blocks);
+    CHECK(dataset.size() == 8);
+    CHECK(blocks->reads == std::vector<int>{0, 0, 0, 0});
+    data::Batches<data::Sharded> batches(dataset, {}, 0, 1, torch::kCPU, {.size = 2},
+                                         std::make_shared<data::Position>());
+    CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
+    CHECK(blocks->reads == std::vector<int>{1, 0, 1, 1});
+    const auto some = dataset.rows(torch::tensor({7, 0, 4, 0}, torch::kLong));
+    CHECK(some["pair"].equal(torch::tensor({{7, -7}, {0, 0}, {4, -4}, {0, 0}}, torch::kLong)));
+}
+
+TEST_CASE("Blocks.with_other_numbers_of_rows_are_errors") {
+    CHECK(code_of([] {
+              (void)data::from_blocks(std::make_shared<Counted>(std::vector<std::int64_t>{2, -1}));
+          }) == "RT-D18");
+    const auto blocks = std::make_shared<Counted>(std::vector<std::int64_t>{2, 3});
+    const auto dataset = data::from_blocks(blocks);
+    blocks->surplus = 1;
+    const auto read = [&] { (void)dataset.rows(torch::tensor({3}, torch::kLong)); };
+    CHECK(code_of(read) == "RT-D18");
+    CHECK(test::contains(test::message_of(read), "block 1 has 4 rows; expected 3"));
 }
 
 TEST_CASE("Batches.replicated_reads_everything") {

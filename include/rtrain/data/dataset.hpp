@@ -15,11 +15,12 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rtrain::data {
 
 /// A handle to a data set; copies share it. Made by from_tensors(), fashion_mnist(), idx(),
-/// from_dataset() or lazy().
+/// from_dataset(), from_blocks() or lazy().
 class Dataset {
 public:
     /// What a source of rows offers.
@@ -31,7 +32,22 @@ public:
         virtual ~Source() = default;
         [[nodiscard]] virtual std::int64_t size() const = 0;
         /// The rows with these numbers (int64, one dimension, each in [0, size())), in this order.
+        /// It may have nothing for some of them: the batch is then smaller, or empty.
         [[nodiscard]] virtual Batch rows(const at::Tensor& indices) const = 0;
+    };
+
+    /// What a source offers that is read many rows at a time, such as a file. Rows are numbered
+    /// from block to block. See from_blocks().
+    class BlockSource {
+    public:
+        BlockSource() = default;
+        BlockSource(const BlockSource&) = delete;
+        BlockSource& operator=(const BlockSource&) = delete;
+        virtual ~BlockSource() = default;
+        /// How many rows each block has; known without reading them, and always the same.
+        [[nodiscard]] virtual std::vector<std::int64_t> row_counts() const = 0;
+        /// All rows of a block (from 0), in order.
+        [[nodiscard]] virtual Batch read(std::int64_t block) const = 0;
     };
 
     explicit Dataset(std::shared_ptr<const Source> source) : source_(std::move(source)) {}

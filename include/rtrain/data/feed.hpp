@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -32,7 +33,7 @@ struct Course {
 
 /// One batch to be read.
 struct Portion {
-    at::Tensor rows;        ///< undefined at the end of the epoch
+    at::Tensor rows;        ///< by number
     std::int64_t place = 0; ///< of its first row in the order of all ranks
     std::int64_t taken = 0; ///< by all ranks, in whole steps, once this batch is
     bool ends_step = true;  ///< this rank's last one of the step
@@ -54,9 +55,10 @@ public:
         taken_ = base_ + row_ * course.sharing;
     }
 
-    [[nodiscard]] Portion next() {
+    /// Empty at the end of the epoch.
+    [[nodiscard]] std::optional<Portion> next() {
         if (row_ >= end_) {
-            return {};
+            return std::nullopt;
         }
         Portion portion;
         portion.place = base_ + row_ * course_.sharing + course_.place_among_sharing();
@@ -103,10 +105,11 @@ public:
         }
     }
 
-    [[nodiscard]] Portion next() {
+    /// Empty at the end of the epoch.
+    [[nodiscard]] std::optional<Portion> next() {
         const std::int64_t step = steps_.step_at(taken_);
         if (step == 0) {
-            return {};
+            return std::nullopt;
         }
         const std::int64_t number = course_.place_among_sharing() * course_.passes + pass_;
         const Part part = steps_.micro_batch(taken_, number);
@@ -114,8 +117,8 @@ public:
         if (pass_ == 0) {
             taken_ += step;
         }
-        return {policy_->rows_at(course_.epoch, part.begin, part.end), part.begin, taken_,
-                pass_ == 0};
+        return Portion{policy_->rows_at(course_.epoch, part.begin, part.end), part.begin, taken_,
+                       pass_ == 0};
     }
 
     [[nodiscard]] std::int64_t batches() const {

@@ -87,7 +87,7 @@ public:
 
         [[nodiscard]] Batch& operator*() {
             pass_.take();
-            return read_.batch;
+            return read_->batch;
         }
         Iterator& operator++() {
             pass_.leave_batch();
@@ -96,7 +96,7 @@ public:
         }
         void operator++(int) { ++*this; }
         friend bool operator==(const Iterator& self, std::default_sentinel_t /*end*/) {
-            return self.read_.batch.size() == 0;
+            return !self.read_.has_value();
         }
 
     private:
@@ -111,24 +111,24 @@ public:
         };
 
         void next() {
-            read_ = pass_.has_ended() ? Read()
-                                      : prefetch_.next([this] { return read(); }).value_or(Read());
-            if (read_.batch.size() == 0) {
+            read_ = pass_.has_ended() ? std::nullopt : prefetch_.next([this] { return read(); });
+            if (!read_) {
                 pass_.end();
                 return;
             }
-            pass_.position().advance(read_.portion.taken, read_.portion.ends_step);
-            batches_->seed_generators(epoch_, read_.portion.place, Draws::of_training);
+            pass_.position().advance(read_->portion.taken, read_->portion.ends_step);
+            batches_->seed_generators(epoch_, read_->portion.place, Draws::of_training);
         }
 
+        /// Empty at the end of the epoch, and only there: a batch may have no rows.
         [[nodiscard]] std::optional<Read> read() {
-            Portion portion = feed_.next();
-            if (!portion.rows.defined()) {
+            std::optional<Portion> portion = feed_.next();
+            if (!portion) {
                 return std::nullopt;
             }
-            batches_->seed_generators(epoch_, portion.place, Draws::of_reading);
-            Batch batch = batches_->dataset_.rows(portion.rows);
-            return Read{std::move(batch), std::move(portion)};
+            batches_->seed_generators(epoch_, portion->place, Draws::of_reading);
+            Batch batch = batches_->dataset_.rows(portion->rows);
+            return Read{std::move(batch), std::move(*portion)};
         }
 
         const Batches* batches_;
@@ -136,7 +136,7 @@ public:
         Feed<D> feed_;
         Pass pass_;
         DevicePrefetch<Read> prefetch_;
-        Read read_;
+        std::optional<Read> read_; ///< empty at the end
     };
 
     [[nodiscard]] Iterator begin() const {

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Sources that are read in blocks, served by row number as any other data set.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/dataset.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+/// The rows of blocks by number. Each batch reads the blocks that its rows lie in, once each, and
+/// the one read last is kept: in order, every block is read once.
+class BlockRows : public Dataset::Source {
+public:
+    /// Throws DataError [RT-D18].
+    explicit BlockRows(std::shared_ptr<const Dataset::BlockSource> blocks)
+        : blocks_(std::move(blocks)) {
+        for (const std::int64_t rows : blocks_->row_counts()) {
+            if (rows < 0) {
+                throw DataError("RT-D18", detail::concat("row_counts() says ", rows, " for block ",
+                                                         ends_.size(), "; expected at least 0"));
+            }
+            ends_.push_back(size() + rows);
+        }
+    }
+
+    [[nodiscard]] std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+
+    [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+        Batch::Columns gathered;
+        for (const auto& [block, wanted] : by_block(indices)) {
+            const std::shared_ptr<const Batch> read = this->read(block);
+            if (gathered.empty()) {
+                for (const auto& [name, column] : read->columns()) {
+                    auto shape = column.sizes().vec();
+                    shape.front() = indices.numel();
+                    gathered.emplace_back(name, at::empty(shape, column.options()));
+                }
+            }
+            const at::Tensor from = at::tensor(wanted.rows, at::kLong);
+            const at::Tensor to = at::tensor(wanted.places, at::kLong);
+            for (auto& [name, column] : gathered) {
+                column.index_copy_(0, to, (*read)[name].index_select(0, from));
+            }
+        }
+        return Batch(std::move(gathered));
+    }
+
+private:
+    struct Wanted {
+        std::vector<std::int64_t> rows;   ///< in the block
+        std::vector<std::int64_t> places; ///< in the batch
+    };
+
+    [[nodiscard]] std::map<std::size_t, Wanted> by_block(const at::Tensor& indices) const {
+        std::map<std::size_t, Wanted> wanted;
+        const at::Tensor numbers = indices.contiguous();
+        const auto* const number = numbers.const_data_ptr<std::int64_t>();
+        for (std::int64_t place = 0; place < numbers.numel(); ++place) {
+            const auto block = static_cast<std::size_t>(
+                std::ranges::upper_bound(ends_, number[place]) - ends_.begin());
+            Wanted& of_block = wanted[block];
+            of_block.rows.push_back(number[place] - begin_of(block));
+            of_block.places.push_back(place);
+        }
+        return wanted;
+    }
+
+    [[nodiscard]] std::int64_t begin_of(std::size_t block) const {
+        return block == 0 ? 0 : ends_[block - 1];
+    }
+
+    [[nodiscard]] std::shared_ptr<const Batch> read(std::size_t block) const {
+        {
+            const std::scoped_lock lock(mutex_);
+            if (kept_ && kept_block_ == block) {
+                return kept_;
+            }
+        }
+        auto batch = std::make_shared<const Batch>(blocks_->read(static_cast<std::int64_t>(block)));
+        if (const auto expected = ends_[block] - begin_of(block); batch->size() != expected) {
+            throw DataError("RT-D18", detail::concat("block ", block, " has ", batch->size(),
+                                                     " rows; expected ", expected,
+                                                     ", as row_counts() has said"));
+        }
+        const std::scoped_lock lock(mutex_);
+        kept_block_ = block;
+        return kept_ = std::move(batch);
+    }
+
+    std::shared_ptr<const Dataset::BlockSource> blocks_;
+    std::vector<std::int64_t> ends_; ///< of the blocks, in rows from the first one's beginning
+    mutable std::mutex mutex_;
+    mutable std::size_t kept_block_ = 0;
+    mutable std::shared_ptr<const Batch> kept_;
+};
+
+/// A data set that is read in blocks. Loops over it, their shuffles and the place in them are the
+/// same as with rows; but a shuffled batch has rows of many blocks and reads them all, so let
+/// blocks be few, or cheap to read again. Throws DataError [RT-D18].
+///
+/// @code
+/// auto logs = rtrain::data::from_blocks(std::make_shared<const LogFiles>("logs"));
+/// @endcode
+[[nodiscard]] inline Dataset from_blocks(std::shared_ptr<const Dataset::BlockSource> blocks) {
+    return Dataset(std::make_shared<BlockRows>(std::move(blocks)));
+}
+
+} // namespace rtrain::data
