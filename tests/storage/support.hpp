@@ -6,6 +6,7 @@
 
 #include <rtrain/storage/arrow.hpp>
 #include <rtrain/storage/transfer.hpp>
+#include <rtrain/testing/scratch.hpp>
 
 #include <array>
 #include <cstdint>
@@ -16,7 +17,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -246,17 +246,7 @@ private:
     std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
 };
 
-/// Bytes that no compression or repetition can hide an error in.
-inline std::string noise(std::size_t bytes, unsigned int seed) {
-    std::mt19937_64 random(seed);
-    std::string text((bytes + 7) / 8 * 8, '\0');
-    for (std::size_t at = 0; at < text.size(); at += 8) {
-        const auto word = random();
-        std::memcpy(&text[at], &word, 8);
-    }
-    text.resize(bytes);
-    return text;
-}
+using rtrain::testing::noise;
 
 struct Caught {
     std::string code;
