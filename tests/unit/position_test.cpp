@@ -8,131 +8,20 @@
 #include <rtrain/data/sharded.hpp>
 #include <rtrain/data/torch_data.hpp>
 #include <rtrain/state/progress.hpp>
+#include <rtrain/testing/data_policy.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 using namespace rtrain;
 using test::code_of;
 using test::contains;
 using test::message_of;
+using namespace rtrain::testing;
 
 namespace {
-
-constexpr int to_the_end = std::numeric_limits<int>::max();
-
-data::Dataset numbers(std::int64_t rows) {
-    return data::from_tensors({{"x", torch::arange(rows)}});
-}
-
-void append(std::vector<std::int64_t>& rows, const torch::Tensor& x) {
-    const auto all = x.contiguous();
-    rows.insert(rows.end(), all.data_ptr<std::int64_t>(),
-                all.data_ptr<std::int64_t>() + all.numel());
-}
-
-/// One rank's rows in up to `steps` batches from `position`, which moves on, batch by batch.
-template <class Loop, class RowsOf>
-std::vector<std::vector<std::int64_t>> walk(Loop loop, data::Position& place, int steps,
-                                            const std::shared_ptr<data::Position>& position,
-                                            const RowsOf& rows_of) {
-    std::vector<std::vector<std::int64_t>> batches;
-    for (auto& batch : loop) {
-        append(batches.emplace_back(), rows_of(batch));
-        place = *position;
-        if (static_cast<int>(batches.size()) == steps) {
-            return batches;
-        }
-    }
-    place = *position; // the next epoch
-    return batches;
-}
-
-/// What `size` ranks take together in up to `steps` batches each, by batch and then rank. They must
-/// take equally many and agree about where they are then.
-template <class MakeLoop, class RowsOf>
-std::vector<std::int64_t> take(data::Position& position, int size, int steps,
-                               const MakeLoop& make_loop, const RowsOf& rows_of) {
-    std::vector<std::vector<std::vector<std::int64_t>>> of_rank;
-    data::Position reached;
-    for (int rank = 0; rank < size; ++rank) {
-        const auto mine = std::make_shared<data::Position>(position);
-        data::Position place;
-        of_rank.push_back(walk(make_loop(rank, size, mine), place, steps, mine, rows_of));
-        reached = rank == 0 ? place : reached;
-        REQUIRE(of_rank.back().size() == of_rank.front().size());
-        REQUIRE(place.samples == reached.samples);
-        REQUIRE(place.epoch == reached.epoch);
-    }
-    position = reached;
-    position.iterating = false; // a checkpoint does not hold that
-    std::vector<std::int64_t> rows;
-    for (std::size_t step = 0; step < of_rank.front().size(); ++step) {
-        for (const auto& batches : of_rank) {
-            rows.insert(rows.end(), batches[step].begin(), batches[step].end());
-        }
-    }
-    return rows;
-}
-
-template <class Policy>
-auto loops_over(const data::Dataset& dataset, const data::BatchOptions& options) {
-    return [=](int rank, int size, const std::shared_ptr<data::Position>& position) {
-        return data::Batches<Policy>(dataset, {}, rank, size, torch::kCPU, options, position);
-    };
-}
-
-constexpr auto column_x = [](data::Batch& batch) { return batch["x"]; };
-
-/// How often each row was taken.
-std::vector<int> counts_of(const std::vector<std::int64_t>& taken, std::int64_t rows) {
-    std::vector<int> counts(static_cast<std::size_t>(rows));
-    for (const std::int64_t row : taken) {
-        ++counts.at(static_cast<std::size_t>(row));
-    }
-    return counts;
-}
-
-/// Saves on 1 to 8 ranks, resumes on 1 to 8, in the middle of the second epoch of 103 rows, a
-/// prime: no row is missing, and rows are repeated only where the ranks that resume could not take
-/// equally many otherwise, at the end.
-template <class MakeLoop, class RowsOf>
-void resume_on_any(const MakeLoop& make_loop, const RowsOf& rows_of, bool padded) {
-    constexpr std::int64_t rows = 103;
-    for (int saved_on = 1; saved_on <= 8; ++saved_on) {
-        for (int resumed_on = 1; resumed_on <= 8; ++resumed_on) {
-            CAPTURE(saved_on);
-            CAPTURE(resumed_on);
-            data::Position position;
-            (void)take(position, saved_on, to_the_end, make_loop, rows_of);
-            REQUIRE(position.epoch == 1);
-            REQUIRE(position.samples == 0);
-            auto taken = take(position, saved_on, 2, make_loop, rows_of);
-            REQUIRE(position.epoch == 1);
-            REQUIRE(position.samples == static_cast<std::int64_t>(taken.size()));
-            REQUIRE(position.samples < rows);
-            const std::int64_t left = rows - position.samples;
-            const auto rest = take(position, resumed_on, to_the_end, make_loop, rows_of);
-            CHECK(position.epoch == 2);
-            taken.insert(taken.end(), rest.begin(), rest.end());
-            const std::int64_t repeated =
-                padded ? (resumed_on - left % resumed_on) % resumed_on : 0;
-            CHECK(static_cast<std::int64_t>(taken.size()) == rows + repeated);
-            const auto counts = counts_of(taken, rows);
-            CHECK(std::count(counts.begin(), counts.end(), 1) == rows - repeated);
-            CHECK(std::count(counts.begin(), counts.end(), 2) == repeated);
-            // Again the same number of ranks, and nothing has changed.
-            if (saved_on == resumed_on) {
-                data::Position undisturbed;
-                (void)take(undisturbed, saved_on, to_the_end, make_loop, rows_of);
-                CHECK(take(undisturbed, saved_on, to_the_end, make_loop, rows_of) == taken);
-            }
-        }
-    }
-}
 
 /// torch::data's own way to make a data set.
 struct Identity : torch::data::Dataset<Identity> {
@@ -145,13 +34,9 @@ struct Identity : torch::data::Dataset<Identity> {
 
 } // namespace
 
-TEST_CASE("Position.on_other_ranks_leaves_the_rows_that_nobody_has_taken") {
-    for (const bool shuffle : {true, false}) {
-        const data::BatchOptions options{.size = 4, .shuffle = shuffle, .seed = 5};
-        resume_on_any(loops_over<data::Permuted>(numbers(103), options), column_x, false);
-        resume_on_any(loops_over<data::Sharded>(numbers(103), options), column_x, true);
-    }
-}
+RTRAIN_TEST_DATA_POLICY(Permuted, data::Permuted{});
+RTRAIN_TEST_DATA_POLICY(Sharded, data::Sharded{});
+RTRAIN_TEST_DATA_POLICY(Replicated, data::Replicated{});
 
 TEST_CASE("Position.of_torch_loaders_counts_the_rows_of_a_short_batch") {
     const auto make_loader = [](int workers) {
@@ -164,6 +49,9 @@ TEST_CASE("Position.of_torch_loaders_counts_the_rows_of_a_short_batch") {
     };
     const auto data_of = [](auto& batch) { return batch.data; };
     resume_on_any(make_loader(0), data_of, true);
+    data::Position whole;
+    CHECK(counts_of(take(whole, 1, to_the_end, make_loader(0), data_of), 103) ==
+          std::vector<int>(103, 1));
 
     // Behind the last batch of a rank, which is short, nothing is left on any number of ranks.
     for (const int resumed_on : {1, 2, 5}) {
@@ -181,21 +69,6 @@ TEST_CASE("Position.of_torch_loaders_counts_the_rows_of_a_short_batch") {
     taken.insert(taken.end(), rest.begin(), rest.end());
     const auto counts = counts_of(taken, 103);
     CHECK(std::count(counts.begin(), counts.end(), 0) == 0);
-}
-
-TEST_CASE("Position.of_replicated_data_is_the_same_on_every_rank") {
-    const auto loops = loops_over<data::Replicated>(numbers(10), {.size = 3, .shuffle = true});
-    data::Position position;
-    const auto first = take(position, 2, 2, loops, column_x);
-    CHECK(position.samples == 6);
-    const auto rest = take(position, 3, to_the_end, loops, column_x);
-    CHECK(first.size() == 12);
-    CHECK(rest.size() == 12);
-    std::vector<std::int64_t> one_rank(first.begin(), first.begin() + 3);
-    one_rank.insert(one_rank.end(), first.begin() + 6, first.begin() + 9);
-    one_rank.insert(one_rank.end(), rest.begin(), rest.begin() + 3);
-    one_rank.push_back(rest[9]);
-    CHECK(counts_of(one_rank, 10) == std::vector<int>(10, 1));
 }
 
 TEST_CASE("Position.with_drop_last_leaves_nothing_partial") {
@@ -368,7 +241,54 @@ struct Backwards : Halves {
     }
 };
 
+struct Counts32 : Halves {
+    [[nodiscard]] at::Tensor order(const data::EpochRequest& epoch) const {
+        return Halves::order(epoch).to(at::kInt);
+    }
+};
+struct DrawsFromTorch : Halves {
+    [[nodiscard]] at::Tensor order(const data::EpochRequest& epoch) const {
+        return at::randperm(epoch.rows / epoch.size, at::kLong);
+    }
+};
+struct GivesRank0More : Halves {
+    [[nodiscard]] at::Tensor order(const data::EpochRequest& epoch) const {
+        return at::arange(epoch.rank == 0 ? epoch.rows : epoch.rows / epoch.size, at::kLong);
+    }
+};
+struct SharesNothing : Halves {
+    [[nodiscard]] std::int64_t ranks_sharing(int /*size*/) const noexcept { return 1; }
+};
+struct OrderOfRank : Halves {
+    [[nodiscard]] at::Tensor rows_at(const data::EpochRequest& epoch, std::int64_t begin,
+                                     std::int64_t end) const {
+        return (at::arange(begin, end, at::kLong) + epoch.rank) % epoch.rows;
+    }
+};
+/// Gives ranks the rest of their own rows, whatever the others have taken.
+struct RestOfRank : Halves {
+    using Halves::order;
+    [[nodiscard]] at::Tensor order(const data::EpochRequest& epoch, std::int64_t taken) const {
+        return Halves::order(epoch).slice(0, taken / epoch.size + (taken > 0 ? 1 : 0));
+    }
+};
+
 } // namespace
+
+RTRAIN_TEST_DATA_POLICY(Halves, Halves{});
+RTRAIN_TEST_DATA_POLICY(Backwards, Backwards{});
+
+#define MUST_FAIL(type, holds)                                                                     \
+    TEST_CASE("DataPolicy.suite_notices." #type "." #holds* doctest::should_fail()) {              \
+        rtrain::testing::DataPolicySuite(type{}).holds();                                          \
+    }
+MUST_FAIL(Counts32, gives_rows_of_the_data_set)
+MUST_FAIL(DrawsFromTorch, depends_on_the_request_alone)
+MUST_FAIL(GivesRank0More, gives_all_ranks_equally_many)
+MUST_FAIL(SharesNothing, is_shared_by_as_many_ranks_as_it_says)
+MUST_FAIL(OrderOfRank, divides_one_order)
+MUST_FAIL(RestOfRank, goes_on_where_a_run_was_stopped)
+MUST_FAIL(RestOfRank, goes_on_on_another_number_of_ranks)
 
 TEST_CASE("Position.of_a_users_policy") {
     const auto loops = loops_over<Halves>(numbers(20), {.size = 3});
@@ -379,8 +299,6 @@ TEST_CASE("Position.of_a_users_policy") {
     CHECK(position.order.empty());
     CHECK(take(position, 2, to_the_end, loops, column_x) ==
           std::vector<std::int64_t>{6, 7, 8, 16, 17, 18, 9, 19});
-
-    resume_on_any(loops_over<Backwards>(numbers(103), {.size = 2}), column_x, false);
 }
 
 TEST_CASE("Randomness.of_a_batch_depends_on_its_place_only") {

@@ -3,6 +3,7 @@
 
 #include <rtrain/checkpoint/manifest.hpp>
 #include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/testing/checkpoint_policy.hpp>
 
 #include <doctest/doctest.h>
 
@@ -14,23 +15,11 @@ using test::code_of;
 
 namespace {
 
-/// Writes what `ranks` ranks would.
-template <class Policy>
-void write_checkpoint(const Policy& policy, const std::filesystem::path& directory,
-                      const checkpoint::Snapshot& snapshot, int ranks) {
-    checkpoint::Manifest manifest;
-    for (int rank = 0; rank < ranks; ++rank) {
-        const checkpoint::Part part{directory, rank, ranks};
-        checkpoint::merge(manifest.contents, policy.write(policy.select(snapshot, part), part));
-    }
-    test::write(directory / checkpoint::manifest_file, checkpoint::manifest_text(manifest));
-}
-
 /// Through files and back, as a checkpoint goes: written by three ranks, read by one.
 checkpoint::Snapshot through_disk(const checkpoint::Snapshot& snapshot) {
     const test::Directory directory("state");
-    const checkpoint::Sharded policy;
-    write_checkpoint(policy, directory.path(), snapshot, 3);
+    checkpoint::ThePolicy policy{checkpoint::Sharded{}};
+    rtrain::testing::write_checkpoint(policy, directory.path(), snapshot, 3);
     return policy.read({directory.path(), 0, 1});
 }
 
@@ -252,28 +241,92 @@ TEST_CASE("State.what_does_not_fit_is_an_error") {
     CHECK(code_of([&] { State{}.add("optimizer", fewer).load(optimizer); }) == "RT-K3");
 }
 
-TEST_CASE("Policy.any_reads_what_any_number_of_ranks_wrote") {
-    checkpoint::Snapshot state;
+RTRAIN_TEST_CHECKPOINT_POLICY(None, checkpoint::None{});
+RTRAIN_TEST_CHECKPOINT_POLICY(Sync, checkpoint::Sync{});
+RTRAIN_TEST_CHECKPOINT_POLICY(Async, checkpoint::Async{});
+RTRAIN_TEST_CHECKPOINT_POLICY(Sharded, checkpoint::Sharded{});
+RTRAIN_TEST_CHECKPOINT_POLICY(AsyncSharded, checkpoint::AsyncSharded{});
+
+namespace {
+
+using checkpoint::Contents;
+using checkpoint::Part;
+using checkpoint::Snapshot;
+
+/// The smallest one of docs/architecture.md, which says nowhere that it saves nothing.
+struct Forgetful {
+    void write(const Snapshot& /*state*/, const Part& /*part*/) {}
+    Snapshot read(const Part& /*part*/) { return {}; }
+};
+/// All ranks write into one file.
+struct SharesAFile : checkpoint::Sharded {
+    [[nodiscard]] Contents write(const Snapshot& mine, const Part& part) const {
+        return Sharded::write(mine, {part.directory, 0, part.size});
+    }
+};
+struct WritesAfterwards : checkpoint::Sync {
+    static constexpr bool writes_in_background = true;
+    Snapshot live;
+    [[nodiscard]] Snapshot select(Snapshot state, const Part& part) {
+        live = Sync::select(std::move(state), part);
+        return live;
+    }
+    [[nodiscard]] Contents write(const Snapshot& /*mine*/, const Part& part) const {
+        return Sync::write(live, part);
+    }
+};
+struct DropsRows : checkpoint::Sync {
+    [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const {
+        state.pieces.clear();
+        return Sync::select(std::move(state), part);
+    }
+};
+struct BeginsAnew : checkpoint::Sync {
+    [[nodiscard]] Snapshot read(const Part& part) const {
+        return std::filesystem::is_empty(part.directory) ? Snapshot{} : Sync::read(part);
+    }
+};
+struct Copies : checkpoint::Sync {
+    [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const {
+        for (auto& [name, tensor] : state.tensors) {
+            tensor = tensor.clone();
+        }
+        return Sync::select(std::move(state), part);
+    }
+};
+
+} // namespace
+
+#define MUST_FAIL(type, holds)                                                                     \
+    TEST_CASE("CheckpointPolicy.suite_notices." #type* doctest::should_fail()) {                   \
+        rtrain::testing::CheckpointPolicySuite(type{}).holds();                                    \
+    }
+MUST_FAIL(Forgetful, gives_back_the_whole_state)
+MUST_FAIL(SharesAFile, does_without_a_directory_of_all_ranks)
+MUST_FAIL(WritesAfterwards, keeps_the_state_of_its_moment)
+MUST_FAIL(DropsRows, saves_rows_of_ranks_or_refuses_them)
+MUST_FAIL(BeginsAnew, refuses_a_directory_without_a_checkpoint)
+MUST_FAIL(Copies, selects_views)
+
+TEST_CASE("Policy.any_reads_what_another_wrote_and_no_byte_is_written_twice") {
+    Snapshot state;
     state.tensors["a"] = torch::randn({7, 3});
     state.tensors["b"] = torch::arange(1001, torch::kLong);
-    state.tensors["c/scalar"] = torch::tensor(2.5, torch::kDouble);
-    state.tensors["d"] = torch::empty({0, 4});
-    state.tensors["e"] = torch::randn({64, 64}).t().to(torch::kBFloat16);
-    state.values = {{"n", 1}, {"s", "text"}};
-    const auto same_as_state = [&](const checkpoint::Snapshot& loaded) {
-        CHECK(loaded.values == state.values);
+    state.tensors["c"] = torch::randn({64, 64}).t().to(torch::kBFloat16);
+    checkpoint::ThePolicy sharded{checkpoint::Sharded{}};
+    checkpoint::ThePolicy sync{checkpoint::Sync{}};
+    const auto same_as_state = [&](const Snapshot& loaded) {
         REQUIRE(loaded.tensors.size() == state.tensors.size());
         for (const auto& [name, tensor] : state.tensors) {
             CAPTURE(name);
-            CHECK((loaded.tensors.at(name).scalar_type() == tensor.scalar_type()));
             CHECK(loaded.tensors.at(name).equal(tensor));
         }
     };
     for (int ranks = 1; ranks <= 9; ++ranks) {
         CAPTURE(ranks);
         const test::Directory directory("ranks");
-        write_checkpoint(checkpoint::Sharded{}, directory.path(), state, ranks);
-        same_as_state(checkpoint::Sync{}.read({directory.path(), 0, 1}));
+        rtrain::testing::write_checkpoint(sharded, directory.path(), state, ranks);
+        same_as_state(sync.read({directory.path(), 0, 1}));
         std::uintmax_t bytes = 0;
         for (const auto& file : checkpoint::read_manifest(directory.path()).contents.files) {
             bytes += file.size;
@@ -282,11 +335,11 @@ TEST_CASE("Policy.any_reads_what_any_number_of_ranks_wrote") {
         for (const auto& [name, tensor] : state.tensors) {
             least += tensor.nbytes();
         }
-        CHECK(bytes < least + 1024 * static_cast<unsigned>(ranks) + 100); // no byte twice
+        CHECK(bytes < least + 1024 * static_cast<unsigned>(ranks) + 100);
     }
     const test::Directory directory("sync");
-    write_checkpoint(checkpoint::Sync{}, directory.path(), state, 2);
-    same_as_state(checkpoint::Sharded{}.read({directory.path(), 3, 4}));
+    rtrain::testing::write_checkpoint(sync, directory.path(), state, 2);
+    same_as_state(sharded.read({directory.path(), 3, 4}));
 }
 
 TEST_CASE("Policy.rows_of_ranks_make_one_tensor") {

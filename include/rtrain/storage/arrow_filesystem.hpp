@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Any file system of Apache Arrow as a storage::Filesystem.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/storage/arrow_status.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/filesystem.hpp>
+
+#include <arrow/buffer.h>
+#include <arrow/filesystem/filesystem.h>
+#include <arrow/io/interfaces.h>
+#include <arrow/util/future.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace rtrain::storage {
+
+/// A file system of Arrow as one of rtrain.
+class ArrowFilesystem {
+public:
+    /// `scheme` as in URIs; object stores have no directories of their own.
+    ArrowFilesystem(std::shared_ptr<arrow::fs::FileSystem> files, std::string scheme)
+        : files_(std::move(files)), scheme_(std::move(scheme)),
+          has_directories_(scheme_ == "hdfs" || scheme_ == "viewfs") {}
+
+    /// On an object store this asks for all files below `path`, a request for each 1000.
+    [[nodiscard]] std::vector<Entry> list(const std::string& path) const {
+        arrow::fs::FileSelector selector;
+        selector.base_dir = path;
+        selector.allow_not_found = true;
+        // Arrow leaves markers of empty directories behind; only files tell which are in use.
+        selector.recursive = !has_directories_;
+        std::map<std::string, Entry> entries;
+        for (const auto& info :
+             internal::require(files_->GetFileInfo(selector), "list", uri(path))) {
+            std::string name = info.path().substr(std::min(path.size() + 1, info.path().size()));
+            const auto slash = name.find('/');
+            if (!info.IsFile() && !has_directories_) {
+                continue;
+            }
+            const bool is_directory = slash != std::string::npos || !info.IsFile();
+            name.resize(std::min(slash, name.size()));
+            entries[name] = {.name = name,
+                             .size = is_directory ? 0 : static_cast<std::uint64_t>(info.size()),
+                             .is_directory = is_directory};
+        }
+        std::vector<Entry> found;
+        for (auto& [name, entry] : entries) {
+            found.push_back(std::move(entry));
+        }
+        return found;
+    }
+
+    [[nodiscard]] std::string read(const std::string& path) const {
+        const auto file = open(path, "read");
+        const auto size = internal::require(file->GetSize(), "read", uri(path));
+        const auto bytes = internal::require(file->Read(size), "read", uri(path));
+        require_all(bytes->size(), size, "read", path);
+        return bytes->ToString();
+    }
+
+    void write(const std::string& path, std::string_view text) const {
+        replace(path, "write", [&](arrow::io::OutputStream& out) {
+            internal::require(out.Write(text.data(), static_cast<std::int64_t>(text.size())),
+                              "write", uri(path));
+        });
+    }
+
+    /// Big files go in parts, several at a time.
+    void upload(const std::filesystem::path& local, const std::string& path) const {
+        std::ifstream in(local, std::ios::binary);
+        if (!in) {
+            throw StorageError("RT-S4", rtrain::detail::concat("cannot read ", local.string()));
+        }
+        replace(path, "upload to", [&](arrow::io::OutputStream& out) {
+            for (int parts = 1; in; ++parts) {
+                auto part = internal::require(arrow::AllocateResizableBuffer(part_bytes),
+                                              "upload to", uri(path));
+                in.read(reinterpret_cast<char*>(part->mutable_data()), part_bytes);
+                internal::require(part->Resize(in.gcount(), false), "upload to", uri(path));
+                internal::require(out.Write(std::shared_ptr<arrow::Buffer>(std::move(part))),
+                                  "upload to", uri(path));
+                if (parts % parts_at_a_time == 0) { // bounds the memory
+                    internal::require(out.Flush(), "upload to", uri(path));
+                }
+            }
+            if (!in.eof()) {
+                throw StorageError("RT-S4", rtrain::detail::concat("cannot read ", local.string()));
+            }
+        });
+    }
+
+    /// Big files come in parts, several at a time.
+    void download(const std::string& path, const std::filesystem::path& local) const {
+        const auto file = open(path, "download");
+        const auto size = internal::require(file->GetSize(), "download", uri(path));
+        const auto temporary = temporary_beside(local);
+        std::deque<arrow::Future<std::shared_ptr<arrow::Buffer>>> parts;
+        try {
+            OutputFile out(temporary);
+            std::int64_t asked = 0;
+            for (std::int64_t written = 0; written < size;) {
+                while (asked < size && parts.size() < parts_at_a_time) {
+                    const auto bytes = std::min(part_bytes, size - asked);
+                    parts.push_back(file->ReadAsync(asked, bytes));
+                    asked += bytes;
+                }
+                const auto expected = std::min(part_bytes, size - written);
+                const auto part = internal::require(parts.front().result(), "download", uri(path));
+                parts.pop_front();
+                require_all(part->size(), expected, "download", path);
+                out.write(part->data(), static_cast<std::size_t>(part->size()));
+                written += part->size();
+            }
+            std::filesystem::rename(temporary, local);
+        } catch (...) {
+            for (const auto& part : parts) {
+                part.Wait();
+            }
+            std::error_code ignored;
+            std::filesystem::remove(temporary, ignored);
+            throw;
+        }
+    }
+
+    void remove(const std::string& path) const {
+        const auto info = internal::require(files_->GetFileInfo(path), "remove", uri(path));
+        if (info.type() == arrow::fs::FileType::NotFound) {
+            return;
+        }
+        const auto status = info.IsDirectory() ? files_->DeleteDir(path) : files_->DeleteFile(path);
+        // Arrow reports what others removed meanwhile, or its own missing marker of a directory.
+        if (!status.ok() && (!internal::is_absence(status) || exists(path))) {
+            internal::throw_status(status, "remove", uri(path));
+        }
+    }
+
+    [[nodiscard]] bool exists(const std::string& path) const {
+        const auto info = internal::require(files_->GetFileInfo(path), "look for", uri(path));
+        return info.IsFile() || (info.IsDirectory() && (has_directories_ || !list(path).empty()));
+    }
+
+private:
+    static constexpr std::int64_t part_bytes = std::int64_t{16} << 20U;
+    static constexpr int parts_at_a_time = 4;
+
+    [[nodiscard]] std::string uri(const std::string& path) const { return scheme_ + "://" + path; }
+
+    [[nodiscard]] std::shared_ptr<arrow::io::RandomAccessFile> open(const std::string& path,
+                                                                    std::string_view action) const {
+        return internal::require(files_->OpenInputFile(path), action, uri(path));
+    }
+
+    void require_all(std::int64_t read, std::int64_t expected, std::string_view action,
+                     const std::string& path) const {
+        if (read != expected) {
+            throw TransientStorageError(
+                "RT-S11", rtrain::detail::concat("cannot ", action, ' ', uri(path), ": ", read,
+                                                 " bytes came instead of ", expected,
+                                                 "; the file may have been replaced meanwhile"));
+        }
+    }
+
+    /// An object appears when its stream is closed, a file of HDFS when it is created.
+    template <class Write>
+    void replace(const std::string& path, std::string_view action, Write&& write) const {
+        const std::string target = has_directories_ ? temporary_beside(path).string() : path;
+        const auto out = internal::require(files_->OpenOutputStream(target), action, uri(path));
+        try {
+            write(*out);
+            // Parts that failed: Arrow could not take them back any more after a failed Close().
+            internal::require(out->Flush(), action, uri(path));
+            internal::require(out->Close(), action, uri(path));
+            if (has_directories_) {
+                remove(path);
+                internal::require(files_->Move(target, path), action, uri(path));
+            }
+        } catch (...) {
+            static_cast<void>(out->Abort()); // else its destructor would complete the object
+            if (has_directories_) {
+                static_cast<void>(files_->DeleteFile(target));
+            }
+            throw;
+        }
+    }
+
+    std::shared_ptr<arrow::fs::FileSystem> files_;
+    std::string scheme_;
+    bool has_directories_;
+};
+
+static_assert(Filesystem<ArrowFilesystem>);
+
+} // namespace rtrain::storage

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Passes over a data set that stop, and go on elsewhere: what ranks, who are objects in this
+/// process, take together. For any loop that keeps a data::Position: batches of a shard, loaders of
+/// torch::data.
+#pragma once
+
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/position.hpp>
+#include <rtrain/data/shard.hpp>
+#include <rtrain/testing/suite.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+namespace rtrain::testing {
+
+using Rows = std::vector<std::int64_t>;
+
+inline constexpr int to_the_end = std::numeric_limits<int>::max();
+
+/// Rows that are their own numbers, in column "x".
+[[nodiscard]] inline data::Dataset numbers(std::int64_t rows) {
+    return data::from_tensors({{"x", at::arange(rows, at::kLong)}});
+}
+inline constexpr auto column_x = [](data::Batch& batch) { return batch["x"]; };
+
+inline void append(Rows& rows, const at::Tensor& x) {
+    const at::Tensor all = x.contiguous();
+    rows.insert(rows.end(), all.data_ptr<std::int64_t>(),
+                all.data_ptr<std::int64_t>() + all.numel());
+}
+
+/// Makes the loop of a rank over the batches of a data set: (rank, size, position).
+template <class Policy>
+[[nodiscard]] auto loops_over(const data::Dataset& dataset, const data::BatchOptions& options,
+                              const Policy& policy = {}) {
+    return [=](int rank, int size, const std::shared_ptr<data::Position>& position) {
+        return data::Batches<Policy>(dataset, policy, rank, size, at::kCPU, options, position);
+    };
+}
+
+/// One rank's rows in up to `steps` batches from `position`, which moves on, batch by batch.
+template <class Loop, class RowsOf>
+[[nodiscard]] std::vector<Rows> walk(Loop loop, data::Position& place, int steps,
+                                     const std::shared_ptr<data::Position>& position,
+                                     const RowsOf& rows_of) {
+    std::vector<Rows> batches;
+    for (auto& batch : loop) {
+        append(batches.emplace_back(), rows_of(batch));
+        place = *position;
+        if (static_cast<int>(batches.size()) == steps) {
+            return batches;
+        }
+    }
+    place = *position; // the next epoch
+    return batches;
+}
+
+/// What each of `size` ranks takes in up to `steps` batches, batch by batch. They must take equally
+/// many, and agree about where they are then.
+template <class MakeLoop, class RowsOf>
+[[nodiscard]] std::vector<std::vector<Rows>> take_apart(data::Position& position, int size,
+                                                        int steps, const MakeLoop& make_loop,
+                                                        const RowsOf& rows_of) {
+    std::vector<std::vector<Rows>> of_rank;
+    data::Position reached;
+    for (int rank = 0; rank < size; ++rank) {
+        const auto mine = std::make_shared<data::Position>(position);
+        data::Position place;
+        of_rank.push_back(walk(make_loop(rank, size, mine), place, steps, mine, rows_of));
+        reached = rank == 0 ? place : reached;
+        DOCTEST_REQUIRE(of_rank.back().size() == of_rank.front().size());
+        DOCTEST_REQUIRE(place.samples == reached.samples);
+        DOCTEST_REQUIRE(place.epoch == reached.epoch);
+    }
+    position = reached;
+    position.iterating = false; // a checkpoint does not hold that
+    return of_rank;
+}
+
+/// The same, together: by batch and then rank.
+template <class MakeLoop, class RowsOf>
+[[nodiscard]] Rows take(data::Position& position, int size, int steps, const MakeLoop& make_loop,
+                        const RowsOf& rows_of) {
+    const auto of_rank = take_apart(position, size, steps, make_loop, rows_of);
+    Rows rows;
+    for (std::size_t step = 0; step < of_rank.front().size(); ++step) {
+        for (const auto& batches : of_rank) {
+            rows.insert(rows.end(), batches[step].begin(), batches[step].end());
+        }
+    }
+    return rows;
+}
+
+/// How often each of `rows` rows was taken.
+[[nodiscard]] inline std::vector<int> counts_of(const Rows& taken, std::int64_t rows) {
+    std::vector<int> counts(static_cast<std::size_t>(rows));
+    for (const std::int64_t row : taken) {
+        ++counts.at(static_cast<std::size_t>(row));
+    }
+    return counts;
+}
+
+/// Saves on 1 to 8 ranks, resumes on 1 to 8, in the middle of the second epoch of 103 rows, a
+/// prime: what one rank reads in the whole epoch is read, and with `padded` only so much again, at
+/// the end, as lets the ranks that resume take equally many.
+template <class MakeLoop, class RowsOf>
+void resume_on_any(const MakeLoop& make_loop, const RowsOf& rows_of, bool padded) {
+    constexpr std::int64_t rows = 103;
+    data::Position undisturbed{.epoch = 1};
+    const Rows whole = take(undisturbed, 1, to_the_end, make_loop, rows_of);
+    const auto expected = counts_of(whole, rows);
+    const auto all = static_cast<std::int64_t>(whole.size());
+    for (int saved_on = 1; saved_on <= 8; ++saved_on) {
+        for (int resumed_on = 1; resumed_on <= 8; ++resumed_on) {
+            DOCTEST_CAPTURE(saved_on);
+            DOCTEST_CAPTURE(resumed_on);
+            data::Position position;
+            (void)take(position, saved_on, to_the_end, make_loop, rows_of);
+            DOCTEST_REQUIRE(position.epoch == 1);
+            DOCTEST_REQUIRE(position.samples == 0);
+            Rows taken = take(position, saved_on, 2, make_loop, rows_of);
+            DOCTEST_REQUIRE(position.epoch == 1);
+            DOCTEST_REQUIRE(position.samples == static_cast<std::int64_t>(taken.size()));
+            DOCTEST_REQUIRE(position.samples < all);
+            const std::int64_t left = all - position.samples;
+            const Rows rest = take(position, resumed_on, to_the_end, make_loop, rows_of);
+            DOCTEST_CHECK(position.epoch == 2);
+            taken.insert(taken.end(), rest.begin(), rest.end());
+            const std::int64_t repeated =
+                padded ? (resumed_on - left % resumed_on) % resumed_on : 0;
+            DOCTEST_CHECK(static_cast<std::int64_t>(taken.size()) == all + repeated);
+            const auto counts = counts_of(taken, rows);
+            std::int64_t wrong = 0;
+            for (std::size_t row = 0; row < counts.size(); ++row) {
+                const int more = counts[row] - expected[row];
+                wrong += more == 0 || (padded && more == 1) ? 0 : 1;
+            }
+            DOCTEST_CHECK(wrong == 0);
+            if (saved_on == resumed_on) { // as if nothing had happened
+                data::Position other{.epoch = 1};
+                DOCTEST_CHECK((take(other, saved_on, to_the_end, make_loop, rows_of) == taken));
+            }
+        }
+    }
+}
+
+} // namespace rtrain::testing
