@@ -15,6 +15,7 @@
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
+#include <rtrain/backend/capabilities.hpp>
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/the_backend.hpp>
@@ -48,9 +49,9 @@ namespace rtrain::testing {
 class BackendSuite {
 public:
     template <Backend B>
-    explicit BackendSuite(B backend)
-        : ranks_(std::make_unique<detail::TheBackend<B>>(std::make_shared<B>(std::move(backend)))),
-          finishes_(requires(B & b, const Outcome& mine) { b.finish(mine); }) {
+    explicit BackendSuite(B given)
+        : ranks_(std::make_unique<detail::TheBackend<B>>(std::make_shared<B>(std::move(given)))),
+          finishes_(backend::CanFinish<B>) {
         ranks_->start({});
     }
     BackendSuite(const BackendSuite&) = delete;
