@@ -325,8 +325,8 @@ std::vector<Scenario> remove_before_commit(std::vector<Scenario> scenarios) {
 std::string why_needless(const std::string& site) {
     static const std::pair<const char*, const char*> reasons[]{
         {"validate_storage_marker", "the marker only lives while a run starts"},
-        {"-progress.csv to progress.csv", "params.json comes right behind it"},
-        {"-result.json to result.json", "progress.csv comes right behind it"},
+        {"-progress.csv to progress.csv", "it is made anew from result.json"},
+        {"-result.json to result.json", "params.json comes right behind it"},
         {"-.metadata.json to .metadata.json", "the manifest comes behind it"},
         {"/ after remove .rtrain-", "what comes back is swept again"},
         {"/ after remove own_", "what comes back is swept again"},

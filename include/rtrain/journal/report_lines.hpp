@@ -6,9 +6,11 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/storage/file.hpp>
 
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <string_view>
@@ -61,6 +63,13 @@ struct ReportLines {
         }
     }
     return found;
+}
+
+/// The same of a file; none when there is no file.
+[[nodiscard]] inline ReportLines read_results(const std::filesystem::path& file,
+                                              std::int64_t durable) {
+    return std::filesystem::exists(file) ? read_reports(storage::read_file(file), durable)
+                                         : ReportLines{};
 }
 
 /// The same for readers: `file` is for messages. Throws StorageError [RT-S5] when a line is

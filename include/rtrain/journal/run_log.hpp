@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a run leaves for people and tools: result.json (one line of JSON for each report),
-/// progress.csv and params.json, with Ray Train's field names.
+/// The journal of a run: result.json (one line of JSON for each report), with Ray Train's field
+/// names, and params.json.
 #pragma once
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/process/machine.hpp>
 #include <rtrain/storage/file.hpp>
@@ -23,6 +24,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -30,13 +32,6 @@
 #include <unistd.h>
 
 namespace rtrain::track {
-
-inline constexpr const char* results_file = "result.json";
-inline constexpr const char* superseded_file = "superseded.json";
-inline constexpr const char* progress_file = "progress.csv";
-inline constexpr const char* params_file = "params.json";
-/// All that a RunLog writes.
-inline constexpr std::array log_files{results_file, superseded_file, progress_file, params_file};
 
 /// JSON with indentation, as people read it.
 inline void write_pretty(std::ostream& out, const boost::json::value& value,
@@ -60,7 +55,8 @@ inline void write_pretty(std::ostream& out, const boost::json::value& value,
     out << indent << '}';
 }
 
-/// Writes the files of one run; used by rank 0 only.
+/// Writes the journal of one run, line by line, and decides which lines count when it goes on. Used
+/// by rank 0 only.
 class RunLog {
 public:
     using Clock = std::chrono::steady_clock;
@@ -83,6 +79,11 @@ public:
                                               "time_since_restore",
                                               "iterations_since_restore"};
 
+    /// Whether complete() adds a field of that name.
+    [[nodiscard]] static bool fills_in(std::string_view name) {
+        return std::ranges::find(filled_fields, name) != filled_fields.end();
+    }
+
     RunLog(std::filesystem::path run_directory, Config config)
         : directory_(std::move(run_directory)), config_(std::move(config)) {}
 
@@ -99,7 +100,7 @@ public:
         std::string superseded;
         std::int64_t written = 0;
         std::int64_t missing = iteration;
-        const ReportLines lines = read_results(iteration);
+        const ReportLines lines = read_results(directory_ / results_file, iteration);
         for (const Config& report : lines.reports) {
             const bool keep = number_of(report) <= iteration;
             if (keep && number_of(report) <= written) {
@@ -128,13 +129,15 @@ public:
         iteration_ = resumed_at_ = iteration;
         total_seconds_ = resumed_seconds_ = total_seconds;
         last_report_ = Clock::now();
-        rewrite_progress();
         std::ostringstream params;
         params.exceptions(std::ios::badbit);
         write_pretty(params, config_);
         storage::replace_file(directory_ / params_file, params.str() + "\n");
         return set_aside;
     }
+
+    /// Of the newest report that counts.
+    [[nodiscard]] std::int64_t iteration() const noexcept { return iteration_; }
 
     /// The whole line of a report: the user's metrics and the fields that Ray fills in.
     /// Throws ConfigError [RT-C10] when a metric has the name of such a field.
@@ -206,12 +209,9 @@ public:
         total_seconds_ = line.at(total_time_field).to_number<double>();
         last_report_ = Clock::now();
         last_line_ = line;
-        append_progress(line);
     }
 
 private:
-    using Cells = std::vector<std::pair<std::string, std::string>>;
-
     /// What this process has written is still there.
     void require_written(const std::filesystem::path& file) const {
         std::error_code error;
@@ -250,107 +250,11 @@ private:
         return kept_as;
     }
 
-    /// Nested metrics become columns "a/b".
-    static void flatten(const Config& object, const std::string& prefix, Cells& cells) {
-        for (const auto& item : object) {
-            const std::string name = prefix + std::string(item.key());
-            if (prefix.empty() && name == "config") {
-                continue;
-            }
-            if (item.value().is_object()) {
-                flatten(item.value().get_object(), name + "/", cells);
-            } else if (item.value().is_string()) {
-                cells.emplace_back(name, std::string(item.value().get_string()));
-            } else {
-                cells.emplace_back(name,
-                                   item.value().is_null() ? "" : json::serialize(item.value()));
-            }
-        }
-    }
-
-    /// True when the line has columns that the file does not.
-    bool add_columns(const Config& line) {
-        Cells cells;
-        flatten(line, "", cells);
-        bool added = false;
-        for (const auto& [name, text] : cells) {
-            if (std::find(columns_.begin(), columns_.end(), name) == columns_.end()) {
-                columns_.push_back(name);
-                added = true;
-            }
-        }
-        return added;
-    }
-
-    [[nodiscard]] std::string row_of(const Config& line) const {
-        Cells cells;
-        flatten(line, "", cells);
-        std::string row;
-        for (const std::string& column : columns_) {
-            const auto found = std::find_if(cells.begin(), cells.end(),
-                                            [&](const auto& cell) { return cell.first == column; });
-            row += (row.empty() && &column == columns_.data() ? "" : ",") +
-                   (found == cells.end() ? "" : quoted(found->second));
-        }
-        return row + "\r\n";
-    }
-
-    /// RFC 4180.
-    static std::string quoted(const std::string& text) {
-        if (text.find_first_of(",\"\r\n") == std::string::npos) {
-            return text;
-        }
-        std::string result = "\"";
-        for (const char c : text) {
-            result += c == '"' ? "\"\"" : std::string(1, c);
-        }
-        return result + '"';
-    }
-
-    void append_progress(const Config& line) {
-        if (add_columns(line) || !progress_whole_) {
-            rewrite_progress();
-            return;
-        }
-        progress_whole_ = false;
-        storage::OutputFile progress(directory_ / progress_file, storage::OutputFile::Mode::append);
-        progress.write(row_of(line));
-        progress_whole_ = true;
-    }
-
-    [[nodiscard]] ReportLines read_results(std::int64_t durable) const {
-        const auto file = directory_ / results_file;
-        return std::filesystem::exists(file) ? read_reports(storage::read_file(file), durable)
-                                             : ReportLines{};
-    }
-
-    /// Ray fixes the columns with the first row and loses later metrics; here the file is written
-    /// anew when a metric appears for the first time.
-    void rewrite_progress() {
-        progress_whole_ = false;
-        const std::vector<Config> reports = read_results(iteration_).reports;
-        for (const Config& report : reports) {
-            add_columns(report);
-        }
-        std::string text;
-        for (const std::string& column : columns_) {
-            text += (text.empty() ? "" : ",") + quoted(column);
-        }
-        text += text.empty() ? "" : "\r\n";
-        for (const Config& report : reports) {
-            text += row_of(report);
-        }
-        storage::replace_file(directory_ / progress_file, text);
-        progress_whole_ = true;
-    }
-
     std::filesystem::path directory_;
     Config config_;
-    std::vector<std::string> columns_;
     Config last_line_;
     std::size_t results_size_ = 0; ///< of result.json, without what a failed append has left
     bool results_whole_ = true;    ///< false: an append has failed
-    bool progress_whole_ = true;
     std::int64_t iteration_ = 0;
     std::int64_t resumed_at_ = 0;
     double total_seconds_ = 0;

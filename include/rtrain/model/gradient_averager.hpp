@@ -21,6 +21,7 @@
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/parameter_check.hpp>
 #include <rtrain/model/parameter_hook.hpp>
+#include <rtrain/model/parameter_use.hpp>
 #include <rtrain/model/preemption_vote.hpp>
 #include <rtrain/model/require_same.hpp>
 #include <rtrain/model/sparse_mean.hpp>
@@ -49,16 +50,14 @@ public:
           parameters_(distinct_parameters(*model, options.ignore)),
           by_tree_(options.reduction_order == ReductionOrder::micro_batches),
           buckets_(backend, model->name(), parameters_, options_),
-          sparse_(parameters_.size(), false), expected_(parameters_.size(), false),
-          seen_(parameters_.size(), false), used_(parameters_.size(), false) {
+          sparse_(parameters_.size(), false), use_(parameters_) {
         const auto sparse = parameters_with_sparse_gradients(*model);
         std::vector<bool> wanted(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             const at::Tensor& parameter = parameters_[i].tensor;
             hooks_.emplace_back(parameter, i, static_cast<GradientListener*>(this));
-            expected_[i] = parameter.requires_grad();
             sparse_[i] = !by_tree_ && sparse.contains(parameter.unsafeGetTensorImpl());
-            wanted[i] = expected_[i] && !sparse_[i];
+            wanted[i] = use_.trains(i) && !sparse_[i];
             require_sole(parameters_[i].name, parameter);
         }
         buckets_.lay_out(std::move(wanted));
@@ -112,12 +111,12 @@ public:
     void shadow_pass(int active) {
         const torch::NoGradGuard no_grad;
         buckets_.divide_by(active);
-        buckets_.begin(expected_);
+        buckets_.begin(use_.training());
         syncs_ = true;
         shadows_ = true;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            used_[i] = expected_[i] && !options_.find_unused_parameters;
-            if (expected_[i] && !sparse_[i]) {
+            use_.set_used(i, use_.trains(i) && !options_.find_unused_parameters);
+            if (use_.trains(i) && !sparse_[i]) {
                 buckets_.put_zeros(i);
             }
         }
@@ -139,7 +138,7 @@ public:
 private:
     void gradient_ready(std::size_t index) override {
         if (pass_.finds_cut()) { // what that pass has brought counts no more
-            std::fill(used_.begin(), used_.end(), false);
+            use_.forget_used();
         }
         // A gradient that is undefined counts as zeros, and where parameters may be unused it
         // counts as unused, as in PyTorch's DDP.
@@ -147,7 +146,7 @@ private:
         if (!defined && options_.find_unused_parameters) {
             return;
         }
-        used_[index] = true;
+        use_.set_used(index, true);
         if (has_arrived(index)) {
             defined ? take_gradient(index) : take_unused(index);
             reduce_full_buckets();
@@ -162,20 +161,7 @@ private:
         if (pass_.enter()) {
             begin_backward();
         }
-        if (!expected_[index]) {
-            throw ModelError("RT-M24",
-                             concat("requires_grad of parameter \"", parameters_[index].name,
-                                    "\" has changed while backward ran; change it between "
-                                    "two steps"));
-        }
-        if (seen_[index]) {
-            throw ModelError("RT-M4",
-                             concat("the gradient of parameter \"", parameters_[index].name,
-                                    "\" became ready twice in one backward pass, as when "
-                                    "two checkpointed pieces of the model share it; let "
-                                    "one piece hold it, or run such passes under no_sync()"));
-        }
-        seen_[index] = true;
+        use_.see(index);
         return true;
     }
 
@@ -189,8 +175,8 @@ private:
         }
         require_unchanged();
         follow_requires_grad();
-        std::fill(seen_.begin(), seen_.end(), false);
-        buckets_.begin(expected_);
+        use_.begin_pass();
+        buckets_.begin(use_.training());
         syncs_ = sync_;
     }
 
@@ -209,35 +195,16 @@ private:
         pass_.settle();
     }
 
-    /// Parameters may be frozen and unfrozen between two passes, alike on all ranks.
+    /// Parameters that train from now on get their places.
     void follow_requires_grad() {
         std::vector<bool> homeless(parameters_.size(), false);
-        std::optional<std::size_t> changed;
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            const bool trains = parameters_[i].tensor.requires_grad();
-            if (trains == expected_[i]) {
-                continue;
-            }
-            changed = changed.value_or(i);
-            expected_[i] = trains;
-            if (trains) {
+        use_.follow_requires_grad(backend_, [&](std::size_t i) {
+            if (use_.trains(i)) {
                 require_sole(parameters_[i].name, parameters_[i].tensor);
                 homeless[i] = !sparse_[i] && !buckets_.has_place(i);
             } else {
                 leave_place(i);
             }
-        }
-        if (!changed) {
-            return;
-        }
-        at::Tensor flags = at::empty({static_cast<std::int64_t>(expected_.size())}, at::kByte);
-        std::copy(expected_.begin(), expected_.end(), flags.mutable_data_ptr<std::uint8_t>());
-        require_same(backend_, "RT-M24", checksum_of(flags), [&] {
-            return concat("requires_grad of parameter \"", parameters_[*changed].name,
-                          "\" has become ", expected_[*changed] ? "true" : "false", " on rank ",
-                          backend_.rank(),
-                          ", but ranks do not train the same parameters; freeze and "
-                          "unfreeze alike on all ranks");
         });
         if (std::find(homeless.begin(), homeless.end(), true) != homeless.end()) {
             buckets_.lay_out(std::move(homeless));
@@ -247,7 +214,7 @@ private:
     /// What a frozen parameter has of a gradient stays its own.
     void leave_place(std::size_t index) {
         const torch::NoGradGuard no_grad;
-        used_[index] = false;
+        use_.set_used(index, false);
         if (buckets_.has_place(index)) {
             if (buckets_.holds_gradient(index)) {
                 at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
@@ -285,7 +252,7 @@ private:
         if (gradient.defined()) {
             const at::Tensor kept = gradient;
             take_gradient(index);
-            used_[index] = used_[index] || !syncs_;
+            use_.set_used(index, use_.is_used(index) || !syncs_);
             if (syncs_) {
                 gradient = kept; // until it is known whether a rank has used it
             }
@@ -309,12 +276,10 @@ private:
             buckets_.keep();
             return;
         }
-        if (seen_ != expected_) {
-            if (!options_.find_unused_parameters) {
-                throw_unused(parameters_, expected_, seen_, backend_.rank());
-            }
-            take_all_unused();
+        if (!options_.find_unused_parameters) {
+            use_.require_all_seen(backend_.rank());
         }
+        take_all_unused();
         finish_pass();
     }
 
@@ -322,7 +287,7 @@ private:
     void finish_pass() {
         reduce_full_buckets();
         if (options_.find_unused_parameters) {
-            exchange_used();
+            use_.exchange_used(backend_);
         }
         buckets_.wait();
         average_sparse_gradients();
@@ -344,28 +309,19 @@ private:
 
     void take_all_unused() {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (expected_[i] && !seen_[i]) {
+            if (use_.trains(i) && !use_.is_seen(i)) {
                 take_unused(i);
             }
         }
     }
 
-    /// Leaves in used_ the parameters that some rank has used.
-    void exchange_used() {
-        at::Tensor used = at::empty({static_cast<std::int64_t>(used_.size())}, at::kInt);
-        int* const flags = used.mutable_data_ptr<int>();
-        std::copy(used_.begin(), used_.end(), flags);
-        backend_.all_reduce(used, ReduceOp::max);
-        std::copy(flags, flags + used_.size(), used_.begin());
-    }
-
     void average_sparse_gradients() {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (sparse_[i] && expected_[i]) {
+            if (sparse_[i] && use_.trains(i)) {
                 at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
                 at::Tensor mean = sparse_mean(backend_, shadows_ ? at::Tensor() : gradient,
                                               parameters_[i].tensor, buckets_.divisor());
-                if (used_[i]) { // by some rank
+                if (use_.is_used(i)) { // by some rank
                     gradient = std::move(mean);
                 }
             }
@@ -376,7 +332,8 @@ private:
     [[nodiscard]] std::optional<std::size_t> first_not_finite() const {
         const bool buckets_are_finite = buckets_.are_finite();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (used_[i] && (sparse_[i] || !buckets_are_finite) && !all_finite(averaged(i))) {
+            if (use_.is_used(i) && (sparse_[i] || !buckets_are_finite) &&
+                !all_finite(averaged(i))) {
                 return i;
             }
         }
@@ -394,10 +351,10 @@ private:
 
     void hand_out_gradients() {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (!used_[i]) {
+            if (!use_.is_used(i)) {
                 continue; // no rank used it: the gradient stays what it was
             }
-            used_[i] = false;
+            use_.set_used(i, false);
             if (sparse_[i]) {
                 continue; // it has it
             }
@@ -419,11 +376,8 @@ private:
     std::vector<NamedParameter> parameters_; ///< all of the model, each once
     bool by_tree_;
     GradientBuckets buckets_;
-    // By parameter:
-    std::vector<bool> sparse_;   ///< its gradient has no place in a bucket
-    std::vector<bool> expected_; ///< it trains
-    std::vector<bool> seen_;     ///< its hook ran in this backward
-    std::vector<bool> used_;     ///< its hook ran since gradients were averaged last
+    std::vector<bool> sparse_; ///< by parameter: its gradient has no place in a bucket
+    ParameterUse use_;
     std::vector<ParameterHook> hooks_;
     BackwardPass pass_{[this] { end_backward(); }};
     bool sync_ = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Run: one training run on storage as its ranks see it. Every member that touches files is
-/// collective and fails on all ranks or on none.
+/// collective and fails on all ranks or on none. What rank 0 writes down alone is in RunJournal.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -18,32 +18,29 @@
 #include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/log_files.hpp>
+#include <rtrain/journal/observers.hpp>
+#include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/result.hpp>
-#include <rtrain/journal/run_log.hpp>
-#include <rtrain/launch/session.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/run/copied_directory.hpp>
 #include <rtrain/run/directory_merge.hpp>
+#include <rtrain/run/kept_checkpoints.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/report_agreement.hpp>
 #include <rtrain/run/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
-#include <rtrain/run/restore.hpp>
 #include <rtrain/run/run_directory.hpp>
+#include <rtrain/run/run_journal.hpp>
 #include <rtrain/run/saver.hpp>
-#include <rtrain/run/score_check.hpp>
 #include <rtrain/run/take_up.hpp>
-#include <rtrain/run/validations.hpp>
-#include <rtrain/storage/locate.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,26 +56,22 @@ public:
     /// Throws on all ranks: StorageError [RT-S1] it cannot be written, [RT-S2] ranks do not see the
     /// same directory, [RT-S7] another process trains in it, CheckpointError [RT-K1, RT-K2] there
     /// are checkpoints, but none is sound. `fit` is the number of the fit() call that trains;
-    /// `skip` are checkpoints not to go on from.
+    /// `skip` are checkpoints not to go on from. Rank 0's `observers` hear of the run.
     Run(detail::AnyBackend& backend, checkpoint::AnyPolicy& policy, const TrainerOptions& options,
-        const std::string& name, int fit, const std::vector<std::string>& skip = {})
+        const std::string& name, int fit, track::Observers& observers,
+        const std::vector<std::string>& skip = {})
         : backend_(backend), policy_(policy), options_(options),
-          attempt_(detail::broadcast(backend, new_attempt(), 0)),
-          directory_(location(options.run, detail::broadcast(backend, name, 0)), track::log_files),
+          attempt_(detail::broadcast(backend, detail::new_attempt(), 0)),
+          directory_(detail::run_location(options.run, detail::broadcast(backend, name, 0)),
+                     track::log_files),
           store_(checkpoint::Place(directory_.location(), attempt_, directory_.scratch(),
                                    options.run.transfer),
                  options.run.checkpoint),
-          log_(directory_.log_directory(), options.config),
-          validations_(store_, options.validation, fit), score_check_(options.run.checkpoint),
-          saver_(backend, store_) {
+          journal_(directory_, store_, options, fit, observers), saver_(backend, store_) {
         if (const auto& mean = options.run.checkpoint.mean_time_between_failures_s) {
             interval_.emplace(*mean);
         }
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                directory_.take(attempt_);
-            }
-        });
+        on_rank_0([&] { directory_.take(attempt_); });
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() != 0) {
                 directory_.require_shared(attempt_);
@@ -156,7 +149,7 @@ public:
     void finish() {
         if (const auto name = saver_.finish()) {
             newest_ = store_.checkpoint(*name);
-            delete_source();
+            source_.remove();
         }
     }
 
@@ -165,29 +158,11 @@ public:
     [[nodiscard]] std::vector<ReportedCheckpoint>
     reported_checkpoints(ConsistencyMode mode, std::optional<double> timeout_s) {
         finish();
-        std::string known;
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                if (mode == ConsistencyMode::validated) {
-                    validations_.wait(timeout_s);
-                }
-                boost::json::array items;
-                for (const auto& item : store_.listing().committed) {
-                    items.push_back({{"name", item.name},
-                                     {"metrics", item.metrics},
-                                     {"status", to_string(item.status())}});
-                }
-                known = json::serialize(items);
+        return detail::kept_checkpoints(backend_, store_, [&] {
+            if (mode == ConsistencyMode::validated) {
+                journal_.wait_for_validations(timeout_s);
             }
         });
-        std::vector<ReportedCheckpoint> checkpoints;
-        const auto items = json::parse(detail::broadcast(backend_, known, 0));
-        for (const auto& item : items.as_array()) {
-            checkpoints.push_back({store_.checkpoint(std::string(item.at("name").as_string())),
-                                   item.at("metrics").as_object(),
-                                   checkpoint_status(item.at("status").as_string())});
-        }
-        return checkpoints;
     }
 
     /// Ends the run: what is under way is finished, and the storage has all there is. Collective
@@ -197,7 +172,7 @@ public:
         finish();
         const auto end = [&] {
             if (backend_.rank() == 0) {
-                validations_.wait(std::nullopt);
+                journal_.wait_for_validations(std::nullopt);
                 directory_.publish_logs();
             }
         };
@@ -243,17 +218,14 @@ public:
 private:
     using Kind = detail::ReportKind;
 
-    static std::string new_attempt() {
-        std::random_device random;
-        char text[20];
-        std::snprintf(text, sizeof text, "%08x%08x", random(), random());
-        return text;
-    }
-
-    static storage::Location location(const RunConfig& run, const std::string& name) {
-        storage::Location root = detail::storage_root(run);
-        root.path += "/" + name;
-        return root;
+    /// Rank 0 acts alone; all succeed or fail with it. *Collective.*
+    template <class Action>
+    void on_rank_0(Action&& action) {
+        detail::succeed_together(backend_, [&] {
+            if (backend_.rank() == 0) {
+                action();
+            }
+        });
     }
 
     void take_up(const std::vector<std::string>& skip) {
@@ -265,20 +237,10 @@ private:
                 checkpoint::verify(newest_->as_directory(), backend_.rank(), backend_.size());
             }
             if (backend_.rank() == 0) {
-                Config last;
-                for (const auto& item : store_.listing().committed) {
-                    last = own == item.name ? item.metrics : last;
-                }
-                if (auto set_aside = log_.open(own.empty() ? nullptr : &last)) {
-                    directory_.add_log(std::move(*set_aside));
-                }
-                directory_.location().filesystem.write(directory_.path_of(detail::trainer_file),
-                                                       detail::trainer_text(options_));
-                directory_.location().filesystem.remove(
-                    directory_.path_of(Result::error_file)); // of the attempt before
-                validations_.take_up();
+                journal_.open(own);
             }
         });
+        on_rank_0([&] { journal_.begin(newest_ ? newest_->path.filename().string() : ""); });
     }
 
     /// Ranks must report together and alike. Throws what went wrong in the background.
@@ -298,31 +260,14 @@ private:
         return agreed;
     }
 
-    /// On rank 0: the run's directory is still that which this attempt has taken.
-    void require_directory() const {
-        directory_.require_same();
-        store_.place().require_current();
-    }
-
     /// Before anything of a checkpoint is written, which would make the directory anew.
     void require_directory_together() {
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                require_directory();
-            }
-        });
+        on_rank_0([&] { journal_.require_current(); });
     }
 
-    /// One line of the log, without a checkpoint. It grows in a local directory.
+    /// One line of the log, without a checkpoint.
     void record(const Config& metrics) {
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                if (directory_.is_local()) {
-                    require_directory();
-                }
-                log_.append(log_.complete(metrics, std::nullopt));
-            }
-        });
+        on_rank_0([&] { journal_.record(metrics); });
     }
 
     /// `metrics`: of the report that the state is saved in, or null.
@@ -348,54 +293,20 @@ private:
         }
     }
 
-    /// Records the report, if there is one, then saves its checkpoint. Should the program die in
-    /// between, the report is behind the newest checkpoint and will be made again.
+    /// Records the report, if there is one, then saves its checkpoint.
     void save(const std::string& name, const Config* metrics, const ReportOptions& options,
               bool in_background, const WritePart& write_part) {
         Config line;
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                store_.set_validation(name, validations_.wanted(options), false);
-                line = metrics != nullptr ? log_.complete(*metrics, name) : log_.last_line(name);
-                write_metadata(Checkpoint(store_.place().staging(name, 0)), options);
-                if (metrics != nullptr) {
-                    score_check_.look_at(*metrics, line, asks_for_validation(options),
-                                         store_.listing());
-                    log_.append(line);
-                }
-            }
-        });
+        on_rank_0([&] { line = journal_.announce(name, metrics, options); });
         const RankStatus::In saving(Phase::saving);
         if (in_background) {
             saver_.save_in_background(name, line, write_part,
-                                      [this, name, line] { committed(name, line); });
+                                      [this, name, line] { journal_.committed(name, line); });
             return;
         }
         saver_.save(name, line, write_part);
         newest_ = store_.checkpoint(name);
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                committed(name, line);
-            }
-        });
-    }
-
-    /// On rank 0, in the thread that has committed it: those who wait for a checkpoint hear of it.
-    void committed(const std::string& name, const Config& line) {
-        launch::Session::current().tell(
-            "saved", {{"checkpoint", name}, {"iteration", line.at(track::iteration_field)}});
-        validations_.submit(name);
-        directory_.publish_logs();
-    }
-
-    void write_metadata(const Checkpoint& checkpoint, const ReportOptions& options) const {
-        Config metadata = options_.metadata;
-        for (const auto& item : options.metadata) {
-            metadata[item.key()] = item.value();
-        }
-        if (!metadata.empty()) {
-            checkpoint.update_metadata(metadata);
-        }
+        on_rank_0([&] { journal_.committed(name, line); });
     }
 
     void report_directory(const Config& metrics, const Checkpoint* directory,
@@ -421,12 +332,12 @@ private:
         const auto names = detail::files_to_copy(backend_, source);
         const std::string name = saver_.begin(options.checkpoint_dir_name);
         const auto to = store_.place().staging(name, backend_.rank());
-        source_ = handling.delete_source ? source : std::nullopt;
+        source_.set(handling.delete_source ? source : std::nullopt);
         save(name, &metrics, options, handling.in_background, [source, names, to] {
             return source ? checkpoint::copy_files(*source, names, to) : checkpoint::Contents{};
         });
         if (!handling.in_background) {
-            delete_source();
+            source_.remove();
         }
     }
 
@@ -434,11 +345,7 @@ private:
     void register_directory(const Config& metrics, const Checkpoint* directory,
                             const ReportOptions& options) {
         std::string name;
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                name = store_.next_name(options.checkpoint_dir_name);
-            }
-        });
+        on_rank_0([&] { name = store_.next_name(options.checkpoint_dir_name); });
         name = detail::broadcast(backend_, name, 0);
         std::string mine;
         detail::succeed_together(backend_, [&] {
@@ -450,32 +357,8 @@ private:
             }
         });
         name = detail::agree_on_name(backend_, mine);
-        detail::succeed_together(backend_, [&] {
-            if (backend_.rank() == 0) {
-                const Checkpoint there = store_.checkpoint(name);
-                store_.set_validation(name, validations_.wanted(options), true);
-                const Config line = log_.complete(metrics, name);
-                score_check_.look_at(metrics, line, asks_for_validation(options), store_.listing());
-                write_metadata(there, options);
-                auto contents = checkpoint::unlisted_files(there.as_directory(), {});
-                log_.append(line);
-                store_.commit_in_place(name, std::move(contents), line);
-                committed(name, line);
-            }
-        });
+        on_rank_0([&] { journal_.commit_in_place(name, metrics, options); });
         newest_ = store_.checkpoint(name);
-    }
-
-    /// Training does not stop for files that cannot be deleted.
-    void delete_source() noexcept {
-        if (const auto source = std::exchange(source_, std::nullopt)) {
-            std::error_code error;
-            std::filesystem::remove_all(*source, error);
-            if (error) {
-                std::fprintf(stderr, "rtrain: could not delete %s: %s\n", source->c_str(),
-                             error.message().c_str());
-            }
-        }
     }
 
     detail::AnyBackend& backend_;
@@ -484,13 +367,11 @@ private:
     std::string attempt_; ///< another each time that the run is started
     RunDirectory directory_;
     checkpoint::Store store_; ///< rank 0's knows what is committed
-    track::RunLog log_;       ///< used by rank 0
-    Validations validations_; ///< used by rank 0
-    ScoreCheck score_check_;  ///< used by rank 0
+    RunJournal journal_;      ///< used by rank 0
     std::optional<Checkpoint> newest_;
     checkpoint::HostCopy copy_;
     std::optional<checkpoint::Interval<>> interval_; ///< rank 0's decides
-    std::optional<std::filesystem::path> source_;    ///< to be deleted after the commit
+    CopiedDirectory source_;                         ///< of what is being saved
     Saver saver_;                                    ///< last: its thread uses the others
 };
 

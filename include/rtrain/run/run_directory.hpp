@@ -20,10 +20,12 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -73,6 +75,21 @@ namespace detail {
         root.filesystem = retrying(root.filesystem);
     }
     return root;
+}
+
+/// The directory of the run `name`.
+[[nodiscard]] inline storage::Location run_location(const RunConfig& run, const std::string& name) {
+    storage::Location at = storage_root(run);
+    at.path += "/" + name;
+    return at;
+}
+
+/// What tells one start of a run from all others.
+[[nodiscard]] inline std::string new_attempt() {
+    std::random_device random;
+    char text[20];
+    std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+    return text;
 }
 
 } // namespace detail

@@ -4,8 +4,9 @@
 #pragma once
 
 #include <rtrain/checkpoint/ranking.hpp>
-#include <rtrain/checkpoint/store.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/observer.hpp>
+#include <rtrain/journal/run_log.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -15,33 +16,51 @@
 
 namespace rtrain {
 
-class ScoreCheck {
+/// Looks at the first checkpoint of each start, beside those that there are.
+class ScoreCheck : public track::Observer {
 public:
-    explicit ScoreCheck(const CheckpointConfig& config) : attribute_(config.score_attribute) {}
+    explicit ScoreCheck(const CheckpointConfig& config) : configured_(config.score_attribute) {}
 
-    /// Before the first checkpoint of this start, reported with `metrics`, which make the `line` of
-    /// the log, beside those that there are. What `is_validated` may get the metric later.
-    void look_at(const Config& metrics, const Config& line, bool is_validated,
-                 const checkpoint::Listing& there) {
-        const auto attribute = std::exchange(attribute_, std::nullopt); // once
-        if (!attribute || is_validated || checkpoint::has_metric(line, *attribute) ||
-            std::ranges::any_of(there.committed, [&](const checkpoint::Committed& item) {
-                return checkpoint::has_metric(item.metrics, *attribute);
-            })) {
+    [[nodiscard]] std::string name() const override { return "the check of score_attribute"; }
+
+    void started(const track::Started& event) override {
+        attribute_ = configured_;
+        for (const auto& item : event.checkpoints) {
+            find_in(item.metrics);
+        }
+    }
+    void validated(const track::Validated& event) override { find_in(event.record.metrics); }
+
+    void reported(const track::Reported& event) override {
+        if (event.line.at(track::RunLog::checkpoint_field).is_null()) {
+            return;
+        }
+        find_in(event.line);
+        const auto missing = std::exchange(attribute_, std::nullopt);
+        if (!missing || event.asks_for_validation) { // which may bring it
             return;
         }
         std::string names;
-        for (const auto& item : metrics) {
-            names += (names.empty() ? "\"" : ", \"") + std::string(item.key()) + '"';
+        for (const auto& item : event.line) {
+            if (!track::RunLog::fills_in(item.key())) {
+                names += (names.empty() ? "\"" : ", \"") + std::string(item.key()) + '"';
+            }
         }
         std::fprintf(stderr,
                      "rtrain: score_attribute is \"%s\", but no report so far has such a number; "
                      "this one has %s. Checkpoints without a score rank lowest\n",
-                     attribute->c_str(), names.empty() ? "no metrics" : names.c_str());
+                     missing->c_str(), names.empty() ? "no metrics" : names.c_str());
     }
 
 private:
-    std::optional<std::string> attribute_; ///< until it was looked for
+    void find_in(const Config& metrics) {
+        if (attribute_ && checkpoint::has_metric(metrics, *attribute_)) {
+            attribute_.reset();
+        }
+    }
+
+    std::optional<std::string> configured_;
+    std::optional<std::string> attribute_; ///< until it is found, or was looked for
 };
 
 } // namespace rtrain

@@ -9,6 +9,7 @@
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/observers.hpp>
 #include <rtrain/journal/run_log.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/validator.hpp>
@@ -33,8 +34,9 @@ namespace rtrain {
 class Validations {
 public:
     /// `fit` is the number of the fit() call that trains.
-    Validations(checkpoint::Store& store, const ValidationConfig& config, int fit)
-        : store_(store), config_(config), fit_(fit) {}
+    Validations(checkpoint::Store& store, const ValidationConfig& config, int fit,
+                track::Observers& observers)
+        : store_(store), config_(config), fit_(fit), observers_(observers) {}
 
     /// What a report asks for; empty for nothing. Throws ConfigError: RT-C15 there is no function,
     /// RT-C17 the time limit is none.
@@ -144,6 +146,7 @@ private:
     /// In the validator's thread. Training goes on whatever happens here; what cannot be written
     /// down is validated again when the run is taken up.
     void conclude(launch::Verdict verdict) noexcept {
+        std::string said;
         try {
             std::string name;
             {
@@ -151,23 +154,20 @@ private:
                 name = names_.at(verdict.id);
                 names_.erase(verdict.id);
             }
-            std::string said = verdict.message;
+            said = verdict.message;
             for (const char* const reserved : track::RunLog::filled_fields) {
                 if (verdict.metrics.erase(reserved) > 0) {
                     said += detail::concat(said.empty() ? "" : "; ", "the metric \"", reserved,
                                            "\" was left out: rtrain fills in that name");
                 }
             }
-            if (!said.empty()) {
-                std::fprintf(stderr, "rtrain: validation of %s%s: %s\n", name.c_str(),
-                             verdict.status == CheckpointStatus::validated ? "" : " failed",
-                             said.c_str());
-            }
-            store_.conclude(name, {.status = verdict.status,
-                                   .metrics = std::move(verdict.metrics),
-                                   .message = std::move(said)});
+            const checkpoint::ValidationRecord record{
+                .status = verdict.status, .metrics = std::move(verdict.metrics), .message = said};
+            store_.conclude(name, record);
+            observers_.validated({.checkpoint = name, .record = record});
         } catch (const std::exception& error) {
-            std::fprintf(stderr, "rtrain: could not write down a validation: %s\n", error.what());
+            std::fprintf(stderr, "rtrain: could not write down a validation%s%s: %s\n",
+                         said.empty() ? "" : ", which said ", said.c_str(), error.what());
         }
     }
 
@@ -175,6 +175,7 @@ private:
     checkpoint::Store& store_;
     const ValidationConfig& config_;
     int fit_;
+    track::Observers& observers_;
     std::mutex mutex_; ///< reports come from the training thread and from one that writes
     std::map<std::int64_t, std::string> names_;    ///< of what is being validated
     std::unique_ptr<launch::Validator> validator_; ///< last: its thread uses the others

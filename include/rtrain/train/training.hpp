@@ -12,6 +12,9 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/console.hpp>
+#include <rtrain/journal/observers.hpp>
+#include <rtrain/journal/progress_csv.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/supervise/failure_json.hpp>
@@ -21,9 +24,11 @@
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/run/driver_news.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/same_config.hpp>
+#include <rtrain/run/score_check.hpp>
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/train_function.hpp>
 
@@ -51,10 +56,28 @@ public:
     Training(AnyBackend& backend, checkpoint::AnyPolicy& checkpoint, const TrainerOptions& options,
              std::string run_name, int fit)
         : backend_(backend), checkpoint_(checkpoint), options_(options),
-          run_name_(std::move(run_name)), fit_(fit), policy_(options.run.failure) {}
+          run_name_(std::move(run_name)), fit_(fit), policy_(options.run.failure) {
+        observers_.add(std::make_shared<track::ProgressCsv>());
+        observers_.add(std::make_shared<DriverNews>());
+        observers_.add(std::make_shared<track::Console>());
+        observers_.add(std::make_shared<ScoreCheck>(options.run.checkpoint));
+    }
+
+    /// One more who hears of the run, behind those of rtrain's own; before run().
+    void observe(std::shared_ptr<track::Observer> observer) { observers_.add(std::move(observer)); }
 
     /// Throws what Trainer::fit() throws.
     Result run(const RunFunction& train_function) {
+        try {
+            return train(train_function);
+        } catch (const std::exception& error) {
+            ended({.how = track::Ended::How::failed, .message = message_of(error)});
+            throw;
+        }
+    }
+
+private:
+    Result train(const RunFunction& train_function) {
         RankStatus::current().enter(Phase::starting);
         PreemptionNotice::current().reset();
         if (options_.scaling.use_gpu && !backend_.device()) {
@@ -97,7 +120,6 @@ public:
         }
     }
 
-private:
     struct Attempt {
         Result result;
         bool preempted = false;
@@ -125,7 +147,7 @@ private:
         Outcome mine = outcome_of([&] {
             try {
                 run = std::make_unique<Run>(backend_, checkpoint_, options_, run_name_, fit_,
-                                            skipped_);
+                                            observers_, skipped_);
             } catch (const PeerError&) {
                 throw; // another rank knows better what is wrong
             } catch (...) {
@@ -135,9 +157,6 @@ private:
         });
         if (run) {
             attempt.began = name_of(run->checkpoint());
-            if (backend_.rank() == 0) {
-                launch::Session::current().tell("training", {{"checkpoint", attempt.began}});
-            }
             mine = outcome_of([&] {
                 attempt.preempted = !returns(train_function, *run);
                 const RankStatus::In finishing(Phase::finishing);
@@ -155,9 +174,18 @@ private:
             attempt.iteration = run->iterations_saved();
             if (!attempt.failures.empty()) {
                 leave_error(*run, attempt);
+            } else {
+                using How = track::Ended::How;
+                ended({.how = attempt.preempted ? How::preempted : How::finished});
             }
         }
         return attempt;
+    }
+
+    void ended(const track::Ended& event) {
+        if (backend_.rank() == 0) {
+            observers_.ended(event);
+        }
     }
 
     /// False when the function was left because the run is to make room.
@@ -299,11 +327,11 @@ private:
             return false;
         }
         if (backend_.rank() == 0) {
-            std::fprintf(stderr, "rtrain: %s\n", attempt.what.c_str());
-            if (!lost.empty()) {
-                std::fprintf(stderr, "rtrain: going on with %d ranks\n", backend_.size());
-            }
-            std::fprintf(stderr, "rtrain: %s\n", decision.reason.c_str());
+            observers_.restarting({.failures = attempt.failures,
+                                   .what = attempt.what,
+                                   .reason = decision.reason,
+                                   .ranks = backend_.size(),
+                                   .lost_ranks = !lost.empty()});
         }
         skipped_ = decision.skip;
         std::this_thread::sleep_for(std::chrono::duration<double>(decision.delay_s));
@@ -335,6 +363,7 @@ private:
     const TrainerOptions& options_;
     std::string run_name_;
     int fit_;
+    track::Observers observers_;               ///< told by rank 0, through all attempts
     launch::FailurePolicy policy_;             ///< used by rank 0 without a driver
     std::vector<std::string> skipped_;         ///< checkpoints that the run is not to go on from
     std::optional<launch::MutualWatch> watch_; ///< without a driver

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Observers: tells those who observe a run, in the order in which they were added, what happens in
+/// it. Whatever they throw ends here.
+#pragma once
+
+#include <rtrain/journal/observer.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::track {
+
+class Observers {
+public:
+    /// Before the run starts.
+    void add(std::shared_ptr<Observer> observer) {
+        std::string name = observer->name();
+        listeners_.push_back({std::move(observer), std::move(name)});
+    }
+
+    void started(const Started& event) noexcept {
+        under_way_ = true;
+        tell(&Observer::started, event);
+    }
+    void reported(const Reported& event) noexcept { tell(&Observer::reported, event); }
+    void saved(const Saved& event) noexcept { tell(&Observer::saved, event); }
+    void validated(const Validated& event) noexcept { tell(&Observer::validated, event); }
+    void restarting(const Restarting& event) noexcept { tell(&Observer::restarting, event); }
+    /// Once, and only of what has started.
+    void ended(const Ended& event) noexcept {
+        if (std::exchange(under_way_, false)) {
+            tell(&Observer::ended, event);
+        }
+    }
+
+private:
+    struct Listener {
+        std::shared_ptr<Observer> observer;
+        std::string name;
+        bool has_failed = false;
+    };
+
+    template <class Event>
+    void tell(void (Observer::*hear)(const Event&), const Event& event) noexcept {
+        const std::scoped_lock lock(mutex_); // reports, commits and validations have own threads
+        for (Listener& listener : listeners_) {
+            try {
+                (listener.observer.get()->*hear)(event);
+            } catch (const std::exception& error) {
+                say_once(listener, error.what());
+            } catch (...) {
+                say_once(listener, "it threw something that is no std::exception");
+            }
+        }
+    }
+
+    static void say_once(Listener& listener, const char* what) noexcept {
+        if (!std::exchange(listener.has_failed, true)) {
+            std::fprintf(stderr,
+                         "rtrain: %s may lack something of this run, which goes on: %s; what fails "
+                         "there later is not said\n",
+                         listener.name.c_str(), what);
+        }
+    }
+
+    std::mutex mutex_;
+    std::vector<Listener> listeners_;
+    bool under_way_ = false;
+};
+
+} // namespace rtrain::track

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// CopiedDirectory: a reported directory that goes when its checkpoint is committed.
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+namespace rtrain {
+
+class CopiedDirectory {
+public:
+    /// Empty: nothing is to be deleted.
+    void set(std::optional<std::filesystem::path> directory) { directory_ = std::move(directory); }
+
+    /// Training does not stop for files that cannot be deleted.
+    void remove() noexcept {
+        if (const auto directory = std::exchange(directory_, std::nullopt)) {
+            std::error_code error;
+            std::filesystem::remove_all(*directory, error);
+            if (error) {
+                std::fprintf(stderr, "rtrain: could not delete %s: %s\n", directory->c_str(),
+                             error.message().c_str());
+            }
+        }
+    }
+
+private:
+    std::optional<std::filesystem::path> directory_;
+};
+
+} // namespace rtrain

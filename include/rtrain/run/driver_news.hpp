@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// DriverNews: a driver hears how far the run has come, which tells it whether a failure is one
+/// more at the same place.
+#pragma once
+
+#include <rtrain/journal/observer.hpp>
+#include <rtrain/journal/report_lines.hpp>
+#include <rtrain/launch/session.hpp>
+
+#include <string>
+
+namespace rtrain {
+
+class DriverNews : public track::Observer {
+public:
+    [[nodiscard]] std::string name() const override { return "the driver"; }
+
+    void started(const track::Started& event) override {
+        launch::Session::current().tell("training", {{"checkpoint", event.checkpoint}});
+    }
+    void saved(const track::Saved& event) override {
+        launch::Session::current().tell("saved",
+                                        {{"checkpoint", event.checkpoint},
+                                         {"iteration", event.line.at(track::iteration_field)}});
+    }
+};
+
+} // namespace rtrain
