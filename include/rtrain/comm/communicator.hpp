@@ -5,15 +5,16 @@
 /// collectives they end when another rank fails, and waiting gives the core away.
 #pragma once
 
+#include <rtrain/comm/arguments.hpp>
 #include <rtrain/comm/bucket.hpp>
 #include <rtrain/comm/call.hpp>
 #include <rtrain/comm/calls.hpp>
 #include <rtrain/comm/group.hpp>
+#include <rtrain/comm/links.hpp>
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/named_all_reduce.hpp>
 #include <rtrain/comm/node.hpp>
 #include <rtrain/comm/pending.hpp>
-#include <rtrain/comm/places.hpp>
 #include <rtrain/comm/reduce_op.hpp>
 
 #include <ATen/Functions.h>
@@ -21,10 +22,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -51,10 +49,10 @@ public:
     [[nodiscard]] const std::vector<int>& members() const noexcept { return all_.members(); }
     [[nodiscard]] World& world() const noexcept { return all_.world(); }
     /// This rank's place among the members on its node, from 0.
-    [[nodiscard]] int local_rank() const noexcept { return places_.place(); }
+    [[nodiscard]] int local_rank() const noexcept { return links_.places().place(); }
     /// Members on this rank's node.
     [[nodiscard]] int local_size() const noexcept {
-        return static_cast<int>(places_.here().size());
+        return static_cast<int>(links_.places().here().size());
     }
 
     /// Throws PeerError when a member has failed, left or died; never blocks.
@@ -77,14 +75,14 @@ public:
         call = calls_.begin(call);
         at::Tensor buffer = tensor.contiguous();
         const Reduction reduction{call.type, op, divisor(op)};
-        if (node_ == nullptr) {
+        if (links_.node() == nullptr) {
             MessageAllReduce messages(all_, buffer, op, divisor(op));
             messages.start();
             calls_.wait(all_, messages, call);
-        } else if (one_node()) {
-            node_->all_reduce(call, bytes_of(buffer), buffer.numel(), reduction);
+        } else if (links_.within_one_node()) {
+            links_.node()->all_reduce(call, bytes_of(buffer), buffer.numel(), reduction);
         } else {
-            all_reduce_across(call, buffer);
+            links_.all_reduce_across(call, buffer, divisor(op));
         }
         copy_back(buffer, tensor);
     }
@@ -96,12 +94,12 @@ public:
             return;
         }
         at::Tensor buffer = tensor.contiguous();
-        if (one_node()) {
-            node_->broadcast(call, bytes_of(buffer), buffer.nbytes(), root);
-        } else if (node_ == nullptr) {
-            broadcast_among(all_, buffer, root, call);
+        if (links_.within_one_node()) {
+            links_.node()->broadcast(call, bytes_of(buffer), buffer.nbytes(), root);
+        } else if (links_.node() == nullptr) {
+            broadcast_among(all_, calls_, buffer, root, call);
         } else {
-            broadcast_across(call, buffer, root);
+            links_.broadcast_across(call, buffer, root);
         }
         if (root != rank()) {
             copy_back(buffer, tensor);
@@ -112,8 +110,9 @@ public:
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) {
         const Call call = calls_.begin(checked(Collective::all_gather, tensor));
         at::Tensor gathered = rows_for(tensor);
-        if (one_node()) {
-            node_->all_gather(call, Slices::equal(tensor.numel(), size()), bytes_of(gathered));
+        if (links_.within_one_node()) {
+            links_.node()->all_gather(call, Slices::equal(tensor.numel(), size()),
+                                      bytes_of(gathered));
         } else {
             MessageAllGather messages(all_, gathered);
             calls_.wait(all_, messages, call);
@@ -123,21 +122,21 @@ public:
 
     /// Reduces a tensor of shape (size, ...) and returns row rank() of the result.
     [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
-        const Slices slices = rows_of(tensor);
+        const Slices slices = rows_of(tensor, size());
         const Call call = calls_.begin(checked(Collective::reduce_scatter, tensor, op));
         const at::Tensor buffer = tensor.contiguous();
         at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());
-        if (one_node()) {
-            node_->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(row),
-                                  {call.type, op, divisor(op)});
-        } else if (node_ == nullptr) {
+        if (links_.within_one_node()) {
+            links_.node()->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(row),
+                                          {call.type, op, divisor(op)});
+        } else if (links_.node() == nullptr) {
             MessageReduceScatter messages(all_, buffer.view({-1}), slices, row, op, divisor(op));
             messages.reserve();
             messages.begin();
             calls_.wait(all_, messages, call);
         } else { // fewer bytes between nodes than sending every rank its row
             at::Tensor copy = buffer.clone();
-            all_reduce_across(call, copy);
+            links_.all_reduce_across(call, copy, divisor(op));
             row.copy_(copy[rank()]);
         }
         return row;
@@ -146,8 +145,8 @@ public:
     /// Waits for all ranks.
     void barrier() {
         const Call call = calls_.begin({});
-        if (one_node()) {
-            node_->meet(call);
+        if (links_.within_one_node()) {
+            links_.node()->meet(call);
         } else {
             (void)all_gather(at::zeros({1}, at::kByte));
         }
@@ -162,13 +161,13 @@ public:
     [[nodiscard]] Pending<Requests> send_async(const at::Tensor& tensor, int to, int tag = 0) {
         require_contiguous(tensor);
         Requests requests = all_.requests();
-        requests.send(tensor, require_rank(to), all_.user_tag(tag));
+        requests.send(tensor, require_rank(to, size()), all_.user_tag(tag));
         return {all_, nullptr, "send", tensor, std::move(requests)};
     }
     [[nodiscard]] Pending<Requests> receive_async(at::Tensor& tensor, int from, int tag = 0) {
         require_contiguous(tensor);
         Requests requests = all_.requests();
-        requests.receive(tensor, require_rank(from), all_.user_tag(tag));
+        requests.receive(tensor, require_rank(from, size()), all_.user_tag(tag));
         return {all_, nullptr, "receive", tensor, std::move(requests)};
     }
 
@@ -198,7 +197,7 @@ public:
     [[nodiscard]] Pending<MessageReduceScatter> reduce_scatter_async(const at::Tensor& tensor,
                                                                      ReduceOp op) {
         require_contiguous(tensor);
-        const Slices slices = rows_of(tensor);
+        const Slices slices = rows_of(tensor, size());
         (void)calls_.begin(checked(Collective::reduce_scatter, tensor, op));
         at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());
         MessageReduceScatter messages(all_, tensor.view({-1}), slices, row, op, divisor(op));
@@ -211,11 +210,11 @@ public:
     /// reduces in place. Throws CommError [RT-X12] when there is not enough.
     [[nodiscard]] at::Tensor allocate_bucket(std::int64_t elements,
                                              const at::TensorOptions& options) {
-        if (node_ == nullptr || elements == 0) {
+        if (links_.node() == nullptr || elements == 0) {
             return at::zeros({elements}, options);
         }
         const std::size_t bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
-        auto buckets = std::make_shared<SharedBuckets>(node_->group(), bytes);
+        auto buckets = std::make_shared<SharedBuckets>(links_.node()->group(), bytes);
         std::erase_if(buckets_, [](const auto& item) { return item.expired(); });
         buckets_.push_back(buckets);
         return at::from_blob(
@@ -257,118 +256,25 @@ private:
 
     /// Takes the group numbers from `id` to `id + 2`.
     Communicator(const std::shared_ptr<World>& world, std::vector<int> members, int id)
-        : all_(world, std::move(members), id), places_(all_.members(), *world), calls_(all_) {
+        : all_(world, std::move(members), id), calls_(all_), links_(all_, calls_, id) {
         world->set_last_group(std::max(world->last_group(), id + 2));
-        if (places_.ranks_per_node_at_most() > 1) {
-            share_nodes(id);
-        }
     }
 
-    /// Shares memory within nodes and links ranks of the same place across them. All use messages
-    /// where one cannot share.
-    void share_nodes(int id) {
-        const std::shared_ptr<World>& world = all_.shared_world();
-        node_group_ = std::make_unique<Group>(world, places_.here(), id + 1);
-        if (places_.nodes() > 1 && places_.place() < places_.slices()) {
-            across_ = std::make_unique<Group>(world, places_.same_place(), id + 2);
-        }
-        try {
-            node_ = std::make_unique<Node>(*node_group_, calls_);
-        } catch (const CommError& error) {
-            std::fprintf(stderr,
-                         "rtrain: rank %d: %s; gradients travel as messages, which is slower\n",
-                         world->rank(), error.what());
-        }
-        at::Tensor shared = at::zeros({size()}, at::kByte);
-        shared[rank()] = node_ != nullptr ? 1 : 0;
-        MessageAllGather messages(all_, shared);
-        all_.wait(messages, "joining");
-        if (shared.min().item<int>() == 0) {
-            node_.reset();
-        } else {
-            calls_.share(*node_group_, node_->record());
-        }
-    }
-
-    [[nodiscard]] bool one_node() const noexcept {
-        return node_ != nullptr && places_.nodes() == 1;
-    }
     [[nodiscard]] int divisor(ReduceOp op) const noexcept {
         return op == ReduceOp::mean ? size() : 1;
     }
 
-    /// What this rank is about to do, checked on its own.
-    [[nodiscard]] static Call checked(Collective collective, const at::Tensor& tensor,
-                                      std::optional<ReduceOp> op = std::nullopt) {
-        if (!tensor.defined() || !tensor.device().is_cpu()) {
-            throw CommError("RT-X6",
-                            detail::concat("backend::Mpi communicates CPU tensors, this one is ",
-                                           tensor.defined() ? tensor.device().str() : "undefined",
-                                           "; move it with tensor.cpu()"));
-        }
-        if (op) {
-            require_reducible(tensor.scalar_type(), *op);
-        }
-        return {.collective = collective,
-                .op = op.value_or(ReduceOp::sum),
-                .type = tensor.scalar_type(),
-                .shape = hash_of(tensor.sizes()),
-                .elements = tensor.numel()};
-    }
-
     [[nodiscard]] Call begin_broadcast(const at::Tensor& tensor, int root) {
         Call call = checked(Collective::broadcast, tensor);
-        call.root = static_cast<std::int16_t>(require_rank(root));
+        call.root = static_cast<std::int16_t>(require_rank(root, size()));
         return calls_.begin(call);
-    }
-
-    void all_reduce_across(const Call& call, at::Tensor& buffer) {
-        const Slices slices = Slices::balanced(buffer.numel(), places_.slices());
-        at::Tensor own =
-            buffer.view({-1}).narrow(0, slices.begin(local_rank()), slices.count(local_rank()));
-        node_->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(own), {call.type, call.op});
-        if (across_ != nullptr) {
-            MessageAllReduce messages(*across_, own, call.op, divisor(call.op));
-            messages.start();
-            calls_.wait(all_, messages, call);
-        }
-        node_->all_gather(call, slices, bytes_of(buffer));
-    }
-
-    void broadcast_among(Group& group, at::Tensor& buffer, int root, const Call& call) {
-        MessageBroadcast messages(group, buffer, root);
-        calls_.wait(group, messages, call);
-    }
-
-    /// From the root to its node, from there to the first rank of each, and on within the nodes.
-    void broadcast_across(const Call& call, at::Tensor& buffer, int root) {
-        const int root_node = world().node_of(all_.world_rank(root));
-        const bool at_root = root_node == world().node_of(world().rank());
-        const auto within = [&](int from) {
-            node_->broadcast(call, bytes_of(buffer), buffer.nbytes(), from);
-        };
-        if (at_root) {
-            const auto& here = node_->group().members();
-            within(static_cast<int>(std::find(here.begin(), here.end(), all_.world_rank(root)) -
-                                    here.begin()));
-        }
-        if (local_rank() == 0) {
-            const auto& leaders = across_->members();
-            const auto first = std::find_if(leaders.begin(), leaders.end(), [&](int rank) {
-                return world().node_of(rank) == root_node;
-            });
-            broadcast_among(*across_, buffer, static_cast<int>(first - leaders.begin()), call);
-        }
-        if (!at_root) {
-            within(0);
-        }
     }
 
     [[nodiscard]] AllReduce in_place(std::shared_ptr<SharedBuckets> buckets,
                                      const at::Tensor& tensor, const Call& call) {
         return {all_, calls_, call,
-                BucketAllReduce(node_->group(), across_.get(), places_.slices(), calls_,
-                                std::move(buckets), tensor, call, divisor(call.op))};
+                BucketAllReduce(links_.node()->group(), links_.across(), links_.places().slices(),
+                                calls_, std::move(buckets), tensor, call, divisor(call.op))};
     }
 
     /// The buckets that a contiguous tensor lies in, if it does.
@@ -394,31 +300,6 @@ private:
         rows.select(0, rank()).copy_(tensor);
         return rows;
     }
-    [[nodiscard]] Slices rows_of(const at::Tensor& tensor) const {
-        if (tensor.dim() == 0 || tensor.size(0) != size()) {
-            throw CommError("RT-X13",
-                            detail::concat("reduce_scatter needs a tensor with one row "
-                                           "for each of ",
-                                           size(), " ranks; this one has shape ", tensor.sizes()));
-        }
-        return Slices::equal(tensor.numel() / size(), size());
-    }
-    [[nodiscard]] int require_rank(int rank) const {
-        if (rank < 0 || rank >= size()) {
-            throw CommError("RT-X13", detail::concat("there is no rank ", rank, " among ", size()));
-        }
-        return rank;
-    }
-    static void require_contiguous(const at::Tensor& tensor) {
-        if (!tensor.defined() || !tensor.device().is_cpu() || !tensor.is_contiguous()) {
-            throw CommError("RT-X13", "messages and collectives under way need contiguous CPU "
-                                      "tensors; pass tensor.contiguous()");
-        }
-    }
-
-    [[nodiscard]] static std::byte* bytes_of(const at::Tensor& tensor) {
-        return static_cast<std::byte*>(tensor.data_ptr());
-    }
     static void copy_back(const at::Tensor& buffer, at::Tensor& tensor) {
         if (!buffer.is_same(tensor)) {
             tensor.copy_(buffer);
@@ -426,11 +307,8 @@ private:
     }
 
     Group all_;
-    Places places_;
     Calls calls_;
-    std::unique_ptr<Group> node_group_;
-    std::unique_ptr<Node> node_;
-    std::unique_ptr<Group> across_;
+    Links links_;
     std::vector<std::weak_ptr<SharedBuckets>> buckets_;
 };
 

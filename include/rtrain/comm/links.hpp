@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How the members of a communicator reach each other: through memory within nodes, by messages
+/// between ranks of the same place on their nodes. Where a node cannot share memory, all send
+/// messages.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/comm/call.hpp>
+#include <rtrain/comm/calls.hpp>
+#include <rtrain/comm/group.hpp>
+#include <rtrain/comm/messages.hpp>
+#include <rtrain/comm/node.hpp>
+#include <rtrain/comm/places.hpp>
+#include <rtrain/comm/slices.hpp>
+#include <rtrain/comm/world.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+
+namespace rtrain::comm {
+
+[[nodiscard]] inline std::byte* bytes_of(const at::Tensor& tensor) {
+    return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+/// By messages, within one group.
+inline void broadcast_among(Group& group, Calls& calls, at::Tensor& buffer, int root,
+                            const Call& call) {
+    MessageBroadcast messages(group, buffer, root);
+    calls.wait(group, messages, call);
+}
+
+class Links {
+public:
+    /// Of all members, who call it together; both arguments outlive this object. Takes the group
+    /// numbers `id + 1` and `id + 2`.
+    Links(Group& all, Calls& calls, int id)
+        : all_(all), calls_(calls), places_(all.members(), all.world()) {
+        if (places_.ranks_per_node_at_most() > 1) {
+            share_nodes(id);
+        }
+    }
+    Links(const Links&) = delete;
+    Links& operator=(const Links&) = delete;
+
+    [[nodiscard]] const Places& places() const noexcept { return places_; }
+    /// Memory within this rank's node; null where all send messages.
+    [[nodiscard]] Node* node() const noexcept { return node_.get(); }
+    /// The members of this rank's place, one a node; null for a place that not all nodes have.
+    [[nodiscard]] Group* across() const noexcept { return across_.get(); }
+    [[nodiscard]] bool within_one_node() const noexcept {
+        return node_ != nullptr && places_.nodes() == 1;
+    }
+
+    /// Where there is a node() and several of them: each rank reduces a slice of its node's, and
+    /// then that with the same place of the others.
+    void all_reduce_across(const Call& call, at::Tensor& buffer, int divisor) {
+        const int place = places_.place();
+        const Slices slices = Slices::balanced(buffer.numel(), places_.slices());
+        at::Tensor own = buffer.view({-1}).narrow(0, slices.begin(place), slices.count(place));
+        node_->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(own), {call.type, call.op});
+        if (across_ != nullptr) {
+            MessageAllReduce messages(*across_, own, call.op, divisor);
+            messages.start();
+            calls_.wait(all_, messages, call);
+        }
+        node_->all_gather(call, slices, bytes_of(buffer));
+    }
+
+    /// There, too: from the root to its node, from there to the first rank of each, and on within
+    /// the nodes.
+    void broadcast_across(const Call& call, at::Tensor& buffer, int root) {
+        const World& world = all_.world();
+        const int root_node = world.node_of(all_.world_rank(root));
+        const bool at_root = root_node == world.node_of(world.rank());
+        const auto within = [&](int from) {
+            node_->broadcast(call, bytes_of(buffer), buffer.nbytes(), from);
+        };
+        if (at_root) {
+            const auto& here = node_->group().members();
+            within(static_cast<int>(std::find(here.begin(), here.end(), all_.world_rank(root)) -
+                                    here.begin()));
+        }
+        if (places_.place() == 0) {
+            const auto& leaders = across_->members();
+            const auto first = std::find_if(leaders.begin(), leaders.end(), [&](int rank) {
+                return world.node_of(rank) == root_node;
+            });
+            broadcast_among(*across_, calls_, buffer, static_cast<int>(first - leaders.begin()),
+                            call);
+        }
+        if (!at_root) {
+            within(0);
+        }
+    }
+
+private:
+    /// Only if all members can: they must choose alike.
+    void share_nodes(int id) {
+        const std::shared_ptr<World>& world = all_.shared_world();
+        node_group_ = std::make_unique<Group>(world, places_.here(), id + 1);
+        if (places_.nodes() > 1 && places_.place() < places_.slices()) {
+            across_ = std::make_unique<Group>(world, places_.same_place(), id + 2);
+        }
+        try {
+            node_ = std::make_unique<Node>(*node_group_, calls_);
+        } catch (const CommError& error) {
+            std::fprintf(stderr,
+                         "rtrain: rank %d: %s; gradients travel as messages, which is slower\n",
+                         world->rank(), error.what());
+        }
+        at::Tensor shared = at::zeros({all_.size()}, at::kByte);
+        shared[all_.rank()] = node_ != nullptr ? 1 : 0;
+        MessageAllGather messages(all_, shared);
+        all_.wait(messages, "joining");
+        if (shared.min().item<int>() == 0) {
+            node_.reset();
+        } else {
+            calls_.share(*node_group_, node_->record());
+        }
+    }
+
+    Group& all_;
+    Calls& calls_;
+    Places places_;
+    std::unique_ptr<Group> node_group_;
+    std::unique_ptr<Node> node_;
+    std::unique_ptr<Group> across_;
+};
+
+} // namespace rtrain::comm
