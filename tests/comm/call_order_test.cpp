@@ -55,7 +55,7 @@ std::string clash(bool check_calls, const Act& act_of_0, const Act& act_of_other
     const bool is_0 = ranks->rank() == 0;
     const auto message =
         test::message_of([&] { (is_0 ? act_of_0 : act_of_others)(ranks, first, second); });
-    (void)ranks.mpi.finish({Outcome::Kind::failed, message});
+    (void)ranks.mpi.finish(Failure{.message = message});
     return message;
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("CallOrder.of_other_tensors_is_told" * doctest::timeout(180)) {
             auto second = ranks->all_reduce_async(tensors[1], ReduceOp::sum);
             const auto message =
                 test::message_of([&] { reduce(ranks->rank() == 0 ? first : second); });
-            (void)ranks.mpi.finish({Outcome::Kind::failed, message});
+            (void)ranks.mpi.finish(Failure{.message = message});
             check_that_both_are_named(message, "reduction 1)", "reduction 2)");
         }
     }

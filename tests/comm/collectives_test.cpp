@@ -372,7 +372,7 @@ TEST_CASE("Collectives.a_rank_that_throws_ends_each" * doctest::timeout(120)) {
     for (const Collective& collective : collectives) {
         Ranks ranks;
         if (ranks->rank() == 0) {
-            ranks.outcome = {Outcome::Kind::failed, "cause"};
+            ranks.outcome = Failure{.message = "cause"};
             continue; // leaves, and says so
         }
         const auto begin = std::chrono::steady_clock::now();
@@ -380,7 +380,7 @@ TEST_CASE("Collectives.a_rank_that_throws_ends_each" * doctest::timeout(120)) {
         CHECK(test::contains(message, "rank 0 failed"));
         CHECK(test::contains(message, "cause"));
         CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
-        ranks.outcome = {Outcome::Kind::interrupted, message};
+        ranks.outcome = Failure{.kind = Failure::Kind::interrupted, .message = message};
     }
 }
 
@@ -392,7 +392,7 @@ std::string clash(bool check_calls, const std::function<void(Communicator&)>& ca
     Ranks ranks(check_calls);
     const auto message = test::message_of(
         [&] { (ranks->rank() == 0 ? call_of_0 : call_of_others)(ranks.mpi.communicator()); });
-    ranks.outcome = {Outcome::Kind::failed, message};
+    ranks.outcome = Failure{.message = message};
     return message;
 }
 

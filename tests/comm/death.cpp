@@ -45,8 +45,10 @@ int main(int argc, char** argv) {
         collective();
     } catch (const PeerError& error) {
         const bool soon = std::chrono::steady_clock::now() - begin < std::chrono::seconds(20);
-        const auto outcomes = mpi.finish({Outcome::Kind::interrupted, error.what()});
-        const bool named = error.code() == "RT-X9" && outcomes.at(1).kind == Outcome::Kind::died;
+        const auto outcomes =
+            mpi.finish(Failure{.kind = Failure::Kind::interrupted, .message = error.what()});
+        const bool named = error.code() == "RT-X9" && outcomes.at(1) &&
+                           outcomes.at(1)->kind == Failure::Kind::died;
         std::printf("rank %d: %s%s\n", mpi.rank(), error.what(), soon && named ? "" : " WRONG");
         std::fflush(stdout);
         std::_Exit(EXIT_SUCCESS); // MPI cannot be finalised without rank 1

@@ -133,7 +133,7 @@ TEST_CASE("NcclFaults.an_orderly_end_destroys_and_a_failure_aborts" * doctest::t
         CHECK(fake::destroyed() == destroyed + 1);
         CHECK(fake::aborted() == aborted);
         nccl.start({});
-        (void)nccl.finish({Outcome::Kind::failed, "by intent"});
+        (void)nccl.finish(Failure{.message = "by intent"});
         CHECK(fake::destroyed() == destroyed + 1);
         CHECK(fake::aborted() == aborted + 1);
     }

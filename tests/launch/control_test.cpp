@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control channel on real sockets and processes: this program is also the ranks, the driver and
 // the strangers that it starts.
+#include <rtrain/base/failure_json.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/control/server.hpp>
 #include <rtrain/process/child.hpp>
@@ -469,6 +470,9 @@ TEST_CASE("Control.messages_come_back") {
             case FieldType::count:
                 event.body[field.name] = 12;
                 break;
+            case FieldType::rank:
+                event.body[field.name] = 3;
+                break;
             case FieldType::ranks:
                 event.body[field.name] = boost::json::array{0, 11};
                 break;
@@ -512,6 +516,16 @@ TEST_CASE("Control.texts_are_made_fit_for_a_frame") {
     CHECK(sent(std::string(2 << 20, '\x01')).size() > 1000); // six bytes each
 }
 
+TEST_CASE("Control.failures_of_ranks_that_were_built_before_are_read") {
+    for (const std::string text :
+         {R"({"kind":"failed","code":"RT-T1","message":"why","checkpoint":"","lost":[]})",
+          R"({"kind":"last_words","code":"RT-T1","message":"why"})"}) {
+        CAPTURE(text);
+        const auto event = std::get<Event>(parse_from_rank(text));
+        CHECK(failure_from(event.body) == Failure{.code = "RT-T1", .message = "why"});
+    }
+}
+
 TEST_CASE("Control.malformed_messages_are_refused") {
     const std::string status = R"("progress":0,"steps":0,"collectives":0,"waiting_in":"")";
     const std::vector<std::string> of_ranks{
@@ -535,6 +549,12 @@ TEST_CASE("Control.malformed_messages_are_refused") {
         R"({"kind":"failed","code":"","message":"","checkpoint":"","lost":[-1]})",
         R"({"kind":"failed","code":"","message":"","checkpoint":"","lost":[2147483648]})",
         R"({"kind":"failed","code":"","message":"","checkpoint":"","lost":["1"]})",
+        R"({"kind":"last_words","code":""})",
+        R"({"kind":"last_words","code":"","message":"","how":1})",
+        R"({"kind":"last_words","code":"","message":"","rank":-1})",
+        R"({"kind":"last_words","code":"","message":"","rank":2147483648})",
+        R"({"kind":"last_words","code":"","message":"","from_outside":1})",
+        R"({"kind":"last_words","code":"","message":"","more":1})",
         R"({"kind":"hello","rank":-1,"size":1,"attempt":1,"pid":1,"host":""})",
         R"({"kind":"hello","rank":0.5,"size":1,"attempt":1,"pid":1,"host":""})",
         R"({"kind":"hello","rank":2147483648,"size":1,"attempt":1,"pid":1,"host":""})",

@@ -135,14 +135,17 @@ int main(int argc, char** argv) {
                 worker.barrier();
                 rtrain::Trainer<>(options("s", storage)).fit(telling([] { return ""; }));
             });
-        } else if (variant == "says-it-died") {
+        } else if (variant == "says-it-died" || variant == "says-another-died") {
             auto with = options("r", storage);
             with.run.failure.max_failures = 1;
             bool first = true; // in this process
             rtrain::Trainer<>(with).fit([&](auto& worker) {
                 std::cout << "PID " << ::getpid() << std::endl;
                 if (std::exchange(first, false) && worker.rank() == 1) {
-                    throw std::runtime_error("the process died");
+                    if (variant == "says-it-died") {
+                        throw std::runtime_error("the process died");
+                    }
+                    throw rtrain::PeerError("RT-X9", "rank 0 died");
                 }
                 worker.barrier();
             });

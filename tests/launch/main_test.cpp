@@ -191,16 +191,22 @@ TEST_CASE("Main.fit_inside_of_fit_is_refused") {
 }
 
 TEST_CASE("Main.an_exception_that_speaks_of_a_death_is_none") {
-    for (const bool driver : {true, false}) {
-        const test::Directory storage(driver ? "died" : "died-mpirun");
-        const std::string command = RTRAIN_MAIN_CALLS " says-it-died " + storage.path().string();
-        const auto ended = driver ? alone("says-it-died", storage) : test::run_on(2, command);
-        CAPTURE(ended.output);
-        CHECK(ended.status == 0);
-        CHECK(contains(ended.output, "rank 1 of 2: the process died"));
-        CHECK(contains(ended.output, "restart 1 of 1"));
-        CHECK(processes_in(ended.output).size() == 2); // those that have thrown
-        CHECK(contains(ended.output, "DONE"));
+    const std::pair<const char*, const char*> variants[] = {
+        {"says-it-died", "rank 1 of 2: the process died"},
+        {"says-another-died", "rank 1 of 2: rank 0 died [RT-X9]"}};
+    for (const auto& [variant, text] : variants) {
+        for (const bool driver : {true, false}) {
+            const test::Directory storage(driver ? "died" : "died-mpirun");
+            const std::string command =
+                std::string(RTRAIN_MAIN_CALLS " ") + variant + ' ' + storage.path().string();
+            const auto ended = driver ? alone(variant, storage) : test::run_on(2, command);
+            CAPTURE(ended.output);
+            CHECK(ended.status == 0);
+            CHECK(contains(ended.output, text));
+            CHECK(contains(ended.output, "restart 1 of 1"));
+            CHECK(processes_in(ended.output).size() == 2); // those that have thrown
+            CHECK(contains(ended.output, "DONE"));
+        }
     }
 }
 

@@ -140,7 +140,8 @@ public:
             starts = failure->kind == Failure::Kind::start_up && furthest_ == furthest ? starts + 1
                      : failure->kind == Failure::Kind::start_up                        ? 1
                                                                                        : 0;
-            const Decision decision = policy.on_failure(*failure);
+            const Decision decision = policy.on_failure(
+                *failure, failure->kind == Failure::Kind::start_up ? "" : newest());
             learn(decision);
             if (!decision.restart) {
                 require(decision.delay_s == 0, "who is not restarted does not wait");
@@ -207,7 +208,6 @@ private:
                 return Failure{.kind = Failure::Kind::hang,
                                .code = "RT-L14",
                                .message = finding->text,
-                               .checkpoint = newest(),
                                .from_outside = finding->kind == Found::stopped};
             }
             require(hung_at_ < 0 || seen_s() - hung_at_ < limit_s() + slack_s,
@@ -305,8 +305,7 @@ private:
         }
         if (step_ == poison_step_) {
             return Failure{.code = "RT-T2",
-                           .message = "loss is nan after " + std::to_string(dice_.number(1, 99)),
-                           .checkpoint = newest()};
+                           .message = "loss is nan after " + std::to_string(dice_.number(1, 99))};
         }
         if (!first && step_ % save_every_ == 0) {
             checkpoints_.push_back({"checkpoint_" + std::to_string(++saved_), step_});
@@ -339,17 +338,17 @@ private:
         Rank& rank = ranks_[static_cast<std::size_t>(victim_)];
         switch (fault_) {
         case Fault::dies:
-            return Failure{.code = "RT-L2",
+            return Failure{.kind = Failure::Kind::died,
+                           .code = "RT-L2",
+                           .rank = victim_,
                            .message = "rank " + std::to_string(victim_) + " was killed by signal 9",
-                           .checkpoint = newest(),
                            .from_outside = true};
         case Fault::throws:
             if (dice_.chance(0.2)) {
                 return Failure{.kind = Failure::Kind::start_up};
             }
             return Failure{.code = "RT-T2",
-                           .message = "bad luck " + std::to_string(dice_.number(1, 99)),
-                           .checkpoint = newest()};
+                           .message = "bad luck " + std::to_string(dice_.number(1, 99))};
         case Fault::stops:
             rank.stopped = true;
             break;

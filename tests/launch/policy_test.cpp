@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How failures and hangs are judged: FailurePolicy, HangWatch, grouped errors. Includes no
+// How failures and hangs are judged: Failure, FailurePolicy, HangWatch, grouped errors. Includes no
 // libtorch.
+#include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/watch/hang_watch.hpp>
@@ -117,6 +118,55 @@ TEST_CASE("GroupedErrors.a_rank_is_named_once") {
     CHECK(with_rank(0, 2, "") == "rank 0 of 2: ");
 }
 
+TEST_CASE("Failure.comes_back_from_json_as_it_was") {
+    for (const Kind kind : {Kind::threw, Kind::interrupted, Kind::died, Kind::hang, Kind::start_up,
+                            Kind::preemption, Kind::configuration}) {
+        for (const char* const code : {"", "RT-T2", "RT-X9", "RT-T3", "RT-L2"}) {
+            const Failure failure{.kind = kind,
+                                  .code = code,
+                                  .rank = kind == Kind::died ? 3 : -1,
+                                  .message = "line\n\"two\"",
+                                  .from_outside = kind == Kind::died};
+            CHECK(failure_from(to_json(failure)) == failure);
+            CHECK(decode_failure(encode(failure, 1000)) == failure);
+        }
+    }
+}
+
+TEST_CASE("Failure.what_was_written_before_it_had_all_its_fields_is_read") {
+    const auto read = [](const char* code) {
+        return failure_from({{"code", code}, {"message", "why"}, {"checkpoint", "c"}});
+    };
+    CHECK(read("RT-L2") == Failure{.code = "RT-L2", .message = "why"});
+    CHECK(read("RT-X1").kind == Kind::interrupted);
+    CHECK(read("RT-X9").kind == Kind::interrupted);
+    CHECK(read("RT-T3").kind == Kind::preemption);
+    // And what is to come.
+    CHECK(failure_from({{"code", "RT-D1"}, {"message", "why"}, {"how", "melted"}}).kind ==
+          Kind::threw);
+    // Who was built before reads what a rank says of an exception: these two fields, and no others.
+    CHECK(to_json(Failure{.kind = Kind::interrupted, .code = "RT-X1", .message = "why"}).size() ==
+          2);
+    CHECK(to_json(Failure{.code = "RT-T2", .message = "why"}).size() == 2);
+}
+
+TEST_CASE("Failure.travels_in_a_message_of_limited_size") {
+    for (const std::string& message :
+         {std::string(10'000, 'x'), std::string(10'000, '\x01'), std::string(10'000, '\xff')}) {
+        const std::string line = encode({.code = "RT-T2", .message = message}, 3000);
+        CHECK(line.size() <= 3000);
+        const Failure failure = decode_failure(line);
+        CHECK(failure.message.size() > 200);
+        CHECK(failure.message[0] == (message[0] == '\xff' ? '?' : message[0]));
+    }
+}
+
+TEST_CASE("Failure.text_is_what_the_exception_says") {
+    CHECK(Failure{.code = "RT-D4", .message = "torn"}.text() == "torn [RT-D4]");
+    CHECK(Failure{.code = "RT-T2", .message = "torn"}.text() == "torn");
+    CHECK(Failure{.kind = Kind::died, .message = "the process died"}.text() == "the process died");
+}
+
 TEST_CASE("FailurePolicy.by_default_nothing_is_restarted_but_starts") {
     FailurePolicy policy({});
     const auto died = policy.on_failure({.message = "died"});
@@ -136,7 +186,7 @@ TEST_CASE("FailurePolicy.by_default_nothing_is_restarted_but_starts") {
 TEST_CASE("FailurePolicy.each_kind_has_its_budget") {
     FailurePolicy policy(
         {.max_failures = 2, .controller_failure_limit = 1, .max_preemption_failures = 1});
-    CHECK(policy.on_failure({.kind = Kind::training, .message = "a"}).reason == "restart 1 of 2");
+    CHECK(policy.on_failure({.kind = Kind::threw, .message = "a"}).reason == "restart 1 of 2");
     CHECK(policy.on_failure({.kind = Kind::preemption}).reason == "restart 1 of 1");
     CHECK(policy.on_failure({.kind = Kind::start_up}).reason == "restart 1 of 1");
     CHECK(policy.on_failure({.kind = Kind::hang, .message = "b"}).reason == "restart 2 of 2");
@@ -144,7 +194,7 @@ TEST_CASE("FailurePolicy.each_kind_has_its_budget") {
     CHECK(policy.on_failure({.kind = Kind::preemption}).reason ==
           "max_preemption_failures = 1 is used up");
     policy.on_progress("checkpoint_000001", 1);
-    CHECK(policy.on_failure({.kind = Kind::training, .message = "c"}).reason ==
+    CHECK(policy.on_failure({.kind = Kind::threw, .message = "c"}).reason ==
           "max_failures = 2 is used up");
 }
 
@@ -158,19 +208,19 @@ TEST_CASE("FailurePolicy.delays_double_without_progress") {
     const auto next = [&](Kind kind) {
         return policy.on_failure({.kind = kind, .from_outside = true}).delay_s;
     };
-    CHECK(next(Kind::training) == 0);
+    CHECK(next(Kind::threw) == 0);
     CHECK(next(Kind::hang) == 0.5);
     CHECK(next(Kind::start_up) == 1);
     CHECK(next(Kind::preemption) == 2);
-    CHECK(next(Kind::training) == 3);
+    CHECK(next(Kind::threw) == 3);
     for (int i = 0; i < 5000; ++i) {
-        CHECK(next(Kind::training) == 3);
+        CHECK(next(Kind::threw) == 3);
     }
     policy.on_progress("checkpoint_000000", 7);
-    CHECK(next(Kind::training) == 0);
-    CHECK(next(Kind::training) == 0.5);
+    CHECK(next(Kind::threw) == 0);
+    CHECK(next(Kind::threw) == 0.5);
     policy.on_progress("checkpoint_000001", 7); // the same iterations again
-    CHECK(next(Kind::training) == 1);
+    CHECK(next(Kind::threw) == 1);
 }
 
 TEST_CASE("FailurePolicy.a_checkpoint_that_fails_twice_alike_is_skipped") {
@@ -178,7 +228,7 @@ TEST_CASE("FailurePolicy.a_checkpoint_that_fails_twice_alike_is_skipped") {
     policy.on_progress("checkpoint_000001", 10);
     policy.on_progress("checkpoint_000002", 20);
     const auto fail = [&](const char* checkpoint, const char* message) {
-        return policy.on_failure({.code = "RT-T2", .message = message, .checkpoint = checkpoint});
+        return policy.on_failure({.code = "RT-T2", .message = message}, checkpoint);
     };
     CHECK(fail("checkpoint_000002", "rank 1: loss is nan at step 23").skip.empty());
     CHECK(fail("checkpoint_000002", "something else").skip.empty());
@@ -208,10 +258,11 @@ TEST_CASE("FailurePolicy.without_word_of_a_checkpoint_the_newest_known_is_meant"
 TEST_CASE("FailurePolicy.failures_from_outside_blame_no_checkpoint") {
     FailurePolicy policy({.max_failures = -1});
     for (int i = 0; i < 100; ++i) {
-        const auto decision = policy.on_failure({.code = "RT-L2",
+        const auto decision = policy.on_failure({.kind = Kind::died,
+                                                 .code = "RT-L2",
                                                  .message = "rank 1 was killed by signal 9",
-                                                 .checkpoint = "checkpoint_000001",
-                                                 .from_outside = is_sent_by_others(SIGKILL)});
+                                                 .from_outside = is_sent_by_others(SIGKILL)},
+                                                "checkpoint_000001");
         CHECK(decision.restart);
         CHECK(decision.skip.empty());
     }

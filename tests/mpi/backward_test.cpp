@@ -157,7 +157,7 @@ TEST_CASE("Backward.unused_parameters_are_found_behind_checkpointed_pieces") {
             [&] { model(rows_of(mpi->rank()), 0, 4, true).square().sum().backward(); });
         CHECK(test::contains(message, "RT-M3"));
         CHECK(test::contains(message, "\"spare.weight\""));
-        mine = {Outcome::Kind::failed, message};
+        mine = Failure{.message = message};
     }
     (void)mpi->finish(mine);
 }

@@ -27,7 +27,7 @@ std::string clash(bool check_calls, const DataParallelOptions& options, Act&& ac
     train(first);
     train(second);
     const auto message = test::message_of([&] { act(mpi->rank(), train, first, second); });
-    (void)mpi->finish({message.empty() ? Outcome::Kind::finished : Outcome::Kind::failed, message});
+    (void)mpi->finish(message.empty() ? Outcome() : Failure{.message = message});
     return message;
 }
 

@@ -390,7 +390,7 @@ void on_ranks(const DataParallelOptions& options, Body&& body) {
         body(ranks, prepared, twin);
     } catch (const std::exception& exception) {
         FAIL_CHECK(std::string(exception.what()));
-        ranks.outcome = {Outcome::Kind::failed, exception.what()};
+        ranks.outcome = Failure{.message = exception.what()};
     }
 }
 
@@ -410,7 +410,7 @@ void check_row(const Row& row, const DataParallelOptions& options, bool by_handl
         CAPTURE(error);
         CHECK((error.empty() ? may_be_right : !code.empty() && test::contains(error, code)));
         if (!error.empty() && code != refused.code) {
-            ranks.outcome = {Outcome::Kind::failed, error}; // in the middle of a pass
+            ranks.outcome = Failure{.message = error}; // in the middle of a pass
             return;
         }
         if (!error.empty()) { // as it is now, it can be prepared; forward may use no new parameter
@@ -438,7 +438,7 @@ void check_row_alone(const Row& row, const DataParallelOptions& options, bool by
         CAPTURE(error);
         CHECK(!error.empty());
         CHECK((!changes || test::contains(error, row.alone)));
-        ranks.outcome = {Outcome::Kind::failed, error};
+        ranks.outcome = Failure{.message = error};
     });
 }
 
@@ -492,7 +492,7 @@ TEST_CASE("Changes.between_forward_and_backward_are_never_silently_wrong") {
             try {
                 pass(prepared, ranks.rank());
             } catch (const std::exception& exception) {
-                ranks.outcome = {Outcome::Kind::failed, exception.what()};
+                ranks.outcome = Failure{.message = exception.what()};
                 return;
             }
             std::optional<Subject> twin;

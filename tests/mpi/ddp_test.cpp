@@ -69,7 +69,7 @@ std::string failure_of(Ranks& ranks, Pass&& pass) {
     try {
         pass();
     } catch (const std::exception& exception) {
-        ranks.outcome = {Outcome::Kind::failed, exception.what()};
+        ranks.outcome = Failure{.message = exception.what()};
         return exception.what();
     }
     return "";

@@ -194,7 +194,7 @@ TEST_CASE("Gradients.unused_parameters_are_an_error_unless_asked_for") {
         CHECK(test::contains(message, "RT-M3"));
         CHECK(test::contains(message, "\"nobody.weight\""));
         CHECK(test::contains(message, "\"right.bias\""));
-        mine = {Outcome::Kind::failed, message};
+        mine = Failure{.message = message};
     }
     (void)mpi->finish(mine);
 }

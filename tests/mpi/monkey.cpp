@@ -342,7 +342,7 @@ private:
             }
             output.sum().backward();
         } catch (const std::exception& exception) {
-            ranks_.outcome = {Outcome::Kind::failed, exception.what()};
+            ranks_.outcome = Failure{.message = exception.what()};
             return;
         }
         throw Wrong("this rank got no error");
@@ -374,7 +374,7 @@ bool holds(std::uint64_t seed) {
             error.resize(std::min(error.find("\nException raised from"), error.size()));
             const auto* known = dynamic_cast<const Error*>(&exception);
             caused_by_another = known != nullptr && rtrain::caused_by_another(known->code());
-            ranks.outcome = {Outcome::Kind::failed, error};
+            ranks.outcome = Failure{.message = error};
         }
         calls = trial ? trial->calls() : calls;
     }

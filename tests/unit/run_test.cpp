@@ -5,6 +5,7 @@
 #include <rtrain/checkpoint/place.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/format/safetensors.hpp>
+#include <rtrain/launch/ending.hpp>
 #include <rtrain/launch/supervise/mpirun.hpp>
 #include <rtrain/launch/supervise/rank_output.hpp>
 #include <rtrain/process/preemption_notice.hpp>
@@ -54,6 +55,45 @@ TEST_CASE("Driver.deaths_are_described") {
     CHECK(test::contains(text(3, "  Process name: [[7,1],2]\n  Exit code:    3\n"),
                          "rank 2 ended with exit code 3"));
     CHECK(test::contains(text(1, "no such option"), "no such option"));
+}
+
+TEST_CASE("Ending.comes_back_from_its_file") {
+    const std::vector<Failure> of_ranks{
+        {.code = "RT-D4", .rank = 0, .message = "torn"},
+        {.kind = Failure::Kind::died, .rank = 2, .message = "the process died"}};
+    const auto ending = launch::Ending::of(TrainingFailedError("it failed", of_ranks));
+    const auto read = launch::ending_from(launch::to_json(ending));
+    CHECK(read.failure == ending.failure);
+    CHECK(read.of_ranks == of_ranks);
+    CHECK(read.tells_of_deaths());
+    const auto success = launch::ending_from(launch::to_json({.run = "/runs/a"}));
+    CHECK(success.run == "/runs/a");
+    CHECK(!success.failure);
+}
+
+TEST_CASE("Ending.files_from_before_are_read") {
+    const auto read = [](const char* text) {
+        return launch::ending_from(json::parse(text).as_object());
+    };
+    const auto success =
+        read(R"({"run":"/runs/a","code":"","message":"","worker_failures":{},"died":[]})");
+    CHECK(success.run == "/runs/a");
+    CHECK(!success.failure);
+    const auto failed = read(R"({"run":"","code":"RT-T1","message":"it failed",)"
+                             R"("worker_failures":{"0":"torn [RT-D4]","2":"gone"},"died":[2]})");
+    try {
+        (void)failed.get(std::nullopt);
+        FAIL("it returned");
+    } catch (const TrainingFailedError& error) {
+        CHECK(error.message() == "it failed");
+        CHECK(error.worker_failures() ==
+              std::map<int, std::string>{{0, "torn [RT-D4]"}, {2, "gone"}});
+        CHECK(error.died() == std::vector<int>{2});
+    }
+    const auto interrupted =
+        read(R"({"run":"","code":"RT-X9","message":"a","worker_failures":{},"died":[]})");
+    REQUIRE(interrupted.failure);
+    CHECK(interrupted.failure->kind == Failure::Kind::interrupted);
 }
 
 TEST_CASE("Options.bad_values_are_errors") {

@@ -6,9 +6,9 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/the_backend.hpp>
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/base/failure.hpp>
 #include <rtrain/comm/mpi.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/process/outcome.hpp>
 
 #include <chrono>
 #include <cstdint>

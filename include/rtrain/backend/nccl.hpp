@@ -17,11 +17,11 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/the_backend.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/failure.hpp>
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/nccl/collectives.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/process/outcome.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -105,24 +105,17 @@ public:
     /// how each did.
     [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine) {
         Outcome outcome = mine;
-        if (state_->gpu && outcome.kind == Outcome::Kind::finished) {
-            try {
-                state_->gpu->drain();
-            } catch (const std::exception& error) {
-                const bool others_fault = caused_by_another(detail::code_of(error));
-                outcome = {others_fault ? Outcome::Kind::interrupted : Outcome::Kind::failed,
-                           detail::text_of(error)};
-            }
+        if (state_->gpu && !outcome) {
+            outcome = detail::failure_in([this] { state_->gpu->drain(); });
         }
-        if (state_->gpu && outcome.kind != Outcome::Kind::finished) {
+        if (state_->gpu && outcome) {
             state_->gpu->close(/*orderly=*/false);
         }
         const std::unique_lock lock(state_->mpi);
         std::vector<Outcome> outcomes = state_->cpu->finish(outcome);
-        if (state_->gpu && outcome.kind == Outcome::Kind::finished) {
-            state_->gpu->close(std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) {
-                return o.kind == Outcome::Kind::finished;
-            }));
+        if (state_->gpu && !outcome) {
+            state_->gpu->close(std::none_of(outcomes.begin(), outcomes.end(),
+                                            [](const Outcome& o) { return o.has_value(); }));
         }
         return outcomes;
     }

@@ -5,6 +5,8 @@
 /// Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/base/failure.hpp>
+
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -88,12 +90,20 @@ public:
 /// What `Trainer::fit` throws when the training function failed on one or more ranks.
 class TrainingFailedError : public Error {
 public:
-    TrainingFailedError(const std::string& message, std::map<int, std::string> worker_failures,
-                        std::vector<int> died = {})
-        : Error("RT-T1", message), worker_failures_(std::move(worker_failures)),
-          died_(std::move(died)) {}
+    /// `failures`: one for each rank that has failed or died.
+    TrainingFailedError(const std::string& message, std::vector<Failure> failures)
+        : Error("RT-T1", message), failures_(std::move(failures)) {
+        for (const Failure& failure : failures_) {
+            worker_failures_[failure.rank] = failure.text();
+            if (failure.kind == Failure::Kind::died) {
+                died_.push_back(failure.rank);
+            }
+        }
+    }
 
-    /// Rank -> message of its exception. Ranks that only failed because another did are left out.
+    /// What has failed on each rank. Ranks that only failed because another did are left out.
+    [[nodiscard]] const std::vector<Failure>& failures() const noexcept { return failures_; }
+    /// The same as rank -> message of its exception.
     [[nodiscard]] const std::map<int, std::string>& worker_failures() const noexcept {
         return worker_failures_;
     }
@@ -101,6 +111,7 @@ public:
     [[nodiscard]] const std::vector<int>& died() const noexcept { return died_; }
 
 private:
+    std::vector<Failure> failures_;
     std::map<int, std::string> worker_failures_;
     std::vector<int> died_;
 };

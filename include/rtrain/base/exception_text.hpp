@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an exception says to people.
+/// What an exception says: to people, and as a Failure to whoever decides what follows.
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/failure_json.hpp>
 
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace rtrain::detail {
 
@@ -23,13 +26,32 @@ namespace rtrain::detail {
 /// The code of an rtrain::Error; RT-T2 for anything else.
 [[nodiscard]] inline std::string code_of(const std::exception& exception) {
     const auto* const error = dynamic_cast<const Error*>(&exception);
-    return error != nullptr ? error->code() : "RT-T2";
+    return error != nullptr ? error->code() : Failure::foreign;
 }
 
 /// The text without an rtrain::Error's code.
 [[nodiscard]] inline std::string message_of(const std::exception& exception) {
     const auto* const error = dynamic_cast<const Error*>(&exception);
     return error != nullptr ? error->message() : text_of(exception);
+}
+
+[[nodiscard]] inline Failure failure_of(const std::exception& exception) {
+    const std::string code = code_of(exception);
+    return {.kind = kind_of_thrown(code), .code = code, .message = message_of(exception)};
+}
+
+/// The same, of whatever `action` throws; none when it returns.
+template <class F>
+[[nodiscard]] std::optional<Failure> failure_in(F&& action) {
+    try {
+        std::forward<F>(action)();
+        return std::nullopt;
+    } catch (const std::exception& error) {
+        return failure_of(error);
+    } catch (...) {
+        return Failure{.code = Failure::foreign,
+                       .message = "it threw something that is no std::exception"};
+    }
 }
 
 } // namespace rtrain::detail

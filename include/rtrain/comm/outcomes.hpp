@@ -4,14 +4,14 @@
 /// exception, tells every other rank; ranks that wait for it look here and stop waiting.
 #pragma once
 
+#include <rtrain/base/failure_json.hpp>
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/mpi.hpp>
-#include <rtrain/process/outcome.hpp>
 
 #include <chrono>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rtrain::comm {
@@ -28,9 +28,9 @@ public:
             return;
         }
         // A message above the eager limit would wait for its receiver; no reader wants more anyway.
-        constexpr std::size_t longest = 2000;
-        text_ = static_cast<char>(mine.kind) + mine.message.substr(0, longest);
-        outcomes_[static_cast<std::size_t>(rank_)] = mine;
+        constexpr std::size_t longest = 3000;
+        text_ = mine ? encode(*mine, longest) : "";
+        outcomes_[static_cast<std::size_t>(rank_)].emplace(mine);
         for (int peer = 0; peer < size(); ++peer) {
             if (peer != rank_) {
                 MPI_Request request = MPI_REQUEST_NULL;
@@ -58,30 +58,30 @@ public:
             if (reaches_the_living(
                     MPI_Mrecv(text.data(), length, MPI_CHAR, &message, MPI_STATUS_IGNORE),
                     "MPI_Mrecv")) {
-                outcomes_[static_cast<std::size_t>(status.MPI_SOURCE)] =
-                    Outcome{static_cast<Outcome::Kind>(text.at(0)), text.substr(1)};
+                take(status.MPI_SOURCE, text);
             }
         }
     }
 
-    /// The first of `ranks`, other than this one, that ended in this way so far.
-    [[nodiscard]] std::optional<int> first(Outcome::Kind kind,
+    /// The first of `ranks`, other than this one, that has failed in this way so far.
+    [[nodiscard]] std::optional<int> first(Failure::Kind kind,
                                            const std::vector<int>& ranks) const {
-        for (const int peer : ranks) {
-            const auto& outcome = outcomes_[static_cast<std::size_t>(peer)];
-            if (peer != rank_ && outcome && outcome->kind == kind) {
-                return peer;
-            }
-        }
-        return std::nullopt;
+        return first_of(ranks,
+                        [&](const Outcome& outcome) { return outcome && outcome->kind == kind; });
+    }
+    /// The first of them that has returned.
+    [[nodiscard]] std::optional<int> first_finished(const std::vector<int>& ranks) const {
+        return first_of(ranks, [](const Outcome& outcome) { return !outcome; });
     }
 
     /// For a rank whose process is gone; an outcome that it has announced stands.
     void set_died(int rank) {
         auto& outcome = outcomes_[static_cast<std::size_t>(rank)];
         if (!outcome) {
-            outcome.emplace().kind = Outcome::Kind::died;
-            outcome->message = "the process died";
+            outcome.emplace(Failure{.kind = Failure::Kind::died,
+                                    .rank = rank,
+                                    .message = "the process died",
+                                    .from_outside = true});
             died_.push_back(rank);
             a_rank_has_died = true;
         }
@@ -110,7 +110,7 @@ public:
             bool complete = true;
             for (const auto& outcome : outcomes_) {
                 complete = complete && outcome.has_value();
-                if (outcome && outcome->kind != Outcome::Kind::finished && !failed_at) {
+                if (outcome && *outcome && !failed_at) {
                     failed_at = Backoff::Clock::now();
                 }
             }
@@ -137,6 +137,26 @@ public:
 
 private:
     [[nodiscard]] int size() const { return static_cast<int>(outcomes_.size()); }
+
+    void take(int rank, const std::string& text) {
+        Outcome outcome;
+        if (!text.empty()) {
+            outcome = decode_failure(text);
+            outcome->rank = rank;
+        }
+        outcomes_[static_cast<std::size_t>(rank)].emplace(std::move(outcome));
+    }
+
+    template <class F>
+    [[nodiscard]] std::optional<int> first_of(const std::vector<int>& ranks, F&& is) const {
+        for (const int peer : ranks) {
+            const auto& outcome = outcomes_[static_cast<std::size_t>(peer)];
+            if (peer != rank_ && outcome && is(*outcome)) {
+                return peer;
+            }
+        }
+        return std::nullopt;
+    }
 
     /// False when the other side is dead: it needs no word, and has left none. Throws what
     /// check_mpi() throws of other errors.
@@ -166,7 +186,7 @@ private:
 
     MPI_Comm comm_;
     int rank_;
-    std::vector<std::optional<Outcome>> outcomes_;
+    std::vector<std::optional<Outcome>> outcomes_; ///< of those that have announced one
     std::vector<int> died_;
     std::string text_;
     std::vector<MPI_Request> sends_;

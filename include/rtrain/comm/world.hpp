@@ -105,21 +105,26 @@ public:
                                             "; its process is gone without a word: look for a "
                                             "signal, or for the kernel's out-of-memory killer"));
         }
-        const auto failed = board_.first(Outcome::Kind::failed, everyone_);
-        const auto finished = board_.first(Outcome::Kind::finished, members);
-        if ((failed || finished) && !peer_left_) {
+        auto failed = board_.first(Failure::Kind::threw, everyone_);
+        const auto interrupted = board_.first(Failure::Kind::interrupted, members);
+        const auto finished = board_.first_finished(members);
+        if ((failed || interrupted || finished) && !peer_left_) {
             peer_left_ = Backoff::Clock::now();
         }
         const auto since =
             peer_left_ ? Backoff::Clock::now() - *peer_left_ : Backoff::Clock::duration{};
         // What a rank sent before it left may still be on its way, perhaps through other ranks.
         constexpr std::chrono::milliseconds on_its_way{500};
+        // A rank that has returned may only be early, and news of what another one names as its
+        // cause late.
+        constexpr std::chrono::seconds grace{2};
+        if (interrupted && since > grace) {
+            failed = failed ? failed : interrupted;
+        }
         if (failed && since > on_its_way) {
             throw PeerError("RT-X1", concat("rank ", *failed, " failed while rank ", mine,
-                                            " waited in ", what, ": ", board_.of(*failed).message));
+                                            " waited in ", what, ": ", board_.of(*failed)->text()));
         }
-        // A rank that has returned may only be early.
-        constexpr std::chrono::seconds grace{2};
         if (finished && since > grace) {
             throw PeerError("RT-X4", concat("rank ", *finished,
                                             " has returned from the training function while rank ",
@@ -151,7 +156,7 @@ public:
         if (!board_.wait_for_all(patience, [this] { notice_deaths(); })) {
             std::fprintf(
                 stderr, "rtrain: rank %d: %s; rank %s did not stop within %lld s, ending the job\n",
-                rank(), mine.message.c_str(), board_.missing().c_str(),
+                rank(), mine ? mine->text().c_str() : "", board_.missing().c_str(),
                 static_cast<long long>(patience.count()));
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
@@ -159,7 +164,7 @@ public:
         bool clean = true;
         for (int peer = 0; peer < size(); ++peer) {
             outcomes.push_back(board_.of(peer));
-            clean = clean && outcomes.back().kind == Outcome::Kind::finished;
+            clean = clean && !outcomes.back();
         }
         if (clean) {
             messages_.free();

@@ -9,13 +9,14 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/failure.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/launch/ending.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/supervise/hosts.hpp>
 #include <rtrain/launch/supervise/job.hpp>
 #include <rtrain/process/descriptor_limit.hpp>
-#include <rtrain/process/outcome.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -91,7 +92,8 @@ private:
             throw;
         } catch (const std::exception& error) {
             const Ending ending = Ending::of(error);
-            if (attempt_ == 0 || ending.code != "RT-L13" || !wait_for_hosts(ending.message)) {
+            if (attempt_ == 0 || !ending.has_code("RT-L13") ||
+                !wait_for_hosts(ending.failure->message)) {
                 finish(ending);
             }
         }
@@ -167,7 +169,10 @@ private:
                                   deaths_unexplained_ = 0;
                                   policy_.on_progress(checkpoint, iteration);
                               },
-                          .decide = [this](const Failure& failure) { return decide(failure); },
+                          .decide =
+                              [this](const Failure& failure, const std::string& checkpoint) {
+                                  return decide(failure, checkpoint);
+                              },
                           .in_a_hurry = [this] { return restarts_without_question(); },
                           .shrunk = [this](int ranks) { look_for_room(ranks); }},
             keep_at_least);
@@ -200,8 +205,8 @@ private:
         return run_.failure.max_failures != 0 && deaths_unexplained_++ == 0;
     }
 
-    Decision decide(const Failure& failure) {
-        Decision decision = policy_.on_failure(failure);
+    Decision decide(const Failure& failure, const std::string& checkpoint) {
+        Decision decision = policy_.on_failure(failure, checkpoint);
         decided_to_end_ = !decision.restart;
         skip_ = decision.skip;
         return decision;
@@ -219,14 +224,14 @@ private:
             finish(Ending::of(LaunchError("RT-L2", "the driver was told to end")));
             return;
         }
-        if (recorded && recorded->code.empty()) {
+        if (recorded && !recorded->failure) {
             finish(*recorded);
             return;
         }
         if (asked_to_make_room_) {
             const bool hung = end.failure && end.failure->kind == Failure::Kind::hang;
             finish(
-                recorded && recorded->code == preempted
+                recorded && recorded->has_code(preempted)
                     ? *recorded
                     : Ending::of(PreemptionError(detail::concat(
                           "the run was told to make room and ",
@@ -235,50 +240,49 @@ private:
                           "checkpoint"))));
             return;
         }
-        if (recorded && recorded->code == preempted && resizing_) {
+        if (recorded && recorded->has_code(preempted) && resizing_) {
             restart(0, "there is room for more ranks");
             return;
         }
-        const Failure failure = failure_of(end, recorded);
-        const Decision decision =
-            decided_to_end_ ? Decision{} : decide(failure); // the ranks have asked already
+        const Ending ending = ending_of(end, recorded);
+        const Failure& failure = *ending.failure;
+        const Decision decision = decided_to_end_ ? Decision{} // the ranks have asked already
+                                                  : decide(failure, end.checkpoint);
         if (decision.restart) {
             restart(decision.delay_s, failure.message + "\nrtrain: " + decision.reason);
-        } else if (recorded && recorded->message == failure.message) {
-            finish(*recorded); // it knows which ranks failed
         } else {
-            finish(Ending{.code = failure.code, .message = failure.message});
+            finish(ending);
         }
     }
 
-    /// What a job's end and what its ranks have recorded say together.
-    [[nodiscard]] Failure failure_of(const JobEnd& end, const std::optional<Ending>& recorded) {
+    /// What a job's end and what its ranks have recorded, which is no success, say together.
+    [[nodiscard]] Ending ending_of(const JobEnd& end, const std::optional<Ending>& recorded) const {
         using Kind = Failure::Kind;
         if (!recorded) {
-            return end.failure.value_or(
-                Failure{.kind = Kind::configuration,
+            return {.failure = end.failure.value_or(Failure{
+                        .kind = Kind::configuration,
                         .code = "RT-L3",
                         .message = detail::concat("the ranks ended without reaching fit() call "
                                                   "number ",
                                                   fit_ + 1,
                                                   " of this program; main() must make the same "
-                                                  "calls in every process")});
+                                                  "calls in every process")})};
         }
+        Ending ending = *recorded;
+        Failure& failure = *ending.failure;
         // Ranks may notice that another has died, also while they join, or that the driver has
         // given them up; the driver knows better why.
-        if (caused_by_another(recorded->code) || recorded->code == "RT-L8" ||
-            (end.failure && end.failure->kind == Kind::hang) || !recorded->died.empty()) {
-            return end.failure.value_or(Failure{
-                .kind = Kind::start_up, .code = recorded->code, .message = recorded->message});
+        if (failure.kind == Kind::interrupted || failure.code == "RT-L8" ||
+            (end.failure && end.failure->kind == Kind::hang) || recorded->tells_of_deaths()) {
+            if (end.failure) {
+                return {.failure = end.failure};
+            }
+            failure.kind = Kind::start_up;
+        } else if (failure.code != preempted && failure.code != "RT-T1" &&
+                   failure.code != "RT-L2") {
+            failure.kind = Kind::configuration;
         }
-        const Kind kind = recorded->code == preempted ? Kind::preemption
-                          : recorded->code == "RT-T1" || recorded->code == "RT-L2"
-                              ? Kind::training
-                              : Kind::configuration;
-        return {.kind = kind,
-                .code = recorded->code,
-                .message = recorded->message,
-                .checkpoint = end.failure ? end.failure->checkpoint : ""};
+        return ending;
     }
 
     void restart(double delay_s, const std::string& why) {

@@ -12,11 +12,12 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/journal/result.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
+#include <rtrain/launch/ending.hpp>
 #include <rtrain/launch/helper.hpp>
-#include <rtrain/launch/supervise/failure_json.hpp>
+#include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/process/environment.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/stack_dump.hpp>
@@ -48,36 +49,6 @@
 #include <unistd.h>
 
 namespace rtrain::launch {
-
-/// How a fit() ended: the run it left, or its error.
-struct Ending {
-    std::filesystem::path run{};
-    std::string code{};
-    std::string message{};
-    std::map<int, std::string> worker_failures{};
-    std::vector<int> died{}; ///< those of these ranks whose process is gone
-
-    /// The Result, or throws the error. `filesystem`: where the run is, unless on this machine.
-    [[nodiscard]] Result get(const std::optional<storage::AnyFilesystem>& filesystem) const {
-        if (code.empty()) {
-            return Result::from_path(run, filesystem);
-        }
-        if (!worker_failures.empty()) {
-            throw TrainingFailedError(message, worker_failures, died);
-        }
-        detail::throw_error(code, message);
-    }
-
-    /// The ending that an exception stands for.
-    [[nodiscard]] static Ending of(const std::exception& exception) {
-        Ending ending{.code = detail::code_of(exception), .message = detail::message_of(exception)};
-        if (const auto* const failed = dynamic_cast<const TrainingFailedError*>(&exception)) {
-            ending.worker_failures = failed->worker_failures();
-            ending.died = failed->died();
-        }
-        return ending;
-    }
-};
 
 class Session {
 public:
@@ -150,10 +121,15 @@ public:
         }
     }
 
-    /// Has the driver decide what follows on a failure that all ranks have survived.
-    [[nodiscard]] Decision ask_driver(const Failure& failure) {
+    /// Has the driver decide what follows on a failure that all ranks but the `lost` ones, as
+    /// numbered at the start of the job, have survived. `checkpoint`: see FailurePolicy.
+    [[nodiscard]] Decision ask_driver(const Failure& failure, const std::string& checkpoint,
+                                      const std::vector<int>& lost) {
         constexpr std::chrono::seconds limit{60};
-        tell("failed", to_json(failure));
+        auto question = to_json(failure);
+        question["checkpoint"] = checkpoint;
+        question["lost"] = boost::json::array(lost.begin(), lost.end());
+        tell("failed", std::move(question));
         const auto answer = link_->wait_for("decision", limit);
         return answer ? decision_from(answer->body)
                       : Decision{.restart = false,
@@ -166,8 +142,7 @@ public:
     void last_words(const std::exception& error) {
         constexpr std::chrono::seconds limit{2};
         if (link_) {
-            tell("last_words",
-                 {{"code", detail::code_of(error)}, {"message", detail::message_of(error)}});
+            tell("last_words", to_json(detail::failure_of(error)));
             (void)link_->flush(limit);
         }
     }
@@ -266,18 +241,7 @@ public:
         if (directory_.empty() || !std::filesystem::exists(file_of(fit))) {
             return std::nullopt;
         }
-        const auto saved = json::parse(storage::read_file(file_of(fit))).as_object();
-        Ending ending;
-        ending.run = std::string(saved.at("run").as_string());
-        ending.code = saved.at("code").as_string();
-        ending.message = saved.at("message").as_string();
-        for (const auto& item : saved.at("worker_failures").as_object()) {
-            ending.worker_failures[std::stoi(std::string(item.key()))] = item.value().as_string();
-        }
-        for (const auto& rank : saved.at("died").as_array()) {
-            ending.died.push_back(rank.to_number<int>());
-        }
-        return ending;
+        return ending_from(json::parse(storage::read_file(file_of(fit))).as_object());
     }
 
     void forget(int fit) { std::filesystem::remove(file_of(fit)); }
@@ -341,16 +305,7 @@ private:
     }
 
     void write(int fit, const Ending& ending) {
-        boost::json::object failures;
-        for (const auto& [rank, message] : ending.worker_failures) {
-            failures[std::to_string(rank)] = message;
-        }
-        const boost::json::array died(ending.died.begin(), ending.died.end());
-        storage::replace_file(file_of(fit), json::serialize({{"run", ending.run.string()},
-                                                             {"code", ending.code},
-                                                             {"message", ending.message},
-                                                             {"worker_failures", failures},
-                                                             {"died", died}}));
+        storage::replace_file(file_of(fit), json::serialize(to_json(ending)));
     }
 
     [[nodiscard]] std::filesystem::path file_of(int fit) {

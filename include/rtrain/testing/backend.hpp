@@ -20,8 +20,8 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/the_backend.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/failure.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/process/outcome.hpp>
 #include <rtrain/testing/scratch.hpp>
 #include <rtrain/testing/suite.hpp>
 
@@ -61,7 +61,7 @@ public:
     ~BackendSuite() {
         try {
             if (!is_finished_ && std::uncaught_exceptions() > 0) {
-                (void)finish({Outcome::Kind::failed, "the test case has thrown"});
+                (void)finish(Failure{.message = "the test case has thrown"});
             } else if (!is_finished_) {
                 check_outcomes(finish({}), {});
             }
@@ -254,7 +254,7 @@ public:
     void tells_all_ranks_how_each_has_ended() {
         const int last = ranks_->size() - 1;
         std::vector<Outcome> expected(static_cast<std::size_t>(ranks_->size()));
-        expected.back() = {Outcome::Kind::failed, "the cause, in \"words\"\nof two lines"};
+        expected.back() = Failure{.message = "the cause, in \"words\"\nof two lines"};
         check_outcomes(finish(ranks_->rank() == last ? expected.back() : Outcome()), expected);
     }
 
@@ -264,7 +264,7 @@ public:
             DOCTEST_MESSAGE("skipped: it has no finish(), so ranks wait for one that has failed");
             return;
         }
-        Outcome mine{Outcome::Kind::failed, "cause"};
+        Outcome mine = Failure{.message = "cause"};
         if (ranks_->rank() > 0) {
             at::Tensor tensor = at::ones({1 << 20}, devices().front());
             try {
@@ -275,11 +275,11 @@ public:
             } catch (const PeerError& error) {
                 DOCTEST_CHECK(caused_by_another(error.code()));
                 DOCTEST_CHECK(error.message().find("cause") != std::string::npos);
-                mine = {Outcome::Kind::interrupted, error.what()};
+                mine = Failure{.kind = Failure::Kind::interrupted, .message = error.what()};
             }
         }
         const auto outcomes = finish(mine);
-        DOCTEST_CHECK((outcomes && (*outcomes)[0].kind == Outcome::Kind::failed));
+        DOCTEST_CHECK((outcomes && (*outcomes)[0] && (*outcomes)[0]->kind == Failure::Kind::threw));
         if (ranks_->can_rejoin()) {
             DOCTEST_CHECK(ranks_->rejoin().empty());
             is_finished_ = false;
@@ -358,8 +358,12 @@ private:
         }
         DOCTEST_CHECK(outcomes->size() == expected.size());
         for (std::size_t rank = 0; rank < std::min(outcomes->size(), expected.size()); ++rank) {
-            DOCTEST_CHECK(((*outcomes)[rank].kind == expected[rank].kind));
-            DOCTEST_CHECK((*outcomes)[rank].message == expected[rank].message);
+            const Outcome& found = (*outcomes)[rank];
+            DOCTEST_CHECK(found.has_value() == expected[rank].has_value());
+            if (found && expected[rank]) {
+                DOCTEST_CHECK((found->kind == expected[rank]->kind));
+                DOCTEST_CHECK(found->text() == expected[rank]->text());
+            }
         }
     }
 

@@ -133,8 +133,8 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
     }
     require_free(fit, run);
     const launch::Ending ending = launch::drive(fit, options_.config, options_.scaling, run);
-    if (ending.code == PreemptionError::own_code) {
-        end_preempted(ending.message);
+    if (ending.has_code(PreemptionError::own_code)) {
+        end_preempted(ending.failure->message);
     }
     return ending.get(run_filesystem());
 }

@@ -8,6 +8,8 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/failure.hpp>
+#include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/any_policy.hpp>
@@ -17,10 +19,9 @@
 #include <rtrain/journal/progress_csv.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/launch/session.hpp>
-#include <rtrain/launch/supervise/failure_json.hpp>
+#include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/watch/mutual_watch.hpp>
-#include <rtrain/process/outcome.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/rank_status.hpp>
@@ -103,7 +104,7 @@ private:
             if (attempt.refused) {
                 std::rethrow_exception(attempt.refused);
             }
-            if (attempt.failures.empty()) {
+            if (!attempt.error) {
                 RankStatus::current().enter(Phase::done);
                 if (attempt.preempted) {
                     throw PreemptionError(concat(
@@ -113,7 +114,7 @@ private:
                 return std::move(attempt.result);
             }
             if (!restarts_here(attempt)) {
-                throw TrainingFailedError(attempt.what, attempt.failures, attempt.died);
+                throw *attempt.error;
             }
             generator.set_state(random_state);
             RankStatus::current().enter(Phase::starting);
@@ -123,13 +124,11 @@ private:
     struct Attempt {
         Result result;
         bool preempted = false;
-        std::exception_ptr refused;          ///< the run could not be taken up
-        std::map<int, std::string> failures; ///< messages, by rank
-        std::vector<int> died;               ///< those of these ranks whose process is gone
-        std::string what;                    ///< all of them in words
-        std::string began;                   ///< the checkpoint it went on from; "" for none
-        std::string newest;                  ///< the newest at its end
-        std::int64_t iteration = 0;          ///< reports that it holds; on rank 0
+        std::exception_ptr refused;               ///< the run could not be taken up
+        std::optional<TrainingFailedError> error; ///< what has failed on which ranks
+        std::string began;                        ///< the checkpoint it went on from; "" for none
+        std::string newest;                       ///< the newest at its end
+        std::int64_t iteration = 0;               ///< reports that it holds; on rank 0
     };
 
     /// Ranks that were started by mpirun or srun have no driver to notice a hang.
@@ -144,7 +143,7 @@ private:
     Attempt attempt_once(const RunFunction& train_function) {
         Attempt attempt;
         std::unique_ptr<Run> run;
-        Outcome mine = outcome_of([&] {
+        Outcome mine = failure_in([&] {
             try {
                 run = std::make_unique<Run>(backend_, checkpoint_, options_, run_name_, fit_,
                                             observers_, skipped_);
@@ -157,7 +156,7 @@ private:
         });
         if (run) {
             attempt.began = name_of(run->checkpoint());
-            mine = outcome_of([&] {
+            mine = failure_in([&] {
                 attempt.preempted = !returns(train_function, *run);
                 const RankStatus::In finishing(Phase::finishing);
                 attempt.preempted ? run->leave() : run->close();
@@ -166,14 +165,12 @@ private:
                 attempt.result = Result::from_path(at.path, at.filesystem);
             });
         }
-        exchange(mine, attempt);
-        attempt.what = "the training function failed:" +
-                       launch::group_by_text(attempt.failures, backend_.size());
+        attempt.error = error_of(exchange(std::move(mine)));
         if (run) {
             attempt.newest = name_of(run->checkpoint());
             attempt.iteration = run->iterations_saved();
-            if (!attempt.failures.empty()) {
-                leave_error(*run, attempt);
+            if (attempt.error) {
+                leave_error(*run, *attempt.error);
             } else {
                 using How = track::Ended::How;
                 ended({.how = attempt.preempted ? How::preempted : How::finished});
@@ -199,48 +196,56 @@ private:
         return true;
     }
 
-    static Outcome outcome_of(const std::function<void()>& action) {
-        try {
-            action();
-            return {};
-        } catch (const PeerError& error) {
-            return {caused_by_another(error.code()) ? Outcome::Kind::interrupted
-                                                    : Outcome::Kind::failed,
-                    error.what()};
-        } catch (const std::exception& error) {
-            return {Outcome::Kind::failed, text_of(error)};
-        } catch (...) {
-            return {Outcome::Kind::failed, "it threw something that is no std::exception"};
+    /// Ranks learn how all of them ended.
+    [[nodiscard]] std::vector<Outcome> exchange(Outcome mine) {
+        const RankStatus::In finishing(Phase::finishing);
+        if (auto outcomes = backend_.finish(mine)) {
+            return std::move(*outcomes);
         }
+        if (!mine) {
+            backend_.barrier();
+        }
+        std::vector<Outcome> outcomes(static_cast<std::size_t>(backend_.size()));
+        outcomes[static_cast<std::size_t>(backend_.rank())] = std::move(mine);
+        return outcomes;
     }
 
-    /// Ranks learn how all of them ended.
-    void exchange(const Outcome& mine, Attempt& attempt) {
-        const RankStatus::In finishing(Phase::finishing);
-        if (const auto outcomes = backend_.finish(mine)) {
-            for (int rank = 0; rank < static_cast<int>(outcomes->size()); ++rank) {
-                const Outcome& outcome = (*outcomes)[static_cast<std::size_t>(rank)];
-                if (outcome.kind == Outcome::Kind::died) {
-                    attempt.died.push_back(rank);
-                }
-                if (outcome.kind == Outcome::Kind::died || outcome.kind == Outcome::Kind::failed) {
-                    attempt.failures[rank] = outcome.message;
-                }
+    /// Empty when all ranks have finished. Who was only interrupted by another rank's failure is to
+    /// blame when there is no such rank: its function has thrown what sounds like it.
+    [[nodiscard]] static std::optional<TrainingFailedError>
+    error_of(const std::vector<Outcome>& outcomes) {
+        std::vector<Failure> causes;
+        std::vector<Failure> interrupted;
+        for (int rank = 0; rank < static_cast<int>(outcomes.size()); ++rank) {
+            if (Outcome outcome = outcomes[static_cast<std::size_t>(rank)]) {
+                outcome->rank = rank;
+                const bool is_cause = outcome->kind != Failure::Kind::interrupted;
+                (is_cause ? causes : interrupted).push_back(std::move(*outcome));
             }
-        } else if (mine.kind == Outcome::Kind::finished) {
-            backend_.barrier();
-        } else {
-            attempt.failures[backend_.rank()] = mine.message;
         }
+        if (causes.empty()) {
+            causes = std::move(interrupted);
+        }
+        if (causes.empty()) {
+            return std::nullopt;
+        }
+        std::map<int, std::string> texts;
+        for (const Failure& failure : causes) {
+            texts[failure.rank] = failure.text();
+        }
+        return TrainingFailedError(
+            "the training function failed:" +
+                launch::group_by_text(texts, static_cast<int>(outcomes.size())),
+            std::move(causes));
     }
 
     /// Leaves word in the run's directory.
-    void leave_error(const Run& run, const Attempt& attempt) const {
-        if (backend_.rank() != 0 && !attempt.failures.contains(backend_.rank())) {
+    void leave_error(const Run& run, const TrainingFailedError& error) const {
+        if (backend_.rank() != 0 && !error.worker_failures().contains(backend_.rank())) {
             return;
         }
         try {
-            run.leave_error(TrainingFailedError(attempt.what, attempt.failures, attempt.died));
+            run.leave_error(error);
         } catch (const std::exception& second) { // the storage may be what has failed
             std::fprintf(stderr, "rtrain: %s was not written: %s\n", Result::error_file,
                          second.what());
@@ -270,7 +275,7 @@ private:
         if (keeps_survivors()) {
             return restarts_with_survivors(attempt);
         }
-        if (!attempt.died.empty()) {
+        if (!attempt.error->died().empty()) {
             return false;
         }
         try {
@@ -309,26 +314,24 @@ private:
     bool restarts(const Attempt& attempt, const std::vector<int>& lost) {
         boost::json::object decided;
         if (backend_.rank() == 0) {
-            const launch::Failure failure{.kind = launch::Failure::Kind::training,
-                                          .code = "RT-T1",
-                                          .message = attempt.what,
-                                          .checkpoint = attempt.newest,
-                                          .from_outside = !lost.empty(),
-                                          .lost = lost};
-            decided = {{"decision", launch::to_json(decide(failure, attempt))},
-                       {"failure", launch::to_json(failure)}};
+            Failure failure = failure_of(*attempt.error);
+            failure.from_outside = !lost.empty();
+            decided = {{"decision", launch::to_json(decide(failure, attempt, lost))},
+                       {"failure", to_json(failure)},
+                       {"checkpoint", attempt.newest}};
         }
         decided = json::parse(broadcast(backend_, json::serialize(decided), 0)).as_object();
         const auto decision = launch::decision_from(decided.at("decision").as_object());
         if (backend_.rank() != 0) { // rank 0 may be the next to die
-            (void)policy_.on_failure(launch::failure_from(decided.at("failure").as_object()));
+            (void)policy_.on_failure(failure_from(decided.at("failure").as_object()),
+                                     std::string(decided.at("checkpoint").as_string()));
         }
         if (!decision.restart) {
             return false;
         }
         if (backend_.rank() == 0) {
-            observers_.restarting({.failures = attempt.failures,
-                                   .what = attempt.what,
+            observers_.restarting({.failures = attempt.error->worker_failures(),
+                                   .what = attempt.error->message(),
                                    .reason = decision.reason,
                                    .ranks = backend_.size(),
                                    .lost_ranks = !lost.empty()});
@@ -339,15 +342,16 @@ private:
     }
 
     /// On rank 0.
-    launch::Decision decide(const launch::Failure& failure, const Attempt& attempt) {
+    launch::Decision decide(const Failure& failure, const Attempt& attempt,
+                            const std::vector<int>& lost) {
         launch::Session& session = launch::Session::current();
         if (session.has_driver()) {
-            return session.ask_driver(failure);
+            return session.ask_driver(failure, attempt.newest, lost);
         }
         if (attempt.newest != attempt.began) {
             policy_.on_progress(attempt.newest, attempt.iteration);
         }
-        return policy_.on_failure(failure);
+        return policy_.on_failure(failure, attempt.newest);
     }
 
     [[nodiscard]] bool asks_for_notices() const {

@@ -65,18 +65,20 @@ enum class FieldType : unsigned char {
     seconds, ///< a number that is not negative; as double when it was parsed
     texts,   ///< an array of text
     count,   ///< a whole number that is not negative
-    ranks    ///< an array of ranks
+    rank,
+    ranks ///< an array of ranks
 };
 
 struct EventField {
     std::string_view name;
     FieldType type = FieldType::text;
+    bool optional = false; ///< whoever was built before it came does not send it
 };
 
 struct EventKind {
     std::string_view name;
     Sender sender;
-    std::array<EventField, 4> fields{}; ///< those without a name are none
+    std::array<EventField, 7> fields{}; ///< those without a name are none
 
     [[nodiscard]] constexpr std::size_t field_count() const noexcept {
         std::size_t count = 0;
@@ -87,6 +89,11 @@ struct EventKind {
     }
 };
 
+/// What a Failure holds besides code and message (base/failure_json.hpp).
+inline constexpr EventField failure_kind{"how", FieldType::text, true};
+inline constexpr EventField failure_rank{"rank", FieldType::rank, true};
+inline constexpr EventField failure_from_outside{"from_outside", FieldType::flag, true};
+
 /// All events there are.
 inline constexpr std::array event_kinds{
     // The training function begins, from that checkpoint or, if empty, from the start.
@@ -95,9 +102,17 @@ inline constexpr std::array event_kinds{
     // decision.
     EventKind{"failed",
               Sender::rank,
-              {{{"code"}, {"message"}, {"checkpoint"}, {"lost", FieldType::ranks}}}},
+              {{{"code"},
+                {"message"},
+                {"checkpoint"},
+                {"lost", FieldType::ranks},
+                failure_kind,
+                failure_rank,
+                failure_from_outside}}},
     // This rank is about to die of that error.
-    EventKind{"last_words", Sender::rank, {{{"code"}, {"message"}}}},
+    EventKind{"last_words",
+              Sender::rank,
+              {{{"code"}, {"message"}, failure_kind, failure_rank, failure_from_outside}}},
     // That checkpoint was committed; it holds so many reports.
     EventKind{"saved", Sender::rank, {{{"checkpoint"}, {"iteration", FieldType::count}}}},
     // The answer to "dump"; empty when the thread did not react.
@@ -196,6 +211,8 @@ template <class T>
                std::all_of(value.get_array().begin(), value.get_array().end(), is_text);
     case FieldType::count:
         return is_count(value);
+    case FieldType::rank:
+        return is_rank(value);
     case FieldType::ranks:
         return value.is_array() &&
                std::all_of(value.get_array().begin(), value.get_array().end(), is_rank);
@@ -214,9 +231,14 @@ template <class T>
 }
 
 inline void check_fields(const EventKind& kind, const boost::json::object& body) {
-    const std::size_t count = kind.field_count();
-    for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t most = kind.field_count();
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < most; ++i) {
         const EventField& field = kind.fields[i];
+        if (field.optional && !body.contains(field.name)) {
+            continue;
+        }
+        ++count;
         if (!is_of_type(field_of(body, field.name), field.type)) {
             malformed(concat('"', kind.name, "\" has a wrong \"", field.name, '"'));
         }

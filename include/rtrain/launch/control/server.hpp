@@ -15,21 +15,16 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/launch/control/address.hpp>
+#include <rtrain/launch/control/connection.hpp>
 #include <rtrain/launch/control/listener.hpp>
 #include <rtrain/launch/control/message.hpp>
 #include <rtrain/launch/control/token.hpp>
 
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <list>
@@ -72,8 +67,6 @@ public:
     /// Time for a new connection to show the token and say who it is.
     static constexpr std::chrono::seconds handshake_limit{5};
     static constexpr std::chrono::seconds ping_interval{1};
-    /// Bytes in the first frame, a Hello.
-    static constexpr std::size_t max_hello = 4096;
     /// Calls of `refused` in a second; the rest are counted and told in one.
     static constexpr int max_refusals_told = 20;
 
@@ -109,19 +102,6 @@ public:
 private:
     using Code = boost::system::error_code;
 
-    struct Connection {
-        explicit Connection(ControlListener::Caller its_caller)
-            : caller(std::move(its_caller)), deadline(caller.socket.get_executor()) {}
-
-        ControlListener::Caller caller;
-        boost::asio::steady_timer deadline;
-        int rank = -1; ///< -1: it has not said
-        std::string token{};
-        FrameReader frames{max_hello};
-        std::array<char, 16384> received{};
-        std::deque<std::string> outgoing{};
-        bool ending = false; ///< it is closed when `outgoing` is sent, and not heard any more
-    };
     using Peer = std::shared_ptr<Connection>;
 
     /// What operations under way hold on to, so that the server can go at any time.
@@ -154,12 +134,12 @@ private:
 
         void send(int rank, std::string frame) {
             if (const auto found = ranks_.find(rank); found != ranks_.end()) {
-                write(found->second, std::move(frame));
+                found->second->write(std::move(frame));
             }
         }
         void send_all(const std::string& frame) {
             for (const auto& [rank, peer] : ranks_) {
-                write(peer, frame);
+                peer->write(frame);
             }
         }
 
@@ -172,10 +152,10 @@ private:
             listener_->close();
             every_second_.cancel();
             for (const Peer& peer : pending_) {
-                end(peer);
+                peer->close();
             }
             for (const auto& [rank, peer] : ranks_) {
-                end(peer);
+                peer->close();
             }
             pending_.clear();
             ranks_.clear();
@@ -196,25 +176,9 @@ private:
                                                       handshake_limit.count(), " s"));
                 }
             });
-            read(peer);
-        }
-
-        void read(const Peer& peer) {
-            peer->caller.socket.async_read_some(
-                boost::asio::buffer(peer->received),
-                [self = shared_from_this(), peer](const Code& error, std::size_t size) {
-                    if (self->closed_ || !peer->caller.socket.is_open() || peer->ending) {
-                        return;
-                    }
-                    if (error) {
-                        self->lost(peer);
-                        return;
-                    }
-                    self->handle(peer, std::string_view(peer->received.data(), size));
-                    if (!self->closed_ && peer->caller.socket.is_open() && !peer->ending) {
-                        self->read(peer);
-                    }
-                });
+            peer->read([self = shared_from_this(),
+                        peer](std::string_view bytes) { self->handle(peer, bytes); },
+                       [self = shared_from_this(), peer] { self->lost(peer); });
         }
 
         void lost(const Peer& peer) {
@@ -226,26 +190,22 @@ private:
         }
 
         void leave(const Peer& peer) {
-            end(peer);
+            peer->close();
             ranks_.erase(peer->rank);
             call(handlers_.left, peer->rank);
         }
 
         void handle(const Peer& peer, std::string_view bytes) {
-            if (peer->token.size() < token_.size()) {
-                const auto part = bytes.substr(0, token_.size() - peer->token.size());
-                peer->token += part;
-                bytes.remove_prefix(part.size());
-                if (peer->token.size() < token_.size()) {
-                    return;
-                }
-                if (!control::equal_in_constant_time(peer->token, token_)) {
-                    refuse(peer, "wrong token");
-                    return;
-                }
+            const auto right = peer->shows(token_, bytes);
+            if (!right) {
+                return;
+            }
+            if (!*right) {
+                refuse(peer, "wrong token");
+                return;
             }
             peer->frames.append(bytes);
-            while (!closed_ && peer->caller.socket.is_open() && !peer->ending) {
+            while (peer->is_open()) {
                 const auto message = next_message(peer);
                 if (!message) {
                     return;
@@ -287,8 +247,12 @@ private:
                 why = detail::concat("rank ", hello->rank, " is connected already");
             }
             if (!why.empty()) {
-                peer->ending = true;
-                write(peer, encode(Event{"refused", {{"why", why}}}));
+                peer->write_last(encode(Event{"refused", {{"why", why}}}),
+                                 [self = shared_from_this(),
+                                  it = peer.get()] { // not a Peer: it would hold itself
+                                     self->pending_.remove_if(
+                                         [it](const Peer& other) { return other.get() == it; });
+                                 });
                 refused(peer->caller.name, why);
                 return;
             }
@@ -302,7 +266,7 @@ private:
             peer->frames.set_limit(max_frame);
             pending_.remove(peer);
             ranks_[peer->rank] = peer;
-            write(peer, encode(Event{"welcome"}));
+            peer->write(encode(Event{"welcome"}));
             call(handlers_.joined, known);
         }
 
@@ -317,39 +281,11 @@ private:
             }
         }
 
-        void write(const Peer& peer, std::string frame) {
-            peer->outgoing.push_back(std::move(frame));
-            if (peer->outgoing.size() == 1) {
-                write_next(peer);
-            }
-        }
-
-        /// An error here is one for the read under way, too, which deals with it.
-        void write_next(const Peer& peer) {
-            boost::asio::async_write(
-                peer->caller.socket, boost::asio::buffer(peer->outgoing.front()),
-                [self = shared_from_this(), peer](const Code& error, std::size_t /*size*/) {
-                    if (self->closed_ || !peer->caller.socket.is_open()) {
-                        return;
-                    }
-                    peer->outgoing.pop_front();
-                    if (error && !peer->ending) {
-                        return;
-                    }
-                    if (!peer->outgoing.empty()) {
-                        self->write_next(peer);
-                    } else if (peer->ending) {
-                        self->pending_.remove(peer);
-                        end(peer);
-                    }
-                });
-        }
-
         /// Turns a connection away, at once.
         void refuse(const Peer& peer, const std::string& why) {
             pending_.remove(peer);
-            end(peer);
-            if (!peer->ending) { // that was told already
+            peer->close();
+            if (!peer->is_told()) {
                 refused(peer->caller.name, why);
             }
             if (peer->rank >= 0 && !closed_) {
@@ -371,8 +307,8 @@ private:
             }
             refusals_ = 0;
             for (const auto& [rank, peer] : ranks_) {
-                if (!peer->caller.local && peer->outgoing.empty()) {
-                    write(peer, encode(Event{"ping"}));
+                if (!peer->caller.local && !peer->has_outgoing()) {
+                    peer->write(encode(Event{"ping"}));
                 }
             }
             if (!closed_) {
@@ -390,12 +326,6 @@ private:
             if (handler && !closed_) {
                 handler(arguments...);
             }
-        }
-
-        static void end(const Peer& peer) {
-            Code ignored;
-            peer->deadline.cancel();
-            peer->caller.socket.close(ignored);
         }
 
         Options options_;

@@ -5,6 +5,8 @@
 /// Pure: it knows no process and no clock. The driver asks it, or rank 0 where there is no driver.
 #pragma once
 
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/failure.hpp>
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/config/config.hpp>
 
@@ -19,29 +21,6 @@
 #include <vector>
 
 namespace rtrain::launch {
-
-/// How an attempt at a run has failed.
-struct Failure {
-    enum class Kind : std::uint8_t {
-        start_up,     ///< ranks ended before they took up the run
-        training,     ///< a rank threw or died
-        hang,         ///< the ranks made no progress
-        preemption,   ///< ranks were told to make room, their driver was not
-        configuration ///< another start of the same program must fail alike
-    };
-    Kind kind = Kind::training;
-    std::string code{};
-    std::string message{};
-    /// Name of the newest checkpoint when it failed: the one that the attempt went on from, or one
-    /// that it has committed. Empty: there is none, or the attempt has not come so far.
-    std::string checkpoint{};
-    /// Whether somebody else may have caused it: a signal such as SIGKILL, a lost host, a stopped
-    /// process. It then says nothing about the program or its checkpoint.
-    bool from_outside = false;
-    /// Ranks, as numbered at the start of the job, that have died while the others live. Empty:
-    /// all live, or nothing lives.
-    std::vector<int> lost{};
-};
 
 /// Whether a signal that has killed a rank is one that other processes send. The system also sends
 /// SIGKILL when memory runs out.
@@ -82,13 +61,15 @@ public:
         }
     }
 
-    /// Counts a failure and says what is to happen.
-    [[nodiscard]] Decision on_failure(const Failure& failure) {
+    /// Counts a failure and says what is to happen. `checkpoint`: name of the newest one when it
+    /// came, which the attempt went on from or has committed; empty: there is none, or the attempt
+    /// has not come so far.
+    [[nodiscard]] Decision on_failure(const Failure& failure, const std::string& checkpoint = "") {
         if (failure.kind == Failure::Kind::configuration) {
             return {.skip = skip_, .reason = "a restart cannot help"};
         }
         ++failures_in_a_row_;
-        const std::string poison = suspect(failure);
+        const std::string poison = suspect(failure, checkpoint);
         Decision decision = charge(failure.kind);
         if (decision.restart && is_crash_loop(failure)) {
             decision = {.reason = detail::concat(equal_failures_in_all,
@@ -113,14 +94,15 @@ private:
 
     /// Whether the program itself, or what it has loaded, may be to blame.
     [[nodiscard]] static bool blames_the_program(const Failure& failure) {
-        return !failure.from_outside &&
-               (failure.kind == Failure::Kind::training || failure.kind == Failure::Kind::hang);
+        using Kind = Failure::Kind;
+        return !failure.from_outside && (failure.kind == Kind::threw ||
+                                         failure.kind == Kind::died || failure.kind == Kind::hang);
     }
 
     /// The checkpoint that is skipped from now on because of this failure, or "".
-    [[nodiscard]] std::string suspect(const Failure& failure) {
-        if (!failure.checkpoint.empty()) {
-            newest_ = failure.checkpoint;
+    [[nodiscard]] std::string suspect(const Failure& failure, const std::string& checkpoint) {
+        if (!checkpoint.empty()) {
+            newest_ = checkpoint;
         }
         if (!blames_the_program(failure)) {
             return "";

@@ -5,19 +5,21 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/grouped_errors.hpp>
+#include <rtrain/base/failure.hpp>
+#include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/rank_prefix.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/control/server.hpp>
-#include <rtrain/launch/supervise/failure_json.hpp>
+#include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
+#include <rtrain/launch/supervise/job_ranks.hpp>
 #include <rtrain/launch/supervise/mpirun.hpp>
 #include <rtrain/launch/supervise/out_of_memory.hpp>
 #include <rtrain/launch/watch/hang_finder.hpp>
-#include <rtrain/process/others.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/json/object.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -31,16 +33,14 @@
 #include <utility>
 #include <vector>
 
-#include <sys/types.h>
-
 namespace rtrain::launch {
 
 /// How a job ended, as far as the driver has seen it.
 struct JobEnd {
     /// What has broken it; empty when the ranks ended by themselves.
     std::optional<Failure> failure{};
-    /// The ranks trained: the failure is no failure of the start.
-    bool trained = false;
+    /// Name of the newest checkpoint; empty: there is none, or the ranks have not come so far.
+    std::string checkpoint{};
 };
 
 class Job {
@@ -54,8 +54,8 @@ public:
         std::function<void()> ended;
         /// A checkpoint was committed, with so many reports in it.
         std::function<void(const std::string& checkpoint, std::int64_t iteration)> saved;
-        /// Decides on a failure that all ranks have survived.
-        std::function<Decision(const Failure&)> decide;
+        /// Decides on a failure that all ranks, or all but lost ones, have survived.
+        std::function<Decision(const Failure&, const std::string& checkpoint)> decide;
         /// Whether a rank's death is enough to know. Else mpirun is waited for, which tells after a
         /// second what the rank has died of.
         std::function<bool()> in_a_hurry;
@@ -70,10 +70,10 @@ public:
     Job(boost::asio::io_context& io, MpirunCommand command, ControlServer::Options control,
         const HangConfig& hang, Handlers handlers, int keep_at_least = 0)
         : handlers_(std::move(handlers)), size_(command.ranks), keep_at_least_(keep_at_least),
-          hang_(hang), hangs_(hang, command.ranks,
-                              [this] {
-                                  server_.send_all({"dump", {}});
-                              }),
+          hang_(hang), ranks_(command.ranks), hangs_(hang, command.ranks,
+                                                     [this] {
+                                                         server_.send_all({"dump", {}});
+                                                     }),
           timer_(io),
           server_(io, std::move(control),
                   {.joined = [this](const Hello& rank) { joined(rank); },
@@ -126,14 +126,6 @@ public:
     [[nodiscard]] int status() const { return mpirun_.status().value_or(0); }
 
 private:
-    struct Rank {
-        pid_t local_process = 0; ///< 0: on another machine
-        bool connected = true;
-        bool done = false;
-        bool lost = false; ///< the others go on without it
-        std::string last_words{};
-    };
-
     static MpirunCommand with_variables(MpirunCommand command,
                                         std::map<std::string, std::string> variables) {
         command.variables.merge(variables);
@@ -142,7 +134,7 @@ private:
     static Clock::time_point now() { return Clock::now(); }
 
     void joined(const Hello& hello) {
-        ranks_[hello.rank] = {.local_process = hello.local ? hello.pid : 0};
+        ranks_.join(hello);
         hangs_.joined(hello);
         if (grace_s_) {
             server_.send(hello.rank, {"preempt", {{"grace_s", *grace_s_}}});
@@ -160,9 +152,9 @@ private:
             newest_ = text("checkpoint");
             handlers_.saved(newest_, event.body.at("iteration").to_number<std::int64_t>());
         } else if (event.kind == "failed") {
-            decide(rank, failure_from(event.body));
+            decide(rank, event.body);
         } else if (event.kind == "last_words") {
-            ranks_.at(rank).last_words = text("message");
+            ranks_.at(rank).last_words = failure_from(event.body);
         } else if (event.kind == "stack") {
             hangs_.on_stack(rank, text("text"));
         } else if (event.kind == "done") {
@@ -171,98 +163,88 @@ private:
     }
 
     /// A rank asks on behalf of those that live.
-    void decide(int rank, const Failure& failure) {
-        for (const int lost : failure.lost) {
-            if (const auto found = ranks_.find(lost); found != ranks_.end()) {
-                lose(lost, found->second);
-            }
+    void decide(int rank, const boost::json::object& question) {
+        Failure failure = failure_from(question);
+        const auto& lost = question.at("lost").as_array();
+        for (const auto& number : lost) {
+            lose(number.to_number<int>());
         }
-        const Decision decision = handlers_.decide(failure);
+        failure.from_outside = failure.from_outside || !lost.empty();
+        const Decision decision =
+            handlers_.decide(failure, std::string(question.at("checkpoint").as_string()));
         server_.send(rank, {"decision", to_json(decision)});
         bereaved_.reset();
-        if (!failure.lost.empty() && decision.restart) {
-            handlers_.shrunk(static_cast<int>(living()));
+        if (!lost.empty() && decision.restart) {
+            handlers_.shrunk(static_cast<int>(ranks_.living()));
         }
     }
 
-    /// MPI may take a rank for dead whose process is not.
-    void lose(int number, Rank& rank) {
-        rank.lost = true;
-        hangs_.set_gone(number);
-        if (rank.connected && rank.local_process > 0) {
-            ::kill(rank.local_process, SIGKILL);
+    void lose(int rank) {
+        if (ranks_.lose(rank)) {
+            hangs_.set_gone(rank);
         }
     }
 
-    [[nodiscard]] std::ptrdiff_t living() const {
-        return std::count_if(ranks_.begin(), ranks_.end(),
-                             [](const auto& item) { return item.second.connected; });
-    }
-
-    /// Whether enough ranks are left, with a first one that shares files with the driver, and are
-    /// in the middle of training.
+    /// Whether enough ranks are left, and are in the middle of training.
     [[nodiscard]] bool others_can_go_on() const {
-        const auto first = std::find_if(ranks_.begin(), ranks_.end(),
-                                        [](const auto& item) { return item.second.connected; });
-        const bool all_train = trained_ && ranks_.size() == static_cast<std::size_t>(size_) &&
-                               std::none_of(ranks_.begin(), ranks_.end(),
-                                            [](const auto& item) { return item.second.done; });
-        return keep_at_least_ > 0 && all_train && living() >= keep_at_least_ &&
-               first->second.local_process > 0;
+        return keep_at_least_ > 0 && trained_ && ranks_.can_go_on() &&
+               ranks_.living() >= keep_at_least_;
     }
 
     /// A rank whose process is gone before its time is waited for in vain, if the others cannot go
     /// on without it.
     void left(int rank) {
-        Rank& gone = ranks_.at(rank);
+        JobRanks::Rank& gone = ranks_.at(rank);
         gone.connected = false;
         hangs_.left(rank);
-        if (bereaved_ && !broken_ && living() == 0) { // they could not
+        if (bereaved_ && !broken_ && ranks_.living() == 0) { // they could not
             kill(bereaved_->why);
             return;
         }
-        if (!gone.done && !gone.lost && !broken_ && !over_) {
-            const bool spoke = !gone.last_words.empty();
-            Failure failure{
-                .kind = trained_ ? Failure::Kind::training : Failure::Kind::start_up,
-                .code = spoke ? "RT-T1" : "RT-L2",
-                .message = spoke ? detail::with_rank(rank, size_, gone.last_words)
-                                 : detail::concat("rank ", rank, " of ", size_,
-                                                  " ended before the training function returned, "
-                                                  "without a word"),
-                .checkpoint = newest_,
-                .from_outside = !spoke};
-            if (!spoke) {
-                name_lack_of_memory(failure);
-            }
-            if (!spoke && others_can_go_on()) {
-                lose(rank, gone);
-                bereaved_ = {.why = failure, .until = now() + survivors_limit};
-            } else if (spoke || handlers_.in_a_hurry()) {
-                kill(failure);
-            } else {
-                died_without_a_word_ = failure;
-                constexpr std::chrono::seconds patience{3}; // an exit with 0 says mpirun nothing
-                kill_at_ = now() + patience;
-            }
+        if (gone.done || gone.lost || broken_ || over_) {
+            say_over_if_gone();
             return;
         }
-        say_over_if_gone();
+        const Failure failure = failure_of(rank, gone.last_words);
+        if (gone.last_words) {
+            kill(failure);
+        } else if (others_can_go_on()) {
+            lose(rank);
+            bereaved_ = {.why = failure, .until = now() + survivors_limit};
+        } else if (handlers_.in_a_hurry()) {
+            kill(failure);
+        } else {
+            died_without_a_word_ = failure;
+            constexpr std::chrono::seconds patience{3}; // an exit with 0 says mpirun nothing
+            kill_at_ = now() + patience;
+        }
     }
 
-    /// Ranks end themselves when the driver is gone; one that is stopped cannot. Whether all ranks
-    /// were known, and on this machine.
+    /// Whether all ranks were known, and on this machine.
     bool kill_ranks() {
-        bool all_here = ranks_.size() == static_cast<std::size_t>(size_);
-        for (auto& [rank, state] : ranks_) {
-            if (state.connected && state.local_process > 0) {
-                ::kill(state.local_process, SIGKILL);
-            }
-            state.connected = false;
-            all_here = all_here && state.local_process > 0;
-        }
+        const bool all_here = ranks_.kill();
         server_.close();
         return all_here;
+    }
+
+    /// Of a rank that has left, with these last words or without any.
+    [[nodiscard]] Failure failure_of(int rank, const std::optional<Failure>& last_words) const {
+        Failure failure{.kind = last_words ? Failure::Kind::threw : Failure::Kind::died,
+                        .code = last_words ? "RT-T1" : "RT-L2",
+                        .rank = rank,
+                        .from_outside = !last_words};
+        if (!trained_) {
+            failure.kind = Failure::Kind::start_up;
+        }
+        if (last_words) {
+            failure.message = detail::with_rank(rank, size_, last_words->message);
+        } else {
+            failure.message =
+                detail::concat("rank ", rank, " of ", size_,
+                               " ended before the training function returned, without a word");
+            name_lack_of_memory(failure);
+        }
+        return failure;
     }
 
     void mpirun_ended() {
@@ -279,10 +261,9 @@ private:
             broken_ = died_without_a_word_;
         } else if (!broken_) {
             const Death seen = death();
-            broken_ = {.kind = trained_ ? Failure::Kind::training : Failure::Kind::start_up,
+            broken_ = {.kind = trained_ ? Failure::Kind::died : Failure::Kind::start_up,
                        .code = "RT-L2",
                        .message = seen.text,
-                       .checkpoint = newest_,
                        .from_outside = seen.signal && is_sent_by_others(*seen.signal)};
             if (seen.signal == SIGKILL) {
                 name_lack_of_memory(*broken_);
@@ -300,23 +281,15 @@ private:
     }
 
     void say_over_if_gone() {
-        if (!broken_ || ranks_.size() < static_cast<std::size_t>(size_)) {
-            return; // mpirun knows when the rest is gone
+        if (broken_ && !over_ && ranks_.all_are_gone()) { // else look_again() comes back to it
+            say_over();
         }
-        for (const auto& [rank, state] : ranks_) {
-            const bool is_gone =
-                state.local_process > 0 && !storage::process_is_alive(state.local_process);
-            if (!is_gone) {
-                return; // look_again() comes back to it
-            }
-        }
-        say_over();
     }
 
     void say_over() {
         over_ = true;
         timer_.cancel();
-        handlers_.over({.failure = broken_, .trained = trained_});
+        handlers_.over({.failure = broken_, .checkpoint = newest_});
     }
 
     void look_again() {
@@ -341,8 +314,7 @@ private:
             } else if (const auto found = hangs_.look()) {
                 kill({.kind = Failure::Kind::hang,
                       .code = "RT-L14",
-                      .message = "the ranks hang: " + *found,
-                      .checkpoint = newest_});
+                      .message = "the ranks hang: " + *found});
             }
             if (!over_) {
                 look_again();
@@ -353,14 +325,8 @@ private:
     /// Without ranks mpirun is of no use; it may be stopped, or hang. Ranks that are done may then
     /// wait for it for ever.
     void end_useless_mpirun() {
-        const bool all_joined = ranks_.size() == static_cast<std::size_t>(size_);
-        bool gone = broken_ || all_joined;
-        bool done = all_joined && hang_.enabled;
-        for (const auto& [rank, state] : ranks_) {
-            gone = gone && !state.connected &&
-                   (state.local_process == 0 || !storage::process_is_alive(state.local_process));
-            done = done && (state.done || state.lost);
-        }
+        const bool gone = (broken_ || ranks_.all_joined()) && ranks_.all_have_left();
+        const bool done = hang_.enabled && ranks_.all_are_done();
         constexpr double patience_s = 5;
         const double limit_s = gone ? patience_s : std::max(patience_s, hang_.idle_s);
         if (!gone && !done) {
@@ -368,7 +334,7 @@ private:
         } else if (!useless_since_) {
             useless_since_ = now();
         } else if (now() - *useless_since_ > std::chrono::duration<double>(limit_s)) {
-            kill_ranks();
+            (void)kill_ranks();
             mpirun_.kill(SIGKILL);
         }
     }
@@ -383,9 +349,9 @@ private:
     int size_;
     int keep_at_least_;
     HangConfig hang_;
+    JobRanks ranks_;
     HangFinder hangs_;
-    std::map<int, Rank> ranks_; ///< those that have joined
-    std::string newest_;        ///< checkpoint
+    std::string newest_; ///< checkpoint
     bool trained_ = false;
     bool over_ = false;
     std::optional<Failure> broken_;

@@ -11,13 +11,14 @@
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/control/rank_report.hpp>
+#include <rtrain/launch/watch/longest_pause.hpp>
 #include <rtrain/launch/watch/straggler_watch.hpp>
+#include <rtrain/launch/watch/watched_rank.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,35 +26,6 @@
 #include <vector>
 
 namespace rtrain::launch {
-
-/// The longest of the recent pauses.
-class LongestPause {
-public:
-    using Clock = std::chrono::steady_clock;
-    static constexpr std::chrono::minutes recent{30};
-
-    void add(double pause_s, Clock::time_point now) {
-        while (!pauses_.empty() && pauses_.back().second <= pause_s) {
-            pauses_.pop_back();
-        }
-        pauses_.emplace_back(now, pause_s);
-        forget(now);
-    }
-
-    [[nodiscard]] double seconds(Clock::time_point now) {
-        forget(now);
-        return pauses_.empty() ? 0 : pauses_.front().second;
-    }
-
-private:
-    void forget(Clock::time_point now) {
-        while (!pauses_.empty() && now - pauses_.front().first > recent) {
-            pauses_.pop_front();
-        }
-    }
-
-    std::deque<std::pair<Clock::time_point, double>> pauses_; ///< each longer than those after it
-};
 
 /// Watches one attempt at a run. Call look() at least once a second, also when no report comes.
 ///
@@ -104,20 +76,15 @@ public:
         active_at_ += unknown;
         heard_s_ += seconds(now - heard_at_ - unknown);
         heard_at_ = now;
-        Rank& rank = ranks_[static_cast<std::size_t>(report.rank)];
-        const bool moved = !rank.joined || has_moved(rank.last, report);
-        if (!rank.joined || rank.last.waiting_in != report.waiting_in ||
-            rank.last.collectives != report.collectives) {
-            rank.waits_since = now;
+        WatchedRank& rank = ranks_[static_cast<std::size_t>(report.rank)];
+        if (rank.measure(report, now) >= computes && report.waiting_in.empty()) {
+            active_at_ = now;
         }
-        measure(rank, report, now);
-        if (moved) {
+        if (rank.is_news(report)) {
             progress(rank, report, now);
         }
-        rank.joined = true;
+        rank.take(report, now);
         rank.heard_s = heard_s_;
-        rank.reported_at = now;
-        rank.last = report;
         stragglers_.on_report(report, now);
     }
 
@@ -155,13 +122,13 @@ public:
     /// that is to make room wants to know before its time is over, and before look() says it.
     [[nodiscard]] std::optional<Finding> deadlock(Clock::time_point now) {
         pass(now);
-        const auto waits = [](const Rank& rank) {
-            return !is_live(rank) || (!is_starting(rank) && !rank.last.waiting_in.empty());
+        const auto waits = [](const WatchedRank& rank) {
+            return !rank.is_live() || (!rank.is_starting() && !rank.last.waiting_in.empty());
         };
         const double without_s = seconds(known(now) - progress_at_);
         constexpr double patience_s = 5;
         if (without_s < std::max(patience_s, config_.factor * pauses_.seconds(now)) ||
-            std::none_of(ranks_.begin(), ranks_.end(), is_live) ||
+            std::none_of(ranks_.begin(), ranks_.end(), lives) ||
             !std::all_of(ranks_.begin(), ranks_.end(), waits) || !all_are_heard()) {
             return std::nullopt;
         }
@@ -172,69 +139,13 @@ public:
     [[nodiscard]] std::string describe(Clock::time_point now) const {
         std::string text;
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
-            const Rank& rank = ranks_[i];
-            text += detail::concat("rank ", i, ": ");
-            if (rank.gone) {
-                text += "has died\n";
-                continue;
-            }
-            if (!rank.joined) {
-                text += "has not joined\n";
-                continue;
-            }
-            text += detail::concat(to_string(rank.last.phase), ", step ", rank.last.steps);
-            if (!rank.last.waiting_in.empty()) {
-                text += detail::concat(", waits in ", rank.last.waiting_in, " for ",
-                                       tenths(seconds(now - rank.waits_since)), " s");
-            } else if (is_live(rank)) {
-                text += detail::concat(", waits for nobody, uses ", std::round(100 * rank.cpu),
-                                       "% of a core");
-            }
-            if (rank.stopped_since) {
-                text += detail::concat(", stopped for ", tenths(seconds(now - *rank.stopped_since)),
-                                       " s");
-            }
-            if (is_live(rank) && seconds(now - rank.reported_at) > 1) {
-                text += detail::concat(", last report ", tenths(seconds(now - rank.reported_at)),
-                                       " s ago");
-            }
-            text += "\n";
+            text += detail::concat("rank ", i, ": ", ranks_[i].describe(now), "\n");
         }
         return text;
     }
 
 private:
-    struct Rank {
-        bool joined = false;
-        bool gone = false;
-        RankReport last{};
-        Clock::time_point reported_at{};
-        Clock::time_point waits_since{};
-        double heard_s = 0; ///< HangWatch::heard_s_ at its last report
-        std::optional<Clock::time_point> stopped_since{};
-        /// Processor time is measured from here,
-        Clock::time_point cpu_at{};
-        double cpu_s = 0;
-        double cpu = 0; ///< and was this part of a core.
-    };
-
-    [[nodiscard]] static double seconds(Clock::duration time) {
-        return std::chrono::duration<double>(time).count();
-    }
-    [[nodiscard]] static double tenths(double x) { return std::round(x * 10) / 10; }
-
-    [[nodiscard]] static bool has_moved(const RankReport& before, const RankReport& now) {
-        return before.progress != now.progress || before.steps != now.steps ||
-               before.collectives != now.collectives || before.phase != now.phase;
-    }
-
-    [[nodiscard]] static bool is_live(const Rank& rank) {
-        return rank.joined && !rank.gone && rank.last.phase != Phase::done;
-    }
-
-    [[nodiscard]] static bool is_starting(const Rank& rank) {
-        return !rank.gone && (!rank.joined || rank.last.phase == Phase::starting);
-    }
+    static bool lives(const WatchedRank& rank) { return rank.is_live(); }
 
     /// Up to when reports tell what the ranks do.
     [[nodiscard]] Clock::time_point known(Clock::time_point now) const {
@@ -252,39 +163,16 @@ private:
             for (Clock::time_point* time : {&progress_at_, &active_at_, &heard_at_}) {
                 *time += gap;
             }
-            for (Rank& rank : ranks_) {
-                rank.reported_at += gap;
-                rank.waits_since += gap;
-                rank.cpu_at += gap;
-                if (rank.stopped_since) {
-                    *rank.stopped_since += gap;
-                }
+            for (WatchedRank& rank : ranks_) {
+                rank.shift(gap);
             }
             stragglers_.shift(gap);
         }
         last_call_ = std::max(now, last_call_.value_or(now));
     }
 
-    /// Whether a rank that waits for nobody computes. Who waits may do so by asking again and
-    /// again, so that its processor time means nothing.
-    void measure(Rank& rank, const RankReport& report, Clock::time_point now) {
-        constexpr double measured_s = 1;
-        const double passed = seconds(now - rank.cpu_at);
-        if (rank.joined && passed < measured_s) {
-            return;
-        }
-        if (rank.joined) {
-            rank.cpu = std::max(0.0, report.cpu_s - rank.cpu_s) / passed;
-            if (rank.cpu >= computes && report.waiting_in.empty()) {
-                active_at_ = now;
-            }
-        }
-        rank.cpu_at = now;
-        rank.cpu_s = report.cpu_s;
-    }
-
-    void progress(const Rank& rank, const RankReport& report, Clock::time_point now) {
-        if (!is_starting(rank) && report.phase != Phase::starting) {
+    void progress(const WatchedRank& rank, const RankReport& report, Clock::time_point now) {
+        if (!rank.is_starting() && report.phase != Phase::starting) {
             pauses_.add(seconds(now - progress_at_), now);
             const double idle_s = seconds(now - std::max(progress_at_, active_at_));
             constexpr double measurable_s = 2;
@@ -310,8 +198,8 @@ private:
 
     [[nodiscard]] std::optional<Finding> silent(Clock::time_point now) {
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
-            const Rank& rank = ranks_[i];
-            if (is_live(rank) && heard_s_ - rank.heard_s >= silent_s) {
+            const WatchedRank& rank = ranks_[i];
+            if (rank.is_live() && heard_s_ - rank.heard_s >= silent_s) {
                 return Finding{Finding::Kind::silent, static_cast<int>(i),
                                detail::concat("rank ", i, " has not reported for ",
                                               tenths(seconds(now - rank.reported_at)),
@@ -322,11 +210,13 @@ private:
     }
 
     [[nodiscard]] std::optional<Finding> stalled(Clock::time_point now) {
-        const auto starting = std::find_if(ranks_.begin(), ranks_.end(), is_starting);
+        const auto starting =
+            std::find_if(ranks_.begin(), ranks_.end(),
+                         [](const WatchedRank& rank) { return rank.is_starting(); });
         if (starting != ranks_.end()) {
             return late(*starting, static_cast<int>(starting - ranks_.begin()), now);
         }
-        if (std::none_of(ranks_.begin(), ranks_.end(), is_live)) {
+        if (std::none_of(ranks_.begin(), ranks_.end(), lives)) {
             return std::nullopt;
         }
         const double idle_limit_s =
@@ -354,12 +244,12 @@ private:
     /// Who is not may compute.
     [[nodiscard]] bool all_are_heard() const {
         constexpr double heard_lately_s = 2;
-        return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
-            return !is_live(rank) || heard_s_ - rank.heard_s < heard_lately_s;
+        return std::all_of(ranks_.begin(), ranks_.end(), [&](const WatchedRank& rank) {
+            return !rank.is_live() || heard_s_ - rank.heard_s < heard_lately_s;
         });
     }
 
-    [[nodiscard]] std::optional<Finding> late(const Rank& rank, int number,
+    [[nodiscard]] std::optional<Finding> late(const WatchedRank& rank, int number,
                                               Clock::time_point now) const {
         const double without_s = seconds(now - progress_at_);
         if (without_s < config_.start_s) {
@@ -376,7 +266,7 @@ private:
             detail::concat("no rank has made progress for ", tenths(without_s), " s");
         std::map<std::string, std::vector<int>> waits;
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
-            if (is_live(ranks_[i])) {
+            if (ranks_[i].is_live()) {
                 waits[ranks_[i].last.waiting_in].push_back(static_cast<int>(i));
             }
         }
@@ -401,8 +291,8 @@ private:
         std::uint64_t fewest = 0;
         std::uint64_t most = 0;
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
-            const Rank& rank = ranks_[i];
-            if (!is_live(rank)) {
+            const WatchedRank& rank = ranks_[i];
+            if (!rank.is_live()) {
                 continue;
             }
             if (rank.last.waiting_in.empty()) {
@@ -418,7 +308,7 @@ private:
     }
 
     HangConfig config_;
-    std::vector<Rank> ranks_;
+    std::vector<WatchedRank> ranks_;
     StragglerWatch stragglers_;
     std::optional<Clock::time_point> last_call_;
     Clock::time_point progress_at_{}; ///< when a rank has made progress last

@@ -10,6 +10,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/launch/control/rank_report.hpp>
+#include <rtrain/launch/watch/longest_pause.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -108,10 +109,6 @@ private:
         std::vector<std::pair<double, std::uint64_t>> durations{}; ///< of a step, how many
         std::vector<double> waits{};                               ///< rank -> steps waited
     };
-
-    [[nodiscard]] static double seconds(Clock::duration time) {
-        return std::chrono::duration<double>(time).count();
-    }
 
     void start_over() {
         for (Rank& rank : ranks_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Failures and decisions on their way between ranks and driver.
+/// Decisions on their way between ranks and driver.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -10,28 +10,9 @@
 #include <boost/json/object.hpp>
 
 #include <string>
+#include <utility>
 
 namespace rtrain::launch {
-
-/// A failure of the training function that its processes, or all but the lost ones, have survived.
-[[nodiscard]] inline boost::json::object to_json(const Failure& failure) {
-    return {{"code", failure.code},
-            {"message", failure.message},
-            {"checkpoint", failure.checkpoint},
-            {"lost", boost::json::array(failure.lost.begin(), failure.lost.end())}};
-}
-
-[[nodiscard]] inline Failure failure_from(const boost::json::object& object) {
-    Failure failure{.kind = Failure::Kind::training,
-                    .code = std::string(object.at("code").as_string()),
-                    .message = std::string(object.at("message").as_string()),
-                    .checkpoint = std::string(object.at("checkpoint").as_string())};
-    for (const auto& rank : object.at("lost").as_array()) {
-        failure.lost.push_back(rank.to_number<int>());
-    }
-    failure.from_outside = !failure.lost.empty();
-    return failure;
-}
 
 [[nodiscard]] inline boost::json::object to_json(const Decision& decision) {
     boost::json::array skip;

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A Failure as JSON: between ranks (comm/outcomes.hpp), over the control channel, in files.
+///
+/// What has its default is left out, so that both sides understand each other when one of them was
+/// built before a field came. Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <rtrain/base/clean_text.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/failure.hpp>
+#include <rtrain/base/json.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rtrain {
+namespace detail {
+
+inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failure_kinds{{
+    {Failure::Kind::threw, "threw"},
+    {Failure::Kind::interrupted, "interrupted"},
+    {Failure::Kind::died, "died"},
+    {Failure::Kind::hang, "hang"},
+    {Failure::Kind::start_up, "start_up"},
+    {Failure::Kind::preemption, "preemption"},
+    {Failure::Kind::configuration, "configuration"},
+}};
+
+/// Of an exception with that code.
+[[nodiscard]] inline Failure::Kind kind_of_thrown(std::string_view code) {
+    return caused_by_another(code)             ? Failure::Kind::interrupted
+           : code == PreemptionError::own_code ? Failure::Kind::preemption
+                                               : Failure::Kind::threw;
+}
+
+} // namespace detail
+
+/// What is no UTF-8 in it becomes '?'.
+[[nodiscard]] inline boost::json::object to_json(const Failure& failure) {
+    constexpr std::size_t any_length = std::string::npos;
+    boost::json::object object{{"code", launch::clean_text(failure.code, any_length)},
+                               {"message", launch::clean_text(failure.message, any_length)}};
+    if (failure.kind != detail::kind_of_thrown(failure.code)) {
+        const auto* const known =
+            std::find_if(detail::failure_kinds.begin(), detail::failure_kinds.end(),
+                         [&](const auto& item) { return item.first == failure.kind; });
+        object["how"] = known->second; // "kind" says what a message is
+    }
+    if (failure.rank >= 0) {
+        object["rank"] = failure.rank;
+    }
+    if (failure.from_outside) {
+        object["from_outside"] = true;
+    }
+    return object;
+}
+
+/// What else the object holds is passed over; a kind that is not known here counts as thrown.
+/// Throws what Boost.JSON throws when there is no code or no message.
+[[nodiscard]] inline Failure failure_from(const boost::json::object& object) {
+    Failure failure{.code = std::string(object.at("code").as_string()),
+                    .message = std::string(object.at("message").as_string())};
+    failure.kind = detail::kind_of_thrown(failure.code);
+    if (const auto* const kind = object.if_contains("how")) {
+        for (const auto& [known, name] : detail::failure_kinds) {
+            failure.kind = kind->as_string() == name ? known : failure.kind;
+        }
+    }
+    if (const auto* const rank = object.if_contains("rank")) {
+        failure.rank = rank->to_number<int>();
+    }
+    if (const auto* const outside = object.if_contains("from_outside")) {
+        failure.from_outside = outside->as_bool();
+    }
+    return failure;
+}
+
+/// One line of at most `longest` bytes, from 200, for which the message is cut.
+[[nodiscard]] inline std::string encode(Failure failure, std::size_t longest) {
+    failure.code = launch::clean_text(failure.code, 16);
+    std::string line = json::serialize(to_json(failure));
+    for (std::size_t limit = longest; line.size() > longest; limit /= 2) { // \u0001 is six bytes
+        failure.message = launch::clean_text(failure.message, limit);
+        line = json::serialize(to_json(failure));
+    }
+    return line;
+}
+
+/// Reads what encode() has written.
+[[nodiscard]] inline Failure decode_failure(std::string_view line) {
+    return failure_from(json::parse(line).as_object());
+}
+
+} // namespace rtrain

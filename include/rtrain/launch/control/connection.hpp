@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// One connection on the driver's side of the control channel, from the first byte of whoever calls
+/// to its end.
+#pragma once
+
+#include <rtrain/launch/control/frame_reader.hpp>
+#include <rtrain/launch/control/listener.hpp>
+#include <rtrain/launch/control/token.hpp>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rtrain::launch {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+public:
+    using Code = boost::system::error_code;
+
+    /// Bytes in the first frame, a Hello.
+    static constexpr std::size_t max_hello = 4096;
+
+    explicit Connection(ControlListener::Caller its_caller)
+        : caller(std::move(its_caller)), deadline(caller.socket.get_executor()), frames(max_hello) {
+    }
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    ControlListener::Caller caller;
+    boost::asio::steady_timer deadline; ///< by which it must have said who it is
+    int rank = -1;                      ///< -1: it has not said
+    FrameReader frames;                 ///< of what follows the token
+
+    /// Whether it is heard.
+    [[nodiscard]] bool is_open() const { return caller.socket.is_open() && !when_sent_; }
+    /// Whether it was told that it is turned away.
+    [[nodiscard]] bool is_told() const { return static_cast<bool>(when_sent_); }
+    [[nodiscard]] bool has_outgoing() const { return !outgoing_.empty(); }
+
+    /// Calls `heard(bytes)` with what comes, again and again, and `lost()` once it has ended from
+    /// the other side; nothing once it is closed here.
+    template <class Heard, class Lost>
+    void read(Heard heard, Lost lost) {
+        caller.socket.async_read_some(
+            boost::asio::buffer(received_),
+            [self = shared_from_this(), heard = std::move(heard),
+             lost = std::move(lost)](const Code& error, std::size_t size) mutable {
+                if (!self->is_open()) {
+                    return;
+                }
+                if (error) {
+                    lost();
+                    return;
+                }
+                heard(std::string_view(self->received_.data(), size));
+                if (self->is_open()) {
+                    self->read(std::move(heard), std::move(lost));
+                }
+            });
+    }
+
+    /// Takes the token off the front of `bytes`. Whether it is the right one; empty while more of
+    /// it has to come.
+    [[nodiscard]] std::optional<bool> shows(const std::string& token, std::string_view& bytes) {
+        const auto part = bytes.substr(0, token.size() - token_.size());
+        token_ += part;
+        bytes.remove_prefix(part.size());
+        if (token_.size() < token.size()) {
+            return std::nullopt;
+        }
+        return control::equal_in_constant_time(token_, token);
+    }
+
+    void write(std::string frame) {
+        outgoing_.push_back(std::move(frame));
+        if (outgoing_.size() == 1) {
+            write_next();
+        }
+    }
+
+    /// Turns it away with a last word: it is not heard any more, and closed when all is sent. Then
+    /// `done` is called.
+    void write_last(std::string frame, std::function<void()> done) {
+        when_sent_ = std::move(done);
+        write(std::move(frame));
+    }
+
+    void close() {
+        Code ignored;
+        deadline.cancel();
+        caller.socket.close(ignored);
+    }
+
+private:
+    /// An error here is one for the read under way, too, which deals with it.
+    void write_next() {
+        boost::asio::async_write(
+            caller.socket, boost::asio::buffer(outgoing_.front()),
+            [self = shared_from_this()](const Code& error, std::size_t) { self->sent(error); });
+    }
+
+    void sent(const Code& error) {
+        if (!caller.socket.is_open()) {
+            return;
+        }
+        outgoing_.pop_front();
+        if (error && !when_sent_) {
+            return;
+        }
+        if (!outgoing_.empty()) {
+            write_next();
+        } else if (when_sent_) {
+            close();
+            when_sent_();
+        }
+    }
+
+    std::string token_;
+    std::array<char, 16384> received_{};
+    std::deque<std::string> outgoing_;
+    std::function<void()> when_sent_; ///< set: what is in `outgoing_` is all
+};
+
+} // namespace rtrain::launch

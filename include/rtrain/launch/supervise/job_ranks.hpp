@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The ranks of a job that have joined, as its driver knows them: which live, which are done, and
+/// which the others go on without.
+#pragma once
+
+#include <rtrain/base/failure.hpp>
+#include <rtrain/launch/control/message.hpp>
+#include <rtrain/process/others.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <cstddef>
+#include <map>
+#include <optional>
+
+#include <sys/types.h>
+
+namespace rtrain::launch {
+
+class JobRanks {
+public:
+    struct Rank {
+        pid_t local_process = 0; ///< 0: on another machine
+        bool connected = true;
+        bool done = false;
+        bool lost = false;                   ///< the others go on without it
+        std::optional<Failure> last_words{}; ///< it ends because of this
+
+        /// It has left, and no process of it is seen here.
+        [[nodiscard]] bool has_left() const {
+            return !connected && (local_process == 0 || !storage::process_is_alive(local_process));
+        }
+        [[nodiscard]] bool is_gone() const {
+            return local_process > 0 && !storage::process_is_alive(local_process);
+        }
+    };
+
+    explicit JobRanks(int size) : size_(static_cast<std::size_t>(size)) {}
+
+    void join(const Hello& hello) {
+        ranks_[hello.rank] = {.local_process = hello.local ? hello.pid : 0};
+    }
+    [[nodiscard]] Rank& at(int rank) { return ranks_.at(rank); }
+
+    /// The others go on without it. MPI may take a rank for dead whose process is not. Whether
+    /// there is such a rank.
+    bool lose(int number) {
+        const auto found = ranks_.find(number);
+        if (found == ranks_.end()) {
+            return false;
+        }
+        Rank& rank = found->second;
+        rank.lost = true;
+        if (rank.connected && rank.local_process > 0) {
+            ::kill(rank.local_process, SIGKILL);
+        }
+        return true;
+    }
+
+    /// Ranks end themselves when the driver is gone; one that is stopped cannot. Whether all ranks
+    /// were known, and on this machine.
+    bool kill() {
+        bool all_here = all_joined();
+        for (auto& [number, rank] : ranks_) {
+            if (rank.connected && rank.local_process > 0) {
+                ::kill(rank.local_process, SIGKILL);
+            }
+            rank.connected = false;
+            all_here = all_here && rank.local_process > 0;
+        }
+        return all_here;
+    }
+
+    [[nodiscard]] bool all_joined() const { return ranks_.size() == size_; }
+    [[nodiscard]] std::ptrdiff_t living() const {
+        return std::count_if(ranks_.begin(), ranks_.end(),
+                             [](const auto& item) { return item.second.connected; });
+    }
+    /// Of those that have joined.
+    [[nodiscard]] bool all_have_left() const {
+        return all_are([](const Rank& rank) { return rank.has_left(); });
+    }
+    [[nodiscard]] bool all_are_done() const {
+        return all_joined() && all_are([](const Rank& rank) { return rank.done || rank.lost; });
+    }
+    /// All that there ever were, and all on this machine.
+    [[nodiscard]] bool all_are_gone() const {
+        return all_joined() && all_are([](const Rank& rank) { return rank.is_gone(); });
+    }
+    /// All have joined, none is done, and the first that is left shares files with the driver.
+    [[nodiscard]] bool can_go_on() const {
+        const auto first = std::find_if(ranks_.begin(), ranks_.end(),
+                                        [](const auto& item) { return item.second.connected; });
+        return all_joined() && all_are([](const Rank& rank) { return !rank.done; }) &&
+               first != ranks_.end() && first->second.local_process > 0;
+    }
+
+private:
+    template <class F>
+    [[nodiscard]] bool all_are(F&& is) const {
+        return std::all_of(ranks_.begin(), ranks_.end(),
+                           [&](const auto& item) { return is(item.second); });
+    }
+
+    std::size_t size_;
+    std::map<int, Rank> ranks_;
+};
+
+} // namespace rtrain::launch
