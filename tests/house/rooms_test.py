@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the headers keep to the table of rooms in docs/architecture.md.
 
-Usage: rooms_test.py ROOT [--longer HEADER...]
+Usage: rooms_test.py ROOT
 
 A room is a directory under include/rtrain; of two that match a header, the longer counts. A header of
 the root is in no room, so it has a row of its own. It fails when
@@ -11,7 +11,7 @@ the root is in no room, so it has a row of its own. It fails when
   include their door, and the door them, for those who do not link rtrain::compiled),
 - a header is in no room, or a room of the table holds none,
 - definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
-- a header is longer than 400 lines, unless --longer names it; also when it need not be named any more.
+- a header is longer than 400 lines.
 
 Then it breaks each of these rules in a copy of the headers, and fails when it does not notice.
 """
@@ -115,7 +115,7 @@ def without_doors(text):
     return DOOR.sub("", text)
 
 
-def problems_of(root, longer=()):
+def problems_of(root):
     table, headers = read_table(root), read_headers(root)
     found = []
     if not table:
@@ -140,7 +140,7 @@ def problems_of(root, longer=()):
         if room is None:
             found.append(f"{header}: it is in no room of the table in {PAGE}")
         lines = text.count("\n")
-        if lines > LONGEST and header not in longer:
+        if lines > LONGEST:
             found.append(f"{header}: {lines} lines; at most {LONGEST}")
         arrows[header] = set(includes_of(header, without_doors(text)))
         for other in arrows[header]:
@@ -156,9 +156,6 @@ def problems_of(root, longer=()):
     circle = circle_in(arrows)
     if circle:
         found.append("headers in a circle: " + " -> ".join(circle))
-    for header in longer:
-        if headers.get(header, "").count("\n") <= LONGEST:
-            found.append(f"{header}: --longer names it, but it is not longer than {LONGEST} lines")
     return found
 
 
@@ -248,7 +245,7 @@ CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, header_in_no_
             header_in_the_root, empty_room, definitions_without_door, long_header]
 
 
-def unnoticed(root, longer):
+def unnoticed(root):
     """The controls that were not noticed."""
     missed = []
     for control in CONTROLS:
@@ -258,7 +255,7 @@ def unnoticed(root, longer):
             (copy / PAGE).parent.mkdir(parents=True)
             shutil.copy(root / PAGE, copy / PAGE)
             expected = control(copy)
-            if not any(expected in problem for problem in problems_of(copy, longer)):
+            if not any(expected in problem for problem in problems_of(copy)):
                 missed.append(f'negative control {control.__name__}: nothing says "{expected}"')
     return missed
 
@@ -266,12 +263,10 @@ def unnoticed(root, longer):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("root", type=pathlib.Path)
-    parser.add_argument("--longer", nargs="*", default=[], metavar="HEADER",
-                        help=f"headers that may have more than {LONGEST} lines")
     arguments = parser.parse_args()
-    problems = problems_of(arguments.root, arguments.longer)
+    problems = problems_of(arguments.root)
     if not problems:
-        problems = unnoticed(arguments.root, arguments.longer)
+        problems = unnoticed(arguments.root)
     for problem in problems:
         print(f"rooms_test: {problem}", file=sys.stderr)
     if not problems:

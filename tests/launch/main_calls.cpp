@@ -3,11 +3,15 @@
 // where it must not: main_test.cpp runs it.
 #include "../support.hpp"
 
+#include <rtrain/comm/pending.hpp> // what AsyncBackend asks of SlowToJoin
+
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <string>
+#include <thread>
 
 #include <unistd.h>
 
@@ -103,6 +107,14 @@ void tell_size(auto& worker) {
     worker.report({{"size", worker.size()}}, rtrain::State{}.add("step", step));
 }
 
+/// A rank in the middle of MPI_Init, for ever.
+struct SlowToJoin : rtrain::backend::Mpi {
+    void start(const rtrain::ScalingConfig&) {
+        std::cout << "PID " << ::getpid() << std::endl;
+        std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+};
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -150,6 +162,8 @@ int main(int argc, char** argv) {
                 worker.barrier();
             });
             std::cout << "DONE" << std::endl;
+        } else if (variant == "joins-slowly") {
+            rtrain::Trainer<SlowToJoin>(options("r", storage)).fit([](auto&) {});
         } else if (variant == "unlike-models") {
             rtrain::Trainer<>(options("r", storage)).fit([](auto& worker) {
                 torch::nn::Sequential net(torch::nn::Linear(2, 2));

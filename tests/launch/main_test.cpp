@@ -210,6 +210,35 @@ TEST_CASE("Main.an_exception_that_speaks_of_a_death_is_none") {
     }
 }
 
+TEST_CASE("Main.ranks_that_join_end_with_their_driver") {
+    const test::Directory storage("joins");
+    // This mpirun does not notice that its driver has died.
+    const std::string script = R"sh(
+        printf '#!/bin/sh\nexec setsid --wait "$RTRAIN_TEST_MPIRUN" "$@"\n' > mpirun
+        chmod +x mpirun
+        PATH=$PWD:$PATH "$RTRAIN_TEST_PROGRAM" joins-slowly r > out 2>&1 &
+        driver=$!
+        for i in $(seq 600); do [ "$(grep -c PID out)" = 2 ] && break; sleep 0.1; done
+        mpirun=$(pgrep -P $(pgrep -P $driver))
+        kill -KILL $driver
+        for i in $(seq 100); do
+            left=$(for pid in $(grep -o 'PID [0-9]*' out | cut -c5-); do
+                       ps -o stat= -p $pid | grep -v Z; done)
+            [ -z "$left" ] && break
+            sleep 0.1
+        done
+        echo "STARTED:$(grep -c PID out) LEFT:$left."
+        kill -KILL $mpirun
+    )sh";
+    const auto ended =
+        test::run("{ cd " + storage.path().string() +
+                  "; RTRAIN_TEST_MPIRUN=" RTRAIN_MPIRUN "; RTRAIN_TEST_PROGRAM=" RTRAIN_MAIN_CALLS
+                  "; export RTRAIN_TEST_MPIRUN RTRAIN_TEST_PROGRAM;" +
+                  script + "}");
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "STARTED:2 LEFT:."));
+}
+
 TEST_CASE("Main.models_that_differ_are_compared_part_by_part") {
     const test::Directory storage("unlike");
     const auto ended = alone("unlike-models", storage);

@@ -57,6 +57,15 @@ TEST_CASE("Driver.deaths_are_described") {
     CHECK(test::contains(text(1, "no such option"), "no such option"));
 }
 
+TEST_CASE("Driver.deaths_are_those_of_ranks") {
+    const auto death = launch::describe_death(
+        137,
+        "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed).");
+    CHECK(death.rank == 1);
+    CHECK(death.signal == 9);
+    CHECK(launch::describe_death(1, "no such option").rank == -1);
+}
+
 TEST_CASE("Ending.comes_back_from_its_file") {
     const std::vector<Failure> of_ranks{
         {.code = "RT-D4", .rank = 0, .message = "torn"},

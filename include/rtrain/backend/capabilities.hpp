@@ -6,7 +6,7 @@
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
-#include <rtrain/process/outcome.hpp>
+#include <rtrain/base/failure.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -20,6 +20,7 @@
 #include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/process/environment.hpp>
 #include <rtrain/process/preemption_notice.hpp>
+#include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/stack_dump.hpp>
 #include <rtrain/process/standard_input.hpp>
 #include <rtrain/storage/file.hpp>
@@ -102,6 +103,25 @@ public:
     /// Whether a driver watches this rank.
     [[nodiscard]] bool has_driver() const noexcept { return link_ != nullptr; }
 
+    /// For a rank that is about to join the others, which may take it a second: ends it when its
+    /// driver, on this machine, has died. mpirun gives its ranks a second longer. From connect() on
+    /// the connection tells.
+    void watch_driver() {
+        if (!link_ || connected_ || !std::filesystem::exists(directory_)) {
+            return;
+        }
+        constexpr std::chrono::milliseconds interval{100};
+        driver_watch_.emplace(
+            [directory = directory_] {
+                return storage::ProcessDirectory::is_abandoned(directory, directory_name);
+            },
+            [] {
+                sweep_after_driver();
+                ::_exit(EXIT_FAILURE);
+            },
+            interval);
+    }
+
     /// Begins to tell the driver what this rank does; nothing without a driver. Throws LaunchError
     /// [RT-L8] when it does not take this rank for one of its own.
     void connect(int rank, int size) {
@@ -111,6 +131,7 @@ public:
             link_->before_exit([] { sweep_after_driver(); });
             link_->connect(rank, size);
             connected_ = true;
+            driver_watch_.reset();
         }
     }
 
@@ -238,10 +259,15 @@ public:
 
     /// What was recorded for a call; empty when nothing was.
     [[nodiscard]] std::optional<Ending> recorded(int fit) {
+        const auto text = recorded_text(fit);
+        return text ? std::optional(ending_from(json::parse(*text).as_object())) : std::nullopt;
+    }
+    /// The same as it was written.
+    [[nodiscard]] std::optional<std::string> recorded_text(int fit) {
         if (directory_.empty() || !std::filesystem::exists(file_of(fit))) {
             return std::nullopt;
         }
-        return ending_from(json::parse(storage::read_file(file_of(fit))).as_object());
+        return storage::read_file(file_of(fit));
     }
 
     void forget(int fit) { std::filesystem::remove(file_of(fit)); }
@@ -324,6 +350,7 @@ private:
     std::vector<std::string> skipped_;
     std::unique_ptr<DriverLink> link_;
     bool connected_ = false;
+    std::optional<NoticeWatch> driver_watch_; ///< until then
     std::filesystem::path directory_;
     std::map<int, Ending> endings_;                          ///< recorded by this process
     std::optional<storage::ProcessDirectory> own_directory_; ///< when this process has made it

@@ -77,22 +77,25 @@ private:
     std::array<bool, signals.size()> installed_{};
 };
 
-/// Calls a function each second, in a thread of its own, until it returns true; then `told`, once.
+/// Calls a function again and again, in a thread of its own, until it returns true; then `told`,
+/// once.
 class NoticeWatch {
 public:
     /// Watches nothing when `notice` is empty.
-    NoticeWatch(std::function<bool()> notice, std::function<void()> told) {
+    NoticeWatch(std::function<bool()> notice, std::function<void()> told,
+                std::chrono::milliseconds interval = std::chrono::seconds(1)) {
         if (!notice) {
             return;
         }
         const SignalsBlocked none;
-        thread_ = std::jthread([notice = std::move(notice), told = std::move(told)](
-                                   const std::stop_token& stop) { watch(notice, told, stop); });
+        thread_ =
+            std::jthread([notice = std::move(notice), told = std::move(told), interval](
+                             const std::stop_token& stop) { watch(notice, told, interval, stop); });
     }
 
 private:
     static void watch(const std::function<bool()>& notice, const std::function<void()>& told,
-                      const std::stop_token& stop) {
+                      std::chrono::milliseconds interval, const std::stop_token& stop) {
         std::mutex mutex;
         std::condition_variable_any wake;
         std::unique_lock lock(mutex);
@@ -102,7 +105,7 @@ private:
                     told();
                     return;
                 }
-                wake.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+                wake.wait_for(lock, stop, interval, [] { return false; });
             }
         } catch (const std::exception& error) {
             std::fprintf(stderr,

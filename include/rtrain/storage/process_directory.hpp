@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <new>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -63,20 +62,25 @@ public:
 
     /// Removes such directories of processes that were killed.
     static void sweep(const std::filesystem::path& base, const std::string& name) {
-        const std::string ours = prefix(name);
         std::error_code ignored;
         for (const auto& entry : std::filesystem::directory_iterator(base, ignored)) {
-            const std::string other = entry.path().filename().string();
-            if (!other.starts_with(ours)) {
-                continue;
-            }
-            pid_t process = 0;
-            const std::string_view number = std::string_view(other).substr(ours.size());
-            std::from_chars(number.data(), number.data() + number.size(), process);
-            if (process > 0 && !process_is_alive(process) && !is_locked(entry.path())) {
+            if (is_abandoned(entry.path(), name)) {
                 std::filesystem::remove_all(entry.path(), ignored);
             }
         }
+    }
+
+    /// Whether it is such a directory, of a process that was killed.
+    [[nodiscard]] static bool is_abandoned(const std::filesystem::path& path,
+                                           const std::string& name) {
+        const std::string directory = path.filename().string();
+        const std::string ours = prefix(name);
+        pid_t process = 0;
+        if (directory.starts_with(ours)) {
+            std::from_chars(directory.data() + ours.size(), directory.data() + directory.size(),
+                            process);
+        }
+        return process > 0 && !process_is_alive(process) && !is_locked(path);
     }
 
 private:

@@ -176,6 +176,7 @@ RTRAIN_DOOR void TrainerCore::serve_and_exit() {
 RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& function) {
     launch::Session& session = launch::Session::current();
     session.unmute();
+    session.watch_driver();
     try {
         const Result result = train(fit, function);
         if (backend_->rank() == 0) {

@@ -263,6 +263,7 @@ private:
             const Death seen = death();
             broken_ = {.kind = trained_ ? Failure::Kind::died : Failure::Kind::start_up,
                        .code = "RT-L2",
+                       .rank = seen.rank,
                        .message = seen.text,
                        .from_outside = seen.signal && is_sent_by_others(*seen.signal)};
             if (seen.signal == SIGKILL) {

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/failure.hpp>
 #include <rtrain/launch/supervise/output_relay.hpp>
+#include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/process/child.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -33,7 +35,8 @@ namespace rtrain::launch {
 /// What mpirun is to start.
 struct MpirunCommand {
     int ranks = 1;
-    std::vector<std::string> arguments{};           ///< the user's, and where ranks go
+    std::vector<std::string> arguments{}; ///< the user's, and where ranks go
+    Program program{};
     std::map<std::string, std::string> variables{}; ///< for the ranks
     /// Where Open MPI keeps its files, when all ranks are on this machine; so none is left behind
     /// when mpirun is killed.
@@ -63,7 +66,7 @@ struct MpirunCommand {
 
 class Mpirun {
 public:
-    /// Starts this program on ranks. `when_ended` is called, from the `io` that is run, when mpirun
+    /// Starts the program on ranks. `when_ended` is called, from the `io` that is run, when mpirun
     /// has ended and all of its output is passed on. Throws LaunchError [RT-L1].
     Mpirun(boost::asio::io_context& io, const MpirunCommand& command,
            std::function<void()> when_ended)
@@ -133,8 +136,7 @@ private:
             words.insert(words.end(), {"-x", name});
         }
         words.insert(words.end(), command.arguments.begin(), command.arguments.end());
-        const auto self = own_command_line();
-        words.insert(words.end(), self.begin(), self.end());
+        words.insert(words.end(), command.program.words.begin(), command.program.words.end());
         return words;
     }
 
@@ -203,6 +205,7 @@ private:
 struct Death {
     std::string text;          ///< "rank 1 was killed by signal 9 (Killed)"
     std::optional<int> signal; ///< that killed it
+    int rank = -1;             ///< -1: that is not told
 };
 
 /// What ended the job, in words, from what mpirun says and from its exit status.
@@ -214,12 +217,12 @@ struct Death {
     if (std::regex_search(mpirun_says, match, signalled)) {
         return {detail::concat("rank ", match[1].str(), " was killed by signal ", match[2].str(),
                                " (", match[3].str(), ")"),
-                std::stoi(match[2].str())};
+                std::stoi(match[2].str()), std::stoi(match[1].str())};
     }
     if (std::regex_search(mpirun_says, match, exited)) {
         return {detail::concat("rank ", match[1].str(), " ended with exit code ", match[2].str(),
                                " before the training function returned"),
-                std::nullopt};
+                std::nullopt, std::stoi(match[1].str())};
     }
     return {detail::concat("the ranks ended early, mpirun's exit status is ", status,
                            mpirun_says.empty() ? "" : "; it says:\n", mpirun_says),

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Supervisor: one run of a program on ranks, on somebody's io_context, with as many starts as
+/// FailureConfig allows. A Job is one start, watched (job.hpp); FailurePolicy decides what follows
+/// on its end (failure_policy.hpp); the supervisor does it. There may be several at once.
+///
+/// @code
+/// boost::asio::io_context io;
+/// Supervisor run(io, task, scaling, failure_config, [&](RunEnd end) { ...; io.stop(); });
+/// run.start();
+/// io.run(); // call run.reap() whenever SIGCHLD has come
+/// @endcode
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/failure.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/launch/supervise/failure_policy.hpp>
+#include <rtrain/launch/supervise/hosts.hpp>
+#include <rtrain/launch/supervise/job.hpp>
+#include <rtrain/launch/supervise/program.hpp>
+#include <rtrain/process/descriptor_limit.hpp>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <list>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rtrain::launch {
+
+/// Lives in the thread that runs the io_context, which may go on after it.
+class Supervisor {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    /// `over` is called once, when no process is left; not from within a member.
+    Supervisor(boost::asio::io_context& io, Task task, ScalingConfig scaling, FailureConfig failure,
+               std::function<void(RunEnd)> over)
+        : io_(io), task_(std::move(task)), scaling_(std::move(scaling)),
+          config_(std::move(failure)), over_(std::move(over)), policy_(config_), timer_(io),
+          resize_timer_(io) {}
+    Supervisor(const Supervisor&) = delete;
+    Supervisor& operator=(const Supervisor&) = delete;
+
+    /// Begins. Throws std::bad_alloc, as everything may that the io_context runs for it; then the
+    /// destructor ends the ranks.
+    void start() {
+        try {
+            start_job();
+        } catch (const std::bad_alloc&) {
+            throw;
+        } catch (const std::exception& error) {
+            const Failure failure = detail::failure_of(error);
+            if (attempt_ == 0 || failure.code != "RT-L13" || !wait_for_hosts(failure.message)) {
+                finish({.failure = failure});
+            }
+        }
+    }
+
+    /// To be called when a child process has ended.
+    void reap() {
+        if (job_) {
+            job_->reap();
+        }
+        for (const auto& job : retired_) {
+            job->reap();
+        }
+    }
+
+    /// The run is to save and end.
+    void make_room() {
+        if (asked_to_make_room_ || end_) {
+            return;
+        }
+        asked_to_make_room_ = true;
+        const double grace_s = config_.preemption_grace_s;
+        std::fprintf(stderr, "rtrain: told to make room: saving, for %g s at most\n", grace_s);
+        timer_.cancel(); // a restart that is due
+        if (!job_) {
+            conclude({});
+            return;
+        }
+        job_->preempt(grace_s);
+        wait(timer_, grace_s, [this] {
+            if (job_) {
+                job_->kill({.kind = Failure::Kind::preemption,
+                            .code = preempted,
+                            .message = "no time was left to save"});
+            }
+        });
+    }
+
+    /// The run ends now, because of that.
+    void end(Failure why) {
+        if (end_) {
+            return;
+        }
+        told_to_end_ = why;
+        if (job_) {
+            job_->kill(std::move(why));
+        } else {
+            conclude({});
+        }
+    }
+
+private:
+    using Kind = Failure::Kind;
+
+    /// Calls `action` from the io_context, if this object is still there.
+    template <class F>
+    void later(F action) {
+        boost::asio::post(io_,
+                          [alive = std::weak_ptr<const bool>(alive_), action = std::move(action)] {
+                              if (!alive.expired()) {
+                                  action();
+                              }
+                          });
+    }
+    /// The same after a while; until the timer is set anew or cancelled.
+    template <class F>
+    void wait(boost::asio::steady_timer& timer, double delay_s, F action) {
+        timer.expires_after(
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(delay_s)));
+        timer.async_wait([alive = std::weak_ptr<const bool>(alive_),
+                          action = std::move(action)](const boost::system::error_code& error) {
+            if (!error && !alive.expired()) {
+                action();
+            }
+        });
+    }
+
+    /// A lost host may come back. It has as long as ranks have for a start; false when that is
+    /// over.
+    [[nodiscard]] bool wait_for_hosts(const std::string& why) {
+        const double limit_s = config_.hang.start_s;
+        if (!hosts_until_) {
+            std::fprintf(stderr, "rtrain: %s; waiting for up to %g s\n", why.c_str(), limit_s);
+            hosts_until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                              std::chrono::duration<double>(limit_s));
+        }
+        constexpr double pause_s = 1;
+        if (Clock::now() > *hosts_until_) {
+            return false;
+        }
+        wait(timer_, pause_s, [this] { start(); });
+        return true;
+    }
+
+    void start_job() {
+        const Placement place = place_ranks(scaling_);
+        hosts_until_.reset();
+        require_descriptors(
+            descriptors_for_launch(place.ranks, place.remote ? 0 : place.ranks, open_descriptors()),
+            detail::concat("starting ", place.ranks, " ranks"));
+        Surroundings given = task_.prepare(place.remote, skip_);
+        ++attempt_;
+        MpirunCommand command{.ranks = place.ranks,
+                              .arguments = place.arguments,
+                              .program = task_.program,
+                              .variables = std::move(given.variables),
+                              .keeps_input = given.keeps_input};
+        if (!place.remote) {
+            command.scratch = given.directory;
+            command.shared_memory = given.shared_memory;
+        }
+        const int keep_at_least = ranks_to_keep(place.ranks);
+        command.survive_deaths = keep_at_least > 0;
+        decided_to_end_ = false;
+        job_ = std::make_unique<Job>(io_, std::move(command),
+                                     ControlServer::Options{.attempt = attempt_,
+                                                            .size = place.ranks,
+                                                            .directory = given.directory,
+                                                            .remote = place.remote},
+                                     config_.hang, handlers(), keep_at_least);
+        resizing_ = false;
+        look_for_room(place.ranks);
+    }
+
+    /// The job's end is dealt with later, because that destroys the job.
+    Job::Handlers handlers() {
+        return {
+            .over =
+                [this](JobEnd end) {
+                    resize_timer_.cancel();
+                    later([this, end = std::move(end)] { conclude(end); });
+                },
+            .ended = [this] { later([this] { tidy_up(); }); },
+            .saved =
+                [this](const std::string& checkpoint, std::int64_t iteration) {
+                    deaths_unexplained_ = 0;
+                    policy_.on_progress(checkpoint, iteration);
+                },
+            .decide = [this](const Failure& failure,
+                             const std::string& checkpoint) { return decide(failure, checkpoint); },
+            .in_a_hurry = [this] { return restarts_without_question(); },
+            .shrunk = [this](int ranks) { look_for_room(ranks); }};
+    }
+
+    /// See Job::Job(). Says once why it is not what the user wants.
+    [[nodiscard]] int ranks_to_keep(int ranks) {
+        if (!config_.keep_survivors) {
+            return 0;
+        }
+        const int least = scaling_.num_workers.min();
+        const std::optional<int> version = open_mpi_version();
+        constexpr int first_with_ulfm = 5;
+        const bool has_ulfm = version && *version >= first_with_ulfm;
+        if (least < ranks && has_ulfm) {
+            return least;
+        }
+        if (attempt_ == 1) {
+            std::fprintf(stderr, "rtrain: keep_survivors has no effect: %s\n",
+                         has_ulfm ? "num_workers allows no fewer ranks"
+                                  : "the mpirun on PATH is not of Open MPI 5");
+        }
+        return 0;
+    }
+
+    /// A first death is no riddle that is worth a second of everybody's time.
+    [[nodiscard]] bool restarts_without_question() {
+        return config_.max_failures != 0 && deaths_unexplained_++ == 0;
+    }
+
+    Decision decide(const Failure& failure, const std::string& checkpoint) {
+        Decision decision = policy_.on_failure(failure, checkpoint);
+        decided_to_end_ = !decision.restart;
+        skip_ = decision.skip;
+        return decision;
+    }
+
+    /// The ranks are gone.
+    void conclude(const JobEnd& end) {
+        const std::optional<std::string> result = task_.result();
+        const std::optional<Failure> told = result ? task_.failure_in(*result) : std::nullopt;
+        const bool has_saved = told && told->kind == Kind::preemption;
+        if (told_to_end_) {
+            finish({.failure = told_to_end_});
+        } else if (result && !told) {
+            finish({.result = result});
+        } else if (asked_to_make_room_ && has_saved) {
+            finish({.failure = told, .result = result});
+        } else if (asked_to_make_room_) {
+            finish({.failure = without_a_save(end)});
+        } else if (has_saved && resizing_) {
+            restart(0, "there is room for more ranks");
+        } else {
+            go_on_or_finish(end, end_of(end, told, result));
+        }
+    }
+
+    [[nodiscard]] static Failure without_a_save(const JobEnd& end) {
+        const bool hung = end.failure && end.failure->kind == Kind::hang;
+        return detail::failure_of(PreemptionError(
+            detail::concat("the run was told to make room and ",
+                           hung ? "could not save: " + end.failure->message : "had no time to save",
+                           "; start the same command again to go on from the newest checkpoint")));
+    }
+
+    /// What a job's end and what its ranks have `told` in their result say together.
+    [[nodiscard]] RunEnd end_of(const JobEnd& end, const std::optional<Failure>& told,
+                                const std::optional<std::string>& result) const {
+        if (!told) {
+            return {.failure = end.failure.value_or(task_.without_result)};
+        }
+        // Ranks may notice that another has died, also while they join, or that they were given up;
+        // whoever watches knows better why.
+        const bool hung = end.failure && end.failure->kind == Kind::hang;
+        if (told->kind != Kind::interrupted && !hung) {
+            return {.failure = told, .result = result};
+        }
+        if (end.failure) {
+            return {.failure = end.failure};
+        }
+        Failure failure = *told;
+        failure.kind = Kind::start_up;
+        return {.failure = failure, .result = result};
+    }
+
+    void go_on_or_finish(const JobEnd& end, const RunEnd& otherwise) {
+        const Failure& failure = *otherwise.failure;
+        const Decision decision = decided_to_end_ ? Decision{} // the ranks have asked already
+                                                  : decide(failure, end.checkpoint);
+        if (decision.restart) {
+            restart(decision.delay_s, failure.message + "\nrtrain: " + decision.reason);
+        } else {
+            finish(otherwise);
+        }
+    }
+
+    void restart(double delay_s, const std::string& why) {
+        std::fprintf(stderr, "rtrain: %s\n", why.c_str());
+        retire_job();
+        wait(timer_, delay_s, [this] { start(); });
+    }
+
+    /// Its mpirun may still be tidying up.
+    void retire_job() {
+        if (job_ && !job_->ended()) {
+            retired_.push_back(std::move(job_));
+        }
+        job_.reset();
+    }
+
+    void finish(RunEnd end) {
+        end_ = std::move(end);
+        timer_.cancel();
+        resize_timer_.cancel();
+        retire_job();
+        tidy_up();
+        constexpr double patience_s = 5;
+        if (!retired_.empty()) {
+            wait(timer_, patience_s, [this] {
+                for (const auto& job : retired_) {
+                    job->kill_mpirun();
+                }
+            });
+        }
+    }
+
+    void tidy_up() {
+        retired_.remove_if([](const auto& job) { return job->ended(); });
+        if (end_ && retired_.empty() && over_) {
+            timer_.cancel();
+            later([over = std::exchange(over_, nullptr), end = *end_] { over(end); });
+        }
+    }
+
+    /// A run with fewer ranks than it may have looks now and then whether there is room for more.
+    void look_for_room(int ranks) {
+        if (!scaling_.num_workers.is_elastic() || ranks >= scaling_.num_workers.max()) {
+            return;
+        }
+        wait(resize_timer_, scaling_.elastic_resize_monitor_interval_s, [this, ranks] {
+            if (!job_ || asked_to_make_room_) {
+                return;
+            }
+            probe_ = std::jthread([this, ranks] { // hosts may take seconds to answer
+                const bool more = has_room_for_more_than(ranks);
+                later([this, ranks, more] {
+                    if (more && job_ && !asked_to_make_room_) {
+                        resizing_ = true;
+                        job_->preempt(config_.preemption_grace_s);
+                    } else {
+                        look_for_room(ranks);
+                    }
+                });
+            });
+        });
+    }
+
+    [[nodiscard]] bool has_room_for_more_than(int ranks) const {
+        try {
+            return find_room(scaling_).ranks > ranks;
+        } catch (const LaunchError& error) { // a hostfile that is being written, perhaps
+            std::fprintf(stderr, "rtrain: cannot look for room: %s\n", error.what());
+            return false;
+        }
+    }
+
+    static constexpr const char* preempted = PreemptionError::own_code;
+    boost::asio::io_context& io_;
+    Task task_;
+    ScalingConfig scaling_;
+    FailureConfig config_;
+    std::function<void(RunEnd)> over_; ///< until it is called
+    FailurePolicy policy_;
+    std::vector<std::string> skip_; ///< checkpoints not to go on from
+    int attempt_ = 0;
+    int deaths_unexplained_ = 0; ///< since there was progress
+    bool decided_to_end_ = false;
+    bool resizing_ = false;
+    bool asked_to_make_room_ = false;
+    std::optional<Clock::time_point> hosts_until_; ///< while there is too little room for a start
+    std::optional<Failure> told_to_end_;
+    std::optional<RunEnd> end_;
+    boost::asio::steady_timer timer_; ///< of a restart, of the grace time, of the end
+    boost::asio::steady_timer resize_timer_;
+    std::unique_ptr<Job> job_;
+    std::list<std::unique_ptr<Job>> retired_; ///< whose mpirun has not ended
+    std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+    std::jthread probe_; ///< looks for room; ends before what it uses
+};
+
+} // namespace rtrain::launch
