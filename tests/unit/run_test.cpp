@@ -73,7 +73,7 @@ TEST_CASE("Ending.comes_back_from_its_file") {
     const auto ending = launch::Ending::of(TrainingFailedError("it failed", of_ranks));
     const auto read = launch::ending_from(launch::to_json(ending));
     CHECK(read.failure == ending.failure);
-    CHECK(read.of_ranks == of_ranks);
+    CHECK((read.of_ranks == of_ranks));
     CHECK(read.tells_of_deaths());
     const auto success = launch::ending_from(launch::to_json({.run = "/runs/a"}));
     CHECK(success.run == "/runs/a");
