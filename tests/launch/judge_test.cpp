@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -182,6 +183,21 @@ TEST_CASE("MutualWatch.one_rank_can_switch_it_off_for_all" * doctest::timeout(60
 TEST_CASE("MutualWatch.says_why_it_cannot_be" * doctest::timeout(60)) {
     const Temporary temporary;
     const StandardError error(temporary.path() / "err");
+    SUBCASE("training needs the files that may be open") {
+        rlimit before{};
+        ::getrlimit(RLIMIT_NOFILE, &before);
+        rlimit few = before;
+        few.rlim_cur = static_cast<rlim_t>(launch::open_descriptors() + 20);
+        ::setrlimit(RLIMIT_NOFILE, &few);
+        Ranks ranks(2);
+        ranks.run([&](int rank, const MutualWatch::Gather& gather) {
+            const MutualWatch watch(rank, 2, HangConfig{}, gather);
+        });
+        ::setrlimit(RLIMIT_NOFILE, &before);
+        CHECK(error.text().find("watching 2 ranks needs") != std::string::npos);
+        CHECK(error.text().find("[RT-L17]") != std::string::npos);
+        CHECK(error.text().find("[RT-L19]") != std::string::npos);
+    }
     SUBCASE("no judge can listen") {
         ::setenv("TMPDIR", (temporary.path() / "missing").c_str(), 1);
         Ranks ranks(2);

@@ -44,6 +44,11 @@ namespace rtrain::launch {
     return open + of_rank + here;
 }
 
+/// What a rank needs that all `ranks` report to: a socket for each, and what it needs itself.
+[[nodiscard]] inline int descriptors_for_judge(int ranks, int open) {
+    return descriptors_for_rank(ranks, open);
+}
+
 /// Throws LaunchError [RT-L17] when this process may have fewer than `needed` open.
 inline void require_descriptors(int needed, const std::string& for_what) {
     rlimit limit{};

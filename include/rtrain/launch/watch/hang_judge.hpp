@@ -14,6 +14,7 @@
 #include <rtrain/launch/control/address.hpp>
 #include <rtrain/launch/control/server.hpp>
 #include <rtrain/launch/watch/hang_finder.hpp>
+#include <rtrain/process/descriptor_limit.hpp>
 #include <rtrain/process/others.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 #include <rtrain/storage/process_directory.hpp>
@@ -63,9 +64,10 @@ public:
     /// For ranks to end when they are told to; then those of this machine are killed.
     static constexpr std::chrono::seconds end_limit{2};
 
-    /// Listens from now on. Throws LaunchError [RT-L7], StorageError [RT-S1], ConfigError [RT-C22].
+    /// Listens from now on. Throws LaunchError [RT-L7], [RT-L17], StorageError [RT-S1], ConfigError
+    /// [RT-C22].
     explicit HangJudge(Options options)
-        : options_(std::move(options)),
+        : options_(with_room(std::move(options))),
           directory_(std::in_place, storage::temporary_directory(), "rtrain"),
           hangs_(
               options_.hang, options_.size,
@@ -121,6 +123,13 @@ private:
         pid_t local_process = 0; ///< 0: on another machine
         bool done = false;
     };
+
+    /// Sockets of all ranks must not take the descriptors of which training opens files.
+    static Options with_room(Options options) {
+        require_descriptors(descriptors_for_judge(options.size, open_descriptors()),
+                            detail::concat("watching ", options.size, " ranks"));
+        return options;
+    }
 
     /// Its connection has ended before it was done.
     struct Lost {
