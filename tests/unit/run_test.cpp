@@ -10,6 +10,7 @@
 #include <rtrain/launch/supervise/rank_output.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/storage/lock.hpp>
+#include <rtrain/testing/backend.hpp>
 
 #include <doctest/doctest.h>
 
@@ -26,6 +27,21 @@
 using namespace rtrain;
 using test::code_of;
 using Local = Trainer<backend::Local>;
+
+namespace {
+
+/// The smallest backend, as docs/architecture.md shows it.
+struct Alone {
+    [[nodiscard]] int rank() const { return 0; }
+    [[nodiscard]] int size() const { return 1; }
+    void all_reduce(at::Tensor& /*tensor*/, ReduceOp /*op*/) {}
+    void broadcast(at::Tensor& /*tensor*/, int /*root*/) {}
+};
+
+} // namespace
+
+RTRAIN_TEST_BACKEND(Local, backend::Local());
+RTRAIN_TEST_BACKEND(Alone, Alone());
 
 TEST_CASE("RankOutput.tags_become_prefixes") {
     launch::RankOutput output;

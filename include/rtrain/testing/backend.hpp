@@ -66,7 +66,7 @@ public:
                 check_outcomes(finish({}), {});
             }
         } catch (const std::exception& error) {
-            DOCTEST_FAIL_CHECK(error.what());
+            DOCTEST_FAIL_CHECK(std::string(error.what()));
         }
     }
 
@@ -102,7 +102,7 @@ public:
                 try {
                     check_all_reduce(1000, type, device);
                 } catch (const Error&) {
-                    DOCTEST_MESSAGE("it refuses to reduce " << c10::toString(type));
+                    DOCTEST_MESSAGE("it refuses to reduce " << std::string(c10::toString(type)));
                 }
             }
         }
