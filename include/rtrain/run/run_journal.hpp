@@ -45,18 +45,18 @@ public:
         if (auto set_aside = log_.open(own.empty() ? nullptr : &last)) {
             directory_.add_log(std::move(*set_aside));
         }
-        const storage::AnyFilesystem& files = directory_.location().filesystem;
-        files.write(directory_.path_of(detail::trainer_file), detail::trainer_text(options_));
-        files.remove(directory_.path_of(Result::error_file)); // of the attempt before
+        directory_.location().filesystem.write(directory_.path_of(detail::trainer_file),
+                                               detail::trainer_text(options_));
     }
 
-    /// All ranks have taken the run up, from the checkpoint of this name. Has validated what an
-    /// attempt before has left waiting.
+    /// All ranks have taken the run up, from the checkpoint of this name. Forgets how the attempt
+    /// before has failed, and has validated what it has left waiting.
     void begin(const std::string& from) {
         observers_.started({.logs = directory_.log_directory(),
                             .iteration = log_.iteration(),
                             .checkpoint = from,
                             .checkpoints = store_.listing().committed});
+        directory_.location().filesystem.remove(directory_.path_of(Result::error_file));
         validations_.take_up();
     }
 
