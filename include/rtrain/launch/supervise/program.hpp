@@ -40,6 +40,8 @@ struct Surroundings {
 };
 
 struct Task {
+    /// Its ranks say over the control channel what they do. For a program that does not know it,
+    /// HangConfig::enabled must be off: nobody joins.
     Program program{};
     /// Called before each start; what it throws ends the run. `remote`: ranks may be on other
     /// machines. `skip`: names of checkpoints not to go on from. Nothing of an earlier start may be
