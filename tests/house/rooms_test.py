@@ -11,7 +11,8 @@ the root is in no room, so it has a row of its own. It fails when
   include their door, and the door them, for those who do not link rtrain::compiled),
 - a header is in no room, or a room of the table holds none,
 - definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
-- a header is longer than 400 lines.
+- a header is longer than 400 lines, half of them than 150, or a function than 60,
+- a header writes to the standard error itself, past console::say().
 
 Then it breaks each of these rules in a copy of the headers, and fails when it does not notice.
 """
@@ -27,9 +28,15 @@ PAGE = "docs/architecture.md"
 HEADERS = "include/rtrain"
 COMPILED = "base/compiled.hpp"
 SECTION = "## The rooms"
-LONGEST = 400
+CONSOLE = "base/console.hpp"
+LONGEST, MEDIAN, LONGEST_FUNCTION = 400, 150, 60
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:rtrain/)?([^>"]+\.hpp)[>"]', re.MULTILINE)
 DOOR = re.compile(r"^#ifndef RTRAIN_COMPILED\n(?:#include [^\n]*\n|//[^\n]*\n|\n)+#endif", re.MULTILINE)
+WRITES = re.compile(r"fprintf\(\s*stderr|fputs\([^;]*\bstderr\)|std::(cerr|clog)\b|STDERR_FILENO,")
+WORDS = re.compile(r"""//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""")
+# What stands before the brace of a function's body, and not before that of a class or a block.
+FUNCTION = re.compile(r"(?!(?:if|for|while|switch|else|catch|do|try|return|namespace|class|struct|enum|"
+                      r"union)\b)[^=?]*\)[\s\w]*(?:->[^()]*|:[^:].*)?", re.DOTALL)
 OURS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(<rtrain/|")', re.MULTILINE)
 
 
@@ -115,6 +122,21 @@ def without_doors(text):
     return DOOR.sub("", text)
 
 
+def long_functions(text):
+    """(line, lines) of each function that is too long."""
+    text = WORDS.sub(lambda match: " " * len(match.group(0)), text)
+    begun = []
+    for place, character in enumerate(text):
+        if character == "{":
+            head = re.split(r"[;{}]|public:|private:|protected:", text[:place][-600:])[-1].strip()
+            begun.append((place, FUNCTION.fullmatch(head) is not None))
+        elif character == "}" and begun:
+            first, is_function = begun.pop()
+            lines = text.count("\n", first, place) + 1
+            if is_function and lines > LONGEST_FUNCTION:
+                yield text.count("\n", 0, first) + 1, lines
+
+
 def problems_of(root):
     table, headers = read_table(root), read_headers(root)
     found = []
@@ -142,6 +164,11 @@ def problems_of(root):
         lines = text.count("\n")
         if lines > LONGEST:
             found.append(f"{header}: {lines} lines; at most {LONGEST}")
+        for line, function_lines in long_functions(text):
+            found.append(f"{header}:{line}: a function of {function_lines} lines; at most "
+                         f"{LONGEST_FUNCTION}")
+        if header != CONSOLE and WRITES.search(text):
+            found.append(f"{header}: writes to the standard error; console::say() does that")
         arrows[header] = set(includes_of(header, without_doors(text)))
         for other in arrows[header]:
             if is_definitions(headers, other):
@@ -153,6 +180,9 @@ def problems_of(root):
             target = room_of(other, table)
             if room and target and target != room and target not in table[room]:
                 found.append(f"{header}: includes {other}, but {room} may not include {target}")
+    median = sorted(text.count("\n") for text in headers.values())[len(headers) // 2]
+    if median > MEDIAN:
+        found.append(f"the median header has {median} lines; at most {MEDIAN}")
     circle = circle_in(arrows)
     if circle:
         found.append("headers in a circle: " + " -> ".join(circle))
@@ -241,8 +271,29 @@ def long_header(root):
     return f"{low}long.hpp: {LONGEST + 1} lines"
 
 
+def long_median(root):
+    for number in range(len(read_headers(root)) + 1):
+        (root / HEADERS / f"base/long{number}.hpp").write_text("\n" * (MEDIAN + 1), encoding="utf-8")
+    return f"the median header has {MEDIAN + 1} lines"
+
+
+def long_function(root):
+    low, *_ = lowest_and_highest(root)
+    (root / HEADERS / low / "long.hpp").write_text(
+        "#pragma once\nint f(int n) {\n" + "    n = 1;\n" * LONGEST_FUNCTION + "}\n", encoding="utf-8")
+    return f"{low}long.hpp:2: a function of {LONGEST_FUNCTION + 2} lines"
+
+
+def second_console(root):
+    low, *_ = lowest_and_highest(root)
+    (root / HEADERS / low / "loud.hpp").write_text(
+        '#pragma once\ninline void f() { std::fprintf(stderr, "loud"); }\n', encoding="utf-8")
+    return f"{low}loud.hpp: writes to the standard error"
+
+
 CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, header_in_no_room,
-            header_in_the_root, empty_room, definitions_without_door, long_header]
+            header_in_the_root, empty_room, definitions_without_door, long_header, long_median,
+            long_function, second_console]
 
 
 def unnoticed(root):
