@@ -54,7 +54,9 @@ public:
         : backend_(std::make_shared<B>(std::move(backend))),
           ranks_(std::make_shared<detail::TheBackend<B>>(backend_)), data_(std::move(data)),
           core_(std::move(options), ranks_,
-                std::make_shared<checkpoint::ThePolicy<C>>(std::move(checkpoint))) {}
+                std::make_shared<checkpoint::ThePolicy<C>>(std::move(checkpoint))) {
+        static_cast<void>(session_has_begun);
+    }
 
     using WorkerType = Worker<B, D, C>;
 
@@ -105,6 +107,10 @@ public:
     }
 
 private:
+    /// Before main(), in programs that make a trainer: what main() prints and reads in a launched
+    /// rank is the driver's.
+    static inline const bool session_has_begun = detail::TrainerCore::begin_session();
+
     std::shared_ptr<B> backend_;
     std::shared_ptr<detail::AnyBackend> ranks_;
     D data_;

@@ -358,7 +358,4 @@ private:
     int muted_stdout_ = -1;
 };
 
-/// Makes the session before main() can print.
-inline const bool session_begun = (static_cast<void>(Session::current()), true);
-
 } // namespace rtrain::launch

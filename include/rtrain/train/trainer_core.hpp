@@ -28,6 +28,10 @@ public:
     TrainerCore(TrainerOptions options, std::shared_ptr<AnyBackend> backend,
                 std::shared_ptr<checkpoint::AnyPolicy> checkpoint);
 
+    /// Begins the session of this process, unless it has begun: a rank that a driver has launched
+    /// stops to print, and reads what the driver's main() has read.
+    static bool begin_session();
+
     [[nodiscard]] const TrainerOptions& options() const noexcept { return options_; }
 
     /// See Trainer.

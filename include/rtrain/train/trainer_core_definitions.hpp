@@ -52,6 +52,11 @@ inline void require_free(int fit, const RunConfig& run) {
     std::exit(preempted_exit_code);
 }
 
+RTRAIN_DOOR bool TrainerCore::begin_session() {
+    static_cast<void>(launch::Session::current());
+    return true;
+}
+
 RTRAIN_DOOR TrainerCore::TrainerCore(TrainerOptions options, std::shared_ptr<AnyBackend> backend,
                                      std::shared_ptr<checkpoint::AnyPolicy> checkpoint)
     : options_(std::move(options)), backend_(std::move(backend)),
