@@ -240,7 +240,8 @@ TEST_CASE("Launch.a_run_that_is_to_make_room_loses_no_step") {
         CAPTURE(signal);
         const test::Directory storage("room-" + signal);
         const std::string program = RTRAIN_SCENARIO " trains " + storage.path().string();
-        const auto preempted = run("timeout --preserve-status -s " + signal + " 3 " + program);
+        const auto preempted =
+            run(test::signalled(signal, storage.path() / "rank1") + " " + program);
         CAPTURE(preempted.output);
         CHECK(preempted.status == 75);
         CHECK(contains(preempted.output, "RT-T3") == false); // it is no error
@@ -256,7 +257,7 @@ TEST_CASE("Launch.a_run_that_is_to_make_room_loses_no_step") {
     // Without a driver, mpirun passes SIGUSR1 on to the ranks.
     const test::Directory storage("room-mpirun");
     const auto preempted = test::run_on(2, RTRAIN_SCENARIO " trains " + storage.path().string(),
-                                        "timeout --preserve-status -s USR1 3");
+                                        test::signalled("USR1", storage.path() / "rank1"));
     CAPTURE(preempted.output);
     CHECK(preempted.status == 75);
     const auto second = under_mpirun(2, "trains-fast", storage);
@@ -292,11 +293,12 @@ TEST_CASE("Launch.signals_end_everything") {
     for (const char* const signal : {"TERM", "INT", "KILL"}) {
         CAPTURE(signal);
         const test::Directory storage(std::string("slow-") + signal);
-        const auto result = run(std::string("timeout -k 20 -s ") + signal +
-                                " 3 " RTRAIN_SCENARIO " slow " + storage.path().string());
+        const auto checkpoint = storage.path() / "r/checkpoint_000000";
+        const auto result = run(test::signalled(signal, checkpoint) + " " RTRAIN_SCENARIO " slow " +
+                                storage.path().string());
         CHECK(result.status != 0);
         CHECK(no_process_is_left(storage));
-        CHECK(std::filesystem::exists(storage.path() / "r/checkpoint_000000"));
+        CHECK(std::filesystem::exists(checkpoint));
     }
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -40,6 +41,20 @@ inline Ended run_on(int ranks, const std::string& command,
                " --oversubscribe --bind-to none " + command);
 }
 
+/// What runs a command and sends it a signal as soon as a file is there, or after a minute; SIGKILL
+/// 20 s later.
+inline std::string signalled(const std::string& signal, const std::filesystem::path& file) {
+    const std::string until = R"(wait_for() { tries=0
+                                   until "$@" || ! kill -0 $$ || [ $tries = $limit ]; do
+                                     tries=$((tries + 1)); sleep 0.05
+                                   done
+                                 }
+                                 )";
+    return "sh -c '(" + until + "limit=1200 wait_for test -e " + file.string() + "; kill -" +
+           signal +
+           " $$; limit=400 wait_for false; kill -KILL $$) >/dev/null 2>&1 & exec \"$@\"' sh";
+}
+
 inline int count(const std::string& text, const std::string& part) {
     int found = 0;
     for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
@@ -51,7 +66,8 @@ inline int count(const std::string& text, const std::string& part) {
 /// Nothing of the run is left: no process with its storage path as its last argument.
 inline bool no_process_is_left(const Directory& storage) {
     for (int tries = 0; tries < 50; ++tries) {
-        if (run("pgrep -f '(scenario|validating|hanging) .*" + storage.path().filename().string() + "$'")
+        if (run("pgrep -f '(scenario|validating|hanging) .*" + storage.path().filename().string() +
+                "$'")
                 .output.empty()) {
             return true;
         }

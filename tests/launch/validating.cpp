@@ -329,7 +329,8 @@ private:
     /// A validation without limit, for a run that is then killed from outside.
     void endless() {
         fit(
-            [](const Checkpoint&, const Config&) -> Config {
+            [this](const Checkpoint&, const Config&) -> Config {
+                std::ofstream(storage_ / "validates");
                 for (;;) {
                     std::this_thread::sleep_for(std::chrono::hours(1));
                 }

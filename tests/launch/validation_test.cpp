@@ -164,12 +164,9 @@ TEST_CASE("Validation.a_killed_run_leaves_no_helper") {
     for (const bool driven : {true, false}) {
         const test::Directory storage(driven ? "endless-driven" : "endless-mpirun");
         const std::string command = RTRAIN_VALIDATING " endless sync " + storage.path().string();
-        const auto result =
-            driven ? test::run("timeout -s KILL 6 " + command)
-                   : test::run("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-                               "timeout -s TERM -k 10 6 " RTRAIN_MPIRUN
-                               " -n 2 --oversubscribe --bind-to none " +
-                               command);
+        const auto validates = storage.path() / "validates";
+        const auto result = driven ? test::run(test::signalled("KILL", validates) + " " + command)
+                                   : test::run_on(2, command, test::signalled("TERM", validates));
         CAPTURE(result.output);
         CHECK(result.status != 0);
         CHECK(std::filesystem::exists(storage.path() / "r/checkpoint_000000"));
