@@ -3,8 +3,8 @@
 
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
-#include <rtrain/checkpoint/place.hpp>
 #include <rtrain/checkpoint/shard_plan.hpp>
+#include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/format/safetensors.hpp>
@@ -175,15 +175,15 @@ namespace {
 
 checkpoint::Store store_in(const std::filesystem::path& run, const CheckpointConfig& config) {
     std::filesystem::create_directories(run);
-    return {checkpoint::Place({storage::Local{}, run.string()}, "attempt", {}, {}), config};
+    return {checkpoint::Staging({storage::Local{}, run.string()}, "attempt", {}, {}), config};
 }
 
 /// Commits a checkpoint with these metrics and files.
 void commit(checkpoint::Store& store, const Config& metrics,
             const std::vector<std::string>& files = {"file"}, const std::string& wished = "") {
     const std::string name = store.next_name(wished);
-    store.place().stage(name, 0);
-    const auto directory = store.place().staging(name, 0);
+    store.staging().stage(name, 0);
+    const auto directory = store.staging().directory_of(name, 0);
     checkpoint::Contents contents;
     for (const std::string& file : files) {
         std::filesystem::create_directories((directory / file).parent_path());
@@ -380,13 +380,13 @@ TEST_CASE("Store.clears_what_a_crash_left") {
     auto store = store_in(directory.path(), {});
     store.open();
     commit(store, {});
-    store.place().stage("checkpoint_000001", 0);
-    test::write(store.place().staging("checkpoint_000001", 0) / "half", "written");
+    store.staging().stage("checkpoint_000001", 0);
+    test::write(store.staging().directory_of("checkpoint_000001", 0) / "half", "written");
     test::write(directory.path() / ".user", "file");
     auto again = store_in(directory.path(), {});
     again.open();
     CHECK(again.next_name("") == "checkpoint_000001");
-    CHECK(!std::filesystem::exists(again.place().staging("checkpoint_000001", 0)));
+    CHECK(!std::filesystem::exists(again.staging().directory_of("checkpoint_000001", 0)));
     CHECK(std::filesystem::exists(directory.path() / ".user"));
     // A number is not used again, also when its checkpoint is damaged.
     std::filesystem::create_directory(directory.path() / "checkpoint_000007");

@@ -4,7 +4,7 @@
 #include "../capture.hpp"
 #include "../support.hpp"
 
-#include <rtrain/checkpoint/place.hpp>
+#include <rtrain/checkpoint/staging.hpp>
 
 #include <doctest/doctest.h>
 
@@ -175,7 +175,7 @@ TEST_CASE("Directory.that_goes_while_the_run_trains_is_noticed_at_the_next_repor
     const auto make_anew = [&] {
         std::filesystem::create_directories(run);
         test::write(run / "result.json", "of somebody else\n");
-        test::write(run / checkpoint::Place::attempt_file, "of somebody else");
+        test::write(run / checkpoint::Staging::attempt_file, "of somebody else");
     };
     for (const What what : {What::of_metrics, What::of_state, What::of_files}) {
         CAPTURE(static_cast<int>(what));
@@ -202,7 +202,7 @@ TEST_CASE("Directory.that_goes_while_the_run_trains_is_noticed_at_the_next_repor
                   what) == "RT-S17");
         CHECK(code_after([&] { std::filesystem::remove(run / "result.json"); }, what) == "RT-S18");
         // Another attempt at the run has begun.
-        CHECK(code_after([&] { test::write(run / checkpoint::Place::attempt_file, "another"); },
+        CHECK(code_after([&] { test::write(run / checkpoint::Staging::attempt_file, "another"); },
                          what) == "RT-S16");
     }
 }

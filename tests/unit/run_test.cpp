@@ -2,7 +2,7 @@
 // Whole runs in this process, with backend::Local.
 #include "../support.hpp"
 
-#include <rtrain/checkpoint/place.hpp>
+#include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/format/safetensors.hpp>
 #include <rtrain/launch/ending.hpp>
@@ -756,7 +756,7 @@ TEST_CASE("Attempt.one_that_was_taken_for_dead_cannot_commit") {
                 auto state = State{}.add("step", step);
                 worker.report({}, state);
                 // As another attempt does that begins.
-                test::write(directory.path() / "r" / checkpoint::Place::attempt_file, "another");
+                test::write(directory.path() / "r" / checkpoint::Staging::attempt_file, "another");
                 CHECK(code_of([&] { worker.report({}, state); }) == "RT-S16");
                 throw std::runtime_error("the end");
             });

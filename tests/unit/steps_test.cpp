@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-using rtrain::data::Part;
+using rtrain::data::RowRange;
 using rtrain::data::Steps;
 
 namespace {
@@ -23,7 +23,7 @@ std::vector<std::int64_t> take(const Steps& plan, std::int64_t& taken, std::int6
         std::int64_t least = std::numeric_limits<std::int64_t>::max();
         std::int64_t most = 0;
         for (std::int64_t number = 0; number < plan.micro_batches; ++number) {
-            const Part part = plan.micro_batch(taken, number);
+            const RowRange part = plan.micro_batch(taken, number);
             least = std::min(least, part.end - part.begin);
             most = std::max(most, part.end - part.begin);
             for (std::int64_t place = part.begin; place < part.end; ++place) {
@@ -115,7 +115,7 @@ TEST_CASE("Steps.of_a_fixed_number_of_micro_batches_are_the_same_on_any_number_o
     for (std::int64_t taken = 0; plan.step_at(taken) > 0; taken += plan.step_at(taken)) {
         std::int64_t next = taken;
         for (std::int64_t number = 0; number < 8; ++number) {
-            const Part part = plan.micro_batch(taken, number);
+            const RowRange part = plan.micro_batch(taken, number);
             CHECK(part.begin == next);
             next = part.end;
         }
@@ -127,10 +127,10 @@ TEST_CASE("Steps.bear_large_numbers") {
     constexpr std::int64_t huge = std::int64_t{1} << 62;
     const Steps plan{huge, all, 1024};
     CHECK(plan.step_at(0) == huge);
-    CHECK(plan.micro_batch(0, 1023) == Part{huge / 1024 * 1023, huge});
+    CHECK(plan.micro_batch(0, 1023) == RowRange{huge / 1024 * 1023, huge});
     CHECK(plan.count_from(0) == 1);
     CHECK(plan.step_at(huge) == 0);
     CHECK(plan.step_at(huge + 5) == 0);
     const Steps fine{huge, 1, 8};
-    CHECK(fine.micro_batch(huge - 16, 7) == Part{huge - 9, huge - 8});
+    CHECK(fine.micro_batch(huge - 16, 7) == RowRange{huge - 9, huge - 8});
 }

@@ -3,11 +3,12 @@
 /// The checkpoints of one run: which there are, and which stay.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
-#include <rtrain/checkpoint/place.hpp>
 #include <rtrain/checkpoint/ranking.hpp>
+#include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/storage/locate.hpp>
@@ -130,23 +131,23 @@ public:
     /// scripts, rtrain itself looks at the manifests.
     static constexpr const char* latest_file = "latest";
 
-    Store(Place place, CheckpointConfig config)
-        : place_(std::move(place)), config_(std::move(config)) {}
+    Store(Staging staging, CheckpointConfig config)
+        : staging_(std::move(staging)), config_(std::move(config)) {}
 
-    [[nodiscard]] const Place& place() const noexcept { return place_; }
+    [[nodiscard]] const Staging& staging() const noexcept { return staging_; }
 
     /// Removes what an interrupted attempt has left, and reads what there is.
     void open() {
-        place_.sweep();
+        staging_.sweep();
         const std::scoped_lock lock(mutex_);
-        listing_ = list_checkpoints(place_.run());
+        listing_ = list_checkpoints(staging_.run());
     }
 
     /// A handle to the checkpoint of that name.
     [[nodiscard]] Checkpoint checkpoint(const std::string& name) const {
-        return Checkpoint(place_.path_of(name), place_.is_local()
-                                                    ? std::nullopt
-                                                    : std::optional(place_.run().filesystem));
+        return Checkpoint(staging_.path_of(name), staging_.is_local()
+                                                      ? std::nullopt
+                                                      : std::optional(staging_.run().filesystem));
     }
 
     [[nodiscard]] Listing listing() const {
@@ -173,7 +174,7 @@ public:
         }
         const bool safe = is_safe_name(wished) && wished.find('/') == std::string::npos &&
                           !wished.starts_with('.');
-        if (!safe || place_.run().filesystem.exists(place_.path_of(wished))) {
+        if (!safe || staging_.run().filesystem.exists(staging_.path_of(wished))) {
             throw CheckpointError("RT-K9",
                                   detail::concat("checkpoint_dir_name \"", wished, "\" ",
                                                  safe ? "is taken in this run"
@@ -187,9 +188,9 @@ public:
     void set_validation(const std::string& name, std::optional<ValidationRecord> wanted,
                         bool in_place) {
         if (wanted) {
-            place_.run().filesystem.write(place_.path_before_commit(name, in_place) + "/" +
-                                              validation_file,
-                                          validation_text(*wanted));
+            staging_.run().filesystem.write(staging_.path_before_commit(name, in_place) + "/" +
+                                                validation_file,
+                                            validation_text(*wanted));
         }
         const std::scoped_lock lock(mutex_);
         wanted_ = std::move(wanted);
@@ -197,8 +198,8 @@ public:
 
     /// How the validation of the checkpoint `name` ended; ranks and deletes anew.
     void conclude(const std::string& name, ValidationRecord record) {
-        place_.run().filesystem.write(place_.path_of(name) + "/" + validation_file,
-                                      validation_text(record));
+        staging_.run().filesystem.write(staging_.path_of(name) + "/" + validation_file,
+                                        validation_text(record));
         std::vector<Committed> surplus;
         {
             const std::scoped_lock lock(mutex_);
@@ -221,7 +222,7 @@ public:
         {
             const std::scoped_lock lock(mutex_);
             const Manifest manifest{take_index(), ranks, metrics, std::move(contents)};
-            place_.commit(name, manifest);
+            staging_.commit(name, manifest);
             surplus = add(name, manifest);
         }
         remove(surplus);
@@ -234,7 +235,7 @@ public:
         {
             const std::scoped_lock lock(mutex_);
             const Manifest manifest{take_index(), 1, metrics, std::move(contents)};
-            place_.commit_in_place(name, manifest);
+            staging_.commit_in_place(name, manifest);
             surplus = add(name, manifest);
         }
         remove(surplus);
@@ -260,7 +261,7 @@ private:
         if (wanted_) {
             listing_.committed.back().validation = *std::exchange(wanted_, std::nullopt);
         }
-        place_.run().filesystem.write(place_.path_of(latest_file), name + "\n");
+        staging_.run().filesystem.write(staging_.path_of(latest_file), name + "\n");
         return take_surplus();
     }
 
@@ -289,7 +290,7 @@ private:
 
     /// Then it is deleted after a later report.
     [[nodiscard]] bool is_in_use(const Committed& item) const {
-        return place_.is_local() && storage::in_use(item.checkpoint.path / manifest_file);
+        return staging_.is_local() && storage::in_use(item.checkpoint.path / manifest_file);
     }
 
     /// Training does not stop for files that cannot be deleted, and does not wait: the lock is not
@@ -297,15 +298,14 @@ private:
     void remove(const std::vector<Committed>& surplus) const {
         for (const Committed& item : surplus) {
             try {
-                place_.remove(item.name);
+                staging_.remove(item.name);
             } catch (const StorageError& error) {
-                std::fprintf(stderr, "rtrain: could not delete %s: %s\n", item.name.c_str(),
-                             error.what());
+                console::say("could not delete %s: %s", item.name.c_str(), error.what());
             }
         }
     }
 
-    Place place_;
+    Staging staging_;
     CheckpointConfig config_;
     mutable std::mutex mutex_;
     Listing listing_;

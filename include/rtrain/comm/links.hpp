@@ -5,6 +5,7 @@
 /// messages.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/call.hpp>
 #include <rtrain/comm/calls.hpp>
@@ -20,7 +21,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <memory>
 
 namespace rtrain::comm {
@@ -111,8 +111,7 @@ private:
         try {
             node_ = std::make_unique<Node>(*node_group_, calls_);
         } catch (const CommError& error) {
-            std::fprintf(stderr,
-                         "rtrain: rank %d: %s; gradients travel as messages, which is slower\n",
+            console::say("rank %d: %s; gradients travel as messages, which is slower",
                          world->rank(), error.what());
         }
         at::Tensor shared = at::zeros({all_.size()}, at::kByte);

@@ -4,6 +4,7 @@
 /// per file and a library. Also MPI's life time and its errors.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/rank_status.hpp>
 
@@ -91,9 +92,8 @@ inline void ensure_mpi() {
         // To finalise waits for the other ranks, and those wait for this one.
         const Phase phase = RankStatus::current().phase;
         if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {
-            std::fputs("rtrain: exit() was called within the training function; throw an exception "
-                       "to end all ranks, or return to end the run\n",
-                       stderr);
+            console::say("exit() was called within the training function; throw an exception to end "
+                         "all ranks, or return to end the run");
             std::fflush(nullptr);
             ::_exit(EXIT_FAILURE);
         }

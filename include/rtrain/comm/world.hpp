@@ -4,6 +4,7 @@
 /// data and one for notices, who is on which node, and how long a wait may last.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/kept_text.hpp>
 #include <rtrain/comm/mpi.hpp>
@@ -14,7 +15,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -154,10 +154,9 @@ public:
         board_.announce(mine);
         const RankStatus::Waiting waiting(RankStatus::current(), "finish");
         if (!board_.wait_for_all(patience, [this] { notice_deaths(); })) {
-            std::fprintf(
-                stderr, "rtrain: rank %d: %s; rank %s did not stop within %lld s, ending the job\n",
-                rank(), mine ? mine->text().c_str() : "", board_.missing().c_str(),
-                static_cast<long long>(patience.count()));
+            console::say("rank %d: %s; rank %s did not stop within %lld s, ending the job", rank(),
+                         mine ? mine->text().c_str() : "", board_.missing().c_str(),
+                         static_cast<long long>(patience.count()));
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
         std::vector<Outcome> outcomes;

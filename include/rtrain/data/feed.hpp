@@ -112,7 +112,7 @@ public:
             return std::nullopt;
         }
         const std::int64_t number = course_.place_among_sharing() * course_.passes + pass_;
-        const Part part = steps_.micro_batch(taken_, number);
+        const RowRange part = steps_.micro_batch(taken_, number);
         pass_ = (pass_ + 1) % course_.passes;
         if (pass_ == 0) {
             taken_ += step;

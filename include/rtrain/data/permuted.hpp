@@ -52,7 +52,7 @@ struct Permuted {
             throw DataError("RT-D7", "the data set is empty");
         }
         const std::int64_t size = epoch.drop_last ? epoch.rows / epoch.size : epoch.rows;
-        const Part part =
+        const RowRange part =
             Steps{epoch.rows, std::max<std::int64_t>(size, 1), epoch.size, epoch.drop_last}
                 .micro_batch(0, epoch.rank);
         return rows_at(epoch, part.begin, part.end);

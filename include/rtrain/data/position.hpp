@@ -4,10 +4,10 @@
 /// only.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -122,9 +122,8 @@ struct Position {
 
 /// Tells of an epoch that drop_last leaves without a batch: nothing is trained in it.
 inline void say_empty_epoch(std::int64_t rows, std::int64_t rows_of_rank, std::int64_t ranks) {
-    std::fprintf(stderr,
-                 "rtrain: an epoch has no batch: %lld rows fill no step of %lld rows on each of "
-                 "%lld ranks, and drop_last leaves them out\n",
+    console::say("an epoch has no batch: %lld rows fill no step of %lld rows on each of "
+                 "%lld ranks, and drop_last leaves them out",
                  static_cast<long long>(rows), static_cast<long long>(rows_of_rank),
                  static_cast<long long>(ranks));
 }

@@ -241,7 +241,7 @@ public:
         EpochRequest epoch{dataset_.size(), rank_, size_};
         if constexpr (detail::HasRowsAt<D>) {
             const Steps whole{epoch.rows, epoch.rows, policy_.ranks_sharing(size_)};
-            const Part part = whole.micro_batch(0, whole.micro_batches > 1 ? rank_ : 0);
+            const RowRange part = whole.micro_batch(0, whole.micro_batches > 1 ? rank_ : 0);
             return part.end - part.begin;
         } else {
             return policy_.order(epoch).numel();

@@ -10,10 +10,10 @@
 namespace rtrain::data {
 
 /// Places [begin, end) in the order of an epoch.
-struct Part {
+struct RowRange {
     std::int64_t begin = 0;
     std::int64_t end = 0;
-    friend bool operator==(const Part&, const Part&) = default;
+    friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
 /// A step takes the next micro_batches × size rows of the order, and its micro-batches divide them
@@ -43,8 +43,8 @@ struct Steps {
     }
 
     /// The rows of micro-batch `number` (from 0) of that step.
-    [[nodiscard]] constexpr Part micro_batch(std::int64_t taken,
-                                             std::int64_t number) const noexcept {
+    [[nodiscard]] constexpr RowRange micro_batch(std::int64_t taken,
+                                                 std::int64_t number) const noexcept {
         const std::int64_t step = step_at(taken);
         if (step < micro_batches) {
             const std::int64_t begin = step == 0 ? taken : taken + number % step;

@@ -4,10 +4,10 @@
 /// training begins anew.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/journal/observer.hpp>
 
-#include <cstdio>
 #include <string>
 
 namespace rtrain::track {
@@ -19,18 +19,18 @@ public:
     void validated(const Validated& event) override {
         const checkpoint::ValidationRecord& record = event.record;
         if (!record.message.empty()) {
-            std::fprintf(stderr, "rtrain: validation of %s%s: %s\n", event.checkpoint.c_str(),
+            console::say("validation of %s%s: %s", event.checkpoint.c_str(),
                          record.status == CheckpointStatus::validated ? "" : " failed",
                          record.message.c_str());
         }
     }
 
     void restarting(const Restarting& event) override {
-        std::fprintf(stderr, "rtrain: %s\n", event.what.c_str());
+        console::say("%s", event.what.c_str());
         if (event.lost_ranks) {
-            std::fprintf(stderr, "rtrain: going on with %d ranks\n", event.ranks);
+            console::say("going on with %d ranks", event.ranks);
         }
-        std::fprintf(stderr, "rtrain: %s\n", event.reason.c_str());
+        console::say("%s", event.reason.c_str());
     }
 };
 

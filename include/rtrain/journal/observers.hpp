@@ -4,9 +4,9 @@
 /// it. Whatever they throw ends here.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/journal/observer.hpp>
 
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -62,9 +62,8 @@ private:
 
     static void say_once(Listener& listener, const char* what) noexcept {
         if (!std::exchange(listener.has_failed, true)) {
-            std::fprintf(stderr,
-                         "rtrain: %s may lack something of this run, which goes on: %s; what fails "
-                         "there later is not said\n",
+            console::say("%s may lack something of this run, which goes on: %s; what fails "
+                         "there later is not said",
                          listener.name.c_str(), what);
         }
     }

@@ -4,6 +4,7 @@
 /// names, and params.json.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
@@ -18,7 +19,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <optional>
@@ -243,10 +243,8 @@ private:
             kept_as ? detail::concat(" is damaged", damage.empty() ? "" : " in " + damage,
                                      "; it is kept as ", *kept_as)
                     : std::string(" is gone");
-        std::fprintf(
-            stderr,
-            "rtrain: %s%s; the run goes on from its checkpoint without %lld of its reports\n",
-            file.c_str(), what.c_str(), static_cast<long long>(missing));
+        console::say("%s%s; the run goes on from its checkpoint without %lld of its reports",
+                     file.c_str(), what.c_str(), static_cast<long long>(missing));
         return kept_as;
     }
 

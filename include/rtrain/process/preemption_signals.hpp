@@ -3,6 +3,7 @@
 /// Where a process hears that its run is to make room: signals, and a function of the user's.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 
@@ -11,7 +12,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
-#include <cstdio>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -108,9 +108,7 @@ private:
                 wake.wait_for(lock, stop, interval, [] { return false; });
             }
         } catch (const std::exception& error) {
-            std::fprintf(stderr,
-                         "rtrain: preemption_notice threw, and is not called any more: %s\n",
-                         error.what());
+            console::say("preemption_notice threw, and is not called any more: %s", error.what());
         }
     }
 

@@ -3,7 +3,8 @@
 /// CopiedDirectory: a reported directory that goes when its checkpoint is committed.
 #pragma once
 
-#include <cstdio>
+#include <rtrain/base/console.hpp>
+
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -22,7 +23,7 @@ public:
             std::error_code error;
             std::filesystem::remove_all(*directory, error);
             if (error) {
-                std::fprintf(stderr, "rtrain: could not delete %s: %s\n", directory->c_str(),
+                console::say("could not delete %s: %s", directory->c_str(),
                              error.message().c_str());
             }
         }

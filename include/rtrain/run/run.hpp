@@ -12,8 +12,8 @@
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/host_copy.hpp>
 #include <rtrain/checkpoint/interval.hpp>
-#include <rtrain/checkpoint/place.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/checkpoint/verify.hpp>
@@ -64,8 +64,8 @@ public:
           attempt_(detail::broadcast(backend, detail::new_attempt(), 0)),
           directory_(detail::run_location(options.run, detail::broadcast(backend, name, 0)),
                      track::log_files),
-          store_(checkpoint::Place(directory_.location(), attempt_, directory_.scratch(),
-                                   options.run.transfer),
+          store_(checkpoint::Staging(directory_.location(), attempt_, directory_.scratch(),
+                                     options.run.transfer),
                  options.run.checkpoint),
           journal_(directory_, store_, options, fit, observers), saver_(backend, store_) {
         if (const auto& mean = options.run.checkpoint.mean_time_between_failures_s) {
@@ -278,8 +278,8 @@ private:
         finish();
         checkpoint::Snapshot state = take_snapshot();
         const std::string name = saver_.begin(options.checkpoint_dir_name);
-        const checkpoint::Part part{store_.place().staging(name, backend_.rank()), backend_.rank(),
-                                    backend_.size()};
+        const checkpoint::Part part{store_.staging().directory_of(name, backend_.rank()),
+                                    backend_.rank(), backend_.size()};
         detail::succeed_together(backend_, [&] {
             state = policy_.select(std::move(state), part);
             if (policy_.writes_in_background()) {
@@ -331,7 +331,7 @@ private:
         });
         const auto names = detail::files_to_copy(backend_, source);
         const std::string name = saver_.begin(options.checkpoint_dir_name);
-        const auto to = store_.place().staging(name, backend_.rank());
+        const auto to = store_.staging().directory_of(name, backend_.rank());
         source_.set(handling.delete_source ? source : std::nullopt);
         save(name, &metrics, options, handling.in_background, [source, names, to] {
             return source ? checkpoint::copy_files(*source, names, to) : checkpoint::Contents{};

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/checkpoint/place.hpp>
+#include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/held_directory.hpp>
@@ -225,7 +225,7 @@ public:
     }
 
 private:
-    static constexpr const char* marker = checkpoint::Place::attempt_file;
+    static constexpr const char* marker = checkpoint::Staging::attempt_file;
     storage::Location at_;
     std::vector<std::string> logs_;
     std::optional<storage::ProcessDirectory> scratch_; ///< with a storage service

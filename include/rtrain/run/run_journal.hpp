@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/checkpoint/place.hpp>
+#include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/config/config.hpp>
@@ -63,7 +63,7 @@ public:
     /// The run's directory is still that which this attempt has taken.
     void require_current() const {
         directory_.require_same();
-        store_.place().require_current();
+        store_.staging().require_current();
     }
 
     /// A report without a checkpoint. It grows in a local directory.
@@ -80,7 +80,7 @@ public:
                                   const ReportOptions& options) {
         store_.set_validation(name, validations_.wanted(options), false);
         Config line = metrics != nullptr ? log_.complete(*metrics, name) : log_.last_line(name);
-        write_metadata(Checkpoint(store_.place().staging(name, 0)), options);
+        write_metadata(Checkpoint(store_.staging().directory_of(name, 0)), options);
         if (metrics != nullptr) {
             append(line, asks_for_validation(options));
         }

@@ -6,7 +6,7 @@
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/checkpoint/contents.hpp>
-#include <rtrain/checkpoint/place.hpp>
+#include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/config/config.hpp>
@@ -41,13 +41,13 @@ public:
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
                 name = store_.next_name(wished);
-                store_.place().stage(name, 0);
+                store_.staging().stage(name, 0);
             }
         });
         name = detail::broadcast(backend_, name, 0);
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() != 0) {
-                store_.place().stage(name, backend_.rank());
+                store_.staging().stage(name, backend_.rank());
             }
         });
         return name;
@@ -120,17 +120,17 @@ public:
 
 private:
     checkpoint::Contents hand_in(const std::string& name, const WritePart& write_part) {
-        const checkpoint::Place& place = store_.place();
+        const checkpoint::Staging& staging = store_.staging();
         const int rank = backend_.rank();
         try {
             checkpoint::Contents mine = write_part();
-            if (!place.is_local()) {
-                merge(mine, checkpoint::unlisted_files(place.staging(name, rank), mine));
+            if (!staging.is_local()) {
+                merge(mine, checkpoint::unlisted_files(staging.directory_of(name, rank), mine));
             }
-            place.hand_in(name, rank, mine);
+            staging.hand_in(name, rank, mine);
             return mine;
         } catch (const std::exception& error) {
-            place.hand_in_failure(name, rank, error);
+            staging.hand_in_failure(name, rank, error);
             throw;
         }
     }
@@ -141,10 +141,10 @@ private:
         if (backend_.rank() != 0) {
             return;
         }
-        const checkpoint::Place& place = store_.place();
-        merge(mine, place.collect(name, backend_.size(), stop));
-        if (place.is_local()) {
-            merge(mine, checkpoint::unlisted_files(place.staging(name, 0), mine));
+        const checkpoint::Staging& staging = store_.staging();
+        merge(mine, staging.collect(name, backend_.size(), stop));
+        if (staging.is_local()) {
+            merge(mine, checkpoint::unlisted_files(staging.directory_of(name, 0), mine));
         }
         store_.commit(name, backend_.size(), std::move(mine), metrics);
     }
@@ -159,7 +159,7 @@ private:
 
     void discard(const std::string& name) noexcept {
         try {
-            store_.place().give_up(name, backend_.rank());
+            store_.staging().give_up(name, backend_.rank());
         } catch (const std::exception&) { // the next start of the run removes it
         }
     }

@@ -3,13 +3,13 @@
 /// ScoreCheck: tells once when checkpoints are to be ranked by a metric that no report has.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/checkpoint/ranking.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/observer.hpp>
 #include <rtrain/journal/run_log.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
@@ -46,9 +46,8 @@ public:
                 names += (names.empty() ? "\"" : ", \"") + std::string(item.key()) + '"';
             }
         }
-        std::fprintf(stderr,
-                     "rtrain: score_attribute is \"%s\", but no report so far has such a number; "
-                     "this one has %s. Checkpoints without a score rank lowest\n",
+        console::say("score_attribute is \"%s\", but no report so far has such a number; "
+                     "this one has %s. Checkpoints without a score rank lowest",
                      missing->c_str(), names.empty() ? "no metrics" : names.c_str());
     }
 

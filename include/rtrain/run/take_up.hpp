@@ -4,13 +4,13 @@
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -24,7 +24,7 @@ namespace rtrain::detail {
     std::string damage;
     succeed_together(backend, [&] {
         try {
-            if (store.place().is_local()) {
+            if (store.staging().is_local()) {
                 checkpoint::verify(candidate.path, backend.rank(), backend.size());
             } else {
                 (void)candidate.as_directory(); // checks what it downloads
@@ -32,7 +32,7 @@ namespace rtrain::detail {
         } catch (const CheckpointError& error) {
             damage = error.message();
         } catch (const StorageError& error) {
-            if (!store.place().is_local()) {
+            if (!store.staging().is_local()) {
                 throw; // the service may be back later
             }
             damage = error.message();
@@ -80,8 +80,8 @@ newest_sound(HookRanks& backend, checkpoint::Store& store,
     succeed_together(backend, [&] {
         const auto damaged = store.listing().damaged; // rank 0's
         for (const auto& item : damaged) {
-            std::fprintf(stderr, "rtrain: checkpoint %s cannot be used and stays as it is: %s\n",
-                         item.name.c_str(), item.reason.c_str());
+            console::say("checkpoint %s cannot be used and stays as it is: %s", item.name.c_str(),
+                         item.reason.c_str());
         }
         if (!damaged.empty() && !newest) {
             throw CheckpointError(damaged.back().code,
@@ -90,7 +90,7 @@ newest_sound(HookRanks& backend, checkpoint::Store& store,
                                          "start anew"));
         }
         if (!damaged.empty()) {
-            std::fprintf(stderr, "rtrain: going on from %s\n", newest->path.filename().c_str());
+            console::say("going on from %s", newest->path.filename().c_str());
         }
     });
     return newest;

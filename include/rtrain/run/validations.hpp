@@ -4,6 +4,7 @@
 /// it says back into the checkpoints. Used by rank 0.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/validation.hpp>
@@ -19,7 +20,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <exception>
 #include <map>
 #include <memory>
@@ -109,8 +109,7 @@ private:
                 names += " " + item.name;
             }
         }
-        std::fprintf(stderr, "rtrain: after %.0f s, still waiting for the validation of%s\n",
-                     waited, names.c_str());
+        console::say("after %.0f s, still waiting for the validation of%s", waited, names.c_str());
     }
 
     void submit(const checkpoint::Committed& item) {
@@ -118,9 +117,8 @@ private:
             return;
         }
         if (!config_.function) {
-            std::fprintf(stderr,
-                         "rtrain: %s waits for validation, but the trainer has no validation "
-                         "function any more\n",
+            console::say("%s waits for validation, but the trainer has no validation "
+                         "function any more",
                          item.name.c_str());
             return;
         }
@@ -166,7 +164,7 @@ private:
             store_.conclude(name, record);
             observers_.validated({.checkpoint = name, .record = record});
         } catch (const std::exception& error) {
-            std::fprintf(stderr, "rtrain: could not write down a validation%s%s: %s\n",
+            console::say("could not write down a validation%s%s: %s",
                          said.empty() ? "" : ", which said ", said.c_str(), error.what());
         }
     }

@@ -4,6 +4,7 @@
 /// and waits, or is a launched rank or helper, or trains as it is.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/launch/driver.hpp>
@@ -48,7 +49,7 @@ inline void require_free(int fit, const RunConfig& run) {
 
 /// The same command goes on with the run.
 [[noreturn]] inline void end_preempted(const std::string& message) {
-    std::fprintf(stderr, "rtrain: %s\n", message.c_str());
+    console::say("%s", message.c_str());
     std::exit(preempted_exit_code);
 }
 
@@ -133,8 +134,8 @@ RTRAIN_DOOR Result TrainerCore::driven(int fit) {
 RTRAIN_DOOR Result TrainerCore::launched(int fit) {
     RunConfig run = named_run();
     if (!backend_->can_survive_deaths() && std::exchange(run.failure.keep_survivors, false)) {
-        std::fprintf(stderr, "rtrain: keep_survivors has no effect: this program is not "
-                             "compiled for an MPI with ULFM, or its backend uses none\n");
+        console::say("keep_survivors has no effect: this program is not "
+                     "compiled for an MPI with ULFM, or its backend uses none");
     }
     require_free(fit, run);
     const launch::Ending ending = launch::drive(fit, options_.config, options_.scaling, run);

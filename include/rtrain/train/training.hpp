@@ -6,6 +6,7 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
@@ -37,7 +38,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <exception>
 #include <functional>
 #include <map>
@@ -247,8 +247,7 @@ private:
         try {
             run.leave_error(error);
         } catch (const std::exception& second) { // the storage may be what has failed
-            std::fprintf(stderr, "rtrain: %s was not written: %s\n", Result::error_file,
-                         second.what());
+            console::say("%s was not written: %s", Result::error_file, second.what());
         }
     }
 
@@ -256,8 +255,8 @@ private:
     void check_survival() const {
         if (options_.run.failure.keep_survivors && !keeps_survivors() && backend_.rank() == 0 &&
             !launch::Session::current().has_driver()) {
-            std::fprintf(stderr, "rtrain: keep_survivors has no effect: it takes a backend and an "
-                                 "MPI with ULFM, such as `mpirun --with-ft ulfm` of Open MPI 5\n");
+            console::say("keep_survivors has no effect: it takes a backend and an "
+                         "MPI with ULFM, such as `mpirun --with-ft ulfm` of Open MPI 5");
         }
     }
 
@@ -282,7 +281,7 @@ private:
             (void)backend_.rejoin();
         } catch (const Error& error) { // such as a GPU that computes no more
             if (backend_.rank() == 0) {
-                std::fprintf(stderr, "rtrain: no restart in these processes: %s\n", error.what());
+                console::say("no restart in these processes: %s", error.what());
             }
             return false;
         }
@@ -300,12 +299,10 @@ private:
                 return restarts(attempt, lost);
             }
             if (backend_.rank() == 0) {
-                std::fprintf(stderr,
-                             "rtrain: %d of %d ranks are left, fewer than num_workers allows\n",
-                             now, before);
+                console::say("%d of %d ranks are left, fewer than num_workers allows", now, before);
             }
         } catch (const CommError& error) { // such as another death meanwhile
-            std::fprintf(stderr, "rtrain: the others cannot go on: %s\n", error.what());
+            console::say("the others cannot go on: %s", error.what());
         }
         return false;
     }

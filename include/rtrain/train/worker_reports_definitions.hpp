@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
@@ -12,7 +13,6 @@
 
 #include <ATen/Functions.h>
 
-#include <cstdio>
 #include <limits>
 #include <utility>
 
@@ -86,8 +86,7 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     });
     if (const std::string way = progress_.way_back(); rank() == 0 && way != said_way_) {
         said_way_ = way;
-        std::fprintf(stderr, "rtrain: going on within epoch %d: %s\n", progress_.epoch() + 1,
-                     way.c_str());
+        console::say("going on within epoch %d: %s", progress_.epoch() + 1, way.c_str());
     }
     return true;
 }
@@ -188,9 +187,8 @@ RTRAIN_DOOR void WorkerReports::leave_epochs_early(int count) {
     if (progress_.is_to_stop()) {
         (void)stops_here();
     } else if (rank() == 0 && progress_.epoch() + 1 < count) {
-        std::fprintf(stderr,
-                     "rtrain: the loop over %d epochs was left in epoch %d; another start of this "
-                     "run goes on with the rest, unless worker.stop() says that there is none\n",
+        console::say("the loop over %d epochs was left in epoch %d; another start of this "
+                     "run goes on with the rest, unless worker.stop() says that there is none",
                      count, progress_.epoch());
     }
 }

@@ -6,6 +6,7 @@
 /// same to each other (launch/watch/mutual_watch.hpp).
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/launch/control/address.hpp>
 #include <rtrain/launch/control/message.hpp>
@@ -21,7 +22,6 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -354,8 +354,7 @@ private:
                 throw Ended{};
             }
         }
-        std::fprintf(stderr, "rtrain: rank %d has lost its driver (%s) and ends, too [RT-L10]\n",
-                     rank_, how.c_str());
+        console::say("rank %d has lost its driver (%s) and ends, too [RT-L10]", rank_, how.c_str());
         if (before_exit_) {
             before_exit_();
         }

@@ -4,6 +4,7 @@
 /// the control channel, ends ranks that others wait for in vain, and says how the job ended.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/failure_json.hpp>
@@ -25,7 +26,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <optional>
@@ -80,10 +80,7 @@ public:
                    .status = [this](const RankReport& report) { hangs_.on_report(report); },
                    .event = [this](int rank, const Event& event) { heard(rank, event); },
                    .left = [this](int rank) { left(rank); },
-                   .refused =
-                       [](const std::string& why) {
-                           std::fprintf(stderr, "rtrain: %s\n", why.c_str());
-                       }}),
+                   .refused = [](const std::string& why) { console::say("%s", why.c_str()); }}),
           mpirun_(io, with_variables(std::move(command), server_.variables()),
                   [this] { mpirun_ended(); }) {
         look_again();

@@ -12,6 +12,7 @@
 /// @endcode
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
@@ -29,7 +30,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <functional>
 #include <list>
@@ -89,7 +89,7 @@ public:
         }
         asked_to_make_room_ = true;
         const double grace_s = config_.preemption_grace_s;
-        std::fprintf(stderr, "rtrain: told to make room: saving, for %g s at most\n", grace_s);
+        console::say("told to make room: saving, for %g s at most", grace_s);
         timer_.cancel(); // a restart that is due
         if (!job_) {
             conclude({});
@@ -149,7 +149,7 @@ private:
     [[nodiscard]] bool wait_for_hosts(const std::string& why) {
         const double limit_s = config_.hang.start_s;
         if (!hosts_until_) {
-            std::fprintf(stderr, "rtrain: %s; waiting for up to %g s\n", why.c_str(), limit_s);
+            console::say("%s; waiting for up to %g s", why.c_str(), limit_s);
             hosts_until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                               std::chrono::duration<double>(limit_s));
         }
@@ -224,7 +224,7 @@ private:
             return least;
         }
         if (attempt_ == 1) {
-            std::fprintf(stderr, "rtrain: keep_survivors has no effect: %s\n",
+            console::say("keep_survivors has no effect: %s",
                          has_ulfm ? "num_workers allows no fewer ranks"
                                   : "the mpirun on PATH is not of Open MPI 5");
         }
@@ -303,7 +303,7 @@ private:
     }
 
     void restart(double delay_s, const std::string& why) {
-        std::fprintf(stderr, "rtrain: %s\n", why.c_str());
+        console::say("%s", why.c_str());
         retire_job();
         wait(timer_, delay_s, [this] { start(); });
     }
@@ -367,7 +367,7 @@ private:
         try {
             return find_room(scaling_).ranks > ranks;
         } catch (const LaunchError& error) { // a hostfile that is being written, perhaps
-            std::fprintf(stderr, "rtrain: cannot look for room: %s\n", error.what());
+            console::say("cannot look for room: %s", error.what());
             return false;
         }
     }

@@ -6,6 +6,7 @@
 /// one.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/control/message.hpp>
 #include <rtrain/launch/control/rank_report.hpp>
@@ -14,7 +15,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <optional>
@@ -82,7 +82,7 @@ public:
         if (!finding || !finding->is_hang) {
             stands_since_.reset();
             if (finding && patience_ == Clock::duration::zero()) { // else another one names it
-                std::fprintf(stderr, "rtrain: %s\n", finding->text.c_str());
+                console::say("%s", finding->text.c_str());
             }
             return std::nullopt;
         }
@@ -115,11 +115,10 @@ private:
     }
 
     void print() const {
-        std::fprintf(stderr, "rtrain: what the ranks do:\n%s\n",
-                     watch_.describe(Clock::now()).c_str());
+        console::say("what the ranks do:\n%s", watch_.describe(Clock::now()).c_str());
         for (const auto& [rank, state] : ranks_) {
             if (!state.stack.empty()) {
-                std::fprintf(stderr, "rtrain: stack of rank %d:\n%s\n", rank, state.stack.c_str());
+                console::say("stack of rank %d:\n%s", rank, state.stack.c_str());
             }
         }
     }

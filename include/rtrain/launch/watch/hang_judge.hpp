@@ -9,6 +9,7 @@
 /// `srun -K` take for a failure of the job.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/control/address.hpp>
@@ -27,7 +28,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
-#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <exception>
@@ -193,7 +193,7 @@ private:
                     "RT-L19",
                     detail::concat("hangs of the ranks may go unnoticed: rank ", options_.rank,
                                    " has lost its connection to rank ", lost_.front().rank));
-                std::fprintf(stderr, "rtrain: %s\n", why.what());
+                console::say("%s", why.what());
             }
         });
     }
@@ -202,8 +202,8 @@ private:
         try {
             io_.run();
         } catch (const std::exception& error) { // such as std::bad_alloc
-            std::fprintf(stderr, "rtrain: rank %d does not look for hangs any more: %s\n",
-                         options_.rank, error.what());
+            console::say("rank %d does not look for hangs any more: %s", options_.rank,
+                         error.what());
         }
     }
 
@@ -226,7 +226,7 @@ private:
 
     void end_job(const std::string& found) {
         const LaunchError error("RT-L14", "the ranks hang: " + found);
-        std::fprintf(stderr, "rtrain: %s\n", error.what());
+        console::say("%s", error.what());
         for (const auto& [rank, state] : ranks_) {
             if (rank != options_.rank) {
                 server_->send(rank, {"end", {}});

@@ -5,6 +5,7 @@
 /// (launch/control/driver_link.hpp). docs/decisions/0018-watch-without-driver.md says why so.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/control/address.hpp>
@@ -17,7 +18,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdio>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -189,7 +189,7 @@ private:
                 const LaunchError error("RT-L19",
                                         detail::concat("hangs of the ranks may go unnoticed: rank ",
                                                        rank, " of ", size_, ": ", why));
-                std::fprintf(stderr, "rtrain: %s\n", error.what());
+                console::say("%s", error.what());
                 return;
             }
         }

@@ -38,7 +38,7 @@
 
 namespace rtrain::checkpoint {
 
-class Place {
+class Staging {
 public:
     /// In the run's directory: which attempt it belongs to.
     static constexpr const char* attempt_file = ".validate_storage_marker";
@@ -46,8 +46,8 @@ public:
     /// `attempt` is the same on all ranks, and another each time that a run is started: what
     /// processes of an attempt before may still write is not mixed up with ours. `scratch` is a
     /// directory of this node for files on their way to a storage service.
-    Place(storage::Location run, std::string attempt, std::filesystem::path scratch,
-          storage::TransferConfig transfer)
+    Staging(storage::Location run, std::string attempt, std::filesystem::path scratch,
+            storage::TransferConfig transfer)
         : run_(std::move(run)), attempt_(std::move(attempt)), scratch_(std::move(scratch)),
           transfer_(std::move(transfer)) {}
 
@@ -60,7 +60,7 @@ public:
 
     /// The directory into which this rank writes the files of a checkpoint. On local storage, all
     /// ranks share it.
-    [[nodiscard]] std::filesystem::path staging(const std::string& name, int rank) const {
+    [[nodiscard]] std::filesystem::path directory_of(const std::string& name, int rank) const {
         const std::string hidden =
             detail::concat(storage::temporary_prefix, "staging-", attempt_, '-', name);
         return is_local() ? std::filesystem::path(run_.path) / hidden
@@ -70,7 +70,7 @@ public:
     /// Creates it, empty; on local storage rank 0 does so, before the others write.
     void stage(const std::string& name, int rank) const {
         if (rank == 0 || !is_local()) {
-            const auto directory = staging(name, rank);
+            const auto directory = directory_of(name, rank);
             storage::remove_all(directory);
             storage::create_directories(directory);
         }
@@ -82,7 +82,7 @@ public:
     /// Where the run's file system has the files of a checkpoint until commit(), or
     /// commit_in_place().
     [[nodiscard]] std::string path_before_commit(const std::string& name, bool in_place) const {
-        return is_local() && !in_place ? staging(name, 0).string() : path_of(name);
+        return is_local() && !in_place ? directory_of(name, 0).string() : path_of(name);
     }
 
     /// Gives the files that this rank has staged to the checkpoint. Other ranks than rank 0 also
@@ -93,9 +93,9 @@ public:
             for (const FileRecord& file : contents.files) {
                 names.push_back(file.name);
             }
-            storage::upload_files(run_.filesystem, staging(name, rank), names, path_of(name),
+            storage::upload_files(run_.filesystem, directory_of(name, rank), names, path_of(name),
                                   transfer_);
-            storage::remove_all(staging(name, rank));
+            storage::remove_all(directory_of(name, rank));
         }
         if (rank != 0) {
             leave_list(name, rank, to_json(contents));
@@ -157,7 +157,7 @@ public:
             run_.filesystem.remove(path_of(name) + "/" + uploading_file);
             return;
         }
-        const auto directory = staging(name, 0);
+        const auto directory = directory_of(name, 0);
         for (int rank = 1; rank < manifest.ranks; ++rank) {
             storage::remove_all(list_of(name, rank));
         }
@@ -189,7 +189,7 @@ public:
     /// Removes what was staged for a checkpoint that is not to be.
     void give_up(const std::string& name, int rank) const {
         if (rank == 0 || !is_local()) {
-            storage::remove_all(staging(name, rank));
+            storage::remove_all(directory_of(name, rank));
         }
         if (rank == 0 && !is_local()) {
             run_.filesystem.remove(path_of(name));
@@ -245,7 +245,7 @@ public:
 
 private:
     [[nodiscard]] std::string list_of(const std::string& name, int rank) const {
-        const std::string directory = is_local() ? staging(name, 0).string() : path_of(name);
+        const std::string directory = is_local() ? directory_of(name, 0).string() : path_of(name);
         return detail::concat(directory, '/', storage::temporary_prefix, "list-", rank);
     }
 
