@@ -53,9 +53,9 @@ public:
     Trainer(TrainerOptions options, B backend, D data = {}, C checkpoint = {})
         : backend_(std::make_shared<B>(std::move(backend))),
           ranks_(std::make_shared<detail::TheBackend<B>>(backend_)), data_(std::move(data)),
-          core_(std::move(options), ranks_,
+          core_(detail::TrainerCore::begin_session(), std::move(options), ranks_,
                 std::make_shared<checkpoint::ThePolicy<C>>(std::move(checkpoint))) {
-        static_cast<void>(session_has_begun);
+        static_cast<void>(has_session);
     }
 
     using WorkerType = Worker<B, D, C>;
@@ -109,7 +109,7 @@ public:
 private:
     /// Before main(), in programs that make a trainer: what main() prints and reads in a launched
     /// rank is the driver's.
-    static inline const bool session_has_begun = detail::TrainerCore::begin_session();
+    static inline const bool has_session = (detail::TrainerCore::begin_session(), true);
 
     std::shared_ptr<B> backend_;
     std::shared_ptr<detail::AnyBackend> ranks_;

@@ -101,7 +101,11 @@ private:
     TrainerOptions options_;
     rtrain::detail::TheBackend<backend::Local> backend_{std::make_shared<backend::Local>()};
     checkpoint::ThePolicy<checkpoint::Sync> policy_{checkpoint::Sync{}};
-    rtrain::detail::Training training_{backend_, policy_, options_, options_.run.name, 0};
+    rtrain::detail::Training training_{backend_,
+                                       policy_,
+                                       options_,
+                                       options_.run.name,
+                                       {rtrain::launch::Session::of_this_process(), 0}};
 };
 
 TrainerOptions options_in(const test::Directory& directory, int max_failures = 0) {

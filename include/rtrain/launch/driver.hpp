@@ -29,8 +29,8 @@ namespace rtrain::launch {
 
 class Driver {
 public:
-    Driver(int fit, const Config& config, const ScalingConfig& scaling, const RunConfig& run)
-        : fit_(fit), config_(config), run_(run), signals_(io_, SIGINT, SIGTERM, SIGCHLD),
+    Driver(FitCall call, const Config& config, const ScalingConfig& scaling, const RunConfig& run)
+        : call_(call), config_(config), run_(run), signals_(io_, SIGINT, SIGTERM, SIGCHLD),
           supervisor_(io_, task(), scaling, run.failure, [this](RunEnd end) {
               end_ = std::move(end);
               io_.stop();
@@ -51,14 +51,14 @@ public:
                                   [this] { boost::asio::post(io_, [this] { make_room(); }); });
         supervisor_.start();
         io_.run();
-        Session::current().remove_directories(); // a signal may end this program at any time now
+        call_.session.remove_directories(); // a signal may end this program at any time now
         if (fatal_signal_) {
             ::signal(*fatal_signal_, SIG_DFL);
             ::raise(*fatal_signal_);
         }
         const Ending ending = end_->result ? ending_from(json::parse(*end_->result).as_object())
                                            : Ending{.failure = end_->failure};
-        Session::current().record(fit_, ending);
+        call_.session.record(call_.number, ending);
         return ending;
     }
 
@@ -71,26 +71,26 @@ private:
     }
 
     [[nodiscard]] Task task() {
-        return {
-            .program = Program::self(),
-            .prepare =
-                [this](bool remote, const std::vector<std::string>& skip) {
-                    return surroundings(remote, skip);
-                },
-            .result = [this] { return Session::current().recorded_text(fit_); },
-            .failure_in = &failure_in,
-            .without_result = {.kind = Failure::Kind::configuration,
-                               .code = "RT-L3",
-                               .message = detail::concat(
-                                   "the ranks ended without reaching fit() call number ", fit_ + 1,
-                                   " of this program; main() must make the same calls "
-                                   "in every process")}};
+        return {.program = Program::self(),
+                .prepare =
+                    [this](bool remote, const std::vector<std::string>& skip) {
+                        return surroundings(remote, skip);
+                    },
+                .result = [this] { return call_.session.recorded_text(call_.number); },
+                .failure_in = &failure_in,
+                .without_result = {.kind = Failure::Kind::configuration,
+                                   .code = "RT-L3",
+                                   .message = detail::concat(
+                                       "the ranks ended without reaching fit() call number ",
+                                       call_.number + 1,
+                                       " of this program; main() must make the same calls "
+                                       "in every process")}};
     }
 
     [[nodiscard]] Surroundings surroundings(bool remote, const std::vector<std::string>& skip) {
-        Session& session = Session::current();
-        session.forget(fit_);
-        session.leave_config(fit_, config_);
+        Session& session = call_.session;
+        session.forget(call_.number);
+        session.leave_config(call_.number, config_);
         Surroundings given{.variables = session.rank_variables(remote),
                            .directory = session.directory()};
         given.keeps_input = !given.variables.empty();
@@ -103,7 +103,7 @@ private:
         }
         given.variables.merge(std::map<std::string, std::string>{
             {Session::directory_variable, given.directory.string()},
-            {Session::fit_variable, std::to_string(fit_)},
+            {Session::fit_variable, std::to_string(call_.number)},
             {Session::name_variable, run_.name},
             {Session::skip_variable, skipped}});
         return given;
@@ -157,7 +157,7 @@ private:
         supervisor_.make_room();
     }
 
-    int fit_;
+    FitCall call_;
     const Config& config_;
     const RunConfig& run_;
     std::optional<Clock::time_point> asked_to_make_room_;
@@ -168,12 +168,12 @@ private:
     Supervisor supervisor_;
 };
 
-/// Launches the ranks for call number `fit` and returns how they ended; after a failure, as often
+/// Launches the ranks for a call and returns how they ended; after a failure, as often
 /// as `run.failure` allows, launches them again. `config` must be theirs, too. Throws
 /// std::bad_alloc when no rank lives any more.
-[[nodiscard]] inline Ending drive(int fit, const Config& config, const ScalingConfig& scaling,
+[[nodiscard]] inline Ending drive(FitCall call, const Config& config, const ScalingConfig& scaling,
                                   const RunConfig& run) {
-    return Driver(fit, config, scaling, run).run();
+    return Driver(call, config, scaling, run).run();
 }
 
 } // namespace rtrain::launch

@@ -59,8 +59,8 @@ public:
     static constexpr const char* skip_variable = "RTRAIN_SKIP_CHECKPOINTS";
     static constexpr const char* input_variable = "RTRAIN_STANDARD_INPUT";
 
-    /// The session of this process.
-    [[nodiscard]] static Session& current() {
+    /// That of this process, which begins now unless it has begun. Who trains hands it down.
+    [[nodiscard]] static Session& of_this_process() {
         static Session session;
         return session;
     }
@@ -356,6 +356,12 @@ private:
     std::optional<storage::ProcessDirectory> own_directory_; ///< when this process has made it
     std::optional<storage::ProcessDirectory> shared_memory_;
     int muted_stdout_ = -1;
+};
+
+/// One fit() call.
+struct FitCall {
+    Session& session;
+    int number; ///< as the session counts them
 };
 
 } // namespace rtrain::launch

@@ -14,16 +14,21 @@ namespace rtrain {
 
 class DriverNews : public track::Observer {
 public:
+    /// `session` outlives this object.
+    explicit DriverNews(launch::Session& session) : session_(session) {}
+
     [[nodiscard]] std::string name() const override { return "the driver"; }
 
     void started(const track::Started& event) override {
-        launch::Session::current().tell("training", {{"checkpoint", event.checkpoint}});
+        session_.tell("training", {{"checkpoint", event.checkpoint}});
     }
     void saved(const track::Saved& event) override {
-        launch::Session::current().tell("saved",
-                                        {{"checkpoint", event.checkpoint},
-                                         {"iteration", event.line.at(track::iteration_field)}});
+        session_.tell("saved", {{"checkpoint", event.checkpoint},
+                                {"iteration", event.line.at(track::iteration_field)}});
     }
+
+private:
+    launch::Session& session_;
 };
 
 } // namespace rtrain

@@ -22,6 +22,7 @@
 #include <rtrain/journal/observers.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/result.hpp>
+#include <rtrain/launch/session.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/run/copied_directory.hpp>
@@ -55,10 +56,10 @@ public:
     /// Creates the run's directory or takes up the run in it, from its newest sound checkpoint.
     /// Throws on all ranks: StorageError [RT-S1] it cannot be written, [RT-S2] ranks do not see the
     /// same directory, [RT-S7] another process trains in it, CheckpointError [RT-K1, RT-K2] there
-    /// are checkpoints, but none is sound. `fit` is the number of the fit() call that trains;
-    /// `skip` are checkpoints not to go on from. Rank 0's `observers` hear of the run.
+    /// are checkpoints, but none is sound. `skip` are checkpoints not to go on from. Rank 0's
+    /// `observers` hear of the run.
     Run(detail::AnyBackend& backend, checkpoint::AnyPolicy& policy, const TrainerOptions& options,
-        const std::string& name, int fit, track::Observers& observers,
+        const std::string& name, launch::FitCall call, track::Observers& observers,
         const std::vector<std::string>& skip = {})
         : backend_(backend), policy_(policy), options_(options),
           attempt_(detail::broadcast(backend, detail::new_attempt(), 0)),
@@ -67,7 +68,7 @@ public:
           store_(checkpoint::Staging(directory_.location(), attempt_, directory_.scratch(),
                                      options.run.transfer),
                  options.run.checkpoint),
-          journal_(directory_, store_, options, fit, observers), saver_(backend, store_) {
+          journal_(directory_, store_, options, call, observers), saver_(backend, store_) {
         if (const auto& mean = options.run.checkpoint.mean_time_between_failures_s) {
             interval_.emplace(*mean);
         }

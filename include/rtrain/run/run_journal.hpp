@@ -12,6 +12,7 @@
 #include <rtrain/journal/observers.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/journal/run_log.hpp>
+#include <rtrain/launch/session.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/report_options.hpp>
 #include <rtrain/run/restore.hpp>
@@ -29,12 +30,12 @@ namespace rtrain {
 /// either once it is written.
 class RunJournal {
 public:
-    /// What is given outlives this object. `fit` is the number of the fit() call that trains.
+    /// What is given outlives this object.
     RunJournal(RunDirectory& directory, checkpoint::Store& store, const TrainerOptions& options,
-               int fit, track::Observers& observers)
+               launch::FitCall call, track::Observers& observers)
         : directory_(directory), store_(store), options_(options), observers_(observers),
           log_(directory.log_directory(), options.config),
-          validations_(store, options.validation, fit, observers) {}
+          validations_(store, options.validation, call, observers) {}
 
     /// Goes on behind the checkpoint `own` of this run; "" for none.
     void open(const std::string& own) {

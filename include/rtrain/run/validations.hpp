@@ -33,10 +33,10 @@ namespace rtrain {
 
 class Validations {
 public:
-    /// `fit` is the number of the fit() call that trains.
-    Validations(checkpoint::Store& store, const ValidationConfig& config, int fit,
+    /// `store`, `config` and `observers` outlive this object.
+    Validations(checkpoint::Store& store, const ValidationConfig& config, launch::FitCall call,
                 track::Observers& observers)
-        : store_(store), config_(config), fit_(fit), observers_(observers) {}
+        : store_(store), config_(config), call_(call), observers_(observers) {}
 
     /// What a report asks for; empty for nothing. Throws ConfigError: RT-C15 there is no function,
     /// RT-C17 the time limit is none.
@@ -126,7 +126,7 @@ private:
         if (!validator_) {
             validator_ = std::make_unique<launch::Validator>(
                 launch::HelperProgram{launch::own_command_line(),
-                                      launch::Session::current().helper_variables(fit_)},
+                                      call_.session.helper_variables(call_.number)},
                 [this](launch::Verdict verdict) { conclude(std::move(verdict)); });
         }
         names_[item.index] = item.name;
@@ -172,7 +172,7 @@ private:
     static constexpr double said_every_s = 60;
     checkpoint::Store& store_;
     const ValidationConfig& config_;
-    int fit_;
+    launch::FitCall call_;
     track::Observers& observers_;
     std::mutex mutex_; ///< reports come from the training thread and from one that writes
     std::map<std::int64_t, std::string> names_;    ///< of what is being validated

@@ -20,17 +20,22 @@
 
 namespace rtrain {
 
+namespace launch {
+class Session;
+} // namespace launch
+
 namespace detail {
 
 class TrainerCore {
 public:
-    /// Throws ConfigError for options that cannot work.
-    TrainerCore(TrainerOptions options, std::shared_ptr<AnyBackend> backend,
+    /// `session` is that of this process. Throws ConfigError for options that cannot work.
+    TrainerCore(launch::Session& session, TrainerOptions options,
+                std::shared_ptr<AnyBackend> backend,
                 std::shared_ptr<checkpoint::AnyPolicy> checkpoint);
 
     /// Begins the session of this process, unless it has begun: a rank that a driver has launched
     /// stops to print, and reads what the driver's main() has read.
-    static bool begin_session();
+    static launch::Session& begin_session();
 
     [[nodiscard]] const TrainerOptions& options() const noexcept { return options_; }
 
@@ -55,6 +60,7 @@ private:
     [[noreturn]] void end_together();
     Result train(int fit, const RunFunction& function);
 
+    launch::Session& session_;
     TrainerOptions options_;
     std::shared_ptr<AnyBackend> backend_;
     std::shared_ptr<checkpoint::AnyPolicy> checkpoint_;

@@ -33,7 +33,7 @@ namespace rtrain::detail {
 
 /// Two drivers of one run: the second learns it before it has launched ranks. Those of a driver
 /// that was killed just now are given time to end.
-inline void require_free(int fit, const RunConfig& run) {
+inline void require_free(launch::FitCall call, const RunConfig& run) {
     constexpr std::chrono::milliseconds patience{400};
     const storage::Location root = storage_root(run);
     if (!root.filesystem.is_local()) {
@@ -42,7 +42,7 @@ inline void require_free(int fit, const RunConfig& run) {
     try {
         storage::DirectoryLock::require_free(std::filesystem::path(root.path) / run.name, patience);
     } catch (const StorageError& error) {
-        launch::Session::current().record(fit, launch::Ending::of(error));
+        call.session.record(call.number, launch::Ending::of(error));
         throw;
     }
 }
@@ -53,14 +53,14 @@ inline void require_free(int fit, const RunConfig& run) {
     std::exit(preempted_exit_code);
 }
 
-RTRAIN_DOOR bool TrainerCore::begin_session() {
-    static_cast<void>(launch::Session::current());
-    return true;
+RTRAIN_DOOR launch::Session& TrainerCore::begin_session() {
+    return launch::Session::of_this_process();
 }
 
-RTRAIN_DOOR TrainerCore::TrainerCore(TrainerOptions options, std::shared_ptr<AnyBackend> backend,
+RTRAIN_DOOR TrainerCore::TrainerCore(launch::Session& session, TrainerOptions options,
+                                     std::shared_ptr<AnyBackend> backend,
                                      std::shared_ptr<checkpoint::AnyPolicy> checkpoint)
-    : options_(std::move(options)), backend_(std::move(backend)),
+    : session_(session), options_(std::move(options)), backend_(std::move(backend)),
       checkpoint_(std::move(checkpoint)) {
     check_options(options_);
 }
@@ -85,13 +85,12 @@ RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
 
 RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function) {
     OneFit::require_none();
-    launch::Session& session = launch::Session::current();
-    const int fit = session.next_fit();
+    const int fit = session_.next_fit();
     const bool helper = launch::Helper::is_this_process();
-    if (session.target() == fit) {
+    if (session_.target() == fit) {
         helper ? serve_and_exit() : train_and_exit(fit, function);
     }
-    if (const auto earlier = session.recorded(fit)) {
+    if (const auto earlier = session_.recorded(fit)) {
         return earlier->get(run_filesystem());
     }
     if (helper) {
@@ -125,7 +124,7 @@ RTRAIN_DOOR Result TrainerCore::driven(int fit) {
     } catch (const std::bad_alloc&) {
         const LaunchError error("RT-L16", "the driver ran out of memory, and no rank lives "
                                           "any more; the same command goes on with the run");
-        launch::Session::current().record(fit, launch::Ending::of(error));
+        session_.record(fit, launch::Ending::of(error));
         throw error;
     }
 }
@@ -137,8 +136,9 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
         console::say("keep_survivors has no effect: this program is not "
                      "compiled for an MPI with ULFM, or its backend uses none");
     }
-    require_free(fit, run);
-    const launch::Ending ending = launch::drive(fit, options_.config, options_.scaling, run);
+    require_free({session_, fit}, run);
+    const launch::Ending ending =
+        launch::drive({session_, fit}, options_.config, options_.scaling, run);
     if (ending.has_code(PreemptionError::own_code)) {
         end_preempted(ending.failure->message);
     }
@@ -149,7 +149,7 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
 RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
     try {
         Result result = train(fit, function);
-        launch::Session::current().record(fit, {.run = result.path});
+        session_.record(fit, {.run = result.path});
         return result;
     } catch (const PreemptionError& error) {
         if (backend_->rank() == 0) {
@@ -157,7 +157,7 @@ RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
         }
         std::exit(preempted_exit_code);
     } catch (const std::exception& error) {
-        launch::Session::current().record(fit, launch::Ending::of(error));
+        session_.record(fit, launch::Ending::of(error));
         throw;
     }
 }
@@ -165,7 +165,7 @@ RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
 /// What a helper does: it validates checkpoints until rank 0 ends it.
 RTRAIN_DOOR void TrainerCore::serve_and_exit() {
     const OneFit serving;
-    launch::Session::current().unmute();
+    session_.unmute();
     const auto validate = [this](const Checkpoint& checkpoint, const Config& task) {
         try {
             return options_.validation.function(checkpoint, task);
@@ -180,13 +180,12 @@ RTRAIN_DOOR void TrainerCore::serve_and_exit() {
 
 /// What a rank launched by a driver does: it leaves word for the driver and ends.
 RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& function) {
-    launch::Session& session = launch::Session::current();
-    session.unmute();
-    session.watch_driver();
+    session_.unmute();
+    session_.watch_driver();
     try {
         const Result result = train(fit, function);
         if (backend_->rank() == 0) {
-            session.record(fit, {.run = result.path});
+            session_.record(fit, {.run = result.path});
         }
         end_together();
     } catch (const TrainingFailedError& error) { // ranks have agreed on it, or on this:
@@ -194,8 +193,8 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
     } catch (const PreemptionError& error) {
         end_together(fit, error);
     } catch (const std::exception& error) {
-        session.record(fit, launch::Ending::of(error));
-        session.last_words(error);
+        session_.record(fit, launch::Ending::of(error));
+        session_.last_words(error);
         std::fflush(nullptr);
         ::_exit(EXIT_FAILURE); // others may wait for ever; mpirun ends them
     }
@@ -203,20 +202,20 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
 
 RTRAIN_DOOR void TrainerCore::end_together(int fit, const Error& error) {
     if (backend_->rank() == 0) {
-        launch::Session::current().record(fit, launch::Ending::of(error));
+        session_.record(fit, launch::Ending::of(error));
     }
     end_together();
 }
 RTRAIN_DOOR void TrainerCore::end_together() {
-    launch::Session::current().tell("done", {});
+    session_.tell("done", {});
     std::exit(EXIT_SUCCESS);
 }
 
 RTRAIN_DOOR Result TrainerCore::train(int fit, const RunFunction& function) {
     const OneFit training;
-    const std::string& launched = launch::Session::current().run_name();
+    const std::string& launched = session_.run_name();
     return Training(*backend_, *checkpoint_, options_,
-                    launched.empty() ? named_run().name : launched, fit)
+                    launched.empty() ? named_run().name : launched, {session_, fit})
         .run(function);
 }
 

@@ -52,14 +52,14 @@ namespace rtrain::detail {
 
 class Training {
 public:
-    /// `fit` is the number of the fit() call. `backend`, `checkpoint` and `options` outlive this
-    /// object.
+    /// `backend`, `checkpoint` and `options` outlive this object.
     Training(AnyBackend& backend, checkpoint::AnyPolicy& checkpoint, const TrainerOptions& options,
-             std::string run_name, int fit)
+             std::string run_name, launch::FitCall call)
         : backend_(backend), checkpoint_(checkpoint), options_(options),
-          run_name_(std::move(run_name)), fit_(fit), policy_(options.run.failure) {
+          run_name_(std::move(run_name)), call_(call), session_(call.session),
+          policy_(options.run.failure) {
         observers_.add(std::make_shared<track::ProgressCsv>());
-        observers_.add(std::make_shared<DriverNews>());
+        observers_.add(std::make_shared<DriverNews>(session_));
         observers_.add(std::make_shared<track::Console>());
         observers_.add(std::make_shared<ScoreCheck>(options.run.checkpoint));
     }
@@ -85,11 +85,10 @@ private:
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
         backend_.start(options_.scaling);
-        launch::Session& session = launch::Session::current();
-        session.connect(backend_.rank(), backend_.size());
+        session_.connect(backend_.rank(), backend_.size());
         watch_each_other();
-        require_same_config(backend_, options_.config, session.driver_config(fit_));
-        skipped_ = session.skipped_checkpoints();
+        require_same_config(backend_, options_.config, session_.driver_config(call_.number));
+        skipped_ = session_.skipped_checkpoints();
         check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
         const launch::PreemptionSignals signals(grace_s);
@@ -133,7 +132,7 @@ private:
 
     /// Ranks that were started by mpirun or srun have no driver to notice a hang.
     void watch_each_other() {
-        if (backend_.can_be_launched() && !launch::Session::current().has_driver()) {
+        if (backend_.can_be_launched() && !session_.has_driver()) {
             watch_.reset();
             watch_.emplace(backend_.rank(), backend_.size(), options_.run.failure.hang,
                            [this](const std::string& mine) { return all_gather(backend_, mine); });
@@ -145,7 +144,7 @@ private:
         std::unique_ptr<Run> run;
         Outcome mine = failure_in([&] {
             try {
-                run = std::make_unique<Run>(backend_, checkpoint_, options_, run_name_, fit_,
+                run = std::make_unique<Run>(backend_, checkpoint_, options_, run_name_, call_,
                                             observers_, skipped_);
             } catch (const PeerError&) {
                 throw; // another rank knows better what is wrong
@@ -254,7 +253,7 @@ private:
     /// Says why keep_survivors is not what the user wants. A driver has said it.
     void check_survival() const {
         if (options_.run.failure.keep_survivors && !keeps_survivors() && backend_.rank() == 0 &&
-            !launch::Session::current().has_driver()) {
+            !session_.has_driver()) {
             console::say("keep_survivors has no effect: it takes a backend and an "
                          "MPI with ULFM, such as `mpirun --with-ft ulfm` of Open MPI 5");
         }
@@ -341,9 +340,8 @@ private:
     /// On rank 0.
     launch::Decision decide(const Failure& failure, const Attempt& attempt,
                             const std::vector<int>& lost) {
-        launch::Session& session = launch::Session::current();
-        if (session.has_driver()) {
-            return session.ask_driver(failure, attempt.newest, lost);
+        if (session_.has_driver()) {
+            return session_.ask_driver(failure, attempt.newest, lost);
         }
         if (attempt.newest != attempt.began) {
             policy_.on_progress(attempt.newest, attempt.iteration);
@@ -352,7 +350,7 @@ private:
     }
 
     [[nodiscard]] bool asks_for_notices() const {
-        return backend_.rank() == 0 && !launch::Session::current().has_driver();
+        return backend_.rank() == 0 && !session_.has_driver();
     }
 
     static std::string name_of(const std::optional<Checkpoint>& checkpoint) {
@@ -363,7 +361,8 @@ private:
     checkpoint::AnyPolicy& checkpoint_;
     const TrainerOptions& options_;
     std::string run_name_;
-    int fit_;
+    launch::FitCall call_;
+    launch::Session& session_;
     track::Observers observers_;               ///< told by rank 0, through all attempts
     launch::FailurePolicy policy_;             ///< used by rank 0 without a driver
     std::vector<std::string> skipped_;         ///< checkpoints that the run is not to go on from
