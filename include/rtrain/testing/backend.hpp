@@ -203,7 +203,7 @@ public:
 
     /// As buckets of gradients are: several are under way, and each begins again in every pass.
     void reduces_several_buckets_again_and_again() {
-        constexpr int count = 6;
+        constexpr int count = 20;
         const at::TensorOptions type = at::TensorOptions(at::kFloat).device(devices().front());
         std::vector<at::Tensor> buckets;
         std::vector<std::unique_ptr<detail::AnyReduction>> reductions;
