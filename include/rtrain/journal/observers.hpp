@@ -32,7 +32,7 @@ public:
     void saved(const Saved& event) noexcept { tell(&Observer::saved, event); }
     void validated(const Validated& event) noexcept { tell(&Observer::validated, event); }
     void restarting(const Restarting& event) noexcept { tell(&Observer::restarting, event); }
-    /// Once, and only of what has started.
+    /// Once, and only of what has started: nobody hears of it on other ranks than 0.
     void ended(const Ended& event) noexcept {
         if (std::exchange(under_way_, false)) {
             tell(&Observer::ended, event);

@@ -72,7 +72,7 @@ public:
         try {
             return train(train_function);
         } catch (const std::exception& error) {
-            ended({.how = track::Ended::How::failed, .message = message_of(error)});
+            observers_.ended({.how = track::Ended::How::failed, .message = message_of(error)});
             throw;
         }
     }
@@ -172,16 +172,10 @@ private:
                 leave_error(*run, *attempt.error);
             } else {
                 using How = track::Ended::How;
-                ended({.how = attempt.preempted ? How::preempted : How::finished});
+                observers_.ended({.how = attempt.preempted ? How::preempted : How::finished});
             }
         }
         return attempt;
-    }
-
-    void ended(const track::Ended& event) {
-        if (backend_.rank() == 0) {
-            observers_.ended(event);
-        }
     }
 
     /// False when the function was left because the run is to make room.
