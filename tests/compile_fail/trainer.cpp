@@ -37,9 +37,6 @@ struct OddStart : Backend {
 struct OddBucket : Backend {
     int allocate_bucket(int) { return 0; }
 };
-struct OddHandle : Backend {
-    int all_reduce_async(at::Tensor&, rtrain::ReduceOp) { return 0; }
-};
 struct Unknown {};
 
 double right(Trainer& trainer) {
@@ -86,7 +83,4 @@ void odd_start(rtrain::TrainerOptions options) {
 }
 void odd_bucket(rtrain::TrainerOptions options) {
     rtrain::Trainer<OddBucket> trainer(std::move(options)); // error: [RT-B9]
-}
-void odd_handle(rtrain::TrainerOptions options) {
-    rtrain::Trainer<OddHandle> trainer(std::move(options)); // error: [RT-B10]
 }
