@@ -59,3 +59,12 @@ endfunction()
 function(rtrain_deep_tests)
   set_property(TEST ${ARGN} APPEND PROPERTY LABELS deep)
 endfunction()
+
+# rtrain_page_source(<variable> <name> <page>): a source in the build tree, the first C++ of a page of ours.
+function(rtrain_page_source variable name page)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${page})
+  file(READ ${PROJECT_SOURCE_DIR}/${page} text)
+  string(REGEX MATCH "```cpp\n([^`]*)```" _ "${text}")
+  file(CONFIGURE OUTPUT ${name}.cpp CONTENT "${CMAKE_MATCH_1}" @ONLY)
+  set(${variable} ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp PARENT_SCOPE)
+endfunction()
