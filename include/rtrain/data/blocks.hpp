@@ -6,6 +6,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/dataset.hpp>
+#include <rtrain/data/rows.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -28,9 +29,9 @@ public:
     /// Throws DataError [RT-D18].
     explicit BlockRows(std::shared_ptr<const Dataset::BlockSource> blocks)
         : blocks_(std::move(blocks)) {
-        for (const std::int64_t rows : blocks_->row_counts()) {
+        for (const auto& [rows, bytes] : blocks_->blocks()) {
             if (rows < 0) {
-                throw DataError("RT-D18", detail::concat("row_counts() says ", rows, " for block ",
+                throw DataError("RT-D18", detail::concat("blocks() says ", rows, " rows for block ",
                                                          ends_.size(), "; expected at least 0"));
             }
             ends_.push_back(size() + rows);
@@ -40,23 +41,19 @@ public:
     [[nodiscard]] std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
 
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
-        Batch::Columns gathered;
+        std::vector<Batch> parts;
+        at::Tensor places = at::empty({indices.numel()}, at::kLong); // of the batch in the parts
+        auto* const place_of = places.mutable_data_ptr<std::int64_t>();
+        std::int64_t place = 0;
         for (const auto& [block, wanted] : by_block(indices)) {
-            const std::shared_ptr<const Batch> read = this->read(block);
-            if (gathered.empty()) {
-                for (const auto& [name, column] : read->columns()) {
-                    auto shape = column.sizes().vec();
-                    shape.front() = indices.numel();
-                    gathered.emplace_back(name, at::empty(shape, column.options()));
-                }
-            }
-            const at::Tensor from = at::tensor(wanted.rows, at::kLong);
-            const at::Tensor to = at::tensor(wanted.places, at::kLong);
-            for (auto& [name, column] : gathered) {
-                column.index_copy_(0, to, (*read)[name].index_select(0, from));
+            parts.push_back(select_rows(*read(block), at::tensor(wanted.rows, at::kLong)));
+            for (const std::int64_t of_batch : wanted.places) {
+                place_of[of_batch] = place++;
             }
         }
-        return Batch(std::move(gathered));
+        return parts.empty()       ? Batch()
+               : parts.size() == 1 ? std::move(parts.front())
+                                   : select_rows(concatenate(parts), places);
     }
 
 private:
@@ -92,9 +89,10 @@ private:
         }
         auto batch = std::make_shared<const Batch>(blocks_->read(static_cast<std::int64_t>(block)));
         if (const auto expected = ends_[block] - begin_of(block); batch->size() != expected) {
-            throw DataError("RT-D18", detail::concat("block ", block, " has ", batch->size(),
-                                                     " rows; expected ", expected,
-                                                     ", as row_counts() has said"));
+            throw DataError("RT-D18",
+                            detail::concat(blocks_->name_of(static_cast<std::int64_t>(block)),
+                                           " has ", batch->size(), " rows; expected ", expected,
+                                           ", as blocks() has said"));
         }
         const std::scoped_lock lock(mutex_);
         kept_block_ = block;

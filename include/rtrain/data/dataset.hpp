@@ -40,14 +40,23 @@ public:
     /// from block to block. See from_blocks().
     class BlockSource {
     public:
+        /// What is known of a block without reading it, and always the same.
+        struct Block {
+            std::int64_t rows = 0;
+            std::int64_t bytes = 0; ///< of its batch in memory, about; 0: not known
+        };
+
         BlockSource() = default;
         BlockSource(const BlockSource&) = delete;
         BlockSource& operator=(const BlockSource&) = delete;
         virtual ~BlockSource() = default;
-        /// How many rows each block has; known without reading them, and always the same.
-        [[nodiscard]] virtual std::vector<std::int64_t> row_counts() const = 0;
-        /// All rows of a block (from 0), in order.
+        [[nodiscard]] virtual std::vector<Block> blocks() const = 0;
+        /// All rows of a block (from 0), in order. Called by several threads at a time.
         [[nodiscard]] virtual Batch read(std::int64_t block) const = 0;
+        /// What messages call a block: its file, and its place there.
+        [[nodiscard]] virtual std::string name_of(std::int64_t block) const {
+            return "block " + std::to_string(block);
+        }
     };
 
     explicit Dataset(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
