@@ -103,8 +103,9 @@ namespace rtrain::data {
     Batch::RaggedColumns ragged;
     for (const auto& [name, column] : batch.ragged_columns()) {
         const auto* const offset = column.offsets.const_data_ptr<std::int64_t>();
-        ragged.emplace_back(name, Ragged{column.values.slice(0, offset[begin], offset[end]),
-                                         column.offsets.slice(0, begin, end + 1) - offset[begin]});
+        ragged.emplace_back(name,
+                            Ragged{column.values.slice(0, offset[begin], offset[end]),
+                                   column.offsets.slice(0, begin, end + 1).sub(offset[begin])});
     }
     return {sliced(batch.columns()), std::move(ragged), sliced(batch.masks())};
 }
@@ -127,7 +128,7 @@ namespace rtrain::data {
         std::int64_t before = 0;
         for (const Ragged& part : parts) {
             values.push_back(part.values);
-            offsets.push_back(part.offsets.slice(0, 1) + before);
+            offsets.push_back(part.offsets.slice(0, 1).add(before));
             before += part.values.size(0);
         }
         ragged.emplace_back(name, Ragged{at::cat(values), at::cat(offsets)});
