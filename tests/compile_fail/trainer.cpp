@@ -37,6 +37,9 @@ struct OddStart : Backend {
 struct OddBucket : Backend {
     int allocate_bucket(int) { return 0; }
 };
+struct OddAsync : Backend {
+    int all_reduce_async(at::Tensor&, rtrain::ReduceOp) { return 0; }
+};
 struct Unknown {};
 
 double right(Trainer& trainer) {
@@ -84,3 +87,4 @@ void odd_start(rtrain::TrainerOptions options) {
 void odd_bucket(rtrain::TrainerOptions options) {
     rtrain::Trainer<OddBucket> trainer(std::move(options)); // error: [RT-B9]
 }
+template class rtrain::detail::TheBackend<OddAsync>; // error: all_reduce_async` does not return a handle

@@ -12,9 +12,9 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <concepts>
+#include <iterator>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <utility>
 
 namespace rtrain::data {
@@ -27,7 +27,7 @@ void each_tensor(T& batch, Visit& visit) {
         visit(batch);
     } else if constexpr (requires { batch.each_column(visit); }) {
         batch.each_column(visit);
-    } else if constexpr (std::ranges::range<T>) {
+    } else if constexpr (requires { std::begin(batch), std::end(batch); }) {
         for (auto& item : batch) {
             each_tensor(item, visit);
         }

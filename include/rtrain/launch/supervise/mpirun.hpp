@@ -17,12 +17,12 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,10 +58,12 @@ struct MpirunCommand {
         }
         ::pclose(out);
     }
-    static const std::regex version(R"(\(Open MPI\) (\d+)\.)");
-    std::smatch match;
-    return std::regex_search(text, match, version) ? std::optional(std::stoi(match[1].str()))
-                                                   : std::nullopt;
+    int version = 0;
+    const auto name = text.find("(Open MPI) ");
+    return name != std::string::npos &&
+                   std::sscanf(text.c_str() + name, "(Open MPI) %d.", &version) == 1
+               ? std::optional(version)
+               : std::nullopt;
 }
 
 class Mpirun {
@@ -210,19 +212,26 @@ struct Death {
 
 /// What ended the job, in words, from what mpirun says and from its exit status.
 [[nodiscard]] inline Death describe_death(int status, const std::string& mpirun_says) {
-    static const std::regex signalled(
-        R"(process rank (\d+)[^\n]*\n?[^\n]*on signal (\d+) \(([^)]*)\))");
-    static const std::regex exited(R"(Process name: \[\[[^\]]*\],(\d+)\]\s*Exit code:\s*(\d+))");
-    std::smatch match;
-    if (std::regex_search(mpirun_says, match, signalled)) {
-        return {detail::concat("rank ", match[1].str(), " was killed by signal ", match[2].str(),
-                               " (", match[3].str(), ")"),
-                std::stoi(match[2].str()), std::stoi(match[1].str())};
+    const auto from = [](const char* text, const char* words) {
+        const char* const found = std::strstr(text, words);
+        return found ? found : "";
+    };
+    int rank = 0;
+    int number = 0;
+    std::array<char, 64> signal{};
+    const char* const process = from(mpirun_says.c_str(), "process rank ");
+    if (std::sscanf(process, "process rank %d", &rank) == 1 &&
+        std::sscanf(from(process, "on signal "), "on signal %d (%63[^)])", &number,
+                    signal.data()) == 2) {
+        return {detail::concat("rank ", rank, " was killed by signal ", number, " (", signal.data(),
+                               ")"),
+                number, rank};
     }
-    if (std::regex_search(mpirun_says, match, exited)) {
-        return {detail::concat("rank ", match[1].str(), " ended with exit code ", match[2].str(),
+    if (std::sscanf(from(mpirun_says.c_str(), "Process name: [["),
+                    "Process name: [[%*[^]],%d] Exit code: %d", &rank, &number) == 2) {
+        return {detail::concat("rank ", rank, " ended with exit code ", number,
                                " before the training function returned"),
-                std::nullopt, std::stoi(match[1].str())};
+                std::nullopt, rank};
     }
     return {detail::concat("the ranks ended early, mpirun's exit status is ", status,
                            mpirun_says.empty() ? "" : "; it says:\n", mpirun_says),
