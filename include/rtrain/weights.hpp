@@ -12,6 +12,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/parsing.hpp>
 #include <rtrain/format/safetensors.hpp>
 #include <rtrain/format/torch_file.hpp>
 #include <rtrain/storage/file.hpp>
@@ -25,7 +26,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
-#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -109,9 +109,10 @@ inline constexpr const char* shards_index = "model.safetensors.index.json";
         throw CheckpointError("RT-K26", detail::concat(directory.string(), " holds no ",
                                                        shards_index, " and no model.safetensors"));
     }
-    std::map<std::string, std::string> places;
-    try {
-        const auto value = json::parse(storage::read_file(index));
+    const std::string text = storage::read_file(index);
+    const auto places_of_tensors = [&] {
+        std::map<std::string, std::string> places;
+        const auto value = json::parse(text);
         for (const auto& item : value.at("weight_map").as_object()) {
             const std::string file(item.value().as_string());
             if (!checkpoint::is_safe_name(file)) {
@@ -119,14 +120,11 @@ inline constexpr const char* shards_index = "model.safetensors.index.json";
             }
             places.emplace(item.key(), file);
         }
-    } catch (const StorageError&) {
-        throw;
-    } catch (const std::bad_alloc&) { // says nothing about the file
-        throw;
-    } catch (const std::exception& error) {
-        throw CheckpointError("RT-K27",
-                              detail::concat(index.string(), " is damaged: ", error.what()));
-    }
+        return places;
+    };
+    const auto places = detail::parsed(places_of_tensors, [&](const char* why) {
+        return CheckpointError("RT-K27", detail::concat(index.string(), " is damaged: ", why));
+    });
     std::map<std::string, checkpoint::Tensors> files;
     checkpoint::Tensors tensors;
     for (const auto& [name, file] : places) {

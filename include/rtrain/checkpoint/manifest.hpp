@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/parsing.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/format/sealed_json.hpp>
 #include <rtrain/version.hpp>
@@ -13,7 +14,6 @@
 #include <boost/json/object.hpp>
 
 #include <cstdint>
-#include <new>
 #include <string>
 #include <string_view>
 
@@ -45,14 +45,10 @@ struct Manifest {
     if (text.find("\"rtrain-checkpoint\"") == std::string_view::npos) {
         throw CheckpointError("RT-K1", name + " was not written by rtrain");
     }
-    boost::json::object fields;
-    try {
-        fields = unseal(text);
-    } catch (const std::bad_alloc&) { // says nothing about the file
-        throw;
-    } catch (const std::exception& error) {
-        throw CheckpointError("RT-K2", detail::concat(name, " is damaged: ", error.what()));
-    }
+    const auto damaged = [&](const char* why) {
+        return CheckpointError("RT-K2", detail::concat(name, " is damaged: ", why));
+    };
+    const boost::json::object fields = detail::parsed([&] { return unseal(text); }, damaged);
     const auto* const version = fields.if_contains("version");
     if (version == nullptr || *version != 2) {
         throw CheckpointError("RT-K1",
@@ -61,14 +57,11 @@ struct Manifest {
                                              "rtrain that wrote it, or a newer one than ",
                                              RTRAIN_VERSION));
     }
-    try {
+    const auto manifest = [&]() -> Manifest {
         return {fields.at("index").to_number<std::int64_t>(), fields.at("ranks").to_number<int>(),
                 fields.at("metrics").as_object(), contents_from(fields, Listed::completely)};
-    } catch (const std::bad_alloc&) { // says nothing about the file
-        throw;
-    } catch (const std::exception& error) {
-        throw CheckpointError("RT-K2", detail::concat(name, " is damaged: ", error.what()));
-    }
+    };
+    return detail::parsed(manifest, damaged);
 }
 
 } // namespace rtrain::checkpoint

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/parsing.hpp>
 #include <rtrain/format/safetensors_header.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/mapping.hpp>
@@ -21,7 +22,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -148,7 +148,7 @@ inline void write(const std::filesystem::path& path, const Tensors& tensors,
 /// be read.
 [[nodiscard]] inline Tensors read(const std::filesystem::path& path) {
     const auto file = std::make_shared<storage::Mapping>(path);
-    try {
+    const auto tensors_of = [&] {
         const SafetensorsHeader header = parse_safetensors_header(file->bytes());
         Tensors tensors;
         for (const TensorInfo& info : header.tensors) {
@@ -156,13 +156,11 @@ inline void write(const std::filesystem::path& path, const Tensors& tensors,
                             view(info, file->data() + header.data_begin + info.begin, file));
         }
         return tensors;
-    } catch (const std::bad_alloc&) { // says nothing about the file
-        throw;
-    } catch (const std::exception& error) {
-        throw CheckpointError(
-            "RT-K2",
-            detail::concat(path.string(), " is no sound safetensors file: ", error.what()));
-    }
+    };
+    return detail::parsed(tensors_of, [&](const char* why) {
+        return CheckpointError(
+            "RT-K2", detail::concat(path.string(), " is no sound safetensors file: ", why));
+    });
 }
 
 } // namespace safetensors

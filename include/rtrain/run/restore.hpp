@@ -6,6 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/parsing.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/run/option_fields.hpp>
 #include <rtrain/run/option_json.hpp>
@@ -17,7 +18,6 @@
 
 #include <exception>
 #include <filesystem>
-#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -69,19 +69,16 @@ read_trainer(const std::filesystem::path& run_directory,
     const storage::Location at = filesystem ? storage::Location{*filesystem, run_directory.string()}
                                             : storage::locate(run_directory);
     const std::string file = at.path + "/" + trainer_file;
-    try {
-        auto saved = json::parse(at.filesystem.read(file)).as_object();
-        (void)trainer_options(saved);
-        (void)saved.at("datasets").as_array();
-        return saved;
-    } catch (const TransientStorageError&) {
-        throw;
-    } catch (const std::bad_alloc&) { // says nothing about the file
-        throw;
-    } catch (const std::exception& error) {
-        throw StorageError("RT-S6", concat(at.filesystem.uri(at.path), " cannot be restored: ",
-                                           trainer_file, ": ", error.what()));
-    }
+    const auto saved = [&] {
+        auto fields = json::parse(at.filesystem.read(file)).as_object();
+        (void)trainer_options(fields);
+        (void)fields.at("datasets").as_array();
+        return fields;
+    };
+    return parsed(saved, [&](const char* why) {
+        return StorageError("RT-S6", concat(at.filesystem.uri(at.path),
+                                            " cannot be restored: ", trainer_file, ": ", why));
+    });
 }
 
 /// Sets what is unset in `given` to what is in `known`. A value that equals its default counts as
