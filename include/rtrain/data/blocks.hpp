@@ -3,20 +3,19 @@
 /// Sources that are read in blocks, served by row number as any other data set.
 #pragma once
 
-#include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
+#include <rtrain/data/block_index.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/rows.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,17 +27,10 @@ class BlockRows : public Dataset::Source {
 public:
     /// Throws DataError [RT-D18].
     explicit BlockRows(std::shared_ptr<const Dataset::BlockSource> blocks)
-        : blocks_(std::move(blocks)) {
-        for (const auto& [rows, bytes] : blocks_->blocks()) {
-            if (rows < 0) {
-                throw DataError("RT-D18", detail::concat("blocks() says ", rows, " rows for block ",
-                                                         ends_.size(), "; expected at least 0"));
-            }
-            ends_.push_back(size() + rows);
-        }
-    }
+        : index_(std::make_shared<const BlockIndex>(std::move(blocks))) {}
 
-    [[nodiscard]] std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+    [[nodiscard]] std::int64_t size() const override { return index_->rows(); }
+    [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override { return index_; }
 
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
         std::vector<Batch> parts;
@@ -62,53 +54,45 @@ private:
         std::vector<std::int64_t> places; ///< in the batch
     };
 
-    [[nodiscard]] std::map<std::size_t, Wanted> by_block(const at::Tensor& indices) const {
-        std::map<std::size_t, Wanted> wanted;
+    [[nodiscard]] std::map<std::int64_t, Wanted> by_block(const at::Tensor& indices) const {
+        std::map<std::int64_t, Wanted> wanted;
         const at::Tensor numbers = indices.contiguous();
         const auto* const number = numbers.const_data_ptr<std::int64_t>();
         for (std::int64_t place = 0; place < numbers.numel(); ++place) {
-            const auto block = static_cast<std::size_t>(
-                std::ranges::upper_bound(ends_, number[place]) - ends_.begin());
+            const std::int64_t block = index_->block_of(number[place]);
             Wanted& of_block = wanted[block];
-            of_block.rows.push_back(number[place] - begin_of(block));
+            of_block.rows.push_back(number[place] - index_->begin_of(block));
             of_block.places.push_back(place);
         }
         return wanted;
     }
 
-    [[nodiscard]] std::int64_t begin_of(std::size_t block) const {
-        return block == 0 ? 0 : ends_[block - 1];
-    }
-
-    [[nodiscard]] std::shared_ptr<const Batch> read(std::size_t block) const {
+    [[nodiscard]] std::shared_ptr<const Batch> read(std::int64_t block) const {
         {
             const std::scoped_lock lock(mutex_);
             if (kept_ && kept_block_ == block) {
                 return kept_;
             }
         }
-        auto batch = std::make_shared<const Batch>(blocks_->read(static_cast<std::int64_t>(block)));
-        if (const auto expected = ends_[block] - begin_of(block); batch->size() != expected) {
-            throw DataError("RT-D18",
-                            detail::concat(blocks_->name_of(static_cast<std::int64_t>(block)),
-                                           " has ", batch->size(), " rows; expected ", expected,
-                                           ", as blocks() has said"));
+        auto batch = std::make_shared<const Batch>(index_->source().read(block));
+        if (batch->size() != index_->rows_of(block)) {
+            throw index_->miscounted(block, std::to_string(batch->size()));
         }
         const std::scoped_lock lock(mutex_);
         kept_block_ = block;
         return kept_ = std::move(batch);
     }
 
-    std::shared_ptr<const Dataset::BlockSource> blocks_;
-    std::vector<std::int64_t> ends_; ///< of the blocks, in rows from the first one's beginning
+    std::shared_ptr<const BlockIndex> index_;
     mutable std::mutex mutex_;
-    mutable std::size_t kept_block_ = 0;
+    mutable std::int64_t kept_block_ = 0;
     mutable std::shared_ptr<const Batch> kept_;
 };
 
 /// A data set that is read in blocks. Loops over it, their shuffles and the place in them are the
 /// same as with rows; but a shuffled batch has rows of many blocks and reads them all, so let
-/// blocks be few, or cheap to read again. Throws DataError [RT-D18].
+/// blocks be few, or cheap to read again, or shuffle with data::Streaming, which reads each block
+/// once. Throws DataError [RT-D18].
 ///
 /// @code
 /// auto logs = rtrain::data::from_blocks(std::make_shared<const LogFiles>("logs"));

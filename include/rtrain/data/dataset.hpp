@@ -4,10 +4,12 @@
 #pragma once
 
 #include <rtrain/data/batch.hpp>
+#include <rtrain/data/rows.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,6 +20,8 @@
 #include <vector>
 
 namespace rtrain::data {
+
+class BlockIndex;
 
 /// A handle to a data set; copies share it. Made by from_tensors(), fashion_mnist(), idx(),
 /// from_dataset(), from_blocks() or lazy().
@@ -34,6 +38,8 @@ public:
         /// The rows with these numbers (int64, one dimension, each in [0, size())), in this order.
         /// It may have nothing for some of them: the batch is then smaller, or empty.
         [[nodiscard]] virtual Batch rows(const at::Tensor& indices) const = 0;
+        /// What is known of its blocks, where it is read in blocks: see from_blocks().
+        [[nodiscard]] virtual std::shared_ptr<const BlockIndex> blocks() const { return nullptr; }
     };
 
     /// What a source offers that is read many rows at a time, such as a file. Rows are numbered
@@ -53,6 +59,25 @@ public:
         [[nodiscard]] virtual std::vector<Block> blocks() const = 0;
         /// All rows of a block (from 0), in order. Called by several threads at a time.
         [[nodiscard]] virtual Batch read(std::int64_t block) const = 0;
+
+        /// Goes through the rows of a block. Used by one thread at a time.
+        class Cursor {
+        public:
+            Cursor() = default;
+            Cursor(const Cursor&) = delete;
+            Cursor& operator=(const Cursor&) = delete;
+            virtual ~Cursor() = default;
+            /// At least one and at most `rows` (at least 1) of the next rows; none at the block's
+            /// end. The batch keeps no memory alive but its own.
+            [[nodiscard]] virtual Batch next(std::int64_t rows) = 0;
+            /// What it keeps in memory between calls, about.
+            [[nodiscard]] virtual std::int64_t bytes() const { return 0; }
+        };
+        /// A cursor at row `first_row` (from 0) of a block. Large blocks are read through it: a
+        /// source that can read part of a block gives one of its own; this one reads the block
+        /// whole and keeps it. Called by several threads at a time.
+        [[nodiscard]] virtual std::unique_ptr<Cursor> open(std::int64_t block,
+                                                           std::int64_t first_row) const;
         /// What messages call a block: its file, and its place there.
         [[nodiscard]] virtual std::string name_of(std::int64_t block) const {
             return "block " + std::to_string(block);
@@ -63,10 +88,34 @@ public:
 
     [[nodiscard]] std::int64_t size() const { return source_->size(); }
     [[nodiscard]] Batch rows(const at::Tensor& indices) const { return source_->rows(indices); }
+    /// Null when it is not read in blocks.
+    [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const { return source_->blocks(); }
 
 private:
     std::shared_ptr<const Source> source_;
 };
+
+inline std::unique_ptr<Dataset::BlockSource::Cursor>
+Dataset::BlockSource::open(std::int64_t block, std::int64_t first_row) const {
+    class OfWhole : public Cursor {
+    public:
+        OfWhole(Batch batch, std::int64_t row) : batch_(std::move(batch)), row_(row) {}
+        [[nodiscard]] Batch next(std::int64_t rows) override {
+            const std::int64_t begin = std::min(row_, batch_.size());
+            row_ = begin + std::min(rows, batch_.size() - begin);
+            if (row_ - begin == batch_.size()) {
+                return std::exchange(batch_, {});
+            }
+            return select_rows(batch_, at::arange(begin, row_, at::kLong));
+        }
+        [[nodiscard]] std::int64_t bytes() const override { return bytes_of(batch_); }
+
+    private:
+        Batch batch_; ///< empty once it was handed out whole
+        std::int64_t row_;
+    };
+    return std::make_unique<OfWhole>(read(block), first_row);
+}
 
 /// Data sets by the name that `worker.dataset_shard(name)` asks for.
 using Datasets = std::map<std::string, Dataset>;
@@ -118,6 +167,9 @@ using Datasets = std::map<std::string, Dataset>;
         [[nodiscard]] std::int64_t size() const override { return opened().size(); }
         [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
             return opened().rows(indices);
+        }
+        [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override {
+            return opened().blocks();
         }
 
     private:

@@ -110,6 +110,20 @@ namespace rtrain::data {
     return {sliced(batch.columns()), std::move(ragged), sliced(batch.masks())};
 }
 
+/// What its columns take in memory.
+[[nodiscard]] inline std::int64_t bytes_of(const Batch& batch) {
+    std::size_t bytes = 0;
+    for (const auto* const columns : {&batch.columns(), &batch.masks()}) {
+        for (const auto& [name, column] : *columns) {
+            bytes += column.nbytes();
+        }
+    }
+    for (const auto& [name, column] : batch.ragged_columns()) {
+        bytes += column.values.nbytes() + column.offsets.nbytes();
+    }
+    return static_cast<std::int64_t>(bytes);
+}
+
 /// All rows of all batches, of which there is at least one.
 [[nodiscard]] inline Batch concatenate(const std::vector<Batch>& batches) {
     if (batches.size() == 1) {

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What is known of the blocks of a data set without reading them.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/permutation.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+class BlockIndex {
+public:
+    /// Throws DataError [RT-D18].
+    explicit BlockIndex(std::shared_ptr<const Dataset::BlockSource> source)
+        : source_(std::move(source)) {
+        for (const auto& [rows, bytes] : source_->blocks()) {
+            const std::int64_t block = size();
+            if (rows < 0) {
+                throw DataError("RT-D18", detail::concat("blocks() says ", rows, " rows for block ",
+                                                         block, "; expected at least 0"));
+            }
+            digest_ = hash_of(digest_, rows, bytes);
+            ends_.push_back(this->rows() + rows);
+            const std::int64_t of_row =
+                rows == 0 ? 0 : (bytes > 0 ? (bytes - 1) / rows + 1 : unknown_row_bytes);
+            if (of_row > row_bytes_) {
+                row_bytes_ = of_row;
+                widest_ = block;
+            }
+        }
+    }
+
+    [[nodiscard]] const Dataset::BlockSource& source() const noexcept { return *source_; }
+
+    /// Of all blocks.
+    [[nodiscard]] std::int64_t rows() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
+    /// How many blocks there are.
+    [[nodiscard]] std::int64_t size() const noexcept {
+        return static_cast<std::int64_t>(ends_.size());
+    }
+    /// Where each block ends, in rows from the beginning of the first.
+    [[nodiscard]] const std::vector<std::int64_t>& ends() const noexcept { return ends_; }
+    [[nodiscard]] std::int64_t begin_of(std::int64_t block) const {
+        return block == 0 ? 0 : ends_[static_cast<std::size_t>(block) - 1];
+    }
+    [[nodiscard]] std::int64_t rows_of(std::int64_t block) const {
+        return ends_[static_cast<std::size_t>(block)] - begin_of(block);
+    }
+    /// The block that has a row, which is in [0, rows()).
+    [[nodiscard]] std::int64_t block_of(std::int64_t row) const {
+        return std::ranges::upper_bound(ends_, row) - ends_.begin();
+    }
+
+    /// What a row takes in memory, on the average of the block that has the largest rows. A row of
+    /// a block that does not say counts as 1 KiB.
+    [[nodiscard]] std::int64_t row_bytes() const noexcept { return row_bytes_; }
+    /// The block with the largest rows.
+    [[nodiscard]] std::int64_t widest() const noexcept { return widest_; }
+
+    /// Another one as soon as a block has other rows or bytes.
+    [[nodiscard]] std::uint64_t digest() const noexcept { return digest_; }
+
+    /// The error that a block does not have as many rows as blocks() has said, but `found`.
+    [[nodiscard]] DataError miscounted(std::int64_t block, const std::string& found) const {
+        return DataError("RT-D18",
+                         detail::concat(source_->name_of(block), " has ", found, " rows; expected ",
+                                        rows_of(block), ", as blocks() has said"));
+    }
+
+private:
+    static constexpr std::int64_t unknown_row_bytes = 1024;
+
+    std::shared_ptr<const Dataset::BlockSource> source_;
+    std::vector<std::int64_t> ends_;
+    std::int64_t row_bytes_ = 1;
+    std::int64_t widest_ = 0;
+    std::uint64_t digest_ = 0;
+};
+
+} // namespace rtrain::data
