@@ -2,14 +2,20 @@
 // Every file system behaves alike, and URIs lead to the right one.
 #include "support.hpp"
 
+#include <rtrain/data/files.hpp>
+#include <rtrain/storage/random_access_file.hpp>
 #include <rtrain/storage/retrying.hpp>
 #include <rtrain/testing/filesystem.hpp>
 
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <shared_mutex>
+#include <string>
 #include <thread>
 
 using namespace test;
@@ -46,6 +52,11 @@ public:
     void download(const std::string& path, const fs::path& local) { files_.download(path, local); }
     void remove(const std::string& path) { files_.remove(path); }
     bool exists(const std::string& path) { return files_.exists(path); }
+    std::string read_at(const std::string& path, std::uint64_t offset, std::size_t length) {
+        return files_.read_at(path, offset, length);
+    }
+    bool reads_at() const { return files_.reads_at(); }
+    std::optional<Entry> look_at(const std::string& path) { return files_.look_at(path); }
 
 private:
     AnyFilesystem files_;
@@ -86,6 +97,14 @@ struct CutsOff : Memory {
     void upload(const fs::path& local, const std::string& path) {
         write(path, read_file(local).substr(0, 16U << 20U));
     }
+};
+struct ReadsToTheEnd : Memory {
+    std::string read_at(const std::string& path, std::uint64_t offset, std::size_t) {
+        return read(path).substr(std::min<std::size_t>(offset, read(path).size()));
+    }
+};
+struct LooksAtNothing : Memory {
+    std::optional<Entry> look_at(const std::string&) { return std::nullopt; }
 };
 struct RemovesNeighbours : Memory {
     void remove(const std::string& path) {
@@ -133,6 +152,8 @@ MUST_FAIL(ReadsWhatIsAbsent, says_what_is_absent)
 MUST_FAIL(Appends, replaces_whole_files)
 MUST_FAIL(ListsNoSizes, lists_direct_children)
 MUST_FAIL(CutsOff, transfers_files_of_any_size)
+MUST_FAIL(ReadsToTheEnd, reads_parts_of_files)
+MUST_FAIL(LooksAtNothing, says_what_is_at_a_path)
 MUST_FAIL(RemovesNeighbours, removes_files_and_directories)
 MUST_FAIL(ServesOneThread, serves_several_threads)
 MUST_FAIL(WritesHalves, shows_all_of_a_file_or_nothing)
@@ -159,6 +180,66 @@ TEST_CASE("Filesystem.s3_leaves_no_empty_directory") {
 TEST_CASE("Filesystem.google_cloud_storage_has_uris") {
     const auto [files, path] = locate("gs://bucket/team/run?anonymous=true", quick());
     CHECK(files.uri(path) == "gs://bucket/team/run");
+}
+
+TEST_CASE("Filesystem.a_file_that_cannot_be_read_in_parts_is_downloaded_once") {
+    struct Counting : Memory {
+        std::string read(const std::string& path) {
+            ++*reads;
+            return Memory::read(path);
+        }
+        void download(const std::string& path, const fs::path& local) {
+            ++*downloads;
+            Memory::download(path, local);
+        }
+        std::shared_ptr<int> reads = std::make_shared<int>();
+        std::shared_ptr<int> downloads = std::make_shared<int>();
+    };
+    Counting counting;
+    const std::string text = noise(10'000, 5);
+    counting.write("team/x", text);
+    {
+        const RandomAccessFile file(AnyFilesystem(counting, "memory"), "team/x", text.size(), 7);
+        CHECK(file.uri() == "memory://team/x");
+        CHECK(*counting.downloads == 0);
+        CHECK(file.read_at(10, 100) == text.substr(10, 100));
+        const RandomAccessFile& copy = file;
+        CHECK(copy.read_at(9'990, 100) == text.substr(9'990));
+        const RandomAccessFile other(AnyFilesystem(counting, "memory"), "team/x", text.size(), 7);
+        CHECK(other.read_at(0, 10) == text.substr(0, 10)); // of the same node
+        CHECK(*counting.downloads == 1);
+        CHECK(*counting.reads == 0);
+    }
+    const RandomAccessFile again(AnyFilesystem(counting, "memory"), "team/x", text.size(), 7);
+    CHECK(again.read_at(20'000, 10).empty());
+    CHECK(*counting.downloads == 2); // the copy went with its last reader
+}
+
+TEST_CASE("Filesystem.data_files_are_found_on_a_service") {
+    Server server("s3");
+    const auto files = locate(server.uri("bucket/data"), quick()).filesystem;
+    for (const std::string name : {"a.txt", "b.txt", "deep/c.txt", "deep/d.json", "_SUCCESS"}) {
+        files.write("bucket/data/" + name, "text of " + name);
+    }
+    const auto names = [&](const std::string& path, std::vector<std::string> endings = {}) {
+        std::string found;
+        for (const auto& file :
+             rtrain::data::list_files(server.uri(path), {.endings = std::move(endings)})) {
+            found += file.path().substr(std::string("bucket/data").size()) + ' ';
+            const std::string text = file.read_at(0, 100);
+            CHECK(text == "text of " + file.path().substr(std::string("bucket/data/").size()));
+            CHECK(file.size() == text.size());
+            CHECK(file.modified_ns() > 0);
+        }
+        return found;
+    };
+    CHECK(names("bucket/data") == "/a.txt /b.txt /deep/c.txt /deep/d.json ");
+    CHECK(names("bucket/data", {".txt"}) == "/a.txt /b.txt /deep/c.txt ");
+    CHECK(names("bucket/data/*.txt") == "/a.txt /b.txt ");
+    CHECK(names("bucket/data/**/[cd].*") == "/deep/c.txt /deep/d.json ");
+    CHECK(names("bucket/data/b.txt") == "/b.txt ");
+    CHECK(caught([&] { names("bucket/data/none"); }).code == "RT-D25");
+    CHECK(caught([&] { names("bucket/data/*.csv"); }).code == "RT-D25");
 }
 
 TEST_CASE("Filesystem.ones_own_has_a_scheme") {

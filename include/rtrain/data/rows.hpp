@@ -9,6 +9,7 @@
 #include <rtrain/data/ragged.hpp>
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>

@@ -21,6 +21,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -56,7 +57,8 @@ public:
             name.resize(std::min(slash, name.size()));
             entries[name] = {.name = name,
                              .size = is_directory ? 0 : static_cast<std::uint64_t>(info.size()),
-                             .is_directory = is_directory};
+                             .is_directory = is_directory,
+                             .modified_ns = is_directory ? 0 : modified_ns(info)};
         }
         std::vector<Entry> found;
         for (auto& [name, entry] : entries) {
@@ -71,6 +73,36 @@ public:
         const auto bytes = internal::require(file->Read(size), "read", uri(path));
         require_all(bytes->size(), size, "read", path);
         return bytes->ToString();
+    }
+
+    /// The size is asked for each time: Arrow's S3 fills up what is behind the end of a file.
+    [[nodiscard]] std::string read_at(const std::string& path, std::uint64_t offset,
+                                      std::size_t length) const {
+        const auto file = open(path, "read");
+        const auto size =
+            static_cast<std::uint64_t>(internal::require(file->GetSize(), "read", uri(path)));
+        const std::uint64_t bytes = std::min<std::uint64_t>(length, size - std::min(offset, size));
+        if (bytes == 0) {
+            return "";
+        }
+        const auto part = internal::require(
+            file->ReadAt(static_cast<std::int64_t>(offset), static_cast<std::int64_t>(bytes)),
+            "read", uri(path));
+        require_all(part->size(), static_cast<std::int64_t>(bytes), "read", path);
+        return part->ToString();
+    }
+
+    [[nodiscard]] std::optional<Entry> look_at(const std::string& path) const {
+        const auto info = internal::require(files_->GetFileInfo(path), "look at", uri(path));
+        if (info.IsFile()) {
+            return Entry{.name = info.base_name(),
+                         .size = static_cast<std::uint64_t>(info.size()),
+                         .modified_ns = modified_ns(info)};
+        }
+        if (exists(path)) {
+            return Entry{.name = info.base_name(), .is_directory = true};
+        }
+        return std::nullopt;
     }
 
     void write(const std::string& path, std::string_view text) const {
@@ -160,6 +192,10 @@ private:
 
     [[nodiscard]] std::string uri(const std::string& path) const { return scheme_ + "://" + path; }
 
+    [[nodiscard]] static std::int64_t modified_ns(const arrow::fs::FileInfo& info) {
+        return info.mtime() == arrow::fs::kNoTime ? 0 : info.mtime().time_since_epoch().count();
+    }
+
     [[nodiscard]] std::shared_ptr<arrow::io::RandomAccessFile> open(const std::string& path,
                                                                     std::string_view action) const {
         return internal::require(files_->OpenInputFile(path), action, uri(path));
@@ -203,6 +239,6 @@ private:
     bool has_directories_;
 };
 
-static_assert(Filesystem<ArrowFilesystem>);
+static_assert(RandomAccessFilesystem<ArrowFilesystem>);
 
 } // namespace rtrain::storage

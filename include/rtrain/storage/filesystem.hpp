@@ -11,9 +11,11 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -28,6 +30,7 @@ struct Entry {
     std::string name; ///< relative to the directory that was listed
     std::uint64_t size = 0;
     bool is_directory = false;
+    std::int64_t modified_ns = 0; ///< of a file: when, since 1970; 0 where it is not known
 
     friend bool operator==(const Entry&, const Entry&) = default;
 };
@@ -66,6 +69,19 @@ template <class F>
 concept HasExists = requires(F& files, const std::string& path) {
     { files.exists(path) } -> std::same_as<bool>;
 };
+template <class F>
+concept HasReadAt = requires(F& files, const std::string& path, std::uint64_t offset,
+                             std::size_t length) {
+    { files.read_at(path, offset, length) } -> std::same_as<std::string>;
+};
+template <class F>
+concept HasLookAt = requires(F& files, const std::string& path) {
+    { files.look_at(path) } -> std::same_as<std::optional<storage::Entry>>;
+};
+template <class F>
+concept HasReadsAt = requires(const F& files) {
+    { files.reads_at() } -> std::same_as<bool>;
+};
 
 } // namespace detail
 
@@ -84,6 +100,14 @@ template <class F>
 concept Filesystem =
     std::copyable<F> && detail::HasList<F> && detail::HasReadFile<F> && detail::HasWriteFile<F> &&
     detail::HasUpload<F> && detail::HasDownload<F> && detail::HasRemove<F> && detail::HasExists<F>;
+
+/// Optional: `read_at` reads a part of a file, `length` bytes from `offset` on, fewer at its end
+/// and none behind it. Data sets are read with it. Without it, each node downloads their files once
+/// (storage/random_access_file.hpp). A file system that holds another one says in `bool reads_at() const`
+/// whether that can. Also optional: `look_at` gives the entry of a path, none where nothing is;
+/// without it, the directory above is listed.
+template <class F>
+concept RandomAccessFilesystem = Filesystem<F> && detail::HasReadAt<F>;
 
 /// Why `F` is no file system: one sentence for each unmet requirement.
 template <class F>
@@ -141,6 +165,17 @@ public:
     }
     void remove(const std::string& path) const { held_->remove(path); }
     [[nodiscard]] bool exists(const std::string& path) const { return held_->exists(path); }
+    /// As RandomAccessFilesystem's. Without it, the whole file is read for the part.
+    [[nodiscard]] std::string read_at(const std::string& path, std::uint64_t offset,
+                                      std::size_t length) const {
+        return held_->read_at(path, offset, length);
+    }
+    /// What `path` is: a file or directory, none where nothing is.
+    [[nodiscard]] std::optional<Entry> look_at(const std::string& path) const {
+        return held_->look_at(path);
+    }
+    /// Whether the file system itself reads parts of files.
+    [[nodiscard]] bool reads_at() const { return held_->reads_at(); }
 
     /// Whether it holds a storage::Local, so that `path` is one of this machine.
     [[nodiscard]] bool is_local() const { return is_local_; }
@@ -161,6 +196,10 @@ private:
         virtual void download(const std::string& path, const std::filesystem::path& local) = 0;
         virtual void remove(const std::string& path) = 0;
         virtual bool exists(const std::string& path) = 0;
+        virtual std::string read_at(const std::string& path, std::uint64_t offset,
+                                    std::size_t length) = 0;
+        virtual std::optional<Entry> look_at(const std::string& path) = 0;
+        [[nodiscard]] virtual bool reads_at() const = 0;
     };
     template <class F>
     struct Model final : Interface {
@@ -178,6 +217,36 @@ private:
         }
         void remove(const std::string& path) override { files.remove(path); }
         bool exists(const std::string& path) override { return files.exists(path); }
+        std::string read_at(const std::string& path, std::uint64_t offset,
+                            std::size_t length) override {
+            if constexpr (detail::HasReadAt<F>) {
+                return files.read_at(path, offset, length);
+            } else {
+                std::string text = files.read(path);
+                return offset < text.size() ? text.substr(offset, length) : std::string();
+            }
+        }
+        std::optional<Entry> look_at(const std::string& path) override {
+            if constexpr (detail::HasLookAt<F>) {
+                return files.look_at(path);
+            } else {
+                const auto slash = path.rfind('/');
+                const bool is_bare = slash == std::string::npos;
+                for (Entry& entry : files.list(is_bare ? "" : path.substr(0, slash))) {
+                    if (entry.name == (is_bare ? path : path.substr(slash + 1))) {
+                        return std::move(entry);
+                    }
+                }
+                return std::nullopt;
+            }
+        }
+        [[nodiscard]] bool reads_at() const override {
+            if constexpr (detail::HasReadAt<F> && detail::HasReadsAt<F>) {
+                return files.reads_at();
+            } else {
+                return detail::HasReadAt<F>;
+            }
+        }
         F files;
     };
 

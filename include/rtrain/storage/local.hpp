@@ -10,15 +10,19 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace rtrain::storage {
@@ -57,6 +61,15 @@ inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
     }
 }
 
+[[nodiscard]] inline std::int64_t modified_ns(const struct stat& status) noexcept {
+    return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+struct Closing {
+    int descriptor;
+    ~Closing() { ::close(descriptor); }
+};
+
 } // namespace internal
 
 /// Paths are those of the system. Writes are durable on return.
@@ -70,8 +83,13 @@ struct Local {
             Entry entry{.name = at->path().filename().string(),
                         .size = 0,
                         .is_directory = at->is_directory(gone)};
+            struct stat status {};
             if (!gone && !entry.is_directory) {
-                entry.size = at->file_size(gone);
+                if (::stat(at->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
+                    continue; // or a socket, or a pipe
+                }
+                entry.size = static_cast<std::uint64_t>(status.st_size);
+                entry.modified_ns = internal::modified_ns(status);
             }
             if (!gone) {
                 entries.push_back(std::move(entry));
@@ -87,6 +105,57 @@ struct Local {
     }
 
     [[nodiscard]] std::string read(const std::string& path) const { return read_file(path); }
+
+    [[nodiscard]] std::string read_at(const std::string& path, std::uint64_t offset,
+                                      std::size_t length) const {
+        const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (descriptor < 0) {
+            throw system_error("open", path);
+        }
+        const internal::Closing closing{descriptor};
+        struct stat status {};
+        if (::fstat(descriptor, &status) != 0) {
+            throw system_error("look at", path);
+        }
+        if (!S_ISREG(status.st_mode)) {
+            throw StorageError("RT-S4",
+                               detail::concat("cannot read ", path, ": it is no ordinary file"));
+        }
+        // What a file is said to hold may be more than memory does.
+        const auto size = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
+        std::string bytes(std::min<std::uint64_t>(length, size - std::min(offset, size)), '\0');
+        std::size_t done = 0;
+        while (done < bytes.size()) {
+            const ssize_t read = ::pread(descriptor, bytes.data() + done, bytes.size() - done,
+                                         static_cast<off_t>(offset + done));
+            if (read < 0 && errno != EINTR) {
+                throw system_error("read", path);
+            }
+            if (read == 0) {
+                break;
+            }
+            done += static_cast<std::size_t>(std::max<ssize_t>(read, 0));
+        }
+        bytes.resize(done);
+        return bytes;
+    }
+
+    [[nodiscard]] std::optional<Entry> look_at(const std::string& path) const {
+        struct stat status {};
+        if (::stat(path.c_str(), &status) != 0) {
+            if (errno == ENOENT || errno == ENOTDIR) {
+                return std::nullopt;
+            }
+            throw system_error("look at", path);
+        }
+        Entry entry{.name = std::filesystem::path(path).filename().string(),
+                    .is_directory = S_ISDIR(status.st_mode)};
+        if (!entry.is_directory) {
+            entry.size = static_cast<std::uint64_t>(status.st_size);
+            entry.modified_ns = internal::modified_ns(status);
+        }
+        return entry;
+    }
 
     void write(const std::string& path, std::string_view text) const {
         create_directories_durably(std::filesystem::path(path).parent_path());
@@ -128,6 +197,6 @@ private:
     }
 };
 
-static_assert(Filesystem<Local>);
+static_assert(RandomAccessFilesystem<Local> && detail::HasLookAt<Local>);
 
 } // namespace rtrain::storage

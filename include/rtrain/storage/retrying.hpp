@@ -8,9 +8,13 @@
 #include <rtrain/storage/retry.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rtrain::storage {
@@ -28,6 +32,16 @@ public:
         return with_retries(config_, "reading " + files_.uri(path),
                             [&] { return files_.read(path); });
     }
+    [[nodiscard]] std::string read_at(const std::string& path, std::uint64_t offset,
+                                      std::size_t length) const {
+        return with_retries(config_, "reading " + files_.uri(path),
+                            [&] { return files_.read_at(path, offset, length); });
+    }
+    [[nodiscard]] std::optional<Entry> look_at(const std::string& path) const {
+        return with_retries(config_, "looking at " + files_.uri(path),
+                            [&] { return files_.look_at(path); });
+    }
+    [[nodiscard]] bool reads_at() const { return files_.reads_at(); }
     void write(const std::string& path, std::string_view text) const {
         with_retries(config_, "writing " + files_.uri(path), [&] { files_.write(path, text); });
     }
@@ -50,6 +64,6 @@ private:
     TransferConfig config_;
 };
 
-static_assert(Filesystem<Retrying>);
+static_assert(RandomAccessFilesystem<Retrying>);
 
 } // namespace rtrain::storage

@@ -109,6 +109,48 @@ public:
         DOCTEST_CHECK(names(files_.list(base_ + "/up")) == std::vector<std::string>{"file"});
     }
 
+    /// Also where the file system cannot: the part is then cut from the whole.
+    void reads_parts_of_files() const {
+        const std::string text = noise(300'000, 3);
+        const std::string path = base_ + "/parts/a b.bin";
+        files_.write(path, text);
+        const auto part = [&](std::size_t offset, std::size_t length) {
+            return files_.read_at(path, offset, length) ==
+                   (offset < text.size() ? text.substr(offset, length) : std::string());
+        };
+        DOCTEST_CHECK(part(0, 1));
+        DOCTEST_CHECK(part(0, text.size()));
+        DOCTEST_CHECK(part(123'456, 100'000));
+        DOCTEST_CHECK(part(7, 0));
+        DOCTEST_CHECK(part(text.size() - 1, 1));
+        DOCTEST_CHECK(part(text.size() - 10, 1000)); // fewer at the end
+        DOCTEST_CHECK(part(text.size(), 10));
+        DOCTEST_CHECK(part(text.size() + 1000, 10));
+        files_.write(path, text.substr(0, 100));
+        DOCTEST_CHECK(files_.read_at(path, 90, 100) == text.substr(90, 10)); // as it is now
+        files_.write(path, "");
+        DOCTEST_CHECK(files_.read_at(path, 0, 10).empty());
+        DOCTEST_CHECK_THROWS_AS(static_cast<void>(files_.read_at(base_ + "/none", 0, 1)),
+                                StorageError);
+    }
+
+    void says_what_is_at_a_path() const {
+        files_.write(base_ + "/up/file", "12345");
+        const auto file = files_.look_at(base_ + "/up/file");
+        DOCTEST_REQUIRE(file.has_value());
+        DOCTEST_CHECK(file->name == "file");
+        DOCTEST_CHECK(file->size == 5);
+        DOCTEST_CHECK_FALSE(file->is_directory);
+        const auto listed = files_.list(base_ + "/up");
+        DOCTEST_REQUIRE(listed.size() == 1);
+        DOCTEST_CHECK(*file == listed.front()); // and when it was modified, where that is known
+        const auto directory = files_.look_at(base_ + "/up");
+        DOCTEST_REQUIRE(directory.has_value());
+        DOCTEST_CHECK(directory->is_directory);
+        DOCTEST_CHECK_FALSE(files_.look_at(base_ + "/none").has_value());
+        DOCTEST_CHECK_FALSE(files_.look_at(base_ + "/up/none").has_value());
+    }
+
     void removes_files_and_directories() const {
         files_.write(base_ + "/up/file", "x");
         files_.write(base_ + "/up/deep/file", "x");
@@ -200,6 +242,8 @@ private:
     RTRAIN_TESTING_FILESYSTEM(NAME, replaces_whole_files, __VA_ARGS__)                             \
     RTRAIN_TESTING_FILESYSTEM(NAME, lists_direct_children, __VA_ARGS__)                            \
     RTRAIN_TESTING_FILESYSTEM(NAME, transfers_files_of_any_size, __VA_ARGS__)                      \
+    RTRAIN_TESTING_FILESYSTEM(NAME, reads_parts_of_files, __VA_ARGS__)                             \
+    RTRAIN_TESTING_FILESYSTEM(NAME, says_what_is_at_a_path, __VA_ARGS__)                           \
     RTRAIN_TESTING_FILESYSTEM(NAME, removes_files_and_directories, __VA_ARGS__)                    \
     RTRAIN_TESTING_FILESYSTEM(NAME, serves_several_threads, __VA_ARGS__)                           \
     RTRAIN_TESTING_FILESYSTEM(NAME, shows_all_of_a_file_or_nothing, __VA_ARGS__)                   \

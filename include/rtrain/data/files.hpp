@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which files a data set is read from: paths, directories and globs, here or on a storage service.
+/// Includes no libtorch.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/storage/random_access_file.hpp>
+#include <rtrain/storage/retrying.hpp>
+#include <rtrain/storage/transfer_config.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <initializer_list>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fnmatch.h>
+
+namespace rtrain::data {
+
+/// One path or several. Each is a file, a directory or a glob, and may be a URI: "s3://bucket/logs"
+/// (storage/locate.hpp).
+class Paths {
+public:
+    Paths(const char* path) : given_{path} {}
+    Paths(std::string path) : given_{std::move(path)} {}
+    Paths(const std::filesystem::path& path) : given_{path.string()} {}
+    Paths(std::vector<std::string> paths) : given_(std::move(paths)) {}
+    Paths(std::initializer_list<std::string> paths) : given_(paths) {}
+
+    [[nodiscard]] const std::vector<std::string>& given() const noexcept { return given_; }
+
+private:
+    std::vector<std::string> given_;
+};
+
+struct FileOptions {
+    /// Of a directory, only files whose names end in one of these: {".txt", ".text"}. Empty: all.
+    std::vector<std::string> endings = {};
+    storage::TransferConfig transfer = {}; ///< how patient to be with a storage service
+};
+
+} // namespace rtrain::data
+
+namespace rtrain::detail {
+
+/// Finds the files of one path.
+class FileSearch {
+public:
+    FileSearch(const std::string& path, const data::FileOptions& options)
+        : options_(options), at_(locate(path, options)) {}
+
+    [[nodiscard]] std::vector<storage::RandomAccessFile> find() {
+        const auto entry = look_at(at_.path);
+        if (entry && !entry->is_directory) {
+            add(at_.path, *entry);
+        } else if (entry) {
+            add_below(at_.path);
+        } else if (at_.path.find_first_of("*?[") != std::string::npos) {
+            const bool is_absolute = at_.path.starts_with('/');
+            add_matches(is_absolute ? "/" : "", std::string_view(at_.path).substr(is_absolute));
+        } else {
+            throw DataError("RT-D25", uri(at_.path) + ": no such file or directory");
+        }
+        if (found_.empty()) {
+            throw DataError(
+                "RT-D25",
+                concat(uri(at_.path), ": no data file is there",
+                       options_.endings.empty() ? "" : " whose name ends in " + expected_endings(),
+                       entry ? "; names that begin with . or _ are left out"
+                             : "; a glob finds files, not directories"));
+        }
+        return std::move(found_);
+    }
+
+private:
+    static storage::Location locate(const std::string& path, const data::FileOptions& options) {
+        storage::Location at = storage::locate(path, options.transfer);
+        if (!at.filesystem.is_local()) {
+            const std::string scheme = at.filesystem.scheme();
+            at.filesystem = storage::AnyFilesystem(
+                storage::Retrying(std::move(at.filesystem), options.transfer), scheme);
+        }
+        while (at.path.size() > 1 && at.path.ends_with('/')) {
+            at.path.pop_back();
+        }
+        return at;
+    }
+
+    [[nodiscard]] std::string uri(const std::string& path) const {
+        return at_.filesystem.uri(path);
+    }
+
+    [[nodiscard]] std::string expected_endings() const {
+        std::string text;
+        for (const std::string& ending : options_.endings) {
+            text += (text.empty() ? "" : " or ") + ending;
+        }
+        return text;
+    }
+
+    [[nodiscard]] std::optional<storage::Entry> look_at(const std::string& path) const {
+        refuse_loop(path);
+        return at_.filesystem.look_at(path);
+    }
+
+    /// A link that leads to itself, over others or not.
+    void refuse_loop(const std::string& path) const {
+        std::error_code error;
+        if (at_.filesystem.is_local() && (static_cast<void>(std::filesystem::status(path, error)),
+                                          error == std::errc::too_many_symbolic_link_levels)) {
+            throw DataError("RT-D27", concat(path, ": symbolic links lead in a circle"));
+        }
+    }
+
+    static std::string join(const std::string& directory, const std::string& name) {
+        return directory.empty() || directory.ends_with('/') ? directory + name
+                                                             : directory + "/" + name;
+    }
+
+    void add(const std::string& path, const storage::Entry& entry) {
+        if (entry.size == 0) {
+            throw DataError("RT-D26", uri(path) + " is empty; a data file has at least one row");
+        }
+        found_.emplace_back(at_.filesystem, path, entry.size, entry.modified_ns, options_.transfer);
+    }
+
+    void add_below(const std::string& directory) {
+        for (const storage::Entry& entry : list(directory)) {
+            const std::string path = join(directory, entry.name);
+            const auto has = [&](const std::string& ending) {
+                return entry.name.ends_with(ending);
+            };
+            if (entry.name.starts_with('.') || entry.name.starts_with('_')) {
+                continue;
+            }
+            if (entry.is_directory) {
+                add_below(path);
+            } else if (options_.endings.empty() || std::ranges::any_of(options_.endings, has)) {
+                add(path, entry);
+            }
+        }
+        leave();
+    }
+
+    /// `pattern` is what is left of the glob behind `directory`. "**" stands for any directories.
+    void add_matches(const std::string& directory, std::string_view pattern) {
+        const auto slash = pattern.find('/');
+        const std::string part(pattern.substr(0, slash));
+        const bool is_last = slash == std::string_view::npos;
+        const std::string_view rest = is_last ? "" : pattern.substr(slash + 1);
+        const bool is_any = part == "**" && !is_last;
+        if (is_any) {
+            add_matches(directory, rest);
+        }
+        if (!is_any && !is_last && part.find_first_of("*?[") == std::string::npos) {
+            add_matches(join(directory, part), rest);
+            return;
+        }
+        for (const storage::Entry& entry : list(directory)) {
+            const std::string path = join(directory, entry.name);
+            if (is_any) {
+                if (entry.is_directory && !entry.name.starts_with('.')) {
+                    add_matches(path, pattern);
+                }
+            } else if (::fnmatch(part.c_str(), entry.name.c_str(), FNM_PERIOD) == 0) {
+                if (!is_last && entry.is_directory) {
+                    add_matches(path, rest);
+                } else if (is_last && !entry.is_directory) {
+                    add(path, entry);
+                }
+            }
+        }
+        leave();
+    }
+
+    /// A directory's entries. It is entered until leave(), and must not be already: links could
+    /// lead there for ever.
+    [[nodiscard]] std::vector<storage::Entry> list(const std::string& directory) {
+        if (!at_.filesystem.is_local()) {
+            return at_.filesystem.list(directory);
+        }
+        const std::string path = directory.empty() ? "." : directory;
+        std::error_code error;
+        auto real = std::filesystem::canonical(path, error);
+        if (!error && std::ranges::find(entered_, real) != entered_.end()) {
+            throw DataError("RT-D27", concat(path, ": symbolic links lead in a circle, back to ",
+                                             real.string()));
+        }
+        entered_.push_back(std::move(real));
+        refuse_links_to_nothing(path);
+        return at_.filesystem.list(path);
+    }
+    void leave() {
+        if (at_.filesystem.is_local()) {
+            entered_.pop_back();
+        }
+    }
+
+    /// Which a listing leaves out.
+    void refuse_links_to_nothing(const std::string& directory) const {
+        std::error_code error;
+        for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+             at.increment(error)) {
+            std::error_code ignored;
+            if (at->is_symlink(ignored) && !at->exists(ignored)) {
+                const std::string path = at->path().string();
+                refuse_loop(path);
+                throw DataError("RT-D25", path + ": a symbolic link to a file that is not there");
+            }
+        }
+    }
+
+    const data::FileOptions& options_;
+    storage::Location at_;
+    std::vector<std::filesystem::path> entered_; ///< without links
+    std::vector<storage::RandomAccessFile> found_;
+};
+
+} // namespace rtrain::detail
+
+namespace rtrain::data {
+
+/// The files of `paths`, sorted by path, each once. Nothing in them is read.
+/// - A file is itself.
+/// - A directory is all files below it whose names end as the options say; not those whose names
+///   begin with '.' or '_', nor what is in such directories.
+/// - A glob has * and ? and [a-z] for parts of a name, ** for any directories: "logs/**/*.json".
+///   It finds files. In a URI, ? begins the options and cannot be used.
+///
+/// Throws DataError: RT-D25 nothing is there, RT-D26 a file is empty, RT-D27 symbolic links lead in
+/// a circle; and StorageError as storage::locate() and the file system.
+///
+/// @code
+/// for (const auto& file : rtrain::data::list_files({"logs/2025", "s3://bucket/logs/*.json"})) {
+///     std::cout << file.uri() << ' ' << file.size() << '\n';
+/// }
+/// @endcode
+[[nodiscard]] inline std::vector<storage::RandomAccessFile>
+list_files(const Paths& paths, const FileOptions& options = {}) {
+    std::vector<storage::RandomAccessFile> files;
+    for (const std::string& path : paths.given()) {
+        std::ranges::move(detail::FileSearch(path, options).find(), std::back_inserter(files));
+    }
+    if (files.empty()) {
+        throw DataError("RT-D25", "no path of a data file is given");
+    }
+    std::ranges::sort(files, {}, &storage::RandomAccessFile::uri);
+    const auto repeated = std::ranges::unique(files, {}, &storage::RandomAccessFile::uri);
+    files.erase(repeated.begin(), repeated.end());
+    return files;
+}
+
+} // namespace rtrain::data

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A file of any file system, read in parts.
+#pragma once
+
+#include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/local.hpp>
+#include <rtrain/storage/node_cache.hpp>
+#include <rtrain/storage/transfer_config.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace rtrain::storage {
+
+/// Reads where the file is. When its file system has no read_at(), the first read downloads the
+/// file, once a node; the copy lasts as long as anyone on the node has such a file open. Copies of
+/// it share it, and several threads may read at a time.
+class RandomAccessFile {
+public:
+    /// `size` and `modified_ns` as Entry's; they tell versions of the file apart.
+    RandomAccessFile(AnyFilesystem files, std::string path, std::uint64_t size,
+                     std::int64_t modified_ns, TransferConfig config = {})
+        : held_(std::make_shared<Held>(std::move(files), std::move(path), size, modified_ns,
+                                       std::move(config))) {}
+
+    /// `length` bytes from `offset` on; fewer at the end of the file, and none behind it. Throws
+    /// StorageError as RandomAccessFilesystem and copy_to_node().
+    [[nodiscard]] std::string read_at(std::uint64_t offset, std::size_t length) const {
+        if (held_->files.reads_at()) {
+            return held_->files.read_at(held_->path, offset, length);
+        }
+        return Local{}.read_at(local_copy(), offset, length);
+    }
+
+    [[nodiscard]] const std::string& path() const noexcept { return held_->path; }
+    /// As it was said, for messages too: "s3://bucket/data/a.txt".
+    [[nodiscard]] std::string uri() const { return held_->files.uri(held_->path); }
+    [[nodiscard]] std::uint64_t size() const noexcept { return held_->size; }
+    [[nodiscard]] std::int64_t modified_ns() const noexcept { return held_->modified_ns; }
+    [[nodiscard]] const AnyFilesystem& filesystem() const noexcept { return held_->files; }
+
+private:
+    struct Held {
+        Held(AnyFilesystem of, std::string at, std::uint64_t bytes, std::int64_t modified,
+             TransferConfig transfers)
+            : files(std::move(of)), path(std::move(at)), size(bytes), modified_ns(modified),
+              config(std::move(transfers)) {}
+        AnyFilesystem files;
+        std::string path;
+        std::uint64_t size;
+        std::int64_t modified_ns;
+        TransferConfig config;
+        std::mutex mutex;
+        std::optional<NodeCopy> copy;
+    };
+
+    [[nodiscard]] std::string local_copy() const {
+        const auto slash = held_->path.rfind('/');
+        const std::string directory =
+            slash == std::string::npos ? "" : held_->path.substr(0, slash);
+        const std::string name =
+            slash == std::string::npos ? held_->path : held_->path.substr(slash + 1);
+        const std::scoped_lock lock(held_->mutex);
+        if (!held_->copy) {
+            held_->copy =
+                copy_to_node(held_->files, directory, {{.name = name, .size = held_->size}},
+                             std::to_string(held_->modified_ns), held_->config);
+        }
+        return (held_->copy->directory() / name).string();
+    }
+
+    std::shared_ptr<Held> held_;
+};
+
+} // namespace rtrain::storage
