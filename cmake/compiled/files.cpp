@@ -3,6 +3,7 @@
 #include <rtrain/checkpoint/checkpoint_definitions.hpp>
 #include <rtrain/checkpoint/sharded_definitions.hpp>
 #include <rtrain/checkpoint/sync_definitions.hpp>
+#include <rtrain/data/dataset_definitions.hpp>
 #include <rtrain/data/idx_definitions.hpp>
 #include <rtrain/journal/result_definitions.hpp>
 #include <rtrain/state/module_state.hpp>

@@ -6,18 +6,16 @@
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/block_index.hpp>
 #include <rtrain/data/dataset.hpp>
+#include <rtrain/data/gather.hpp>
 #include <rtrain/data/rows.hpp>
 
-#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace rtrain::data {
 
@@ -33,40 +31,16 @@ public:
     [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override { return index_; }
 
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
-        std::vector<Batch> parts;
-        at::Tensor places = at::empty({indices.numel()}, at::kLong); // of the batch in the parts
-        auto* const place_of = places.mutable_data_ptr<std::int64_t>();
-        std::int64_t place = 0;
-        for (const auto& [block, wanted] : by_block(indices)) {
-            parts.push_back(select_rows(*read(block), at::tensor(wanted.rows, at::kLong)));
-            for (const std::int64_t of_batch : wanted.places) {
-                place_of[of_batch] = place++;
-            }
-        }
-        return parts.empty()       ? Batch()
-               : parts.size() == 1 ? std::move(parts.front())
-                                   : select_rows(concatenate(parts), places);
+        const auto locate = [this](std::int64_t row) -> PartRow {
+            const std::int64_t block = index_->block_of(row);
+            return {block, row - index_->begin_of(block)};
+        };
+        return gather_rows(indices, locate, [this](std::int64_t block, const at::Tensor& rows) {
+            return select_rows(*read(block), rows);
+        });
     }
 
 private:
-    struct Wanted {
-        std::vector<std::int64_t> rows;   ///< in the block
-        std::vector<std::int64_t> places; ///< in the batch
-    };
-
-    [[nodiscard]] std::map<std::int64_t, Wanted> by_block(const at::Tensor& indices) const {
-        std::map<std::int64_t, Wanted> wanted;
-        const at::Tensor numbers = indices.contiguous();
-        const auto* const number = numbers.const_data_ptr<std::int64_t>();
-        for (std::int64_t place = 0; place < numbers.numel(); ++place) {
-            const std::int64_t block = index_->block_of(number[place]);
-            Wanted& of_block = wanted[block];
-            of_block.rows.push_back(number[place] - index_->begin_of(block));
-            of_block.places.push_back(place);
-        }
-        return wanted;
-    }
-
     [[nodiscard]] std::shared_ptr<const Batch> read(std::int64_t block) const {
         {
             const std::scoped_lock lock(mutex_);

@@ -3,18 +3,16 @@
 /// Map-style data sets: rows that can be read by number, behind one type whatever they come from.
 #pragma once
 
+#include <rtrain/base/compiled.hpp>
 #include <rtrain/data/batch.hpp>
-#include <rtrain/data/rows.hpp>
 
-#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +20,15 @@
 namespace rtrain::data {
 
 class BlockIndex;
+
+/// What is known of a column from one row.
+struct ColumnType {
+    std::string name;
+    at::ScalarType type;
+    std::vector<std::int64_t> shape; ///< of a row; of one of its values, if it is ragged
+    bool is_ragged;
+};
+using Schema = std::vector<ColumnType>;
 
 /// A handle to a data set; copies share it. Made by from_tensors(), fashion_mnist(), idx(),
 /// from_dataset(), from_blocks() or lazy().
@@ -91,31 +98,37 @@ public:
     /// Null when it is not read in blocks.
     [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const { return source_->blocks(); }
 
+    // Each of these is a data set of its own: nothing is opened or read before its rows are.
+    /// The same rows, each batch through a function, which keeps their number (DataError RT-D65).
+    /// Several threads may call it at a time.
+    [[nodiscard]] Dataset map_batches(std::function<Batch(Batch)> function) const;
+    /// The same, for one row at a time: a batch of one row.
+    [[nodiscard]] Dataset map(std::function<Batch(Batch)> function) const;
+    /// Without the other columns. Throws DataError [RT-D2] when read, if one is not there.
+    [[nodiscard]] Dataset select_columns(std::vector<std::string> names) const;
+    /// The first rows.
+    [[nodiscard]] Dataset limit(std::int64_t rows) const;
+    /// In order, and as even as can be. Throws DataError [RT-D69].
+    [[nodiscard]] std::vector<Dataset> split(std::int64_t parts) const;
+    /// The last ones, ceil(test_size * size()) of them, for tests, the others for training;
+    /// shuffled before with a seed, and then without blocks. Throws DataError [RT-D69].
+    [[nodiscard]] std::pair<Dataset, Dataset>
+    train_test_split(double test_size, std::optional<std::uint64_t> seed = std::nullopt) const;
+    /// These rows, then those of the others.
+    [[nodiscard]] Dataset union_with(std::vector<Dataset> others) const;
+    /// The columns of both side by side. Throws DataError [RT-D66, RT-D67] when read.
+    [[nodiscard]] Dataset zip(Dataset other) const;
+    /// In this many blocks of equally many rows. Throws DataError [RT-D69].
+    [[nodiscard]] Dataset repartition(std::int64_t blocks) const;
+
+    /// The first rows, in one batch.
+    [[nodiscard]] Batch take(std::int64_t rows = 20) const;
+    /// Reads the first row.
+    [[nodiscard]] Schema schema() const;
+
 private:
     std::shared_ptr<const Source> source_;
 };
-
-inline std::unique_ptr<Dataset::BlockSource::Cursor>
-Dataset::BlockSource::open(std::int64_t block, std::int64_t first_row) const {
-    class OfWhole : public Cursor {
-    public:
-        OfWhole(Batch batch, std::int64_t row) : batch_(std::move(batch)), row_(row) {}
-        [[nodiscard]] Batch next(std::int64_t rows) override {
-            const std::int64_t begin = std::min(row_, batch_.size());
-            row_ = begin + std::min(rows, batch_.size() - begin);
-            if (row_ - begin == batch_.size()) {
-                return std::exchange(batch_, {});
-            }
-            return select_rows(batch_, at::arange(begin, row_, at::kLong));
-        }
-        [[nodiscard]] std::int64_t bytes() const override { return bytes_of(batch_); }
-
-    private:
-        Batch batch_; ///< empty once it was handed out whole
-        std::int64_t row_;
-    };
-    return std::make_unique<OfWhole>(read(block), first_row);
-}
 
 /// Data sets by the name that `worker.dataset_shard(name)` asks for.
 using Datasets = std::map<std::string, Dataset>;
@@ -126,62 +139,22 @@ using Datasets = std::map<std::string, Dataset>;
 /// @code
 /// auto points = rtrain::data::from_tensors({{"x", x}, {"y", y}});
 /// @endcode
-[[nodiscard]] inline Dataset from_tensors(Batch::Columns columns) {
-    class InMemory : public Dataset::Source {
-    public:
-        explicit InMemory(Batch::Columns columns) : columns_(std::move(columns)) {}
-        [[nodiscard]] std::int64_t size() const override { return columns_.front().second.size(0); }
-        [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
-            Batch::Columns selected;
-            for (const auto& [name, column] : columns_) {
-                selected.emplace_back(name, column.index_select(0, indices));
-            }
-            return Batch(std::move(selected));
-        }
-
-    private:
-        Batch::Columns columns_;
-    };
-    if (columns.empty()) {
-        throw DataError("RT-D6", "from_tensors() needs at least one column");
-    }
-    for (const auto& [name, column] : columns) {
-        if (!column.defined() || column.dim() == 0 ||
-            column.size(0) != columns.front().second.size(0)) {
-            throw DataError(
-                "RT-D6", detail::concat("column \"", name, "\" has ",
-                                        column.defined() && column.dim() > 0 ? column.size(0) : 0,
-                                        " rows, but \"", columns.front().first,
-                                        "\" has another number; the first dimension counts rows"));
-        }
-    }
-    return Dataset(std::make_shared<InMemory>(std::move(columns)));
-}
+[[nodiscard]] Dataset from_tensors(Batch::Columns columns);
 
 /// A data set that `open` makes when it is first read: on the ranks that train, not in the process
 /// that only launches them.
-[[nodiscard]] inline Dataset lazy(std::function<Dataset()> open) {
-    class Lazy : public Dataset::Source {
-    public:
-        explicit Lazy(std::function<Dataset()> open) : open_(std::move(open)) {}
-        [[nodiscard]] std::int64_t size() const override { return opened().size(); }
-        [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
-            return opened().rows(indices);
-        }
-        [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override {
-            return opened().blocks();
-        }
+[[nodiscard]] Dataset lazy(std::function<Dataset()> open);
 
-    private:
-        const Dataset& opened() const {
-            std::call_once(once_, [this] { dataset_ = std::make_unique<Dataset>(open_()); });
-            return *dataset_;
-        }
-        std::function<Dataset()> open_;
-        mutable std::once_flag once_;
-        mutable std::unique_ptr<Dataset> dataset_;
-    };
-    return Dataset(std::make_shared<Lazy>(std::move(open)));
-}
+/// Rows of several data sets in fixed proportions: of each as many in every 1000 rows as its weight
+/// says, in its order, until one has no more. Throws DataError [RT-D68] when read.
+///
+/// @code
+/// auto text = rtrain::data::mix({{books, 0.7}, {letters, 0.3}});
+/// @endcode
+[[nodiscard]] Dataset mix(std::vector<std::pair<Dataset, double>> parts);
 
 } // namespace rtrain::data
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/data/dataset_definitions.hpp>
+#endif

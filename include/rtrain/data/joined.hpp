@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Data sets made of several: one behind the other, side by side, or mixed by weights.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/block_index.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/gather.hpp>
+#include <rtrain/data/views.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+/// The blocks of several data sets, one data set behind the other.
+class BlocksOfAll : public Dataset::BlockSource {
+public:
+    explicit BlocksOfAll(std::vector<std::shared_ptr<const BlockIndex>> parts)
+        : parts_(std::move(parts)) {}
+
+    [[nodiscard]] std::vector<Block> blocks() const override {
+        std::vector<Block> blocks;
+        for (const auto& part : parts_) {
+            const auto more = part->source().blocks();
+            blocks.insert(blocks.end(), more.begin(), more.end());
+        }
+        return blocks;
+    }
+    [[nodiscard]] Batch read(std::int64_t block) const override {
+        return source_of(block).read(block);
+    }
+    [[nodiscard]] std::unique_ptr<Cursor> open(std::int64_t block,
+                                               std::int64_t first_row) const override {
+        const auto& source = source_of(block);
+        return source.open(block, first_row);
+    }
+    [[nodiscard]] std::string name_of(std::int64_t block) const override {
+        const auto& source = source_of(block);
+        return source.name_of(block);
+    }
+
+private:
+    /// Of the part that has this block, whose number there `block` becomes.
+    [[nodiscard]] const Dataset::BlockSource& source_of(std::int64_t& block) const {
+        auto part = parts_.begin();
+        for (; block >= (*part)->size(); ++part) {
+            block -= (*part)->size();
+        }
+        return (*part)->source();
+    }
+
+    std::vector<std::shared_ptr<const BlockIndex>> parts_;
+};
+
+/// All rows of one data set, then all of the next.
+class UnionOfRows : public Dataset::Source {
+public:
+    explicit UnionOfRows(std::vector<Dataset> parts) : parts_(std::move(parts)) {
+        std::vector<std::shared_ptr<const BlockIndex>> blocks;
+        for (const Dataset& part : parts_) {
+            ends_.push_back(size() + part.size());
+            if (auto of_part = part.blocks()) {
+                blocks.push_back(std::move(of_part));
+            }
+        }
+        if (blocks.size() == parts_.size()) {
+            blocks_ = std::make_shared<const BlockIndex>(
+                std::make_shared<BlocksOfAll>(std::move(blocks)));
+        }
+    }
+
+    [[nodiscard]] std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+    [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+        const auto locate = [this](std::int64_t row) -> PartRow {
+            const auto end = std::ranges::upper_bound(ends_, row);
+            return {end - ends_.begin(), end == ends_.begin() ? row : row - *std::prev(end)};
+        };
+        return gather_rows(indices, locate, [this](std::int64_t part, const at::Tensor& rows) {
+            return parts_[static_cast<std::size_t>(part)].rows(rows);
+        });
+    }
+    [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override { return blocks_; }
+
+private:
+    std::vector<Dataset> parts_;
+    std::vector<std::int64_t> ends_;
+    std::shared_ptr<const BlockIndex> blocks_;
+};
+
+/// The columns of both. Throws DataError [RT-D67] when both have one of a name.
+[[nodiscard]] inline Batch join_columns(const Batch& left, const Batch& right) {
+    const auto both = [](auto columns, const auto& more) {
+        columns.insert(columns.end(), more.begin(), more.end());
+        return columns;
+    };
+    Batch joined(both(left.columns(), right.columns()),
+                 both(left.ragged_columns(), right.ragged_columns()),
+                 both(left.masks(), right.masks()));
+    std::vector<std::string> names;
+    const auto add = [&](const auto& columns) {
+        for (const auto& [name, column] : columns) {
+            names.push_back(name);
+        }
+    };
+    add(joined.columns());
+    add(joined.ragged_columns());
+    std::ranges::sort(names);
+    if (const auto twice = std::ranges::adjacent_find(names); twice != names.end()) {
+        throw DataError("RT-D67", detail::concat("zip() has two columns \"", *twice,
+                                                 "\"; select_columns() or map_batches() first"));
+    }
+    return joined;
+}
+
+/// Row i of one and row i of the other.
+class ZipOfRows : public Dataset::Source {
+public:
+    /// Throws DataError [RT-D66].
+    ZipOfRows(Dataset left, Dataset right) : left_(std::move(left)), right_(std::move(right)) {
+        if (left_.size() != right_.size()) {
+            throw DataError("RT-D66",
+                            detail::concat("zip() was given ", left_.size(), " and ", right_.size(),
+                                           " rows; expected equally many"));
+        }
+    }
+
+    [[nodiscard]] std::int64_t size() const override { return left_.size(); }
+    [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+        return join_columns(left_.rows(indices), right_.rows(indices));
+    }
+
+private:
+    Dataset left_;
+    Dataset right_;
+};
+
+/// Which data set each of a thousand rows comes from: of each as many as its weight says, spread
+/// evenly. Smooth weighted round-robin, as nginx chooses among servers: in turns, each gains its
+/// weight, and the one that has most is chosen and pays the sum.
+class MixOrder {
+public:
+    static constexpr std::int64_t period = 1000;
+
+    /// Throws DataError [RT-D68].
+    explicit MixOrder(const std::vector<double>& weights) : counts_(counts_of(weights)) {
+        std::vector<std::int64_t> owed(counts_.size());
+        std::vector<std::int64_t> taken(counts_.size());
+        for (PartRow& turn : turns_) {
+            for (std::size_t part = 0; part < owed.size(); ++part) {
+                owed[part] += counts_[part];
+            }
+            const auto chosen =
+                static_cast<std::size_t>(std::ranges::max_element(owed) - owed.begin());
+            owed[chosen] -= period;
+            turn = {static_cast<std::int64_t>(chosen), taken[chosen]++};
+        }
+    }
+
+    /// Which row of which data set stands at a place.
+    [[nodiscard]] PartRow operator[](std::int64_t place) const {
+        const PartRow& turn = turns_[static_cast<std::size_t>(place % period)];
+        return {turn.part,
+                place / period * counts_[static_cast<std::size_t>(turn.part)] + turn.row};
+    }
+
+    /// How many places there are until one of the data sets has no more rows.
+    [[nodiscard]] std::int64_t places(const std::vector<std::int64_t>& rows) const {
+        std::int64_t whole = std::numeric_limits<std::int64_t>::max() / period - 1;
+        for (std::size_t part = 0; part < rows.size(); ++part) {
+            whole = std::min(whole, rows[part] / counts_[part]);
+        }
+        std::int64_t place = whole * period;
+        while ((*this)[place].row < rows[static_cast<std::size_t>((*this)[place].part)]) {
+            ++place;
+        }
+        return place;
+    }
+
+private:
+    /// Rows of each in a period, by largest remainder.
+    [[nodiscard]] static std::vector<std::int64_t> counts_of(const std::vector<double>& weights) {
+        const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+        std::vector<std::int64_t> counts;
+        std::vector<std::pair<double, std::size_t>> remainders;
+        for (const double weight : weights) {
+            const double exact = weight / sum * period;
+            if (!(weight > 0) || !std::isfinite(exact) || exact < 1) {
+                throw DataError("RT-D68",
+                                detail::concat("mix() was given the weight ", weight,
+                                               "; expected a finite number above 0, and at least "
+                                               "a thousandth of all"));
+            }
+            remainders.emplace_back(std::floor(exact) - exact, counts.size());
+            counts.push_back(static_cast<std::int64_t>(exact));
+        }
+        std::ranges::sort(remainders);
+        const auto missing =
+            period - std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+        for (std::int64_t i = 0; i < missing; ++i) {
+            ++counts[remainders[static_cast<std::size_t>(i)].second];
+        }
+        return counts;
+    }
+
+    std::vector<std::int64_t> counts_;
+    std::array<PartRow, period> turns_{}; ///< its rows are numbered within the period
+};
+
+/// Rows of several data sets in fixed proportions, each in its order, until one has no more.
+class MixOfRows : public Dataset::Source {
+public:
+    /// Throws DataError [RT-D68].
+    MixOfRows(std::vector<Dataset> parts, const std::vector<double>& weights)
+        : parts_(std::move(parts)), order_(weights) {
+        std::vector<std::int64_t> rows;
+        for (const Dataset& part : parts_) {
+            rows.push_back(part.size());
+        }
+        size_ = order_.places(rows);
+    }
+
+    [[nodiscard]] std::int64_t size() const override { return size_; }
+    [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+        return gather_rows(
+            indices, [this](std::int64_t place) { return order_[place]; },
+            [this](std::int64_t part, const at::Tensor& rows) {
+                return parts_[static_cast<std::size_t>(part)].rows(rows);
+            });
+    }
+
+private:
+    std::vector<Dataset> parts_;
+    MixOrder order_;
+    std::int64_t size_ = 0;
+};
+
+/// A data set made of `parts` in blocks of its own, if one of them is read in blocks.
+[[nodiscard]] inline Dataset in_blocks_of(const std::vector<Dataset>& parts, Dataset dataset) {
+    std::int64_t blocks = 0;
+    std::int64_t row_bytes = 0;
+    for (const Dataset& part : parts) {
+        if (const auto index = part.blocks()) {
+            blocks += index->size();
+            row_bytes += index->row_bytes();
+        }
+    }
+    return blocks == 0 ? dataset
+                       : Dataset(std::make_shared<Repartitioned>(dataset, blocks, row_bytes));
+}
+
+} // namespace rtrain::data

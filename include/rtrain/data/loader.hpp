@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Reads ahead of a loop, on threads, and hands out in order.
+///
+/// Threads, not processes: they share the data set, need no shared memory, and end with the loop.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <dlfcn.h>
+
+namespace rtrain::data {
+
+/// The calling thread computes alone: threads that read would else each start as many intra-op
+/// threads as the training has. at::set_num_threads() is for all threads, so this asks OpenMP,
+/// where libtorch is built on it.
+inline void compute_alone() {
+    at::internal::lazy_init_num_threads(); // which would undo it at the first use
+    if (void* const symbol = ::dlsym(RTLD_DEFAULT, "omp_set_num_threads")) {
+        reinterpret_cast<void (*)(int)>(symbol)(1);
+    }
+}
+
+/// What `T`s are read by jobs, each on one of the threads.
+template <class T>
+class Loader {
+public:
+    using Job = std::function<T()>;
+
+    /// `threads` is at least 1; up to `ahead`, at least 1, are under way or ready before they are
+    /// asked for.
+    Loader(int threads, std::size_t ahead) : ahead_(ahead) {
+        for (int i = 0; i < threads; ++i) {
+            threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+        }
+    }
+    Loader(const Loader&) = delete;
+    Loader& operator=(const Loader&) = delete;
+    /// Waits for the jobs that have begun; the others never begin.
+    ~Loader() {
+        for (auto& thread : threads_) {
+            thread.request_stop();
+        }
+    }
+
+    /// The result of the next job, in the order in which `next_job()`, called here, gives them;
+    /// empty when that has given nothing and all are handed out. Throws what the job has thrown,
+    /// after the results of those before it.
+    template <class NextJob>
+    [[nodiscard]] std::optional<T> next(NextJob&& next_job) {
+        while (!is_at_end_ && reads_.size() < ahead_) {
+            if (std::optional<Job> job = next_job()) {
+                reads_.push_back(std::make_shared<Read>(std::move(*job)));
+                const std::scoped_lock lock(mutex_);
+                waiting_.push_back(reads_.back());
+                has_work_.notify_one();
+            } else {
+                is_at_end_ = true;
+            }
+        }
+        if (reads_.empty()) {
+            return std::nullopt;
+        }
+        const std::shared_ptr<Read> first = std::move(reads_.front());
+        reads_.pop_front();
+        std::unique_lock lock(mutex_);
+        is_read_.wait(lock, [&] { return first->is_over; });
+        if (first->error) {
+            std::rethrow_exception(std::exchange(first->error, nullptr));
+        }
+        return std::move(first->result);
+    }
+
+private:
+    struct Read {
+        explicit Read(Job job) : job(std::move(job)) {}
+        Job job;
+        std::optional<T> result;
+        std::exception_ptr error;
+        bool is_over = false;
+    };
+
+    void work(const std::stop_token& stop) {
+        const c10::AutoGradMode no_gradients(false);
+        compute_alone();
+        std::unique_lock lock(mutex_);
+        while (has_work_.wait(lock, stop, [this] { return !waiting_.empty(); }) &&
+               !stop.stop_requested()) {
+            const std::shared_ptr<Read> read = std::move(waiting_.front());
+            waiting_.pop_front();
+            lock.unlock();
+            try {
+                read->result = std::exchange(read->job, nullptr)();
+            } catch (...) {
+                read->error = std::current_exception();
+            }
+            lock.lock();
+            read->is_over = true;
+            is_read_.notify_one();
+        }
+    }
+
+    std::size_t ahead_;
+    std::deque<std::shared_ptr<Read>> reads_; ///< not handed out, of the loop's thread alone
+    bool is_at_end_ = false;
+
+    std::mutex mutex_; ///< of all below, and of what is in a Read
+    std::condition_variable_any has_work_;
+    std::condition_variable is_read_;
+    std::deque<std::shared_ptr<Read>> waiting_;
+    std::vector<std::jthread> threads_; ///< last: they use the others
+};
+
+} // namespace rtrain::data

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A data set whose batches go through a function when they are read.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/block_index.hpp>
+#include <rtrain/data/dataset.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+using BatchFunction = std::function<Batch(Batch)>;
+
+/// Throws DataError [RT-D65] when it gives another number of rows.
+[[nodiscard]] inline Batch map_rows(const BatchFunction& function, Batch batch) {
+    const std::int64_t rows = batch.size();
+    Batch mapped = function(std::move(batch));
+    if (mapped.size() != rows) {
+        throw DataError("RT-D65",
+                        detail::concat("the function of map_batches() made ", mapped.size(),
+                                       " rows of ", rows, "; expected as many as it is given"));
+    }
+    return mapped;
+}
+
+class MappedBlocks : public Dataset::BlockSource {
+public:
+    MappedBlocks(std::shared_ptr<const BlockIndex> inner, BatchFunction function)
+        : inner_(std::move(inner)), function_(std::move(function)) {}
+
+    [[nodiscard]] std::vector<Block> blocks() const override { return inner_->source().blocks(); }
+    [[nodiscard]] Batch read(std::int64_t block) const override {
+        return map_rows(function_, inner_->source().read(block));
+    }
+    [[nodiscard]] std::unique_ptr<Cursor> open(std::int64_t block,
+                                               std::int64_t first_row) const override {
+        class Mapped : public Cursor {
+        public:
+            Mapped(std::unique_ptr<Cursor> inner, const BatchFunction& function)
+                : inner_(std::move(inner)), function_(function) {}
+            [[nodiscard]] Batch next(std::int64_t rows) override {
+                Batch batch = inner_->next(rows);
+                return batch.size() == 0 ? batch : map_rows(function_, std::move(batch));
+            }
+            [[nodiscard]] std::int64_t bytes() const override { return inner_->bytes(); }
+
+        private:
+            std::unique_ptr<Cursor> inner_;
+            BatchFunction function_;
+        };
+        return std::make_unique<Mapped>(inner_->source().open(block, first_row), function_);
+    }
+    [[nodiscard]] std::string name_of(std::int64_t block) const override {
+        return inner_->source().name_of(block);
+    }
+
+private:
+    std::shared_ptr<const BlockIndex> inner_;
+    BatchFunction function_;
+};
+
+class MappedRows : public Dataset::Source {
+public:
+    MappedRows(Dataset inner, BatchFunction function)
+        : inner_(std::move(inner)), function_(std::move(function)) {
+        if (auto blocks = inner_.blocks()) {
+            blocks_ = std::make_shared<const BlockIndex>(
+                std::make_shared<MappedBlocks>(std::move(blocks), function_));
+        }
+    }
+
+    [[nodiscard]] std::int64_t size() const override { return inner_.size(); }
+    [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+        return map_rows(function_, inner_.rows(indices));
+    }
+    [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override { return blocks_; }
+
+private:
+    Dataset inner_;
+    BatchFunction function_;
+    std::shared_ptr<const BlockIndex> blocks_;
+};
+
+} // namespace rtrain::data
