@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a reader does with rows that it cannot read. Includes no libtorch.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+enum class OnError : unsigned char {
+    raise, ///< the first bad row is an error
+    skip,  ///< the good row before stands in for it, so that batches keep their size
+};
+
+/// Counts the bad rows of a data set, each once however often it is read.
+class BadRows {
+public:
+    BadRows(OnError on_error, std::int64_t max_errors)
+        : on_error_(on_error), max_errors_(max_errors) {}
+
+    /// Throws `error` unless bad rows are skipped, DataError [RT-D34] when there are too many.
+    void add(const DataError& error, const std::string& file, std::int64_t row) const {
+        if (on_error_ == OnError::raise) {
+            throw error;
+        }
+        const std::scoped_lock lock(mutex_);
+        met_.emplace(file, row);
+        if (static_cast<std::int64_t>(met_.size()) > max_errors_) {
+            throw DataError(
+                "RT-D34", detail::concat("more than max_errors = ", max_errors_,
+                                         " rows cannot be read; the last one: ", error.message()));
+        }
+    }
+    [[nodiscard]] std::int64_t count() const {
+        const std::scoped_lock lock(mutex_);
+        return static_cast<std::int64_t>(met_.size());
+    }
+
+private:
+    OnError on_error_;
+    std::int64_t max_errors_;
+    mutable std::mutex mutex_;
+    mutable std::set<std::pair<std::string, std::int64_t>> met_;
+};
+
+/// Which of the good rows of a block stands for each of its rows: itself, or the good one before;
+/// before the first good one, that.
+class StandIns {
+public:
+    void add(bool is_good) {
+        good_ += is_good ? 1 : 0;
+        all_are_good_ = all_are_good_ && is_good;
+        rows_.push_back(good_ > 0 ? good_ - 1 : 0);
+    }
+    [[nodiscard]] bool all_are_good() const noexcept { return all_are_good_; }
+    [[nodiscard]] bool none_is_good() const noexcept { return good_ == 0; }
+    /// For each row, the number of a good one.
+    [[nodiscard]] const std::vector<std::int64_t>& rows() const noexcept { return rows_; }
+
+private:
+    bool all_are_good_ = true;
+    std::int64_t good_ = 0;
+    std::vector<std::int64_t> rows_;
+};
+
+} // namespace rtrain::data

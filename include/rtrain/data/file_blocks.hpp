@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Data sets in files: the blocks of their indices, read by what knows the format.
+#pragma once
+
+#include <rtrain/base/crc32c.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/bad_rows.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/blocks.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/file_index.hpp>
+#include <rtrain/data/files.hpp>
+#include <rtrain/data/rows.hpp>
+#include <rtrain/storage/random_access_file.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+/// A block of a file, and what its rows are called.
+struct FileRows {
+    const storage::RandomAccessFile& file;
+    const FileBlock& block;
+    std::int64_t first_row; ///< in the file, from 0
+
+    /// The block as it is in the file. Throws DataError [RT-D29].
+    [[nodiscard]] std::string bytes() const {
+        return read_exactly(file, block.offset, static_cast<std::size_t>(block.bytes));
+    }
+    /// "logs/a.json, row 17" for row `row` of the block. Rows count from 0.
+    [[nodiscard]] std::string name_of(std::int64_t row) const {
+        return detail::concat(file.uri(), ", row ", first_row + row);
+    }
+};
+
+/// How files of a format become batches. Called by several threads at a time.
+class FileFormat {
+public:
+    FileFormat() = default;
+    FileFormat(const FileFormat&) = delete;
+    FileFormat& operator=(const FileFormat&) = delete;
+    virtual ~FileFormat() = default;
+    /// What index() depends on beside the file: "lines 262144".
+    [[nodiscard]] virtual std::string kind() const = 0;
+    [[nodiscard]] virtual FileIndex index(const storage::RandomAccessFile& file) const = 0;
+    /// All rows of a block.
+    [[nodiscard]] virtual Batch read(const FileRows& rows) const = 0;
+};
+
+/// The blocks of files, one file behind the other.
+class FileBlocks : public Dataset::BlockSource {
+public:
+    /// Indexes the files that this process has not indexed yet.
+    FileBlocks(std::vector<storage::RandomAccessFile> files,
+               std::shared_ptr<const FileFormat> format)
+        : files_(std::move(files)), format_(std::move(format)) {
+        for (std::size_t file = 0; file < files_.size(); ++file) {
+            indices_.push_back(index_file(files_[file], format_->kind(),
+                                          [&] { return format_->index(files_[file]); }));
+            std::int64_t row = 0;
+            for (std::size_t block = 0; block < indices_.back()->blocks.size(); ++block) {
+                places_.push_back({.file = file, .block = block, .first_row = row});
+                row += indices_.back()->blocks[block].rows;
+            }
+        }
+    }
+
+    [[nodiscard]] std::vector<Block> blocks() const override {
+        std::vector<Block> blocks;
+        for (const Place& place : places_) {
+            const FileBlock& block = block_of(place);
+            blocks.push_back({.rows = block.rows, .bytes = static_cast<std::int64_t>(block.bytes)});
+        }
+        return blocks;
+    }
+
+    /// Throws DataError [RT-D29] when the file has changed since it was indexed, and what the
+    /// format throws.
+    [[nodiscard]] Batch read(std::int64_t block) const override {
+        const Place& place = places_.at(static_cast<std::size_t>(block));
+        const FileRows rows = rows_of(place);
+        require_unchanged(rows.file);
+        Batch batch = format_->read(rows);
+        if (batch.size() != rows.block.rows) {
+            throw changed_file(rows.file, detail::concat("there are ", batch.size(), " rows where ",
+                                                         rows.block.rows, " were"));
+        }
+        return batch;
+    }
+
+    [[nodiscard]] std::string name_of(std::int64_t block) const override {
+        const Place& place = places_.at(static_cast<std::size_t>(block));
+        return detail::concat(files_[place.file].uri(), ", rows ", place.first_row, " to ",
+                              place.first_row + block_of(place).rows - 1);
+    }
+
+    /// Tells whether files, their order and their rows are what they were.
+    [[nodiscard]] std::uint32_t digest() const {
+        std::string all;
+        for (const auto& index : indices_) {
+            index::append(all, index->digest());
+        }
+        return checkpoint::crc32c(all);
+    }
+
+private:
+    struct Place {
+        std::size_t file;
+        std::size_t block; ///< in the file
+        std::int64_t first_row;
+    };
+    [[nodiscard]] const FileBlock& block_of(const Place& place) const {
+        return indices_[place.file]->blocks[place.block];
+    }
+    [[nodiscard]] FileRows rows_of(const Place& place) const {
+        return {.file = files_[place.file], .block = block_of(place), .first_row = place.first_row};
+    }
+
+    std::vector<storage::RandomAccessFile> files_;
+    std::shared_ptr<const FileFormat> format_;
+    std::vector<std::shared_ptr<const FileIndex>> indices_;
+    std::vector<Place> places_;
+};
+
+/// A data set of files that are looked for and indexed when it is first read. `format` makes the
+/// FileFormat from the files that were found.
+template <class MakeFormat>
+[[nodiscard]] Dataset read_files(Paths paths, FileOptions options, MakeFormat make_format) {
+    return lazy([=] {
+        auto files = list_files(paths, options);
+        std::shared_ptr<const FileFormat> format = make_format(files);
+        return from_blocks(std::make_shared<const FileBlocks>(std::move(files), std::move(format)));
+    });
+}
+
+/// Collects texts as a ragged column of bytes.
+class TextBuilder {
+public:
+    void add(std::string_view text) {
+        bytes_ += text;
+        offsets_.push_back(static_cast<std::int64_t>(bytes_.size()));
+    }
+    [[nodiscard]] Ragged finish() const {
+        at::Tensor values = at::empty({static_cast<std::int64_t>(bytes_.size())}, at::kByte);
+        if (!bytes_.empty()) {
+            std::memcpy(values.mutable_data_ptr(), bytes_.data(), bytes_.size());
+        }
+        return {std::move(values), at::tensor(offsets_, at::kLong)};
+    }
+
+private:
+    std::string bytes_;
+    std::vector<std::int64_t> offsets_{0};
+};
+
+/// The rows of a block, of which `good` holds those that could be read.
+[[nodiscard]] inline Batch with_stand_ins(const Batch& good, const StandIns& stand_ins) {
+    return stand_ins.all_are_good() ? good
+                                    : select_rows(good, at::tensor(stand_ins.rows(), at::kLong));
+}
+
+} // namespace rtrain::data

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where the rows of a file are: blocks that can be read by themselves. An index is found by
+/// reading a file once, and kept as long as the process lives. It is a value with bytes of its own,
+/// so that ranks can index a share of the files each, and exchange the rest: index_file() finds
+/// what IndexCache::keep() was given. Includes no libtorch.
+#pragma once
+
+#include <rtrain/base/crc32c.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/storage/random_access_file.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+/// Whole rows that follow each other in a file.
+struct FileBlock {
+    std::uint64_t offset = 0; ///< in the file
+    std::uint64_t bytes = 0;
+    std::int64_t rows = 0;
+    friend bool operator==(const FileBlock&, const FileBlock&) = default;
+};
+
+/// The blocks of one file, in order. They do not overlap, and each has a row at least.
+struct FileIndex {
+    std::uint64_t size = 0;       ///< of the file
+    std::int64_t modified_ns = 0; ///< as storage::Entry's
+    std::vector<FileBlock> blocks;
+    friend bool operator==(const FileIndex&, const FileIndex&) = default;
+
+    /// Tells whether rows are where they were. Not when the file was modified: a copy of it has
+    /// the same.
+    [[nodiscard]] std::uint32_t digest() const;
+};
+
+namespace index {
+
+inline constexpr std::string_view magic = "RTRAINI1";
+
+inline void append(std::string& bytes, std::uint64_t number) {
+    for (int i = 0; i < 8; ++i) {
+        bytes += static_cast<char>(number >> (8 * i) & 0xFFU);
+    }
+}
+
+[[nodiscard]] inline std::uint64_t number_at(std::string_view bytes, std::size_t place) {
+    std::uint64_t number = 0;
+    for (std::size_t i = 0; i < 8; ++i) {
+        number |= std::uint64_t{static_cast<unsigned char>(bytes[place + i])} << (8 * i);
+    }
+    return number;
+}
+
+} // namespace index
+
+/// An index as bytes, for other ranks and files: numbers of 8 bytes, least first, behind a magic
+/// one; 24 bytes a block.
+[[nodiscard]] inline std::string to_bytes(const FileIndex& file) {
+    std::string bytes(index::magic);
+    index::append(bytes, file.size);
+    index::append(bytes, static_cast<std::uint64_t>(file.modified_ns));
+    for (const FileBlock& block : file.blocks) {
+        index::append(bytes, block.offset);
+        index::append(bytes, block.bytes);
+        index::append(bytes, static_cast<std::uint64_t>(block.rows));
+    }
+    return bytes;
+}
+
+/// Takes back what to_bytes() made. Throws DataError [RT-D28].
+[[nodiscard]] inline FileIndex parse_index(std::string_view bytes) {
+    constexpr std::size_t head = index::magic.size() + 16;
+    constexpr std::size_t of_block = 24;
+    const auto damaged = [](std::string_view why) {
+        return DataError("RT-D28", detail::concat("these bytes are no index of a data file: ", why,
+                                                  "; make it again"));
+    };
+    if (bytes.size() < head || !bytes.starts_with(index::magic) ||
+        (bytes.size() - head) % of_block != 0) {
+        throw damaged("they have another form");
+    }
+    FileIndex file{.size = index::number_at(bytes, 8),
+                   .modified_ns = static_cast<std::int64_t>(index::number_at(bytes, 16)),
+                   .blocks = {}};
+    std::uint64_t end = 0;
+    for (std::size_t at = head; at < bytes.size(); at += of_block) {
+        const FileBlock block{.offset = index::number_at(bytes, at),
+                              .bytes = index::number_at(bytes, at + 8),
+                              .rows = static_cast<std::int64_t>(index::number_at(bytes, at + 16))};
+        if (block.offset < end || block.offset > file.size ||
+            block.bytes > file.size - block.offset || block.rows < 1) {
+            throw damaged("a block is not in the file, or overlaps another");
+        }
+        end = block.offset + block.bytes;
+        file.blocks.push_back(block);
+    }
+    return file;
+}
+
+inline std::uint32_t FileIndex::digest() const {
+    return checkpoint::crc32c(to_bytes({.size = size, .modified_ns = 0, .blocks = blocks}));
+}
+
+/// The indices that this process knows, by path, size, time and what was indexed how. A file whose
+/// time is not known is indexed each time.
+class IndexCache {
+public:
+    [[nodiscard]] static IndexCache& instance() {
+        static IndexCache cache;
+        return cache;
+    }
+
+    /// `kind` says what a row is: equal kinds give equal indices.
+    [[nodiscard]] std::shared_ptr<const FileIndex> find(const storage::RandomAccessFile& file,
+                                                        const std::string& kind) const {
+        const std::scoped_lock lock(mutex_);
+        const auto found = known_.find(key_of(file, kind));
+        return found == known_.end() ? nullptr : found->second;
+    }
+
+    void keep(const storage::RandomAccessFile& file, const std::string& kind,
+              std::shared_ptr<const FileIndex> index) {
+        if (file.modified_ns() != 0) {
+            const std::scoped_lock lock(mutex_);
+            known_[key_of(file, kind)] = std::move(index);
+        }
+    }
+
+private:
+    using Key = std::tuple<std::string, std::uint64_t, std::int64_t, std::string>;
+    static Key key_of(const storage::RandomAccessFile& file, const std::string& kind) {
+        return {file.uri(), file.size(), file.modified_ns(), kind};
+    }
+    mutable std::mutex mutex_;
+    std::map<Key, std::shared_ptr<const FileIndex>> known_;
+};
+
+/// The index of a file: the one that is known, else what `make()` finds.
+template <class Make>
+[[nodiscard]] std::shared_ptr<const FileIndex> index_file(const storage::RandomAccessFile& file,
+                                                          const std::string& kind, Make&& make) {
+    auto& cache = IndexCache::instance();
+    if (auto known = cache.find(file, kind)) {
+        return known;
+    }
+    auto index = std::make_shared<const FileIndex>(std::forward<Make>(make)());
+    cache.keep(file, kind, index);
+    return index;
+}
+
+/// What a reader throws that finds another file than was indexed.
+[[nodiscard]] inline DataError changed_file(const storage::RandomAccessFile& file,
+                                            std::string_view what) {
+    return {"RT-D29", detail::concat(file.uri(), " has changed since it was indexed: ", what,
+                                     "; start again, and let nobody write to files that are read")};
+}
+
+/// All of a part of a file. Throws DataError [RT-D29] when the file has become shorter or, on this
+/// machine, was modified.
+[[nodiscard]] inline std::string read_exactly(const storage::RandomAccessFile& file,
+                                              std::uint64_t offset, std::size_t bytes) {
+    std::string read = file.read_at(offset, bytes);
+    if (read.size() != bytes) {
+        throw changed_file(file, detail::concat("it ends at byte ", offset + read.size()));
+    }
+    return read;
+}
+
+/// Throws DataError [RT-D29] when a file of this machine was modified since it was listed.
+inline void require_unchanged(const storage::RandomAccessFile& file) {
+    if (!file.filesystem().is_local()) {
+        return; // the service would have to be asked each time
+    }
+    const auto now = file.filesystem().look_at(file.path());
+    if (!now) {
+        throw changed_file(file, "it is gone");
+    }
+    if (now->size != file.size() || now->modified_ns != file.modified_ns()) {
+        throw changed_file(
+            file, now->size != file.size()
+                      ? detail::concat("it had ", file.size(), " bytes, and has ", now->size)
+                      : "it was written to");
+    }
+}
+
+} // namespace rtrain::data

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Text files: a row a line, or a row a file.
+#pragma once
+
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/file_blocks.hpp>
+#include <rtrain/data/files.hpp>
+#include <rtrain/data/lines.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rtrain::data {
+
+struct TextOptions {
+    std::string column = "text";
+    bool whole_files = false; ///< each file is a row, with its line ends; the rest is of no account
+    bool drop_blank = false;  ///< lines of nothing but spaces and tabs are no rows
+    std::size_t max_line_bytes = std::size_t{1} << 26U; ///< a longer line, or file, is an error
+    std::size_t block_bytes = std::size_t{1} << 18U;    ///< read at a time
+    FileOptions files = {};
+};
+
+/// Text, as ragged columns of its bytes. Any bytes are text; to have it checked is the user's
+/// choice, base/utf8.hpp helps. Lines end in "\n" or "\r\n", which belongs to no row; a byte order
+/// mark at a file's beginning belongs to none either. Files are looked for when the data set is
+/// first read. Throws then DataError: as list_files(), RT-D29 a file has changed, RT-D30 a line is
+/// too long, RT-D31 a file is compressed.
+///
+/// @code
+/// auto lines = rtrain::data::read_text("s3://bucket/books/*.txt", {.drop_blank = true});
+/// @endcode
+[[nodiscard]] inline Dataset read_text(Paths paths, TextOptions options = {}) {
+    class Text : public FileFormat {
+    public:
+        explicit Text(TextOptions options)
+            : options_(std::move(options)), lines_{.drop_blank = options_.drop_blank,
+                                                   .block_bytes = options_.block_bytes,
+                                                   .max_line_bytes = options_.max_line_bytes} {}
+
+        [[nodiscard]] std::string kind() const override {
+            return options_.whole_files ? "a row " + std::to_string(options_.max_line_bytes)
+                                        : lines_.kind();
+        }
+
+        [[nodiscard]] FileIndex index(const storage::RandomAccessFile& file) const override {
+            if (!options_.whole_files) {
+                return index_lines(file, lines_);
+            }
+            if (file.size() > options_.max_line_bytes) {
+                throw DataError("RT-D30",
+                                detail::concat(file.uri(), " has ", file.size(),
+                                               " bytes; expected at most max_line_bytes = ",
+                                               options_.max_line_bytes,
+                                               " for a row; allow longer ones"));
+            }
+            return {.size = file.size(),
+                    .modified_ns = file.modified_ns(),
+                    .blocks = {{.offset = 0, .bytes = file.size(), .rows = 1}}};
+        }
+
+        [[nodiscard]] Batch read(const FileRows& rows) const override {
+            const std::string bytes = rows.bytes();
+            TextBuilder text;
+            if (options_.whole_files) {
+                text.add(bytes);
+            } else {
+                for_each_line(bytes, lines_, [&](std::string_view line) { text.add(line); });
+            }
+            return {{}, {{options_.column, text.finish()}}};
+        }
+
+    private:
+        TextOptions options_;
+        LineOptions lines_;
+    };
+    const FileOptions files = options.files;
+    return read_files(std::move(paths), files, [options = std::move(options)](const auto&) {
+        return std::make_shared<const Text>(options);
+    });
+}
+
+} // namespace rtrain::data

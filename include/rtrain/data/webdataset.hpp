@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// WebDataset: samples in tar archives.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/bad_rows.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/file_blocks.hpp>
+#include <rtrain/data/files.hpp>
+#include <rtrain/data/json_columns.hpp>
+#include <rtrain/format/json_row.hpp>
+#include <rtrain/format/webdataset.hpp>
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+struct WebdatasetOptions {
+    /// The files of a sample to read, such as {"jpg", "cls"}; empty: those of the first one.
+    std::vector<std::string> columns = {};
+    OnError on_error = OnError::raise;
+    std::int64_t max_errors = 100; ///< bad samples that are skipped before it is an error
+    std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time, at least a sample
+    FileOptions files = {.endings = {".tar"}};
+};
+
+/// The samples of tar archives.
+class WebdatasetFiles : public FileFormat {
+public:
+    /// Finds the columns in the first of `files`. Throws DataError as read_webdataset().
+    WebdatasetFiles(WebdatasetOptions options, const storage::RandomAccessFile& first)
+        : options_(std::move(options)), bad_(options_.on_error, options_.max_errors) {
+        const auto index = index_file(first, kind(), [&] { return this->index(first); });
+        if (index->blocks.empty()) {
+            throw DataError("RT-D36", first.uri() + " holds no sample: expected files such as "
+                                                    "0001.jpg and 0001.cls");
+        }
+        find_fields({.file = first, .block = index->blocks.front(), .first_row = 0});
+    }
+
+    [[nodiscard]] std::string kind() const override {
+        return "webdataset " + std::to_string(options_.block_bytes);
+    }
+
+    [[nodiscard]] FileIndex index(const storage::RandomAccessFile& file) const override {
+        constexpr std::size_t ahead = std::size_t{1} << 20U; // what lies ahead is mostly wanted
+        FileIndex index{.size = file.size(), .modified_ns = file.modified_ns(), .blocks = {}};
+        std::string window;
+        std::uint64_t begin = 0; // of the window
+        const auto read = [&](std::uint64_t offset, std::size_t length) {
+            if (offset < begin || offset + length > begin + window.size()) {
+                begin = offset;
+                window = file.read_at(offset, std::max(length, ahead));
+            }
+            return std::string_view(window).substr(offset - begin, length);
+        };
+        try {
+            format::SampleReader samples{format::TarReader(file.size(), read)};
+            while (const auto sample = samples.next()) {
+                if (index.blocks.empty() || index.blocks.back().bytes >= options_.block_bytes) {
+                    index.blocks.push_back({.offset = sample->begin, .bytes = 0, .rows = 0});
+                }
+                FileBlock& block = index.blocks.back();
+                block.bytes = sample->end - block.offset;
+                block.rows += 1;
+            }
+        } catch (const format::TarError& error) {
+            throw DataError("RT-D35", detail::concat(file.uri(), " is no sound tar archive: ",
+                                                     error.what(), "; write or copy it again"));
+        }
+        return index;
+    }
+
+    [[nodiscard]] Batch read(const FileRows& rows) const override {
+        TextBuilder keys;
+        std::vector<Column> columns;
+        for (const Field& field : fields_) {
+            columns.emplace_back(field);
+        }
+        StandIns stand_ins;
+        std::int64_t row = 0;
+        for_each_sample(rows, [&](const format::TarSample& sample, std::string_view block) {
+            try {
+                add(columns, sample, block, rows.block.offset);
+                keys.add(sample.key);
+                stand_ins.add(true);
+            } catch (const std::invalid_argument& error) {
+                bad_.add(DataError("RT-D36", detail::concat(rows.name_of(row), ", sample \"",
+                                                            sample.key, "\": ", error.what())),
+                         rows.file.uri(), rows.first_row + row);
+                stand_ins.add(false);
+            }
+            ++row;
+        });
+        if (row > 0 && stand_ins.none_is_good()) {
+            throw DataError("RT-D34", detail::concat(rows.name_of(0), " and all ", rows.block.rows,
+                                                     " samples from there on cannot be read, so "
+                                                     "that none can stand in for them"));
+        }
+        return with_stand_ins(finish(columns, keys), stand_ins);
+    }
+
+private:
+    enum class Kind : unsigned char { bytes, integer, json };
+    struct Field {
+        std::string name;
+        Kind kind = Kind::bytes;
+        std::vector<JsonColumn> json = {};
+    };
+
+    /// A field's values.
+    struct Column {
+        explicit Column(const Field& of)
+            : field(&of),
+              parser(of.kind == Kind::json ? std::make_unique<format::JsonRowParser>() : nullptr),
+              json(of.json, false) {}
+        const Field* field;
+        TextBuilder bytes;
+        std::vector<std::int64_t> integers;
+        std::unique_ptr<format::JsonRowParser> parser;
+        JsonBatch json;
+    };
+
+    /// As webdataset's own decoder takes them.
+    [[nodiscard]] static Kind kind_of(std::string_view field) {
+        const std::string_view last = field.substr(field.rfind('.') + 1);
+        const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+            return std::ranges::find(names, last) != names.end();
+        };
+        return is_one_of({"json", "jsn"})                                           ? Kind::json
+               : is_one_of({"cls", "cls2", "class", "count", "index", "inx", "id"}) ? Kind::integer
+                                                                                    : Kind::bytes;
+    }
+
+    /// The first sample tells the fields, unless the options do; samples of the first block tell
+    /// the columns within JSON.
+    void find_fields(const FileRows& rows) {
+        for (const std::string& name : options_.columns) {
+            fields_.push_back({.name = name, .kind = kind_of(name)});
+        }
+        std::vector<JsonSchema> schemas;
+        format::JsonRowParser parser;
+        std::int64_t row = 0;
+        for_each_sample(rows, [&](const format::TarSample& sample, std::string_view block) {
+            if (fields_.empty()) {
+                for (const auto& file : sample.files) {
+                    fields_.push_back({.name = file.field, .kind = kind_of(file.field)});
+                }
+            }
+            schemas.resize(fields_.size(), JsonSchema({}));
+            for (std::size_t i = 0; i < fields_.size(); ++i) {
+                const auto* const file = find(sample, fields_[i].name);
+                if (file == nullptr || fields_[i].kind != Kind::json) {
+                    continue;
+                }
+                try {
+                    schemas[i].add(parser.parse(bytes_of(*file, block, rows.block.offset)));
+                } catch (const std::invalid_argument& error) {
+                    bad_.add(DataError("RT-D36", detail::concat(
+                                                     rows.name_of(row), ", sample \"", sample.key,
+                                                     "\": .", fields_[i].name, ": ", error.what())),
+                             rows.file.uri(), rows.first_row + row);
+                }
+            }
+            ++row;
+        });
+        for (std::size_t i = 0; i < fields_.size(); ++i) {
+            fields_[i].json = schemas[i].finish();
+        }
+    }
+
+    /// Calls `visit(sample, bytes of the block)`.
+    template <class Visit>
+    static void for_each_sample(const FileRows& rows, Visit&& visit) {
+        const std::string block = rows.bytes();
+        const std::uint64_t begin = rows.block.offset;
+        const auto read = [&](std::uint64_t offset, std::size_t length) {
+            return std::string_view(block).substr(offset - begin, length);
+        };
+        try {
+            format::SampleReader samples{format::TarReader(
+                begin + block.size(), read, format::TarReader::End::anywhere, begin)};
+            while (const auto sample = samples.next()) {
+                visit(*sample, std::string_view(block));
+            }
+        } catch (const format::TarError& error) {
+            throw changed_file(rows.file, error.what());
+        }
+    }
+
+    [[nodiscard]] static const format::SampleFile* find(const format::TarSample& sample,
+                                                        const std::string& field) {
+        const auto found = std::ranges::find(sample.files, field, &format::SampleFile::field);
+        return found == sample.files.end() ? nullptr : &*found;
+    }
+
+    [[nodiscard]] static std::string_view bytes_of(const format::SampleFile& file,
+                                                   std::string_view block, std::uint64_t begin) {
+        return block.substr(static_cast<std::size_t>(file.data - begin),
+                            static_cast<std::size_t>(file.size));
+    }
+
+    [[nodiscard]] static std::int64_t integer_in(std::string_view text) {
+        const auto first = text.find_first_not_of(" \t\r\n");
+        text.remove_prefix(std::min(first, text.size()));
+        text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+        std::int64_t number = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+        if (error != std::errc() || end != text.data() + text.size()) {
+            throw std::invalid_argument("holds no integer");
+        }
+        return number;
+    }
+
+    /// All of a sample or nothing.
+    void add(std::vector<Column>& columns, const format::TarSample& sample, std::string_view block,
+             std::uint64_t begin) const {
+        std::vector<std::string_view> values;
+        std::vector<std::int64_t> integers(columns.size());
+        for (std::size_t i = 0; i < columns.size(); ++i) {
+            const auto* const file = find(sample, fields_[i].name);
+            if (file == nullptr) {
+                throw std::invalid_argument(detail::concat("it has no .", fields_[i].name,
+                                                           ", which the first sample or the option "
+                                                           "columns has"));
+            }
+            values.push_back(bytes_of(*file, block, begin));
+        }
+        // What may fail comes before what adds, and of JSON only the last can fail.
+        std::vector<std::span<const format::JsonCell>> cells(columns.size());
+        for (std::size_t i = 0; i < columns.size(); ++i) {
+            try {
+                if (fields_[i].kind == Kind::integer) {
+                    integers[i] = integer_in(values[i]);
+                } else if (fields_[i].kind == Kind::json) {
+                    cells[i] = columns[i].parser->parse(values[i]);
+                    columns[i].json.check(cells[i]);
+                }
+            } catch (const std::invalid_argument& error) {
+                throw std::invalid_argument(
+                    detail::concat(".", fields_[i].name, ": ", error.what()));
+            }
+        }
+        for (std::size_t i = 0; i < columns.size(); ++i) {
+            if (fields_[i].kind == Kind::integer) {
+                columns[i].integers.push_back(integers[i]);
+            } else if (fields_[i].kind == Kind::json) {
+                columns[i].json.add(cells[i]);
+            } else {
+                columns[i].bytes.add(values[i]);
+            }
+        }
+    }
+
+    [[nodiscard]] static Batch finish(const std::vector<Column>& columns, const TextBuilder& keys) {
+        Batch::Columns plain;
+        Batch::RaggedColumns ragged{{"__key__", keys.finish()}};
+        Batch::Columns masks;
+        for (const Column& column : columns) {
+            const std::string& name = column.field->name;
+            if (column.field->kind == Kind::integer) {
+                plain.emplace_back(name, at::tensor(column.integers, at::kLong));
+            } else if (column.field->kind == Kind::bytes) {
+                ragged.emplace_back(name, column.bytes.finish());
+            } else {
+                const Batch json = column.json.finish();
+                const auto append = [&](auto& to, const auto& from) {
+                    for (const auto& [key, values] : from) {
+                        to.emplace_back(name + "." + key, values);
+                    }
+                };
+                append(plain, json.columns());
+                append(ragged, json.ragged_columns());
+                append(masks, json.masks());
+            }
+        }
+        return {std::move(plain), std::move(ragged), std::move(masks)};
+    }
+
+    WebdatasetOptions options_;
+    BadRows bad_;
+    std::vector<Field> fields_;
+};
+
+/// Samples of tar archives as webdataset's TarWriter and GNU tar write them: files that follow each
+/// other with the same name up to its first dot. Columns: "__key__", that name; for each file what
+/// follows the dot, in lower case. "cls", "index", "id" and the like are int64; "json" becomes a
+/// column for each key, "json.width", of types as read_json() has them; all else, "txt" and "jpg",
+/// is ragged bytes. Every sample has the files of the first one, or those that the options name;
+/// further ones are passed over. Archives are looked for when the data set is first read.
+/// Throws then DataError: as list_files(), RT-D29 a file has changed, RT-D35 an archive is damaged,
+/// cut off, or has names that lead out of it, RT-D36 a sample lacks a file or has a value that
+/// cannot be read, RT-D34 more samples are bad than may be.
+///
+/// @code
+/// auto images = rtrain::data::read_webdataset("s3://bucket/shards/*.tar");
+/// @endcode
+[[nodiscard]] inline Dataset read_webdataset(Paths paths, WebdatasetOptions options = {}) {
+    const FileOptions files = options.files;
+    return read_files(std::move(paths), files, [options = std::move(options)](const auto& found) {
+        return std::make_shared<const WebdatasetFiles>(options, found.front());
+    });
+}
+
+} // namespace rtrain::data

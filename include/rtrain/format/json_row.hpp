@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// One JSON object as the cells of a table's row: numbers, texts, and lists of numbers. No tree is
+/// built. Numbers are rounded as Python does. Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/error.hpp>
+#include <boost/json/parse_options.hpp>
+#include <boost/json/string_view.hpp>
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace rtrain::format {
+
+enum class JsonKind : unsigned char { null, boolean, integer, real, text, integers, reals, other };
+
+/// For messages: "an integer".
+[[nodiscard]] inline std::string_view name_of(JsonKind kind) {
+    switch (kind) {
+    case JsonKind::null:
+        return "null";
+    case JsonKind::boolean:
+        return "a boolean";
+    case JsonKind::integer:
+        return "an integer";
+    case JsonKind::real:
+        return "a number that is no 64-bit integer";
+    case JsonKind::text:
+        return "a text";
+    case JsonKind::integers:
+        return "a list of integers";
+    case JsonKind::reals:
+        return "a list of numbers";
+    default:
+        return "an object, or a list of other things than numbers";
+    }
+}
+
+/// A value of a row. An empty list counts as one of integers; null in a list is NaN.
+struct JsonCell {
+    std::string key;
+    JsonKind kind = JsonKind::null;
+    std::int64_t integer = 0; ///< of a boolean, too
+    double real = 0;          ///< of an integer, too
+    std::string text;
+    std::vector<std::int64_t> integers;
+    std::vector<double> reals; ///< of integers, too
+};
+
+/// What the parser of Boost.JSON tells. Cells are kept from row to row, with their memory.
+class JsonRowHandler {
+public:
+    static constexpr std::size_t max_object_size = std::size_t(-1);
+    static constexpr std::size_t max_array_size = std::size_t(-1);
+    static constexpr std::size_t max_key_size = std::size_t(-1);
+    static constexpr std::size_t max_string_size = std::size_t(-1);
+
+    using Error = boost::json::error_code;
+    using Text = boost::json::string_view;
+
+    std::vector<JsonCell> cells; ///< the first `used` are of this row
+    std::size_t used = 0;
+
+    void begin() {
+        used = 0;
+        depth_ = 0;
+        text_.clear();
+    }
+
+    bool on_document_begin(Error& /*error*/) { return true; }
+    bool on_document_end(Error& /*error*/) { return true; }
+    bool on_object_begin(Error& /*error*/) {
+        if (depth_ > 0) {
+            cell().kind = JsonKind::other;
+        }
+        ++depth_;
+        return true;
+    }
+    bool on_object_end(std::size_t /*size*/, Error& /*error*/) {
+        --depth_;
+        return true;
+    }
+    bool on_array_begin(Error& /*error*/) {
+        require_object();
+        JsonCell& list = cell();
+        list.kind = depth_ == 1 ? JsonKind::integers : JsonKind::other;
+        ++depth_;
+        return true;
+    }
+    bool on_array_end(std::size_t /*size*/, Error& /*error*/) {
+        --depth_;
+        return true;
+    }
+    bool on_key_part(Text text, std::size_t /*size*/, Error& /*error*/) { return append(text); }
+    bool on_key(Text text, std::size_t /*size*/, Error& /*error*/) {
+        append(text);
+        if (depth_ == 1) {
+            if (used == cells.size()) {
+                cells.emplace_back();
+            }
+            JsonCell& next = cells[used++];
+            next.key.swap(text_);
+            next.kind = JsonKind::null;
+            next.integers.clear();
+            next.reals.clear();
+        }
+        text_.clear();
+        return true;
+    }
+    bool on_string_part(Text text, std::size_t /*size*/, Error& /*error*/) { return append(text); }
+    bool on_string(Text text, std::size_t /*size*/, Error& /*error*/) {
+        require_object();
+        append(text);
+        if (depth_ == 1) {
+            cell().kind = JsonKind::text;
+            cell().text.swap(text_);
+        } else {
+            cell().kind = JsonKind::other;
+        }
+        text_.clear();
+        return true;
+    }
+    bool on_number_part(Text /*text*/, Error& /*error*/) { return true; }
+    bool on_int64(std::int64_t number, Text /*text*/, Error& /*error*/) {
+        take(JsonKind::integer, number, static_cast<double>(number));
+        return true;
+    }
+    bool on_uint64(std::uint64_t number, Text /*text*/, Error& /*error*/) {
+        take(JsonKind::real, 0, static_cast<double>(number));
+        return true;
+    }
+    bool on_double(double number, Text text, Error& /*error*/) {
+        double exact = 0; // Boost.JSON's may be the number beside it
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), exact);
+        const bool is_exact = error == std::errc() && end == text.data() + text.size();
+        take(JsonKind::real, 0, is_exact ? exact : number);
+        return true;
+    }
+    bool on_bool(bool is_true, Error& /*error*/) {
+        take(JsonKind::boolean, is_true ? 1 : 0, is_true ? 1.0 : 0.0);
+        return true;
+    }
+    bool on_null(Error& /*error*/) {
+        require_object();
+        if (depth_ > 1) {
+            take(JsonKind::real, 0, std::numeric_limits<double>::quiet_NaN());
+        }
+        return true;
+    }
+    bool on_comment_part(Text /*text*/, Error& /*error*/) { return true; }
+    bool on_comment(Text /*text*/, Error& /*error*/) { return true; }
+
+private:
+    [[nodiscard]] JsonCell& cell() { return cells[used - 1]; }
+
+    void require_object() const {
+        if (depth_ == 0) {
+            throw std::invalid_argument("it is no object: expected {\"column\": value, ...}");
+        }
+    }
+
+    bool append(Text text) {
+        text_.append(text.data(), text.size());
+        return true;
+    }
+
+    /// A value, or an element of a list.
+    void take(JsonKind kind, std::int64_t integer, double real) {
+        require_object();
+        JsonCell& at = cell();
+        if (depth_ == 1) {
+            at.kind = kind;
+            at.integer = integer;
+            at.real = real;
+            return;
+        }
+        const bool is_list = at.kind == JsonKind::integers || at.kind == JsonKind::reals;
+        if (depth_ > 2 || !is_list || kind == JsonKind::boolean) {
+            at.kind = JsonKind::other;
+            return;
+        }
+        at.kind = kind == JsonKind::integer ? at.kind : JsonKind::reals;
+        at.integers.push_back(integer);
+        at.reals.push_back(real);
+    }
+
+    std::size_t depth_ = 0;
+    std::string text_; ///< the beginning of a key or text
+};
+
+/// Parses rows one after the other.
+class JsonRowParser {
+public:
+    /// Objects and lists in each other, at most; the row itself is one.
+    explicit JsonRowParser(std::size_t max_depth = 32) : parser_(options(max_depth)) {}
+
+    /// The cells of an object, in its order; they stay until the next call. A key that comes twice
+    /// is there twice, and the last counts. Throws std::invalid_argument for what is no JSON object
+    /// in UTF-8.
+    [[nodiscard]] std::span<const JsonCell> parse(std::string_view text) {
+        JsonRowHandler& handler = parser_.handler();
+        handler.begin();
+        parser_.reset();
+        boost::json::error_code error;
+        std::size_t read = 0;
+        try {
+            read = parser_.write_some(false, text.data(), text.size(), error);
+        } catch (const std::invalid_argument&) {
+            parser_.reset();
+            throw;
+        }
+        if (!error && read < text.size()) {
+            throw std::invalid_argument("at byte " + std::to_string(read) +
+                                        ": more follows the object");
+        }
+        if (error) {
+            throw std::invalid_argument("at byte " + std::to_string(read) + ": " +
+                                        (error == boost::json::error::too_deep
+                                             ? "objects or lists are in each other too deeply"
+                                             : error.message()));
+        }
+        return std::span(handler.cells).first(handler.used);
+    }
+
+private:
+    [[nodiscard]] static boost::json::parse_options options(std::size_t max_depth) {
+        boost::json::parse_options options;
+        options.max_depth = max_depth;
+        return options;
+    }
+    boost::json::basic_parser<JsonRowHandler> parser_;
+};
+
+} // namespace rtrain::format

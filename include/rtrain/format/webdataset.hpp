@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// WebDataset: tar archives in which files that follow each other, and share the name up to its
+/// first dot, are a sample. Format: https://github.com/webdataset/webdataset, "The WebDataset
+/// Format".
+#pragma once
+
+#include <rtrain/format/tar.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rtrain::format {
+
+/// A file of a sample: "seg.png" of "train/0001.seg.png" is its field.
+struct SampleFile {
+    std::string field; ///< in lower case
+    std::uint64_t data = 0;
+    std::uint64_t size = 0;
+};
+
+struct TarSample {
+    std::string key; ///< "train/0001"
+    std::vector<SampleFile> files;
+    std::uint64_t begin = 0; ///< of its part of the archive
+    std::uint64_t end = 0;
+};
+
+/// Key and field of a name; none for files that belong to no sample: without a dot, or of the
+/// archive itself, as "__index__.txt" is.
+[[nodiscard]] inline std::optional<std::pair<std::string, std::string>>
+split_sample_name(std::string_view name) {
+    const std::size_t slash = name.rfind('/');
+    const std::size_t base = slash == std::string_view::npos ? 0 : slash + 1;
+    const std::size_t dot = name.find('.', base);
+    if (dot == std::string_view::npos || dot == base || dot + 1 == name.size() ||
+        (name.starts_with("__") && name.ends_with("__"))) {
+        return std::nullopt;
+    }
+    std::string field(name.substr(dot + 1));
+    std::ranges::transform(field, field.begin(), [](char c) {
+        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+    return std::pair(std::string(name.substr(0, dot)), std::move(field));
+}
+
+/// Goes from sample to sample.
+class SampleReader {
+public:
+    explicit SampleReader(TarReader tar) : tar_(std::move(tar)) {}
+
+    /// Throws TarError as TarReader, and when a sample has two files of one field.
+    [[nodiscard]] std::optional<TarSample> next() {
+        TarSample sample;
+        while (next_ || advance()) {
+            if (!sample.files.empty() && next_->first != sample.key) {
+                return sample;
+            }
+            if (sample.files.empty()) {
+                sample.key = next_->first;
+                sample.begin = member_.begin;
+            }
+            if (std::ranges::find(sample.files, next_->second, &SampleFile::field) !=
+                sample.files.end()) {
+                throw TarError("at byte " + std::to_string(member_.begin) + ": \"" + sample.key +
+                               "\" has ." + next_->second + " twice");
+            }
+            sample.files.push_back(
+                {.field = next_->second, .data = member_.data, .size = member_.size});
+            sample.end = member_.end;
+            next_.reset();
+        }
+        return sample.files.empty() ? std::nullopt : std::optional(std::move(sample));
+    }
+
+private:
+    /// To the next file that belongs to a sample.
+    [[nodiscard]] bool advance() {
+        while (auto member = tar_.next()) {
+            next_ = split_sample_name(member->name);
+            if (next_) {
+                member_ = std::move(*member);
+                return true;
+            }
+        }
+        return false;
+    }
+
+    TarReader tar_;
+    TarMember member_;
+    std::optional<std::pair<std::string, std::string>> next_;
+};
+
+} // namespace rtrain::format

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data sets in files: text, JSON lines, tar archives and MDS shards, ours and those of others.
+#include <rtrain/data/json.hpp>
+#include <rtrain/data/mds.hpp>
+#include <rtrain/data/text.hpp>
+#include <rtrain/data/webdataset.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/testing/scratch.hpp>
+
+#include <doctest/doctest.h>
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace rtrain;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path fixtures = fs::path(RTRAIN_TEST_DATA) / "readers";
+
+void write(const fs::path& path, std::string_view text) {
+    std::ofstream(path, std::ios::binary) << text;
+}
+
+data::Batch all_of(const data::Dataset& dataset) {
+    return dataset.rows(at::arange(dataset.size(), at::kLong));
+}
+
+std::vector<std::string> texts(const data::Batch& batch, std::string_view column) {
+    std::vector<std::string> rows;
+    for (std::int64_t row = 0; row < batch.size(); ++row) {
+        rows.emplace_back(batch.ragged(column).text(row));
+    }
+    return rows;
+}
+
+/// The message of the error that reading all rows throws.
+std::string error_of(const data::Dataset& dataset) {
+    try {
+        static_cast<void>(all_of(dataset));
+    } catch (const DataError& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+bool contains(const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+}
+
+using Texts = std::vector<std::string>;
+
+} // namespace
+
+TEST_CASE("Readers.text_is_a_row_a_line_or_a_file") {
+    const testing::ScratchDirectory scratch;
+    write(scratch.path() / "b.txt", "third\n\nlast");
+    write(scratch.path() / "a.txt", "\xEF\xBB\xBF"
+                                    "first\r\nsecond\r\n");
+    CHECK(texts(all_of(data::read_text(scratch.path())), "text") ==
+          Texts{"first", "second", "third", "", "last"});
+    const auto lines =
+        data::read_text(scratch.path(), {.column = "line", .drop_blank = true, .block_bytes = 1});
+    CHECK(lines.blocks() != nullptr);
+    const data::Batch picked = lines.rows(at::tensor({3, 0, 2}, at::kLong));
+    CHECK(texts(picked, "line") == Texts{"last", "first", "third"});
+    CHECK(texts(all_of(data::read_text(scratch.path() / "b.txt", {.whole_files = true})), "text") ==
+          Texts{"third\n\nlast"});
+    CHECK(contains(error_of(data::read_text(scratch.path(), {.max_line_bytes = 5})),
+                   "a.txt: line 2"));
+    CHECK(contains(
+        error_of(data::read_text(scratch.path(), {.whole_files = true, .max_line_bytes = 5})),
+        "[RT-D30]"));
+}
+
+TEST_CASE("Readers.nothing_is_opened_before_it_is_read") {
+    const testing::ScratchDirectory scratch;
+    const fs::path later = scratch.path() / "later.json";
+    const auto rows = data::read_json(later); // as in the process that only launches
+    const auto text = data::read_text(later);
+    const auto samples = data::read_webdataset(scratch.path() / "later.tar");
+    const auto shards = data::read_mds((scratch.path() / "mds").string());
+    write(later, "{\"x\": 1}\n");
+    CHECK(rows.size() == 1);
+    CHECK(text.size() == 1);
+    CHECK(contains(error_of(samples), "[RT-D25]"));
+    CHECK(contains(error_of(shards), "[RT-D25]"));
+}
+
+TEST_CASE("Readers.a_file_that_changes_is_noticed") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "a.txt";
+    write(path, "one\ntwo\nthree\n");
+    const auto lines = data::read_text(path, {.block_bytes = 1});
+    CHECK(lines.size() == 3);
+    SUBCASE("shorter") {
+        write(path, "one\n");
+    }
+    SUBCASE("longer") {
+        write(path, "one\ntwo\nthree\nfour\n");
+    }
+    SUBCASE("as long as it was") {
+        const auto before = fs::last_write_time(path);
+        write(path, "two\none\nthree\n");
+        fs::last_write_time(path, before + std::chrono::seconds(1));
+    }
+    SUBCASE("gone") {
+        fs::remove(path);
+    }
+    CHECK(contains(error_of(lines), "[RT-D29]"));
+    CHECK(contains(error_of(lines), path.string()));
+}
+
+TEST_CASE("Readers.json_columns_have_the_types_of_the_first_rows") {
+    const testing::ScratchDirectory scratch;
+    write(scratch.path() / "a.json",
+          "{\"i\": 1, \"d\": 1, \"b\": true, \"t\": \"\u00e4\", \"l\": [1], \"r\": [1]}\r\n"
+          "\n"
+          "{\"d\": 0.5, \"i\": null, \"t\": null, \"b\": false, \"r\": [0.5, null], \"l\": []}\n"
+          "{\"i\": -3, \"d\": null, \"b\": null, \"t\": \"xyz\"}");
+    const data::Batch batch = all_of(data::read_json(scratch.path()));
+    CHECK(batch["i"].equal(at::tensor({1, 0, -3}, at::kLong)));
+    CHECK(batch.valid("i").equal(at::tensor({1, 0, 1}, at::kLong).to(at::kBool)));
+    CHECK((batch["d"].scalar_type() == at::kDouble));
+    CHECK(batch["d"][1].item<double>() == 0.5);
+    CHECK(std::isnan(batch["d"][2].item<double>()));
+    CHECK_FALSE(batch.valid("d").defined());
+    CHECK(batch["b"].equal(at::tensor({1, 0, 0}, at::kLong).to(at::kBool)));
+    CHECK(texts(batch, "t") == Texts{"\u00e4", "", "xyz"});
+    CHECK(batch.valid("t").equal(at::tensor({1, 0, 1}, at::kLong).to(at::kBool)));
+    CHECK(batch.ragged("l").values.equal(at::tensor({1}, at::kLong)));
+    CHECK(batch.ragged("l").offsets.equal(at::tensor({0, 1, 1, 1}, at::kLong)));
+    CHECK(batch.ragged("r")[1].size(0) == 2);
+    CHECK((batch.ragged("r").values.scalar_type() == at::kDouble));
+    // Blocks without null have no mask; together they have one.
+    const auto small = data::read_json(scratch.path(), {.columns = {"t", "i"}, .block_bytes = 1});
+    CHECK(small.blocks()->size() == 3);
+    CHECK(all_of(small)["i"].equal(batch["i"]));
+    CHECK(all_of(small).valid("i").equal(batch.valid("i")));
+    CHECK(all_of(small).columns().size() == 1);
+    CHECK_FALSE(small.rows(at::tensor({0}, at::kLong)).valid("i").defined());
+}
+
+TEST_CASE("Readers.bad_json_rows_are_errors_or_skipped") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "a.json";
+    const auto with = [&](const std::string& bad, data::JsonOptions options = {}) {
+        std::string text;
+        for (int row = 0; row < 40; ++row) {
+            text += row == 30 ? bad + "\n" : "{\"x\": " + std::to_string(row) + "}\n";
+        }
+        write(path, text);
+        options.block_bytes = 64;
+        return data::read_json(path, options);
+    };
+    for (const std::string bad : {"{\"x\": 1", "nonsense", "[1]", "{\"x\": \"\xFF\"}"}) {
+        CAPTURE(bad);
+        CHECK(contains(error_of(with(bad)), "a.json, row 30 is no JSON object"));
+        CHECK(contains(error_of(with(bad)), "[RT-D32]"));
+    }
+    for (const std::string bad :
+         {"{\"x\": \"text\"}", "{\"x\": 0.5}", "{\"x\": {}}", "{\"x\": [1]}",
+          "{\"x\": 1, \"more\": 2}", "{\"x\": 18446744073709551615}"}) {
+        CAPTURE(bad);
+        CHECK(contains(error_of(with(bad)), "a.json, row 30: column \""));
+        CHECK(contains(error_of(with(bad)), "[RT-D33]"));
+    }
+    CHECK(error_of(with("{\"x\": 1, \"more\": 2}", {.columns = {"x"}})) == "no error");
+    CHECK(contains(error_of(with("{}", {.columns = {"y"}})), "column \"y\""));
+    const auto skipping = with("nonsense", {.on_error = data::OnError::skip});
+    for (int epoch = 0; epoch < 3; ++epoch) { // each counts once
+        const data::Batch batch = all_of(skipping);
+        REQUIRE(batch.size() == 40);
+        CHECK(batch["x"][29].item<std::int64_t>() == 29);
+        CHECK(batch["x"][31].item<std::int64_t>() == 31);
+        const auto stand_in = batch["x"][30].item<std::int64_t>();
+        CHECK((stand_in == 29 || stand_in == 31)); // of its block
+    }
+    CHECK(contains(error_of(with("nonsense", {.on_error = data::OnError::skip, .max_errors = 0})),
+                   "[RT-D34]"));
+}
+
+TEST_CASE("Readers.webdataset_reads_what_webdataset_wrote") {
+    const auto samples = data::read_webdataset(fixtures, {.block_bytes = 6000});
+    REQUIRE(samples.size() == 12);
+    CHECK(samples.blocks()->size() > 2);
+    const data::Batch batch = all_of(samples);
+    for (std::int64_t row = 0; row < 12; ++row) {
+        const std::string number = std::to_string(row);
+        CHECK(batch["cls"][row].item<std::int64_t>() == row % 10);
+        CHECK(batch["json.number"][row].item<std::int64_t>() == row);
+        CHECK(batch["json.half"][row].item<double>() == static_cast<double>(row) / 2);
+        CHECK(batch.ragged("txt").text(row) == "sample " + number + " \u00e4");
+        CHECK(batch.ragged("bin").text(row) ==
+              std::string(static_cast<std::size_t>(row), static_cast<char>(row)));
+        CHECK(batch.ragged("__key__").text(row).ends_with("/0" + std::string(row < 10 ? "0" : "") +
+                                                          number));
+    }
+    CHECK(batch.ragged("__key__").text(5).starts_with("deep/longlong"));
+    const data::Batch some = data::read_webdataset(fixtures / "samples.tar", {.columns = {"cls"}})
+                                 .rows(at::tensor({7, 2}, at::kLong));
+    CHECK(some["cls"].equal(at::tensor({7, 2}, at::kLong)));
+    CHECK(some.ragged_columns().size() == 1);
+}
+
+TEST_CASE("Readers.damaged_archives_are_errors") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "a.tar";
+    const std::string sound = storage::read_file(fixtures / "samples.tar");
+    write(path, sound.substr(0, sound.size() / 2));
+    CHECK(contains(error_of(data::read_webdataset(path)), "[RT-D35]"));
+    CHECK(contains(error_of(data::read_webdataset(path)), path.string()));
+    std::string flipped = sound;
+    const std::size_t header = sound.find("part/007.cls");
+    flipped[header + 150] = static_cast<char>(flipped[header + 150] ^ 1); // of the checksum
+    write(path, flipped);
+    CHECK(contains(error_of(data::read_webdataset(path)),
+                   "at byte " + std::to_string(header) + ": "));
+    std::string no_number = sound;
+    no_number[header + 512] = 'x';
+    write(path, no_number);
+    CHECK(contains(error_of(data::read_webdataset(path)),
+                   "a.tar, row 7, sample \"part/007\": .cls: holds no integer"));
+    const data::Batch skipped =
+        all_of(data::read_webdataset(path, {.on_error = data::OnError::skip}));
+    CHECK(skipped["cls"][7].item<std::int64_t>() == 6);
+    CHECK(skipped.ragged("__key__").text(7) == "part/006");
+    CHECK(contains(error_of(data::read_webdataset(fixtures, {.columns = {"jpg"}})), "no .jpg"));
+}
+
+TEST_CASE("Readers.mds_reads_what_streaming_wrote") {
+    const auto rows = data::read_mds((fixtures / "mds").string(), {.block_bytes = 300});
+    REQUIRE(rows.size() == 40);
+    CHECK(rows.blocks()->size() > 4);
+    const data::Batch batch = all_of(rows);
+    CHECK(batch["grid"].sizes().vec() == std::vector<std::int64_t>{40, 2, 3});
+    CHECK((batch["small"].scalar_type() == at::kByte));
+    CHECK((batch["half"].scalar_type() == at::kHalf));
+    CHECK((batch["grid"].scalar_type() == at::kShort));
+    for (std::int64_t row = 0; row < 40; ++row) {
+        CHECK(batch["label"][row].item<std::int64_t>() == row * 1'000'000'000 - 7);
+        CHECK(batch["small"][row].item<std::int64_t>() == row);
+        CHECK(batch["half"][row].item<double>() == static_cast<double>(row) / 2);
+        CHECK(batch["real"][row].item<double>() == static_cast<double>(row) / 3);
+        CHECK(batch["grid"][row][1][2].item<std::int64_t>() == 5 + row);
+        CHECK(batch.ragged("text").text(row) == "row " + std::to_string(row) + " \u00e4");
+        CHECK(batch.ragged("raw").text(row) ==
+              std::string(static_cast<std::size_t>(row % 5), static_cast<char>(row)));
+    }
+    const data::Batch some =
+        data::read_mds((fixtures / "mds").string(), {.columns = {"small", "text"}})
+            .rows(at::tensor({39, 3}, at::kLong));
+    CHECK(some["small"].equal(at::tensor({39, 3}, at::kByte)));
+    CHECK(some.columns().size() == 1);
+}
+
+TEST_CASE("Readers.damaged_shards_are_errors") {
+    CHECK(contains(error_of(data::read_mds((fixtures / "mds-zstd").string())), "[RT-D38]"));
+    const testing::ScratchDirectory scratch;
+    const auto with = [&](const std::string& shard, data::MdsOptions options = {}) {
+        fs::copy(fixtures / "mds", scratch.path(),
+                 fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+        write(scratch.path() / "shard.00001.mds", shard);
+        return error_of(data::read_mds(scratch.path().string(), options));
+    };
+    const std::string sound = storage::read_file(fixtures / "mds" / "shard.00001.mds");
+    CHECK(with(sound) == "no error");
+    CHECK(contains(with(sound.substr(0, sound.size() - 1)), "shard.00001.mds"));
+    CHECK(contains(with(sound.substr(0, sound.size() - 1)), "[RT-D37]"));
+    CHECK(contains(with(sound, {.columns = {"none"}}), "[RT-D38]"));
+    std::string count = sound;
+    count[0] = static_cast<char>(count[0] ^ 1);
+    CHECK(contains(with(count), "number of samples"));
+    std::string size = sound; // of the first sample's "raw"
+    std::uint32_t first = 0;
+    std::memcpy(&first, sound.data() + 4, 4);
+    size[first] = 100;
+    CHECK(contains(with(size), "shard.00001.mds, row 0: "));
+}
+
+TEST_CASE("Readers.files_without_read_at_are_read_from_a_copy") {
+    /// Holds files in memory, without read_at().
+    struct Memory {
+        std::shared_ptr<std::string> text;
+        std::vector<storage::Entry> list(const std::string&) {
+            return {{.name = "a.txt", .size = text->size()}};
+        }
+        std::string read(const std::string&) { throw StorageError("RT-S4", "a whole file"); }
+        void write(const std::string&, std::string_view) {}
+        void upload(const fs::path&, const std::string&) {}
+        void download(const std::string&, const fs::path& local) {
+            storage::replace_file(local, *text);
+        }
+        void remove(const std::string&) {}
+        bool exists(const std::string&) { return true; }
+    };
+    const Memory memory{std::make_shared<std::string>("one\ntwo\n")};
+    storage::register_scheme("readers", [=](const storage::Uri& uri, const auto&) {
+        return storage::Location{storage::AnyFilesystem(memory, "readers"),
+                                 uri.authority + uri.path};
+    });
+    CHECK(texts(all_of(data::read_text("readers://team/a.txt")), "text") == Texts{"one", "two"});
+}
