@@ -21,6 +21,7 @@ namespace data {
 struct Sharded;
 struct Replicated;
 struct Permuted;
+struct Streaming;
 } // namespace data
 
 namespace checkpoint {

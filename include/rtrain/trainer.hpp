@@ -19,6 +19,7 @@
 #include <rtrain/data/idx.hpp>
 #include <rtrain/data/permuted.hpp>
 #include <rtrain/data/sharded.hpp>
+#include <rtrain/data/streaming.hpp>
 #include <rtrain/data/torch_data.hpp>
 #include <rtrain/fwd.hpp>
 #include <rtrain/journal/result.hpp>

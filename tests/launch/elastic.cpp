@@ -2,7 +2,8 @@
 // A training that is killed on some ranks and goes on on others; elastic_test.cpp runs it under
 // mpirun.
 //
-//   elastic <bits|permuted|sharded> <step to be killed behind, or 0> <storage path>
+//   elastic <bits|streamed-bits|permuted|streamed|sharded> <step to be killed behind, or 0>
+//           <storage path>
 //
 // Each rank writes the rows of each step into rows/<epoch>-<step>-<rank>. With "bits" a model is
 // trained, and a hash of all its bits and its optimizer's is printed.
@@ -42,6 +43,32 @@ private:
     std::filesystem::path directory_;
 };
 
+/// The rows of another data set, in blocks of up to 40.
+class InBlocks : public data::Dataset::BlockSource {
+public:
+    explicit InBlocks(data::Dataset rows) : rows_(std::move(rows)) {}
+    [[nodiscard]] std::vector<Block> blocks() const override {
+        std::vector<Block> blocks;
+        for (std::int64_t row = 0; row < rows_.size(); row += length) {
+            const std::int64_t rows = std::min(length, rows_.size() - row);
+            blocks.push_back({.rows = rows, .bytes = rows * row_bytes});
+        }
+        return blocks;
+    }
+    [[nodiscard]] data::Batch read(std::int64_t block) const override {
+        return rows_.rows(
+            torch::arange(block * length, std::min((block + 1) * length, rows_.size())));
+    }
+    static constexpr std::int64_t row_bytes = 28 * 28 * 4 + 16;
+
+private:
+    static constexpr std::int64_t length = 40;
+    data::Dataset rows_;
+};
+
+/// Of data::Streaming: windows of 5 rows, of which a lane has about 21.
+constexpr std::int64_t memory_bytes = 2 * 24 * 5 * InBlocks::row_bytes;
+
 /// Dies as if by the kernel, on the last rank; mpirun then ends the others.
 void maybe_die(const auto& worker, int step, int killed_behind) {
     if (step == killed_behind && worker.rank() == worker.size() - 1) {
@@ -57,8 +84,8 @@ void train_bits(auto& worker, const RowLog& log, int killed_behind) {
         worker.prepare(torch::optim::Adam(model->parameters(), torch::optim::AdamOptions(1e-2)));
     int step = 0;
     const auto state = State{}.add("model", model).add("optimizer", optimizer).add("step", step);
-    auto batches =
-        worker.dataset_shard("train").batches({.size = 8, .shuffle = true, .micro_batches = 8});
+    auto batches = worker.dataset_shard("train").batches(
+        {.size = 8, .shuffle = true, .micro_batches = 8, .memory_bytes = memory_bytes});
     for (const int epoch : worker.epochs(epochs, state)) {
         if (worker.rank() == 0) {
             log.forget_after(step);
@@ -99,7 +126,8 @@ void train_bits(auto& worker, const RowLog& log, int killed_behind) {
 void read_rows(auto& worker, const RowLog& log, int killed_behind) {
     int step = 0;
     const auto state = State{}.add("step", step);
-    auto batches = worker.dataset_shard("train").batches({.size = 7, .shuffle = true});
+    auto batches = worker.dataset_shard("train").batches(
+        {.size = 7, .shuffle = true, .memory_bytes = memory_bytes});
     for (const int epoch : worker.epochs(epochs, state)) {
         if (worker.rank() == 0) {
             log.forget_after(step);
@@ -115,17 +143,21 @@ void read_rows(auto& worker, const RowLog& log, int killed_behind) {
 
 template <class D>
 void run(const std::string& variant, int killed_behind, const std::string& storage) {
-    const std::int64_t rows = variant == "bits" ? 500 : 509;
+    const bool trains = variant.ends_with("bits");
+    const std::int64_t rows = trains ? 500 : 509;
     const auto images = test::fashion_mnist(rows).rows(torch::arange(rows));
+    data::Dataset dataset = data::from_tensors(
+        {{"row", torch::arange(rows)}, {"image", images["image"]}, {"label", images["label"]}});
+    if constexpr (std::same_as<D, data::Streaming>) {
+        dataset = data::from_blocks(std::make_shared<InBlocks>(std::move(dataset)));
+    }
     Trainer<backend::Mpi, D> trainer(
         {.scaling = {.num_workers = launch::ranks().value_or(1), .threads_per_worker = 1},
          .run = {.name = "run", .storage_path = storage, .checkpoint = {.num_to_keep = 2}},
-         .datasets = {{"train", data::from_tensors({{"row", torch::arange(rows)},
-                                                    {"image", images["image"]},
-                                                    {"label", images["label"]}})}}});
+         .datasets = {{"train", std::move(dataset)}}});
     trainer.fit([&](auto& worker) {
         const RowLog log(storage);
-        if (variant == "bits") {
+        if (trains) {
             train_bits(worker, log, killed_behind);
         } else {
             read_rows(worker, log, killed_behind);
@@ -142,6 +174,8 @@ int main(int argc, char** argv) {
     const std::string variant = argv[1];
     if (variant == "sharded") {
         run<data::Sharded>(variant, std::stoi(argv[2]), argv[3]);
+    } else if (variant.starts_with("streamed")) {
+        run<data::Streaming>(variant, std::stoi(argv[2]), argv[3]);
     } else {
         run<data::Permuted>(variant, std::stoi(argv[2]), argv[3]);
     }

@@ -65,40 +65,46 @@ std::filesystem::path copy_of(const std::filesystem::path& killed, int resumed_o
 } // namespace
 
 TEST_CASE("Elastic.the_bits_of_a_training_do_not_depend_on_ranks_or_kills") {
-    const Directory directory("elastic-bits");
-    // 8 steps an epoch, the last of 52 rows.
-    const auto undisturbed = elastic(1, "bits", 0, directory.path() / "undisturbed");
-    REQUIRE(undisturbed.status == 0);
-    REQUIRE(contains(undisturbed.output, "bits "));
-    CHECK(taken(directory.path() / "undisturbed", 1, 500) == std::vector<int>(500, 1));
-    if (all_pairs) {
-        for (const int ranks : {2, 4}) {
-            const auto other =
-                elastic(ranks, "bits", 0, directory.path() / ("on-" + std::to_string(ranks)));
-            CHECK(bits_of(other) == bits_of(undisturbed));
+    for (const std::string variant : {"bits", "streamed-bits"}) {
+        CAPTURE(variant);
+        const Directory directory("elastic-" + variant);
+        // 8 steps an epoch, the last of 52 rows.
+        const auto undisturbed = elastic(1, variant, 0, directory.path() / "undisturbed");
+        REQUIRE(undisturbed.status == 0);
+        REQUIRE(contains(undisturbed.output, "bits "));
+        CHECK(taken(directory.path() / "undisturbed", 1, 500) == std::vector<int>(500, 1));
+        if (all_pairs) {
+            for (const int ranks : {2, 4}) {
+                const auto other =
+                    elastic(ranks, variant, 0, directory.path() / ("on-" + std::to_string(ranks)));
+                CHECK(bits_of(other) == bits_of(undisturbed));
+            }
         }
-    }
-    for (const auto& [killed_on, resumed_on_each] :
-         pairs({1, 2, 4}, {{1, {2}}, {2, {4}}, {4, {1, 2}}})) {
-        const auto killed = directory.path() / ("killed-on-" + std::to_string(killed_on));
-        const auto end = elastic(killed_on, "bits", 11, killed);
-        CHECK(end.status != 0);
-        CHECK(!contains(end.output, "bits "));
-        for (const int resumed_on : resumed_on_each) {
-            CAPTURE(killed_on);
-            CAPTURE(resumed_on);
-            const auto storage = copy_of(killed, resumed_on);
-            CHECK(bits_of(elastic(resumed_on, "bits", 0, storage)) == bits_of(undisturbed));
-            CHECK(taken(storage, 1, 500) == std::vector<int>(500, 1));
+        const Pairs few =
+            variant == "bits" ? Pairs{{1, {2}}, {2, {4}}, {4, {1, 2}}} : Pairs{{2, {1, 4}}};
+        for (const auto& [killed_on, resumed_on_each] : pairs({1, 2, 4}, few)) {
+            const auto killed = directory.path() / ("killed-on-" + std::to_string(killed_on));
+            const auto end = elastic(killed_on, variant, 11, killed);
+            CHECK(end.status != 0);
+            CHECK(!contains(end.output, "bits "));
+            for (const int resumed_on : resumed_on_each) {
+                CAPTURE(killed_on);
+                CAPTURE(resumed_on);
+                const auto storage = copy_of(killed, resumed_on);
+                CHECK(bits_of(elastic(resumed_on, variant, 0, storage)) == bits_of(undisturbed));
+                CHECK(taken(storage, 1, 500) == std::vector<int>(500, 1));
+            }
         }
     }
 }
 
 TEST_CASE("Elastic.each_row_is_taken_once_in_an_epoch_whatever_ranks_go_on") {
-    for (const std::string variant : {"permuted", "sharded"}) {
+    for (const std::string variant : {"permuted", "streamed", "sharded"}) {
         const Directory directory("elastic-" + variant);
         // 509 rows, a prime; 7 a batch. Behind the last step but two of the first epoch.
-        const Pairs few = variant == "permuted" ? Pairs{{3, {5}}, {4, {1}}} : Pairs{{3, {4}}};
+        const Pairs few = variant == "permuted"   ? Pairs{{3, {5}}, {4, {1}}}
+                          : variant == "streamed" ? Pairs{{2, {3}}}
+                                                  : Pairs{{3, {4}}};
         for (const auto& [killed_on, resumed_on_each] : pairs({1, 2, 3, 4, 5, 6, 7, 8}, few)) {
             const auto killed = directory.path() / ("killed-on-" + std::to_string(killed_on));
             const int behind = 509 / (7 * killed_on) - 2;

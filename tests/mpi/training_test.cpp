@@ -180,6 +180,44 @@ TEST_CASE("Worker.knows_its_place_and_talks") {
     });
 }
 
+TEST_CASE("Datasets.are_split_or_read_whole") {
+    const test::Directory directory("split");
+    const auto rows_of = [&](auto& worker, const std::string& name) {
+        auto rows = torch::zeros({1000}, torch::kLong);
+        for (auto& batch : worker.dataset_shard(name).batches({.size = 10, .shuffle = true})) {
+            rows.index_add_(0, batch["x"], torch::ones_like(batch["x"]));
+        }
+        return rows;
+    };
+    const auto numbers = data::from_tensors({{"x", torch::arange(1000)}});
+    using Names = std::vector<std::string>;
+    int run = 0;
+    for (const std::optional<Names>& to_split :
+         {std::optional<Names>(), std::optional(Names{"train"}), std::optional(Names{})}) {
+        Trainer<backend::Mpi, data::Permuted> trainer(
+            {.run = run_in(directory, "r" + std::to_string(++run)),
+             .datasets = {{"train", numbers}, {"valid", numbers}},
+             .datasets_to_split = to_split});
+        trainer.fit([&](auto& worker) {
+            for (const std::string name : {"train", "valid"}) {
+                CAPTURE(name);
+                const bool split = !to_split || (name == "train" && !to_split->empty());
+                auto rows = rows_of(worker, name);
+                const auto mine = rows.sum().template item<std::int64_t>();
+                CHECK(std::abs(mine - worker.dataset_shard(name).size()) <= 1);
+                CHECK(std::abs(mine - (split ? 1000 / worker.size() : 1000)) <= 1);
+                worker.all_reduce(rows);
+                CHECK((rows == (split ? 1 : worker.size())).all().template item<bool>());
+            }
+        });
+    }
+    CHECK(code_of([&] {
+              Trainer<> trainer({.run = run_in(directory, "r"),
+                                 .datasets = {{"train", numbers}},
+                                 .datasets_to_split = Names{"train", "tset"}});
+          }) == "RT-C29");
+}
+
 TEST_CASE("Errors.num_workers_must_be_the_number_of_ranks") {
     const test::Directory directory("workers");
     const int size = launch::ranks().value_or(1);

@@ -58,7 +58,8 @@ TrainerOptions unlike_the_defaults() {
                                  .deadline_s = 22}},
             .resume_from = Checkpoint("/made/before/checkpoint_000001"),
             .metadata = {{"by", "trainer"}},
-            .validation = {.task = {{"batches", 10}}, .timeout_s = 23}};
+            .validation = {.task = {{"batches", 10}}, .timeout_s = 23},
+            .datasets_to_split = {{"train"}}};
 }
 
 /// The names of the fields, with those of the structs they are in, for which `holds(left, right)`.

@@ -2,9 +2,13 @@
 /// @file
 /// Which rows a rank reads next, batch by batch, in an epoch that may have been entered in the
 /// middle: from a policy's rows of this rank, or from places in an order of all ranks.
+/// stream_feed.hpp has those over blocks.
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/block_index.hpp>
+#include <rtrain/data/dataset.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/steps.hpp>
 
@@ -12,6 +16,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -25,6 +30,9 @@ struct Course {
     std::int64_t passes = 1; ///< batches that this rank takes in a step
     /// How many ranks split the rows; this rank is one of them, or reads everything.
     std::int64_t sharing = 1;
+    /// Of a data set that is read in blocks; null: by row number.
+    std::shared_ptr<const BlockIndex> blocks = nullptr;
+    std::int64_t memory_bytes = 0; ///< for what is kept of these
 
     [[nodiscard]] std::int64_t place_among_sharing() const noexcept {
         return sharing > 1 ? epoch.rank : 0;
@@ -33,10 +41,13 @@ struct Course {
 
 /// One batch to be read.
 struct Portion {
-    at::Tensor rows;        ///< by number
+    at::Tensor rows = {};   ///< by number; undefined where there are places
     std::int64_t place = 0; ///< of its first row in the order of all ranks
     std::int64_t taken = 0; ///< by all ranks, in whole steps, once this batch is
     bool ends_step = true;  ///< this rank's last one of the step
+    // Of a StreamFeed over blocks.
+    StridedPlaces places = {};
+    std::optional<std::int64_t> kept_from = std::nullopt; ///< a later batch may come back to there
 };
 
 /// From `order()`: the rows of this rank, made at once.
@@ -74,6 +85,10 @@ public:
         return portion;
     }
 
+    [[nodiscard]] static Batch read(const Dataset& dataset, const Portion& portion) {
+        return dataset.rows(portion.rows);
+    }
+
     /// Batches from here to the end of the epoch.
     [[nodiscard]] std::int64_t batches() const { return batches_in(order_.numel() - row_); }
 
@@ -107,18 +122,29 @@ public:
 
     /// Empty at the end of the epoch.
     [[nodiscard]] std::optional<Portion> next() {
+        return next_of([&](const Steps& steps, std::int64_t taken, std::int64_t number) {
+            const RowRange part = steps.micro_batch(taken, number);
+            return Portion{.rows = policy_->rows_at(course_.epoch, part.begin, part.end),
+                           .place = part.begin};
+        });
+    }
+    /// The same, with `part_of(steps, taken, micro_batch)` in place of the policy.
+    template <class PartOf>
+    [[nodiscard]] std::optional<Portion> next_of(const PartOf& part_of) {
         const std::int64_t step = steps_.step_at(taken_);
         if (step == 0) {
             return std::nullopt;
         }
-        const std::int64_t number = course_.place_among_sharing() * course_.passes + pass_;
-        const RowRange part = steps_.micro_batch(taken_, number);
+        Portion portion =
+            part_of(steps_, taken_, course_.place_among_sharing() * course_.passes + pass_);
         pass_ = (pass_ + 1) % course_.passes;
-        if (pass_ == 0) {
-            taken_ += step;
-        }
-        return Portion{policy_->rows_at(course_.epoch, part.begin, part.end), part.begin, taken_,
-                       pass_ == 0};
+        portion.ends_step = pass_ == 0;
+        taken_ += portion.ends_step ? step : 0;
+        portion.taken = taken_;
+        return portion;
+    }
+    [[nodiscard]] static Batch read(const Dataset& dataset, const Portion& portion) {
+        return dataset.rows(portion.rows);
     }
 
     [[nodiscard]] std::int64_t batches() const {
@@ -134,6 +160,12 @@ private:
 };
 
 template <DataPolicy D>
-using Feed = std::conditional_t<detail::HasRowsAt<D>, OrderFeed<D>, RankFeed<D>>;
+class StreamFeed; // stream_feed.hpp
+
+/// next() says what to read, and read() reads it.
+template <DataPolicy D>
+using Feed =
+    std::conditional_t<detail::HasLanes<D>, StreamFeed<D>,
+                       std::conditional_t<detail::HasRowsAt<D>, OrderFeed<D>, RankFeed<D>>>;
 
 } // namespace rtrain::data

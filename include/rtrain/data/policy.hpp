@@ -23,6 +23,9 @@
 /// at::Tensor rows_at(const rtrain::data::EpochRequest& epoch, std::int64_t begin,
 ///                    std::int64_t end) const;
 /// @endcode
+/// A policy that has rows_at() and a number of `lanes` reads data sets that come in blocks in so
+/// many lanes, as data::Streaming does; rows_at() is then for others.
+///
 /// A policy with a `static constexpr const char* name` is protected against resuming in another
 /// order than that which the checkpoint counts in (RT-D13).
 /// Cost tier 0: std only.
@@ -79,6 +82,10 @@ concept HasRowsAt =
     std::same_as<decltype(std::declval<const D&>().rows_at(
                      std::declval<const data::EpochRequest&>(), std::int64_t{}, std::int64_t{})),
                  at::Tensor>;
+template <class D>
+concept HasLanes = HasRowsAt<D> && requires(const D& policy) {
+    { policy.lanes } -> std::convertible_to<std::int64_t>;
+};
 template <class D>
 concept HasOrderName = requires {
     { D::name } -> std::convertible_to<std::string>;

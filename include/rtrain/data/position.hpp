@@ -41,6 +41,7 @@ struct Position {
     bool within_step = false; ///< ranks have taken some batches of the next step
     std::int64_t rows = 0;    ///< of the data set; 0: not known
     std::string order = {};   ///< what `samples` counts in, by order_name(); empty: not known
+    std::uint64_t digest = 0; ///< of the data set's blocks, by BlockIndex; 0: not known
 
     // Of the batch that the loop is at, which all this counts as taken.
     std::int64_t samples_before = 0; ///< `samples` without it
@@ -66,8 +67,9 @@ struct Position {
     }
 
     /// Before a pass through `now_rows` rows in the order `now_order`. Throws DataError [RT-D12,
-    /// RT-D13] when the pass has begun with others.
-    void begin_pass(std::int64_t now_rows, const std::string& now_order) {
+    /// RT-D13, RT-D21] when the pass has begun with others.
+    void begin_pass(std::int64_t now_rows, const std::string& now_order,
+                    std::uint64_t now_digest = 0) {
         if (samples > 0 && rows != 0 && rows != now_rows) {
             throw DataError("RT-D12",
                             detail::concat("the checkpoint was made after ", samples,
@@ -85,8 +87,17 @@ struct Position {
                                "\" and would repeat and miss rows; use the same, or begin "
                                "another epoch with set_epoch()"));
         }
+        if (samples > 0 && digest != 0 && now_digest != 0 && digest != now_digest) {
+            throw DataError("RT-D21",
+                            detail::concat("the checkpoint was made after ", samples,
+                                           " rows of an epoch, but the files of the data set have "
+                                           "changed since: it has as many rows, in other blocks; "
+                                           "give the run the same files, or begin another epoch "
+                                           "with set_epoch()"));
+        }
         rows = now_rows;
         order = now_order;
+        digest = now_digest;
         const bool was = std::exchange(was_under_way, false);
         if (was && way_back && !way_back->is_over() && --way_back->loops_to_begin == 0) {
             way_back->arrive();

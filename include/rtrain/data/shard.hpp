@@ -13,6 +13,7 @@
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/steps.hpp>
+#include <rtrain/data/stream_feed.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -39,6 +40,9 @@ struct BatchOptions {
     /// passes: each rank takes the same number of consecutive ones. 0: one a rank. A place within a
     /// step is not saved, only that before it.
     std::int64_t micro_batches = 0;
+    /// What data::Streaming may keep in memory on each rank: stream_reader.hpp says for what. The
+    /// windows in which it shuffles have half of it, together.
+    std::int64_t memory_bytes = std::int64_t{256} << 20;
 };
 
 /// One pass after the other over this rank's rows. Each `begin()` starts a new epoch, except the
@@ -49,13 +53,14 @@ class Batches {
 public:
     /// `position` is shared with whoever saves it. Batches are read on the CPU and sent to
     /// `device`, one ahead of the loop. With `random_seed`, each batch seeds torch's generators
-    /// from it and its own place in the epoch.
+    /// from it and its own place in the epoch. Unless it `is_split`, each rank reads the whole data
+    /// set, whatever the policy.
     Batches(Dataset dataset, D policy, int rank, int size, at::Device device, BatchOptions options,
             std::shared_ptr<Position> position,
-            std::optional<std::uint64_t> random_seed = std::nullopt)
+            std::optional<std::uint64_t> random_seed = std::nullopt, bool is_split = true)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
           device_(device), options_(options), position_(std::move(position)),
-          random_seed_(random_seed) {
+          random_seed_(random_seed), is_split_(is_split) {
         if (options.size < 1) {
             throw DataError("RT-D8", detail::concat("batches() was asked for batches of ",
                                                     options.size, " rows; expected at least 1"));
@@ -127,7 +132,7 @@ public:
                 return std::nullopt;
             }
             batches_->seed_generators(epoch_, portion->place, Draws::of_reading);
-            Batch batch = batches_->dataset_.rows(portion->rows);
+            Batch batch = feed_.read(batches_->dataset_, *portion);
             return Read{std::move(batch), std::move(*portion)};
         }
 
@@ -149,11 +154,8 @@ public:
             return Iterator(*this, position_->epoch, position_->samples, Pass());
         }
         const Course course = course_of(position_->epoch);
-        std::string order;
-        if constexpr (detail::HasOrderName<D>) {
-            order = order_name(D::name, course.epoch);
-        }
-        position_->begin_pass(course.epoch.rows, order);
+        position_->begin_pass(course.epoch.rows, order_of(course),
+                              course.blocks ? course.blocks->digest() : 0);
         return Iterator(*this, position_->epoch, position_->samples,
                         Pass(position_, c10::GradMode::is_enabled()));
     }
@@ -178,18 +180,35 @@ private:
     enum class Draws { of_reading, of_training };
 
     [[nodiscard]] Course course_of(std::int64_t epoch) const {
-        return {{dataset_.size(), rank_, size_, epoch, options_.shuffle, options_.seed,
-                 options_.drop_last},
+        const int ranks = is_split_ ? size_ : 1;
+        return {{dataset_.size(), is_split_ ? rank_ : 0, ranks, epoch, options_.shuffle,
+                 options_.seed, options_.drop_last},
                 options_.size,
                 passes(),
-                policy_.ranks_sharing(size_)};
+                policy_.ranks_sharing(ranks),
+                dataset_.blocks(),
+                options_.memory_bytes};
+    }
+
+    /// What a position counts in.
+    [[nodiscard]] std::string order_of(const Course& course) const {
+        std::string order;
+        if constexpr (detail::HasOrderName<D>) {
+            order = order_name(D::name, course.epoch);
+            if constexpr (detail::HasLanes<D>) {
+                if (course.blocks) {
+                    order += name_of(stream_shape(policy_, course), course.epoch.shuffle);
+                }
+            }
+        }
+        return order;
     }
 
     /// Once: an epoch has no batch.
     void say_empty() const {
         if (rank_ == 0 && options_.drop_last && !std::exchange(position_->said_empty, true)) {
             say_empty_epoch(dataset_.size(), options_.size * passes(),
-                            policy_.ranks_sharing(size_));
+                            policy_.ranks_sharing(is_split_ ? size_ : 1));
         }
     }
 
@@ -207,6 +226,7 @@ private:
     BatchOptions options_;
     std::shared_ptr<Position> position_;
     std::optional<std::uint64_t> random_seed_;
+    bool is_split_;
 };
 
 /// What `worker.dataset_shard(name)` returns.
@@ -215,12 +235,13 @@ class Shard {
 public:
     using Register = std::function<std::shared_ptr<Position>()>;
 
-    /// `seed` is added to those of the permutations; see Batches for `random_seed`.
+    /// `seed` is added to those of the permutations; see Batches for `random_seed` and `is_split`.
     Shard(Dataset dataset, D policy, int rank, int size, at::Device device, Register new_position,
-          std::uint64_t seed = 0, std::optional<std::uint64_t> random_seed = std::nullopt)
+          std::uint64_t seed = 0, std::optional<std::uint64_t> random_seed = std::nullopt,
+          bool is_split = true)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
           device_(device), new_position_(std::move(new_position)), seed_(seed),
-          random_seed_(random_seed) {}
+          random_seed_(random_seed), is_split_(is_split) {}
 
     /// Batches of this rank's rows, on its device.
     ///
@@ -230,17 +251,18 @@ public:
     [[nodiscard]] Batches<D> batches(BatchOptions options = {}) const {
         options.seed += seed_;
         return Batches<D>(dataset_, policy_, rank_, size_, device_, options, new_position_(),
-                          random_seed_);
+                          random_seed_, is_split_);
     }
 
     /// The whole data set, with the rows of all ranks.
     [[nodiscard]] const Dataset& dataset() const noexcept { return dataset_; }
-    /// Rows that this rank reads in an epoch. With data::Permuted the last step of batches may make
-    /// it one row more or fewer.
+    /// Rows that this rank reads in an epoch. With data::Permuted and data::Streaming the last step
+    /// of batches may make it one row more or fewer.
     [[nodiscard]] std::int64_t size() const {
-        EpochRequest epoch{dataset_.size(), rank_, size_};
+        const int ranks = is_split_ ? size_ : 1;
+        const EpochRequest epoch{dataset_.size(), is_split_ ? rank_ : 0, ranks};
         if constexpr (detail::HasRowsAt<D>) {
-            const Steps whole{epoch.rows, epoch.rows, policy_.ranks_sharing(size_)};
+            const Steps whole{epoch.rows, epoch.rows, policy_.ranks_sharing(ranks)};
             const RowRange part = whole.micro_batch(0, whole.micro_batches > 1 ? rank_ : 0);
             return part.end - part.begin;
         } else {
@@ -257,6 +279,7 @@ private:
     Register new_position_;
     std::uint64_t seed_;
     std::optional<std::uint64_t> random_seed_;
+    bool is_split_;
 };
 
 } // namespace rtrain::data

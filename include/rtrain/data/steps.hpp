@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 namespace rtrain::data {
 
@@ -14,6 +15,14 @@ struct RowRange {
     std::int64_t begin = 0;
     std::int64_t end = 0;
     friend bool operator==(const RowRange&, const RowRange&) = default;
+};
+
+/// Places first, first + stride, and so on.
+struct StridedPlaces {
+    std::int64_t first = 0;
+    std::int64_t stride = 1;
+    std::int64_t count = 0;
+    friend bool operator==(const StridedPlaces&, const StridedPlaces&) = default;
 };
 
 /// A step takes the next micro_batches × size rows of the order, and its micro-batches divide them
@@ -54,6 +63,27 @@ struct Steps {
             return taken + step / micro_batches * i + step % micro_batches * i / micro_batches;
         };
         return {begin_of(number), begin_of(number + 1)};
+    }
+
+    /// The same, but for an order in `lanes`, place p in lane p % lanes: micro-batches take every
+    /// micro_batches-th place each, number m those with p % micro_batches == m. So each keeps to
+    /// some of the lanes. Ranks take consecutive micro-batches; where `lanes` is no multiple of
+    /// micro_batches, numbers are exchanged so that ranks whose number divides `lanes` still share
+    /// none.
+    [[nodiscard]] constexpr StridedPlaces strided_micro_batch(std::int64_t taken,
+                                                              std::int64_t number,
+                                                              std::int64_t lanes) const noexcept {
+        const std::int64_t step = step_at(taken);
+        const std::int64_t apart = std::gcd(lanes, micro_batches); // p % apart tells lanes apart
+        const std::int64_t together = micro_batches / apart;
+        const std::int64_t remainder = number % together * apart + number / together;
+        std::int64_t offset = remainder - taken % micro_batches;
+        offset += offset < 0 ? micro_batches : 0;
+        if (offset >= step) { // fewer rows than micro-batches
+            return {step == 0 ? taken : taken + number % step, micro_batches,
+                    std::min<std::int64_t>(step, 1)};
+        }
+        return {taken + offset, micro_batches, (step - offset - 1) / micro_batches + 1};
     }
 
     /// How many steps there are from `taken` to the end of the epoch.

@@ -124,6 +124,7 @@ inline constexpr auto fields_of<TrainerOptions> = all_of(
     Field("config", &TrainerOptions::config), Field("scaling", &TrainerOptions::scaling),
     Field("run", &TrainerOptions::run), Field("datasets", &TrainerOptions::datasets),
     Field("resume_from", &TrainerOptions::resume_from),
-    Field("metadata", &TrainerOptions::metadata), Field("validation", &TrainerOptions::validation));
+    Field("metadata", &TrainerOptions::metadata), Field("validation", &TrainerOptions::validation),
+    Field("datasets_to_split", &TrainerOptions::datasets_to_split));
 
 } // namespace rtrain::detail

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rtrain {
 
@@ -30,6 +31,9 @@ struct TrainerOptions {
     Config metadata{};
     /// How checkpoints are validated whose report asks for it.
     ValidationConfig validation{};
+    /// Names of the data sets that ranks split between them, as their policy does it; each rank
+    /// reads the others whole. Unset: all are split.
+    std::optional<std::vector<std::string>> datasets_to_split{};
 };
 
 namespace detail {
@@ -81,6 +85,21 @@ inline void check_checkpoint_config(const CheckpointConfig& checkpoint) {
     }
 }
 
+/// Throws ConfigError [RT-C29].
+inline void check_datasets_to_split(const TrainerOptions& options) {
+    for (const auto& name : options.datasets_to_split.value_or(std::vector<std::string>{})) {
+        if (!options.datasets.contains(name)) {
+            std::string names;
+            for (const auto& [known, dataset] : options.datasets) {
+                names += concat(names.empty() ? "" : ", ", '"', known, '"');
+            }
+            throw ConfigError("RT-C29",
+                              concat("datasets_to_split names \"", name, "\", but datasets has ",
+                                     names.empty() ? "none" : names));
+        }
+    }
+}
+
 /// Throws ConfigError for options that cannot work on any machine.
 inline void check_options(const TrainerOptions& options) {
     const NumWorkers& workers = options.scaling.num_workers;
@@ -110,6 +129,7 @@ inline void check_options(const TrainerOptions& options) {
                                           "; expected more than 0"));
     }
     check_validation_timeout(options.validation.timeout_s);
+    check_datasets_to_split(options);
     constexpr const char* allowed =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const std::string& name = options.run.name;

@@ -246,7 +246,8 @@ private:
         boost::json::object place{{"epoch", position.epoch},
                                   {"samples", position.samples},
                                   {"rows", position.rows},
-                                  {"order", position.order}};
+                                  {"order", position.order},
+                                  {"digest", position.digest}};
         if (const auto* const loop = loops.over(position)) {
             const bool is_around = loops.is_around_another(*loop);
             if (loop->taken == 0 || is_around) {
@@ -270,6 +271,9 @@ private:
         if (place.contains("order")) { // not in older checkpoints
             saved.rows = place.at("rows").to_number<std::int64_t>();
             saved.order = place.at("order").as_string().c_str();
+        }
+        if (const auto* const digest = place.if_contains("digest")) { // as above
+            saved.digest = digest->to_number<std::uint64_t>();
         }
         if (const auto* const skip = place.if_contains("skip")) { // as above
             saved.passes_to_skip = skip->to_number<std::int64_t>();

@@ -117,8 +117,7 @@ public:
 
     /// Every rank reads on where it was.
     void goes_on_where_a_run_was_stopped() const {
-        for (const bool shuffle : {true, false}) {
-            const auto loops = loops_of({.size = 4, .shuffle = shuffle, .seed = 5});
+        for_each_loops([](const auto& loops) {
             for (const int size : {1, 2, 3}) {
                 for (const int steps : {1, 2, 5}) {
                     DOCTEST_CAPTURE(size);
@@ -134,7 +133,7 @@ public:
                     DOCTEST_REQUIRE((taken == whole));
                 }
             }
-        }
+        });
     }
 
     /// With order(epoch, taken) or rows_at(): no row is left out, and none is read twice but for
@@ -143,14 +142,13 @@ public:
         if constexpr (!detail::HasRest<D> && !detail::HasRowsAt<D>) {
             DOCTEST_MESSAGE("it goes on on the same number of ranks only");
         } else {
-            for (const bool shuffle : {true, false}) {
-                const auto loops = loops_of({.size = 4, .shuffle = shuffle, .seed = 5});
+            for_each_loops([&](const auto& loops) {
                 if (policy_->ranks_sharing(2) > 1) {
                     resume_on_any(loops, column_x, detail::HasRest<D>);
                 } else {
                     resume_each_on_its_own(loops);
                 }
-            }
+            });
         }
     }
 
@@ -174,8 +172,24 @@ private:
         }
     };
 
-    [[nodiscard]] auto loops_of(const data::BatchOptions& options) const {
-        return loops_over<Shared>(numbers(103), options, Shared{policy_});
+    struct SharedInLanes : Shared {
+        std::int64_t lanes = 1;
+    };
+
+    /// Shuffled and not, over rows by number and, where the policy has lanes, over blocks.
+    template <class Use>
+    void for_each_loops(const Use& use) const {
+        for (const bool shuffle : {true, false}) {
+            DOCTEST_CAPTURE(shuffle);
+            data::BatchOptions options{.size = 4, .shuffle = shuffle, .seed = 5};
+            use(loops_over<Shared>(numbers(103), options, Shared{policy_}));
+            if constexpr (detail::HasLanes<D>) {
+                const std::int64_t lanes = policy_->lanes;
+                options.memory_bytes = 2 * lanes * number_bytes * 2; // windows of two rows
+                use(loops_over<SharedInLanes>(numbers_in_blocks({40, 0, 3, 59, 1}), options,
+                                              SharedInLanes{{policy_}, lanes}));
+            }
+        }
     }
 
     template <class Use>

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/data/batch.hpp>
+#include <rtrain/data/blocks.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/shard.hpp>
@@ -18,6 +19,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 namespace rtrain::testing {
@@ -29,6 +32,30 @@ inline constexpr int to_the_end = std::numeric_limits<int>::max();
 /// Rows that are their own numbers, in column "x".
 [[nodiscard]] inline data::Dataset numbers(std::int64_t rows) {
     return data::from_tensors({{"x", at::arange(rows, at::kLong)}});
+}
+inline constexpr std::int64_t number_bytes = 8;
+/// The same in blocks of these many rows.
+[[nodiscard]] inline data::Dataset numbers_in_blocks(std::vector<std::int64_t> rows) {
+    class Numbers : public data::Dataset::BlockSource {
+    public:
+        explicit Numbers(std::vector<std::int64_t> blocks) : rows_(std::move(blocks)) {}
+        [[nodiscard]] std::vector<Block> blocks() const override {
+            std::vector<Block> all;
+            for (const std::int64_t of_block : rows_) {
+                all.push_back({of_block, of_block * number_bytes});
+            }
+            return all;
+        }
+        [[nodiscard]] data::Batch read(std::int64_t block) const override {
+            const auto at = rows_.begin() + block;
+            const std::int64_t begin = std::accumulate(rows_.begin(), at, std::int64_t{0});
+            return data::Batch({{"x", at::arange(begin, begin + *at, at::kLong)}});
+        }
+
+    private:
+        std::vector<std::int64_t> rows_;
+    };
+    return data::from_blocks(std::make_shared<Numbers>(std::move(rows)));
 }
 inline constexpr auto column_x = [](data::Batch& batch) { return batch["x"]; };
 

@@ -20,6 +20,7 @@
 
 #include <torch/data/dataloader.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <memory>
@@ -107,8 +108,8 @@ public:
                                              progress().new_position("(data loader)"));
     }
 
-    /// This rank's part of a data set given to the trainer. Throws DataError [RT-D1] for a name
-    /// that was not.
+    /// This rank's part of a data set given to the trainer, or all of it where it is not one of
+    /// TrainerOptions::datasets_to_split. Throws DataError [RT-D1] for a name that was not given.
     [[nodiscard]] data::Shard<D> dataset_shard(const std::string& name) {
         const auto found = options().datasets.find(name);
         if (found == options().datasets.end()) {
@@ -121,9 +122,11 @@ public:
                                                     "was given ",
                                                     names.empty() ? "none" : names));
         }
+        const auto& to_split = options().datasets_to_split;
+        const bool is_split = !to_split || std::ranges::find(*to_split, name) != to_split->end();
         return data::Shard<D>(
             found->second, data_, rank(), size(), device(),
-            [this, name] { return progress().new_position(name); }, seed_, random_seed_);
+            [this, name] { return progress().new_position(name); }, seed_, random_seed_, is_split);
     }
 
     /// All ranks as a communicator, where the backend has one: groups (`split`), messages, and

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The order in which all ranks together stream an epoch over blocks: arithmetic on keys, without a
+/// table of rows. Cost tier 0: std only.
+///
+/// The blocks of an epoch stand in the order of a keyed Permutation, and their rows, one block
+/// after the other, are one sequence. It is cut into lanes, equal parts that are read side by side.
+/// A lane is cut into windows of equally many rows, and the rows of a window are permuted by a key
+/// of their own. Place p of the epoch is row p / lanes of lane p % lanes, so consecutive places
+/// have rows from all over the data set, yet each lane is read from its beginning to its end, and
+/// one window of it is all that has to be in memory.
+#pragma once
+
+#include <rtrain/data/permutation.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace rtrain::data {
+
+/// What an order depends on besides the blocks; part of every saved position.
+struct StreamShape {
+    std::int64_t lanes = 1;  ///< at least 1
+    std::int64_t window = 1; ///< rows, at least 1
+};
+
+class StreamOrder {
+public:
+    /// `ends` says where each block ends, in rows from the beginning of the first. Without
+    /// `shuffle`, blocks and the rows in them are as they come. It takes 16 bytes a block.
+    StreamOrder(const std::vector<std::int64_t>& ends, StreamShape shape, bool shuffle,
+                std::uint64_t key)
+        : shape_(shape), shuffle_(shuffle), key_(key) {
+        const auto count = static_cast<std::int64_t>(ends.size());
+        const Permutation permutation(std::max<std::int64_t>(count, 1), hash_of(key, of_blocks));
+        blocks_.reserve(ends.size());
+        ends_.reserve(ends.size());
+        for (std::int64_t i = 0; i < count; ++i) {
+            const std::int64_t block = shuffle ? permutation[i] : i;
+            const auto at = static_cast<std::size_t>(block);
+            blocks_.push_back(block);
+            ends_.push_back(rows() + ends[at] - (at == 0 ? 0 : ends[at - 1]));
+        }
+    }
+
+    /// Of the epoch.
+    [[nodiscard]] std::int64_t rows() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
+    [[nodiscard]] const StreamShape& shape() const noexcept { return shape_; }
+
+    /// Lanes differ by one row at most; the longer ones are first.
+    [[nodiscard]] std::int64_t rows_of(std::int64_t lane) const noexcept {
+        return rows() / shape_.lanes + (lane < rows() % shape_.lanes ? 1 : 0);
+    }
+    [[nodiscard]] std::int64_t rows_of(std::int64_t lane, std::int64_t window) const noexcept {
+        return std::min(shape_.window, rows_of(lane) - window * shape_.window);
+    }
+
+    /// Where a place's row is in its window, once the window's rows are permuted.
+    struct Place {
+        std::int64_t lane = 0;
+        std::int64_t window = 0; ///< of the lane, from 0
+        std::int64_t row = 0;    ///< of the window: permutation_of() says which
+    };
+    [[nodiscard]] Place find(std::int64_t place) const noexcept {
+        const std::int64_t row = place / shape_.lanes;
+        return {place % shape_.lanes, row / shape_.window, row % shape_.window};
+    }
+
+    /// The rows of a window in the order in which they are taken, as numbers of them as they are
+    /// read.
+    class WindowOrder {
+    public:
+        WindowOrder(std::int64_t rows, std::uint64_t key, bool shuffle) noexcept
+            : permutation_(rows, key), shuffle_(shuffle) {}
+        [[nodiscard]] std::int64_t operator[](std::int64_t row) const noexcept {
+            return shuffle_ ? permutation_[row] : row;
+        }
+
+    private:
+        Permutation permutation_;
+        bool shuffle_;
+    };
+    [[nodiscard]] WindowOrder order_of(std::int64_t lane, std::int64_t window) const noexcept {
+        return {rows_of(lane, window), hash_of(key_, of_rows, lane, window), shuffle_};
+    }
+
+    /// Consecutive rows of a block.
+    struct Piece {
+        std::int64_t block = 0;
+        std::int64_t first_row = 0; ///< in the block
+        std::int64_t rows = 0;      ///< at least 1
+    };
+    /// What a window is read from, in this order.
+    [[nodiscard]] std::vector<Piece> pieces_of(std::int64_t lane, std::int64_t window) const {
+        std::int64_t row = begin_of(lane) + window * shape_.window; // of the sequence
+        const std::int64_t end = row + rows_of(lane, window);
+        std::vector<Piece> pieces;
+        for (std::size_t i = position_of(row); row < end; ++i) {
+            const std::int64_t begin = i == 0 ? 0 : ends_[i - 1];
+            const std::int64_t rows = std::min(end, ends_[i]) - row;
+            if (rows > 0) { // else an empty block
+                pieces.push_back({blocks_[i], row - begin, rows});
+            }
+            row += rows;
+        }
+        return pieces;
+    }
+
+private:
+    enum Purpose : std::uint8_t { of_blocks, of_rows };
+
+    /// Where a lane begins in the sequence of all rows.
+    [[nodiscard]] std::int64_t begin_of(std::int64_t lane) const noexcept {
+        return rows() / shape_.lanes * lane + std::min(lane, rows() % shape_.lanes);
+    }
+    /// Of the block that has a row of the sequence.
+    [[nodiscard]] std::size_t position_of(std::int64_t row) const {
+        return static_cast<std::size_t>(std::ranges::upper_bound(ends_, row) - ends_.begin());
+    }
+
+    StreamShape shape_;
+    bool shuffle_;
+    std::uint64_t key_;
+    std::vector<std::int64_t> blocks_; ///< in the epoch's order
+    std::vector<std::int64_t> ends_;   ///< of these, in rows of the sequence
+};
+
+} // namespace rtrain::data
