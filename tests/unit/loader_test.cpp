@@ -1,22 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is read ahead on threads comes in order, with its errors, and nothing outlives the loop.
+#include "../support.hpp"
+
+#include <rtrain/data/blocks.hpp>
 #include <rtrain/data/loader.hpp>
+#include <rtrain/data/permuted.hpp>
+#include <rtrain/data/shard.hpp>
+#include <rtrain/data/sharded.hpp>
+#include <rtrain/data/streaming.hpp>
 
 #include <doctest/doctest.h>
+#include <torch/torch.h>
 
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
-using rtrain::data::Loader;
+using namespace rtrain;
+using data::Loader;
+using test::code_of;
 
 namespace {
 
@@ -116,4 +129,113 @@ TEST_CASE("Loader.threads_compute_alone_and_without_gradients") {
     CHECK(seen->threads == 1);
     CHECK(c10::GradMode::is_enabled());
     CHECK(at::get_num_threads() == before);
+}
+
+namespace {
+
+constexpr std::int64_t rows = 103;
+
+data::Dataset numbers() {
+    return data::from_tensors({{"x", torch::arange(rows)}});
+}
+
+class Tens : public data::Dataset::BlockSource {
+public:
+    [[nodiscard]] std::vector<Block> blocks() const override {
+        std::vector<Block> blocks(10, {.rows = 10, .bytes = 80});
+        blocks.push_back({.rows = 3, .bytes = 24});
+        return blocks;
+    }
+    [[nodiscard]] data::Batch read(std::int64_t block) const override {
+        return data::Batch(
+            {{"x", torch::arange(10 * block, std::min<std::int64_t>(10 * block + 10, rows))}});
+    }
+};
+
+template <class D>
+std::vector<std::vector<std::int64_t>> pass(const data::Dataset& dataset,
+                                            data::BatchOptions options, int rank = 0, int ranks = 1,
+                                            const data::Position& from = {}) {
+    data::Batches<D> batches(dataset, {}, rank, ranks, torch::kCPU, options,
+                             std::make_shared<data::Position>(from));
+    std::vector<std::vector<std::int64_t>> read;
+    for (auto& batch : batches) {
+        const auto x = batch["x"].contiguous();
+        read.emplace_back(x.template data_ptr<std::int64_t>(),
+                          x.template data_ptr<std::int64_t>() + x.numel());
+    }
+    return read;
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("Batches.are_the_same_with_any_number_of_threads", D, data::Sharded,
+                   data::Permuted, data::Streaming) {
+    const auto blocks = data::from_blocks(std::make_shared<Tens>());
+    for (const auto& dataset : {numbers(), blocks, blocks.map_batches([](data::Batch batch) {
+                                    batch["x"] = batch["x"] * 3;
+                                    return batch;
+                                })}) {
+        for (const int rank : {0, 1}) {
+            for (const std::int64_t taken : {0, 48}) {
+                const auto with = [&](int threads, int prefetch) {
+                    return pass<D>(dataset,
+                                   {.size = 4,
+                                    .shuffle = true,
+                                    .prefetch = prefetch,
+                                    .threads = threads,
+                                    .memory_bytes = 4096},
+                                   rank, 2, {.epoch = 2, .samples = taken});
+                };
+                const auto expected = with(0, 0);
+                REQUIRE(expected.size() > 5);
+                CHECK(with(1, 0) == expected);
+                CHECK(with(2, 7) == expected);
+                CHECK(with(4, 1) == expected);
+            }
+        }
+    }
+}
+
+TEST_CASE("Batches.errors_of_threads_come_in_their_place_and_loops_may_end_early") {
+    const auto throwing = numbers().map_batches([](data::Batch batch) {
+        if (batch["x"][0].item<std::int64_t>() == 40) {
+            throw DataError("RT-D4", "row 40");
+        }
+        return batch;
+    });
+    const data::BatchOptions options{.size = 10, .threads = 3};
+    data::Batches<data::Sharded> batches(throwing, {}, 0, 1, torch::kCPU, options,
+                                         std::make_shared<data::Position>());
+    int read = 0;
+    CHECK(code_of([&] {
+              for ([[maybe_unused]] auto& batch : batches) {
+                  ++read;
+              }
+          }) == "RT-D4");
+    CHECK(read == 4);
+    for ([[maybe_unused]] auto& batch : batches) {
+        break;
+    }
+    CHECK(batches.epoch() == 2);
+}
+
+TEST_CASE("Batches.are_collated_and_converted") {
+    for (const int threads : {0, 2}) {
+        const auto twice = [](data::Batch batch) {
+            batch["x"] = torch::stack({batch["x"], batch["x"]}, 1);
+            return batch;
+        };
+        data::Batches<data::Sharded> batches(
+            numbers(), {}, 0, 1, torch::kCPU,
+            {.size = 50, .threads = threads, .collate = twice, .dtypes = {{"x", torch::kHalf}}},
+            std::make_shared<data::Position>());
+        auto first = batches.begin();
+        CHECK((*first)["x"].sizes() == at::IntArrayRef{50, 2});
+        CHECK(((*first)["x"].scalar_type() == torch::kHalf));
+    }
+    const data::BatchOptions unknown{.dtypes = {{"y", torch::kFloat}}};
+    CHECK(code_of([&] { (void)pass<data::Sharded>(numbers(), unknown); }) == "RT-D2");
+    CHECK(code_of([&] { (void)pass<data::Sharded>(numbers(), {.threads = -1}); }) == "RT-D70");
+    CHECK(code_of([&] { (void)pass<data::Sharded>(numbers(), {.prefetch = -1}); }) == "RT-D70");
 }

@@ -54,6 +54,9 @@ struct Portion {
 template <DataPolicy D>
 class RankFeed {
 public:
+    /// Whether read() must be called in the order of next(), and by one thread at a time.
+    static constexpr bool reads_in_order = false;
+
     RankFeed(const D& policy, const Course& course, std::int64_t taken)
         : course_(course), base_(detail::HasRest<D> ? taken : 0) {
         if constexpr (detail::HasRest<D>) {
@@ -111,6 +114,9 @@ private:
 template <DataPolicy D>
 class OrderFeed {
 public:
+    /// Whether read() must be called in the order of next(), and by one thread at a time.
+    static constexpr bool reads_in_order = false;
+
     OrderFeed(const D& policy, const Course& course, std::int64_t taken)
         : policy_(&policy), course_(course),
           taken_(taken), steps_{course.epoch.rows, course.size, course.sharing * course.passes,

@@ -5,9 +5,11 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
+#include <rtrain/data/batch_options.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/device_prefetch.hpp>
 #include <rtrain/data/feed.hpp>
+#include <rtrain/data/loader.hpp>
 #include <rtrain/data/loops.hpp>
 #include <rtrain/data/permutation.hpp>
 #include <rtrain/data/policy.hpp>
@@ -31,20 +33,6 @@
 
 namespace rtrain::data {
 
-struct BatchOptions {
-    std::int64_t size = 256; ///< rows in a batch of this rank, at least 1
-    bool shuffle = false;    ///< another permutation each epoch, the same on all ranks
-    std::uint64_t seed = 0;  ///< of the permutations
-    bool drop_last = false;  ///< drop rows that fill no batch or do not divide between ranks
-    /// Batches that all ranks together take in a step, for gradients that are added up over several
-    /// passes: each rank takes the same number of consecutive ones. 0: one a rank. A place within a
-    /// step is not saved, only that before it.
-    std::int64_t micro_batches = 0;
-    /// What data::Streaming may keep in memory on each rank: stream_reader.hpp says for what. The
-    /// windows in which it shuffles have half of it, together.
-    std::int64_t memory_bytes = std::int64_t{256} << 20;
-};
-
 /// One pass after the other over this rank's rows. Each `begin()` starts a new epoch, except the
 /// first after a resumed checkpoint, which goes on where the checkpoint was taken, also on another
 /// number of ranks.
@@ -61,16 +49,7 @@ public:
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
           device_(device), options_(options), position_(std::move(position)),
           random_seed_(random_seed), is_split_(is_split) {
-        if (options.size < 1) {
-            throw DataError("RT-D8", detail::concat("batches() was asked for batches of ",
-                                                    options.size, " rows; expected at least 1"));
-        }
-        if (options.micro_batches < 0 || options.micro_batches % size != 0) {
-            throw DataError("RT-D14",
-                            detail::concat("batches() was asked for steps of ",
-                                           options.micro_batches, " micro-batches on ", size,
-                                           " ranks; expected a multiple of the ranks, or 0"));
-        }
+        require_usable(options_, size);
     }
 
     class Iterator {
@@ -81,8 +60,8 @@ public:
         /// At the end when `pass` has ended.
         Iterator(const Batches& batches, std::int64_t epoch, std::int64_t taken, Pass pass)
             : batches_(&batches), epoch_(epoch),
-              feed_(batches.policy_, batches.course_of(epoch), taken), pass_(std::move(pass)),
-              prefetch_(batches.device_) {
+              feed_(std::make_shared<Feed<D>>(batches.policy_, batches.course_of(epoch), taken)),
+              loader_(batches.new_loader()), pass_(std::move(pass)), prefetch_(batches.device_) {
             const bool is_whole = taken == 0 && !pass_.has_ended();
             next();
             if (is_whole && pass_.has_ended()) {
@@ -105,6 +84,8 @@ public:
         }
 
     private:
+        friend Batches;
+
         /// A batch and where it belongs, which travel together.
         struct Read {
             Batch batch;
@@ -127,18 +108,37 @@ public:
 
         /// Empty at the end of the epoch, and only there: a batch may have no rows.
         [[nodiscard]] std::optional<Read> read() {
-            std::optional<Portion> portion = feed_.next();
+            if (loader_) {
+                return loader_->next([this] { return next_job(); });
+            }
+            std::optional<Portion> portion = feed_->next();
             if (!portion) {
                 return std::nullopt;
             }
             batches_->seed_generators(epoch_, portion->place, Draws::of_reading);
-            Batch batch = feed_.read(batches_->dataset_, *portion);
-            return Read{std::move(batch), std::move(*portion)};
+            return read(*feed_, *batches_, std::move(*portion));
+        }
+
+        /// What a thread is to do; it may outlive neither the feed nor the batches.
+        [[nodiscard]] std::optional<typename Loader<Read>::Job> next_job() {
+            std::optional<Portion> portion = feed_->next();
+            if (!portion) {
+                return std::nullopt;
+            }
+            return [feed = feed_, batches = batches_, portion = std::move(*portion)] {
+                return read(*feed, *batches, portion);
+            };
+        }
+
+        [[nodiscard]] static Read read(Feed<D>& feed, const Batches& batches, Portion portion) {
+            Batch batch = feed.read(batches.dataset_, portion);
+            return {collated(std::move(batch), batches.options_), std::move(portion)};
         }
 
         const Batches* batches_;
         std::int64_t epoch_;
-        Feed<D> feed_;
+        std::shared_ptr<Feed<D>> feed_;
+        std::unique_ptr<Loader<Read>> loader_; ///< null: the loop reads
         Pass pass_;
         DevicePrefetch<Read> prefetch_;
         std::optional<Read> read_; ///< empty at the end
@@ -202,6 +202,17 @@ private:
             }
         }
         return order;
+    }
+
+    [[nodiscard]] std::unique_ptr<Loader<typename Iterator::Read>> new_loader() const {
+        if (options_.threads == 0) {
+            return nullptr;
+        }
+        // Blocks are read through cursors, which go on from batch to batch.
+        const int threads = Feed<D>::reads_in_order ? 1 : options_.threads;
+        return std::make_unique<Loader<typename Iterator::Read>>(
+            threads, static_cast<std::size_t>(options_.prefetch > 0 ? options_.prefetch
+                                                                    : 2 * options_.threads));
     }
 
     /// Once: an epoch has no batch.

@@ -39,6 +39,9 @@ requires detail::HasLanes<D>
 template <DataPolicy D>
 class StreamFeed {
 public:
+    /// Whether read() must be called in the order of next(), and by one thread at a time.
+    static constexpr bool reads_in_order = true;
+
     StreamFeed(const D& policy, const Course& course, std::int64_t taken)
         : course_(course), rows_(policy, course, taken) {
         if (course_.blocks) {
