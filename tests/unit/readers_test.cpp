@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data sets in files: text, JSON lines, tar archives and MDS shards, ours and those of others.
+#include <rtrain/data/idx.hpp>
 #include <rtrain/data/json.hpp>
 #include <rtrain/data/mds.hpp>
 #include <rtrain/data/text.hpp>
@@ -12,9 +13,12 @@
 
 #include <ATen/ATen.h>
 
+#include <zlib.h>
+
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -312,4 +316,43 @@ TEST_CASE("Readers.files_without_read_at_are_read_from_a_copy") {
                                  uri.authority + uri.path};
     });
     CHECK(texts(all_of(data::read_text("readers://team/a.txt")), "text") == Texts{"one", "two"});
+}
+
+TEST_CASE("Readers.plain_idx_files_are_kept_once_a_node") {
+    const testing::ScratchDirectory scratch;
+    std::string file("\0\0\x08\x03\0\0\x01\x90\0\0\0\x40\0\0\0\x40", 16); // 400 x 64 x 64
+    const std::string data = testing::noise(400 * 64 * 64, 3);
+    file += data;
+    const fs::path plain = scratch.path() / "images";
+    const fs::path packed = scratch.path() / "images.gz";
+    write(plain, file);
+    const gzFile out = gzopen(packed.c_str(), "wb1");
+    REQUIRE(gzwrite(out, file.data(), static_cast<unsigned>(file.size())) > 0);
+    REQUIRE(gzclose(out) == Z_OK);
+    // Pages of a file, which the system keeps once, rather than of this process.
+    const auto mapped_file = [](const at::Tensor& tensor) -> std::string {
+        std::ifstream maps("/proc/self/maps");
+        const auto place = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+        for (std::string line; std::getline(maps, line);) {
+            std::uintptr_t begin = 0;
+            std::uintptr_t end = 0;
+            if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2 && place >= begin &&
+                place < end) {
+                const auto slash = line.find('/');
+                return slash == std::string::npos ? "" : line.substr(slash);
+            }
+        }
+        return "";
+    };
+    const auto is_right = [&](const at::Tensor& tensor) {
+        return tensor.sizes().vec() == std::vector<std::int64_t>{400, 64, 64} &&
+               std::memcmp(tensor.const_data_ptr(), data.data(), data.size()) == 0;
+    };
+    const at::Tensor from_plain = data::idx::read(plain, 3);
+    CHECK(is_right(from_plain));
+    CHECK(mapped_file(from_plain) == fs::canonical(plain).string());
+    CHECK(is_right(data::idx::read(packed, 3))); // unpacked, in memory
+    CHECK(mapped_file(data::idx::read(packed, 3)).empty());
+    from_plain.zero_(); // the writer's own
+    CHECK(is_right(data::idx::read(plain, 3)));
 }

@@ -6,6 +6,7 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/idx.hpp>
+#include <rtrain/storage/mapping.hpp>
 
 #include <ATen/Functions.h>
 
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -111,31 +113,64 @@ private:
     return bytes;
 }
 
+/// Bytes in front of the data.
+[[nodiscard]] inline std::uint64_t header_bytes(int dimensions) {
+    return 4 * (1 + static_cast<std::uint64_t>(dimensions));
+}
+
+/// Throws when there is not as much data as the header promises.
+inline void require_data(const std::string& path, std::uint64_t got, std::uint64_t promised) {
+    if (got < promised) {
+        throw DataError("RT-D5", detail::concat(path, " is truncated: it holds ", got,
+                                                " bytes of data, its header promises ", promised));
+    }
+    if (got > promised) {
+        throw DataError("RT-D5", detail::concat(path, " holds more than the ", promised,
+                                                " bytes of data that its header promises"));
+    }
+}
+
+/// Reads the data behind the header.
+[[nodiscard]] inline at::Tensor read_data(File& file, const std::vector<std::int64_t>& shape,
+                                          std::uint64_t bytes) {
+    at::Tensor tensor = at::empty(shape, at::kByte);
+    const std::size_t got = file.read(tensor.data_ptr(), bytes);
+    std::uint8_t excess = 0;
+    require_data(file.path(), got + (got == bytes ? file.read(&excess, 1) : 0), bytes);
+    return tensor;
+}
+
+/// The data of a plain file where the system keeps it, for all processes of the node.
+[[nodiscard]] inline at::Tensor map_data(const std::filesystem::path& path, std::uint64_t header,
+                                         const std::vector<std::int64_t>& shape,
+                                         std::uint64_t bytes) {
+    auto mapping = std::make_shared<const storage::Mapping>(path);
+    const std::uint64_t size = mapping->bytes().size();
+    require_data(path.string(), size - std::min(header, size), bytes);
+    if (bytes == 0) {
+        return at::empty(shape, at::kByte);
+    }
+    return at::from_blob(
+        mapping->data() + header, shape, [mapping](void* /*data*/) mutable { mapping.reset(); },
+        at::kByte);
+}
+
 RTRAIN_DOOR at::Tensor read(const std::filesystem::path& path, int dimensions) {
     File file(path);
     const std::vector<std::int64_t> shape = read_header(file, dimensions);
-    const auto bytes = static_cast<std::size_t>(promised_bytes(file, shape));
-    at::Tensor tensor = at::empty(shape, at::kByte);
-    const std::size_t got = file.read(tensor.data_ptr(), bytes);
-    if (got != bytes) {
-        throw DataError("RT-D5", detail::concat(file.path(), " is truncated: it holds ", got,
-                                                " bytes of data, its header promises ", bytes));
+    const auto bytes = static_cast<std::uint64_t>(promised_bytes(file, shape));
+    if (!file.packed()) {
+        return map_data(path, header_bytes(dimensions), shape, bytes);
     }
-    std::uint8_t excess = 0;
-    if (file.read(&excess, 1) != 0) {
-        throw DataError("RT-D5", detail::concat(file.path(), " holds more than the ", bytes,
-                                                " bytes of data that its header promises"));
-    }
-    return tensor;
+    return read_data(file, shape, bytes);
 }
 
 /// Finds what read() would find, without reading the data of a sound file.
 inline void check(const std::filesystem::path& path, int dimensions) {
     File file(path);
     const std::vector<std::int64_t> shape = read_header(file, dimensions);
-    constexpr std::uint64_t header_words = 1;
-    const std::uint64_t expected = static_cast<std::uint64_t>(promised_bytes(file, shape)) +
-                                   4 * (header_words + static_cast<std::uint64_t>(dimensions));
+    const std::uint64_t expected =
+        static_cast<std::uint64_t>(promised_bytes(file, shape)) + header_bytes(dimensions);
     const std::uint64_t on_disk = std::filesystem::file_size(path);
     bool sound = on_disk == expected;
     if (file.packed() && on_disk > 4) { // a gzip file ends in its unpacked size modulo 2^32
