@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The component "arrow" (S3 and other storage services), for the build tree and for the installed
-# package alike: defines rtrain::arrow when Apache Arrow is there, else sets rtrain_arrow_missing to
+# The component "arrow" (S3 and other storage services, CSV and Parquet), for the build tree and for
+# the installed package alike: defines rtrain::arrow when Apache Arrow is there, else sets rtrain_arrow_missing to
 # what is not. An installed Arrow comes first, then pip's pyarrow, which has the C++ libraries and
 # headers. Arrow_ROOT names another place, such as .../site-packages/pyarrow.
 
@@ -13,6 +13,12 @@ if(TARGET Arrow::arrow_shared)
   find_package(ArrowS3 CONFIG QUIET) # a library of its own since 26
   if(TARGET ArrowS3::arrow_s3_shared)
     list(PREPEND rtrain_arrow_libraries ArrowS3::arrow_s3_shared)
+  endif()
+  find_package(Parquet CONFIG QUIET)
+  if(TARGET Parquet::parquet_shared)
+    list(PREPEND rtrain_arrow_libraries Parquet::parquet_shared)
+  else()
+    set(rtrain_arrow_missing "Parquet for C++, which belongs to Apache Arrow")
   endif()
 else()
   if(NOT RTRAIN_ARROW_INCLUDE_DIR)
@@ -32,7 +38,7 @@ else()
     set(rtrain_arrow_soname ${CMAKE_MATCH_1})
     string(REGEX MATCH "ARROW_VERSION_MAJOR ([0-9]+)" _ "${rtrain_arrow_config}")
     set(rtrain_arrow_major ${CMAKE_MATCH_1})
-    set(rtrain_arrow_names arrow)
+    set(rtrain_arrow_names parquet arrow)
     if(rtrain_arrow_major GREATER_EQUAL 26)
       list(PREPEND rtrain_arrow_names arrow_s3)
     endif()

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Tables in files, here and on storage services: read_csv() and read_parquet(). The program links
+/// rtrain::arrow.
+#pragma once
+
+#include <rtrain/data/csv.hpp>
+#include <rtrain/data/parquet.hpp>
+#include <rtrain/storage/arrow.hpp>

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A file of any of rtrain's file systems, as Arrow reads files.
+#pragma once
+
+#include <rtrain/storage/random_access_file.hpp>
+
+#include <arrow/buffer.h>
+#include <arrow/io/interfaces.h>
+#include <arrow/result.h>
+#include <arrow/status.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace rtrain::detail {
+
+/// For one thread at a time.
+class ArrowInput final : public arrow::io::RandomAccessFile {
+public:
+    explicit ArrowInput(storage::RandomAccessFile file) : file_(std::move(file)) {}
+
+    /// Throws what the file system has thrown: Arrow knows its own errors only.
+    void rethrow() const {
+        if (error_) {
+            std::rethrow_exception(error_);
+        }
+    }
+
+    arrow::Status Close() override {
+        is_closed_ = true;
+        return arrow::Status::OK();
+    }
+    [[nodiscard]] bool closed() const override { return is_closed_; }
+    [[nodiscard]] arrow::Result<std::int64_t> Tell() const override { return position_; }
+    arrow::Status Seek(std::int64_t position) override {
+        position_ = position;
+        return arrow::Status::OK();
+    }
+    [[nodiscard]] arrow::Result<std::int64_t> GetSize() override {
+        return static_cast<std::int64_t>(file_.size());
+    }
+
+    [[nodiscard]] arrow::Result<std::shared_ptr<arrow::Buffer>> Read(std::int64_t bytes) override {
+        ARROW_ASSIGN_OR_RAISE(auto buffer, ReadAt(position_, bytes));
+        position_ += buffer->size();
+        return buffer;
+    }
+    [[nodiscard]] arrow::Result<std::int64_t> Read(std::int64_t bytes, void* out) override {
+        ARROW_ASSIGN_OR_RAISE(const auto buffer, Read(bytes));
+        std::memcpy(out, buffer->data(), static_cast<std::size_t>(buffer->size()));
+        return buffer->size();
+    }
+
+    using arrow::io::RandomAccessFile::ReadAt;
+    [[nodiscard]] arrow::Result<std::int64_t> ReadAt(std::int64_t position, std::int64_t bytes,
+                                                     void* out) override {
+        ARROW_ASSIGN_OR_RAISE(const auto buffer, ReadAt(position, bytes));
+        std::memcpy(out, buffer->data(), static_cast<std::size_t>(buffer->size()));
+        return buffer->size();
+    }
+    [[nodiscard]] arrow::Result<std::shared_ptr<arrow::Buffer>>
+    ReadAt(std::int64_t position, std::int64_t bytes) override {
+        if (position < 0 || bytes < 0) {
+            return arrow::Status::Invalid("a part of ", bytes, " bytes at ", position);
+        }
+        try {
+            return arrow::Buffer::FromString(file_.read_at(static_cast<std::uint64_t>(position),
+                                                           static_cast<std::size_t>(bytes)));
+        } catch (const std::exception& error) {
+            error_ = std::current_exception();
+            return arrow::Status::IOError(error.what());
+        }
+    }
+
+private:
+    storage::RandomAccessFile file_;
+    std::int64_t position_ = 0;
+    bool is_closed_ = false;
+    std::exception_ptr error_;
+};
+
+} // namespace rtrain::detail

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// CSV files as data sets. Part of the component arrow: the program links rtrain::arrow.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/arrow_columns.hpp>
+#include <rtrain/data/arrow_forms.hpp>
+#include <rtrain/data/arrow_memory.hpp>
+#include <rtrain/data/blocks.hpp>
+#include <rtrain/data/csv_blocks.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/file_index.hpp>
+#include <rtrain/data/files.hpp>
+#include <rtrain/storage/random_access_file.hpp>
+
+#include <arrow/buffer.h>
+#include <arrow/csv/options.h>
+#include <arrow/csv/reader.h>
+#include <arrow/io/interfaces.h>
+#include <arrow/io/memory.h>
+#include <arrow/table.h>
+#include <arrow/type.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+struct CsvOptions {
+    /// The columns to read, in this order; all when empty. Others are not converted.
+    std::vector<std::string> columns = {};
+    /// Of columns whose first rows do not tell: `{{"price", arrow::float64()}}`.
+    std::map<std::string, std::shared_ptr<arrow::DataType>> types = {};
+    /// Of the columns of files without a header. When empty, the first line of each file has them.
+    std::vector<std::string> names = {};
+    char delimiter = ',';
+    char quote = '"'; ///< 0: values are never quoted
+    /// What stands for no value; when empty, what pyarrow takes for it: "", "NA", "NaN", "null"...
+    std::vector<std::string> null_values = {};
+    bool text_can_be_null = false;                     ///< whether null_values count in text, too
+    std::size_t max_row_bytes = std::size_t{1} << 26U; ///< longer rows are errors; 64 MiB
+    FileOptions files = {.endings = {".csv"}};
+};
+
+/// CSV files in blocks of about 256 KiB. Reads all files once to find out where rows end.
+class CsvSource final : public Dataset::BlockSource {
+public:
+    /// Throws DataError [RT-D29], [RT-D41], [RT-D43] to [RT-D51], and StorageError.
+    CsvSource(const std::vector<storage::RandomAccessFile>& files, CsvOptions options)
+        : options_(std::move(options)), columns_(options_.columns) {
+        require_options();
+        for (const storage::RandomAccessFile& file : files) {
+            add(file);
+        }
+        find_types();
+    }
+
+    [[nodiscard]] std::vector<Block> blocks() const override {
+        std::vector<Block> blocks;
+        for (const Place& place : places_) {
+            blocks.push_back({.rows = place.rows,
+                              .bytes = static_cast<std::int64_t>(
+                                  bytes_of_text_ * static_cast<double>(place.bytes))});
+        }
+        return blocks;
+    }
+
+    /// Throws DataError [RT-D29], [RT-D42], [RT-D49], [RT-D50], and StorageError.
+    [[nodiscard]] Batch read(std::int64_t block) const override {
+        const Place& place = places_[static_cast<std::size_t>(block)];
+        require_unchanged(files_[place.file].input);
+        return batch_of(place, *table_of(place, types_));
+    }
+
+    [[nodiscard]] std::string name_of(std::int64_t block) const override {
+        const Place& place = places_[static_cast<std::size_t>(block)];
+        return detail::concat(files_[place.file].input.uri(), ", rows ", place.first_row, " to ",
+                              place.first_row + place.rows - 1);
+    }
+
+private:
+    using Types = std::map<std::string, std::shared_ptr<arrow::DataType>>;
+
+    struct File {
+        storage::RandomAccessFile input;
+        std::vector<std::string> names; ///< of all its columns
+    };
+    struct Place {
+        std::size_t file = 0;
+        std::uint64_t offset = 0;
+        std::uint64_t bytes = 0;
+        std::int64_t first_row = 0; ///< in the file, without the header
+        std::int64_t rows = 0;
+    };
+
+    void require_options() const {
+        const auto require = [](bool holds, std::string_view what) {
+            if (!holds) {
+                throw DataError("RT-D51", detail::concat("options of read_csv(): ", what));
+            }
+        };
+        constexpr std::string_view ends("\n\r\0", 3);
+        require(ends.find(options_.delimiter) == std::string_view::npos &&
+                    (options_.quote == 0 || ends.find(options_.quote) == std::string_view::npos) &&
+                    options_.delimiter != options_.quote,
+                ".delimiter and .quote must be two characters, and not the end of a line");
+        require(options_.max_row_bytes >= 1 && options_.max_row_bytes <= std::size_t{1} << 30U,
+                ".max_row_bytes must be 1 to 2^30");
+        for (const auto& [column, type] : options_.types) {
+            require(type != nullptr, ".types has nothing for \"" + column + '"');
+        }
+    }
+
+    void add(const storage::RandomAccessFile& input) {
+        const std::uint64_t begin = after_byte_order_mark(input);
+        const auto index = index_of(input, begin);
+        const std::size_t number = files_.size();
+        files_.push_back({input, options_.names});
+        File& file = files_.back();
+        if (file.names.empty()) {
+            const std::uint64_t end =
+                index->blocks.empty() ? input.size() : index->blocks.front().offset;
+            const std::string header = read_exactly(input, begin, end - begin);
+            if (header.find_first_not_of("\r\n") == std::string::npos) {
+                throw DataError("RT-D45",
+                                detail::concat(input.uri(), " has no row; expected a header with "
+                                                            "the names of the columns, or .names"));
+            }
+            file.names = table_of({.file = number, .offset = begin, .bytes = end - begin}, {})
+                             ->schema()
+                             ->field_names();
+        }
+        require_columns(file);
+        std::int64_t row = 0;
+        for (const FileBlock& block : index->blocks) {
+            places_.push_back({number, block.offset, block.bytes, row, block.rows});
+            row += block.rows;
+        }
+    }
+
+    [[nodiscard]] std::shared_ptr<const FileIndex> index_of(const storage::RandomAccessFile& input,
+                                                            std::uint64_t begin) const {
+        constexpr std::uint64_t step = std::uint64_t{1} << 22U;
+        const detail::CsvBlocks::Format format{.delimiter = options_.delimiter,
+                                               .quote = options_.quote,
+                                               .has_header = options_.names.empty(),
+                                               .max_row_bytes = options_.max_row_bytes};
+        return index_file(input, format.kind(), [&] {
+            detail::CsvBlocks blocks(format, input.uri(), begin);
+            for (std::uint64_t at = begin; at < input.size(); at += step) {
+                blocks.feed(read_exactly(input, at, std::min(step, input.size() - at)));
+            }
+            return FileIndex{input.size(), input.modified_ns(), blocks.finish()};
+        });
+    }
+
+    [[nodiscard]] static std::uint64_t
+    after_byte_order_mark(const storage::RandomAccessFile& input) {
+        const std::string text = input.read_at(0, 3);
+        if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
+            throw DataError("RT-D48", input.uri() + " is UTF-16; convert it to UTF-8");
+        }
+        return text == "\xef\xbb\xbf" ? 3 : 0;
+    }
+
+    void require_columns(const File& file) {
+        const std::string name = file.input.uri();
+        arrow::FieldVector fields;
+        for (const std::string& column : file.names) {
+            fields.push_back(arrow::field(column, arrow::utf8()));
+        }
+        const arrow::Schema schema(std::move(fields));
+        if (columns_.empty()) {
+            columns_ = file.names;
+        }
+        static_cast<void>(detail::choose_fields(schema, columns_, options_.columns.empty(), name));
+        for (const auto& [column, type] : options_.types) {
+            static_cast<void>(detail::choose_fields(schema, {column}, false, name));
+        }
+    }
+
+    /// What the first rows are of, all are.
+    void find_types() {
+        types_ = options_.types;
+        if (places_.empty()) {
+            return;
+        }
+        const Place& place = places_.front();
+        const auto table = table_of(place, types_);
+        for (const std::string& column : columns_) {
+            const auto type = table->GetColumnByName(column)->type();
+            // None of these rows has a value. Most such columns hold numbers.
+            types_[column] = type->id() == arrow::Type::NA ? arrow::float64() : type;
+        }
+        std::int64_t bytes = 0;
+        batch_of(place, *table).each_column([&](const at::Tensor& tensor) {
+            bytes += static_cast<std::int64_t>(tensor.nbytes());
+        });
+        bytes_of_text_ = static_cast<double>(bytes) / static_cast<double>(place.bytes);
+    }
+
+    [[nodiscard]] Batch batch_of(const Place& place, const arrow::Table& table) const {
+        return detail::batch_of(table, columns_, files_[place.file].input.uri(), place.first_row);
+    }
+
+    /// The rows at a place, or the header of a file whose names are not known yet.
+    [[nodiscard]] std::shared_ptr<arrow::Table> table_of(const Place& place,
+                                                         const Types& types) const {
+        const File& file = files_[place.file];
+        std::string text = read_exactly(file.input, place.offset, place.bytes);
+        if (!text.ends_with('\n')) {
+            text += '\n'; // Arrow wants one behind a header
+        }
+        arrow::csv::ReadOptions read;
+        read.use_threads = false;
+        read.block_size = static_cast<std::int32_t>(text.size());
+        read.column_names = file.names;
+        arrow::csv::ParseOptions parse;
+        parse.delimiter = options_.delimiter;
+        parse.quoting = options_.quote != 0;
+        parse.quote_char = options_.quote;
+        parse.newlines_in_values = parse.quoting;
+        std::optional<arrow::csv::InvalidRow> ragged;
+        parse.invalid_row_handler = [&ragged](const arrow::csv::InvalidRow& row) {
+            ragged.emplace(row);
+            return arrow::csv::InvalidRowResult::Error;
+        };
+        const auto reader = arrow::csv::TableReader::Make(
+            arrow::io::IOContext(detail::ArrowMemory::instance()),
+            std::make_shared<arrow::io::BufferReader>(arrow::Buffer::FromString(std::move(text))),
+            read, parse, conversion(file, types));
+        auto table = reader.ok() ? (*reader)->Read() : reader.status();
+        if (ragged) {
+            throw DataError("RT-D49",
+                            detail::concat(row_name(place, ragged->number), " has ",
+                                           ragged->actual_columns, " values; expected ",
+                                           ragged->expected_columns, " as in ",
+                                           options_.names.empty() ? "the header" : ".names"));
+        }
+        if (!table.ok()) {
+            throw_bad_value(place, table.status().message());
+        }
+        return *std::move(table);
+    }
+
+    [[nodiscard]] arrow::csv::ConvertOptions conversion(const File& file,
+                                                        const Types& types) const {
+        auto convert = arrow::csv::ConvertOptions::Defaults();
+        convert.column_types.insert(types.begin(), types.end());
+        convert.strings_can_be_null = options_.text_can_be_null;
+        if (!options_.null_values.empty()) {
+            convert.null_values = options_.null_values;
+        }
+        if (!file.names.empty()) {
+            convert.include_columns = columns_;
+        }
+        return convert;
+    }
+
+    /// `row`: from 1, as Arrow counts in what it was given.
+    [[nodiscard]] std::string row_name(const Place& place, std::int64_t row) const {
+        return detail::concat("row ", place.first_row + row - 1, " of ",
+                              files_[place.file].input.uri());
+    }
+
+    [[noreturn]] void throw_bad_value(const Place& place, const std::string& text) const {
+        const File& file = files_[place.file];
+        unsigned long column = 0;
+        long row = 0;
+        int prefix = 0;
+        const bool is_known = std::sscanf(text.c_str(), "In CSV column #%lu: Row #%ld: %n", &column,
+                                          &row, &prefix) == 2 &&
+                              prefix > 0 && column < file.names.size();
+        const std::string where =
+            is_known ? detail::concat("column \"", file.names[column], "\", ", row_name(place, row))
+                     : detail::concat(file.input.uri(), ", from row ", place.first_row, " on");
+        throw DataError("RT-D50",
+                        detail::concat(where, ": ", text.substr(static_cast<std::size_t>(prefix)),
+                                       "; the type comes from the first rows; give another with "
+                                       ".types, or what stands for no value with .null_values"));
+    }
+
+    CsvOptions options_;
+    std::vector<std::string> columns_;
+    std::vector<File> files_;
+    std::vector<Place> places_;
+    Types types_;
+    double bytes_of_text_ = 1; ///< in memory, of a byte of text
+};
+
+/// The rows of CSV files: of one, of those below a directory that end in .csv, of a glob, or of a
+/// list of these; also on a storage service (files.hpp). Files are opened by those who read them
+/// first, not by a process that only launches others.
+///
+/// The first 256 KiB tell the types of columns as they tell pyarrow: int64, double, bool, dates and
+/// times (int64, see arrow_forms.hpp), else text (Ragged). They hold for all rows of all files,
+/// which have the same columns in any order. A number that is missing is NaN, or is masked where
+/// the column has integers: batch.valid(). Throws, when rows are first asked for, DataError
+/// [RT-D25] to [RT-D29], [RT-D41] to [RT-D51], and StorageError.
+///
+/// @code
+/// .datasets = {{"train", rtrain::data::read_csv("data/*.csv", {.columns = {"x", "label"}})}}
+/// @endcode
+[[nodiscard]] inline Dataset read_csv(Paths paths, CsvOptions options = {}) {
+    return lazy([paths = std::move(paths), options = std::move(options)] {
+        return from_blocks(
+            std::make_shared<const CsvSource>(list_files(paths, options.files), options));
+    });
+}
+
+} // namespace rtrain::data
