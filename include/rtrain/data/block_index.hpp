@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/dataset_handle.hpp>
 #include <rtrain/data/permutation.hpp>
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/block_index.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/dataset_handle.hpp>
 
 #include <ATen/core/Tensor.h>
 

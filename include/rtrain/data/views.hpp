@@ -6,7 +6,7 @@
 
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/block_index.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/dataset_handle.hpp>
 #include <rtrain/data/permutation.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/data/steps.hpp>

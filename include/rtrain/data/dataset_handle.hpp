@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Map-style data sets: rows that can be read by number, behind one type whatever they come from.
+/// Declarations, for headers that the definitions include; others include dataset.hpp.
+#pragma once
+
+#include <rtrain/data/batch.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+class BlockIndex;
+
+/// What is known of a column from one row.
+struct ColumnType {
+    std::string name;
+    at::ScalarType type;
+    std::vector<std::int64_t> shape; ///< of a row; of one of its values, if it is ragged
+    bool is_ragged;
+};
+using Schema = std::vector<ColumnType>;
+
+/// A handle to a data set; copies share it. Made by from_tensors(), fashion_mnist(), idx(),
+/// from_dataset(), from_blocks() or lazy().
+class Dataset {
+public:
+    /// What a source of rows offers.
+    class Source {
+    public:
+        Source() = default;
+        Source(const Source&) = delete;
+        Source& operator=(const Source&) = delete;
+        virtual ~Source() = default;
+        [[nodiscard]] virtual std::int64_t size() const = 0;
+        /// The rows with these numbers (int64, one dimension, each in [0, size())), in this order.
+        /// It may have nothing for some of them: the batch is then smaller, or empty.
+        [[nodiscard]] virtual Batch rows(const at::Tensor& indices) const = 0;
+        /// What is known of its blocks, where it is read in blocks: see from_blocks().
+        [[nodiscard]] virtual std::shared_ptr<const BlockIndex> blocks() const { return nullptr; }
+    };
+
+    /// What a source offers that is read many rows at a time, such as a file. Rows are numbered
+    /// from block to block. See from_blocks().
+    class BlockSource {
+    public:
+        /// What is known of a block without reading it, and always the same.
+        struct Block {
+            std::int64_t rows = 0;
+            std::int64_t bytes = 0; ///< of its batch in memory, about; 0: not known
+        };
+
+        BlockSource() = default;
+        BlockSource(const BlockSource&) = delete;
+        BlockSource& operator=(const BlockSource&) = delete;
+        virtual ~BlockSource() = default;
+        [[nodiscard]] virtual std::vector<Block> blocks() const = 0;
+        /// All rows of a block (from 0), in order. Called by several threads at a time.
+        [[nodiscard]] virtual Batch read(std::int64_t block) const = 0;
+
+        /// Goes through the rows of a block. Used by one thread at a time.
+        class Cursor {
+        public:
+            Cursor() = default;
+            Cursor(const Cursor&) = delete;
+            Cursor& operator=(const Cursor&) = delete;
+            virtual ~Cursor() = default;
+            /// At least one and at most `rows` (at least 1) of the next rows; none at the block's
+            /// end. The batch keeps no memory alive but its own.
+            [[nodiscard]] virtual Batch next(std::int64_t rows) = 0;
+            /// What it keeps in memory between calls, about.
+            [[nodiscard]] virtual std::int64_t bytes() const { return 0; }
+        };
+        /// A cursor at row `first_row` (from 0) of a block. Large blocks are read through it: a
+        /// source that can read part of a block gives one of its own; this one reads the block
+        /// whole and keeps it. Called by several threads at a time.
+        [[nodiscard]] virtual std::unique_ptr<Cursor> open(std::int64_t block,
+                                                           std::int64_t first_row) const;
+        /// What messages call a block: its file, and its place there.
+        [[nodiscard]] virtual std::string name_of(std::int64_t block) const {
+            return "block " + std::to_string(block);
+        }
+    };
+
+    explicit Dataset(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
+
+    [[nodiscard]] std::int64_t size() const { return source_->size(); }
+    [[nodiscard]] Batch rows(const at::Tensor& indices) const { return source_->rows(indices); }
+    /// Null when it is not read in blocks.
+    [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const { return source_->blocks(); }
+
+    // Each of these is a data set of its own: nothing is opened or read before its rows are.
+    /// The same rows, each batch through a function, which keeps their number (DataError RT-D65).
+    /// Several threads may call it at a time.
+    [[nodiscard]] Dataset map_batches(std::function<Batch(Batch)> function) const;
+    /// The same, for one row at a time: a batch of one row.
+    [[nodiscard]] Dataset map(std::function<Batch(Batch)> function) const;
+    /// Without the other columns. Throws DataError [RT-D2] when read, if one is not there.
+    [[nodiscard]] Dataset select_columns(std::vector<std::string> names) const;
+    /// The first rows.
+    [[nodiscard]] Dataset limit(std::int64_t rows) const;
+    /// In order, and as even as can be. Throws DataError [RT-D69].
+    [[nodiscard]] std::vector<Dataset> split(std::int64_t parts) const;
+    /// The last ones, ceil(test_size * size()) of them, for tests, the others for training;
+    /// shuffled before with a seed, and then without blocks. Throws DataError [RT-D69].
+    [[nodiscard]] std::pair<Dataset, Dataset>
+    train_test_split(double test_size, std::optional<std::uint64_t> seed = std::nullopt) const;
+    /// These rows, then those of the others.
+    [[nodiscard]] Dataset union_with(std::vector<Dataset> others) const;
+    /// The columns of both side by side. Throws DataError [RT-D66, RT-D67] when read.
+    [[nodiscard]] Dataset zip(Dataset other) const;
+    /// In this many blocks of equally many rows. Throws DataError [RT-D69].
+    [[nodiscard]] Dataset repartition(std::int64_t blocks) const;
+
+    /// The first rows, in one batch.
+    [[nodiscard]] Batch take(std::int64_t rows = 20) const;
+    /// Reads the first row.
+    [[nodiscard]] Schema schema() const;
+
+private:
+    std::shared_ptr<const Source> source_;
+};
+
+/// Data sets by the name that `worker.dataset_shard(name)` asks for.
+using Datasets = std::map<std::string, Dataset>;
+
+/// Rows held in memory, one tensor a column; the first dimension counts rows. Throws DataError
+/// [RT-D6] when columns have different numbers of rows.
+///
+/// @code
+/// auto points = rtrain::data::from_tensors({{"x", x}, {"y", y}});
+/// @endcode
+[[nodiscard]] Dataset from_tensors(Batch::Columns columns);
+
+/// A data set that `open` makes when it is first read: on the ranks that train, not in the process
+/// that only launches them.
+[[nodiscard]] Dataset lazy(std::function<Dataset()> open);
+
+/// Rows of several data sets in fixed proportions: of each as many in every 1000 rows as its weight
+/// says, in its order, until one has no more. Throws DataError [RT-D68] when read.
+///
+/// @code
+/// auto text = rtrain::data::mix({{books, 0.7}, {letters, 0.3}});
+/// @endcode
+[[nodiscard]] Dataset mix(std::vector<std::pair<Dataset, double>> parts);
+
+} // namespace rtrain::data
