@@ -3,9 +3,11 @@
 /// Worker: what a training function sees of its rank, its data and its run.
 #pragma once
 
+#include <rtrain/backend/any_backend.hpp>
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/policy.hpp>
+#include <rtrain/data/dataset.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/torch_data.hpp>
@@ -111,6 +113,34 @@ public:
     /// This rank's part of a data set given to the trainer, or all of it where it is not one of
     /// TrainerOptions::datasets_to_split. Throws DataError [RT-D1] for a name that was not given.
     [[nodiscard]] data::Shard<D> dataset_shard(const std::string& name) {
+        const data::Dataset& rows = dataset(name);
+        const auto& to_split = options().datasets_to_split;
+        const bool is_split = !to_split || std::ranges::find(*to_split, name) != to_split->end();
+        return data::Shard<D>(
+            rows, data_, rank(), size(), device(),
+            [this, name] { return progress().new_position(name); }, seed_, random_seed_, is_split);
+    }
+
+    /// Fits a preprocessor (rtrain/preprocess.hpp) to a data set given to the trainer. Each rank
+    /// reads its share of the rows, and all get the same bits, whatever the number of ranks.
+    /// *Collective.* Throws DataError [RT-D1], and what the preprocessor's fit() throws.
+    template <class P>
+    requires requires(P& preprocessor, const data::Dataset& rows, HookRanks* ranks) {
+        preprocessor.fit(rows, ranks);
+    }
+    void fit(P& preprocessor, const std::string& name) {
+        preprocessor.fit(dataset(name), ranks().get());
+    }
+
+    /// All ranks as a communicator, where the backend has one: groups (`split`), messages, and
+    /// collectives with a handle to wait on.
+    [[nodiscard]] auto& communicator() const requires requires(B& backend) {
+        backend.communicator();
+    }
+    { return backend_->communicator(); }
+
+private:
+    [[nodiscard]] const data::Dataset& dataset(const std::string& name) const {
         const auto found = options().datasets.find(name);
         if (found == options().datasets.end()) {
             std::string names;
@@ -122,21 +152,9 @@ public:
                                                     "was given ",
                                                     names.empty() ? "none" : names));
         }
-        const auto& to_split = options().datasets_to_split;
-        const bool is_split = !to_split || std::ranges::find(*to_split, name) != to_split->end();
-        return data::Shard<D>(
-            found->second, data_, rank(), size(), device(),
-            [this, name] { return progress().new_position(name); }, seed_, random_seed_, is_split);
+        return found->second;
     }
 
-    /// All ranks as a communicator, where the backend has one: groups (`split`), messages, and
-    /// collectives with a handle to wait on.
-    [[nodiscard]] auto& communicator() const requires requires(B& backend) {
-        backend.communicator();
-    }
-    { return backend_->communicator(); }
-
-private:
     [[nodiscard]] data::EpochRequest epoch_request(bool shuffle, std::uint64_t seed) const {
         return {.rank = rank(), .size = size(), .shuffle = shuffle, .seed = seed_ + seed};
     }

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Columns of a batch as preprocessors read and replace them.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/ragged.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rtrain::preprocess {
+
+/// Column names.
+using Names = std::vector<std::string>;
+
+} // namespace rtrain::preprocess
+
+namespace rtrain::detail {
+
+/// Where the results of `columns` go: there, unless `output` says otherwise. Throws DataError
+/// [RT-D59].
+[[nodiscard]] inline preprocess::Names output_names(const preprocess::Names& columns,
+                                                    preprocess::Names output) {
+    if (columns.empty()) {
+        throw DataError("RT-D59", "a preprocessor needs the name of at least one column");
+    }
+    if (!output.empty() && output.size() != columns.size()) {
+        throw DataError("RT-D59",
+                        concat("a preprocessor of ", columns.size(), " columns was given ",
+                               output.size(), " output columns; give as many, or none"));
+    }
+    return output.empty() ? columns : std::move(output);
+}
+
+/// Throws DataError [RT-D55] unless `is_fitted`.
+inline void require_fitted(bool is_fitted, std::string_view who) {
+    if (!is_fitted) {
+        throw DataError("RT-D55", concat(who, " was not fitted; call fit(), worker.fit(), or "
+                                              "restore its state, before transform()"));
+    }
+}
+
+[[nodiscard]] inline DataError wrong_column(const std::string& name, std::string_view is,
+                                            std::string_view expected) {
+    return DataError("RT-D56", concat("column \"", name, "\" ", is, "; expected ", expected));
+}
+
+[[nodiscard]] inline bool is_ragged(const data::Batch& batch, const std::string& name) {
+    return std::ranges::any_of(batch.ragged_columns(),
+                               [&](const auto& column) { return column.first == name; });
+}
+
+/// A tensor as one value for each row of `like`: its shape has as many dimensions.
+[[nodiscard]] inline at::Tensor as_rows(const at::Tensor& values, const at::Tensor& like) {
+    std::vector<std::int64_t> shape(static_cast<std::size_t>(like.dim()), 1);
+    shape.front() = values.size(0);
+    return values.view(shape);
+}
+
+/// The column `name`, which holds real numbers. Throws DataError [RT-D2, RT-D56].
+[[nodiscard]] inline const at::Tensor& numeric_column(const data::Batch& batch,
+                                                      const std::string& name) {
+    if (is_ragged(batch, name)) {
+        throw wrong_column(name, "is ragged", "numbers, as many in each row");
+    }
+    const at::Tensor& column = batch[name];
+    if (column.is_complex()) {
+        throw wrong_column(name, "is complex", "real numbers");
+    }
+    return column;
+}
+
+/// The same as double, with NaN in the rows without a value.
+[[nodiscard]] inline at::Tensor numbers(const data::Batch& batch, const std::string& name) {
+    const at::Tensor values = numeric_column(batch, name).to(at::kDouble);
+    const at::Tensor valid = batch.valid(name);
+    return valid.defined() ? values.masked_fill(as_rows(valid.logical_not(), values),
+                                                std::numeric_limits<double>::quiet_NaN())
+                           : values;
+}
+
+/// The type of what is computed from a column: its own, or double when that is no float.
+[[nodiscard]] inline at::ScalarType real_type(const at::Tensor& column) {
+    return column.is_floating_point() ? column.scalar_type() : at::kDouble;
+}
+
+/// A copy of a batch in which columns are replaced, added, removed. Tensors are shared.
+class ChangedBatch {
+public:
+    explicit ChangedBatch(const data::Batch& batch)
+        : columns_(batch.columns()), ragged_(batch.ragged_columns()), masks_(batch.masks()) {}
+
+    /// The new column stands where one of this name stood, else last.
+    void set(const std::string& name, at::Tensor column, at::Tensor valid = {}) {
+        erase_from(ragged_, name);
+        put(columns_, name, std::move(column));
+        set_mask(name, std::move(valid));
+    }
+    void set(const std::string& name, data::Ragged column) {
+        erase_from(columns_, name);
+        put(ragged_, name, std::move(column));
+        set_mask(name, {});
+    }
+    void erase(const std::string& name) {
+        erase_from(columns_, name);
+        erase_from(ragged_, name);
+        erase_from(masks_, name);
+    }
+
+    [[nodiscard]] data::Batch done() && {
+        return {std::move(columns_), std::move(ragged_), std::move(masks_)};
+    }
+
+private:
+    template <class T>
+    static void put(data::Batch::Named<T>& columns, const std::string& name, T column) {
+        const auto found =
+            std::ranges::find_if(columns, [&](const auto& known) { return known.first == name; });
+        if (found == columns.end()) {
+            columns.emplace_back(name, std::move(column));
+        } else {
+            found->second = std::move(column);
+        }
+    }
+    template <class T>
+    static void erase_from(data::Batch::Named<T>& columns, const std::string& name) {
+        std::erase_if(columns, [&](const auto& known) { return known.first == name; });
+    }
+    void set_mask(const std::string& name, at::Tensor valid) {
+        if (valid.defined()) {
+            put(masks_, name, std::move(valid));
+        } else {
+            erase_from(masks_, name);
+        }
+    }
+
+    data::Batch::Columns columns_;
+    data::Batch::RaggedColumns ragged_;
+    data::Batch::Columns masks_;
+};
+
+} // namespace rtrain::detail

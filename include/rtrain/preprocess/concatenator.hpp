@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Concatenator: columns of numbers side by side in one, which a model takes.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/preprocess/categories.hpp>
+#include <rtrain/preprocess/columns.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::preprocess {
+
+/// Puts columns into one of shape (rows, width) and drops them; the rows of one with more
+/// dimensions are flattened. Nothing is fitted.
+///
+/// @code
+/// rtrain::preprocess::Concatenator features({"age", "color"}, {.output_column_name = "x"});
+/// @endcode
+class Concatenator {
+public:
+    struct Options {
+        std::string output_column_name = "concat_out";
+        /// Unset: the type to which torch promotes those of the columns.
+        std::optional<at::ScalarType> dtype = std::nullopt;
+    };
+
+    /// Throws DataError [RT-D59].
+    explicit Concatenator(Names columns) : Concatenator(std::move(columns), Options()) {}
+    Concatenator(Names columns, Options options)
+        : columns_(rtrain::detail::output_names(columns, {})), options_(std::move(options)) {}
+
+    /// Throws DataError [RT-D2, RT-D56], and [RT-D57] for rows without a value.
+    [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
+        std::vector<at::Tensor> parts;
+        rtrain::detail::ChangedBatch changed(batch);
+        for (const std::string& name : columns_) {
+            const at::Tensor& column = rtrain::detail::numeric_column(batch, name);
+            if (const at::Tensor valid = batch.valid(name);
+                valid.defined() && !valid.all().item<bool>()) {
+                throw rtrain::detail::missing_value(name);
+            }
+            at::ScalarType type = options_.dtype.value_or(column.scalar_type());
+            if (!options_.dtype) {
+                for (const std::string& other : columns_) {
+                    type = c10::promoteTypes(
+                        type, rtrain::detail::numeric_column(batch, other).scalar_type());
+                }
+            }
+            parts.push_back((column.dim() == 1 ? column.unsqueeze(1) : column.flatten(1)).to(type));
+            changed.erase(name);
+        }
+        changed.set(options_.output_column_name, at::cat(parts, 1));
+        return std::move(changed).done();
+    }
+
+private:
+    Names columns_;
+    Options options_;
+};
+
+} // namespace rtrain::preprocess
