@@ -87,7 +87,7 @@ public:
 
 private:
     struct Read {
-        explicit Read(Job job) : job(std::move(job)) {}
+        explicit Read(Job given) : job(std::move(given)) {}
         Job job;
         std::optional<T> result;
         std::exception_ptr error;
