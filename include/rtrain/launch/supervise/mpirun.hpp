@@ -228,7 +228,7 @@ struct Death {
                 number, rank};
     }
     if (std::sscanf(from(mpirun_says.c_str(), "Process name: [["),
-                    "Process name: [[%*[^]],%d] Exit code: %d", &rank, &number) == 2) {
+                    "Process name: [[%*[^]]],%d] Exit code: %d", &rank, &number) == 2) {
         return {detail::concat("rank ", rank, " ended with exit code ", number,
                                " before the training function returned"),
                 std::nullopt, rank};
