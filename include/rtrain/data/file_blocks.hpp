@@ -3,7 +3,6 @@
 /// Data sets in files: the blocks of their indices, read by what knows the format.
 #pragma once
 
-#include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/bad_rows.hpp>
 #include <rtrain/data/batch.hpp>
@@ -104,15 +103,6 @@ public:
         const Place& place = places_.at(static_cast<std::size_t>(block));
         return detail::concat(files_[place.file].uri(), ", rows ", place.first_row, " to ",
                               place.first_row + block_of(place).rows - 1);
-    }
-
-    /// Tells whether files, their order and their rows are what they were.
-    [[nodiscard]] std::uint32_t digest() const {
-        std::string all;
-        for (const auto& index : indices_) {
-            index::append(all, index->digest());
-        }
-        return checkpoint::crc32c(all);
     }
 
 private:

@@ -25,6 +25,15 @@ struct StridedPlaces {
     friend bool operator==(const StridedPlaces&, const StridedPlaces&) = default;
 };
 
+/// Part `number` of `parts` that divide rows as evenly as can be.
+[[nodiscard]] constexpr RowRange even_part(std::int64_t rows, std::int64_t parts,
+                                           std::int64_t number) noexcept {
+    const auto begin_of = [&](std::int64_t i) { // i * rows / parts without overflow
+        return rows / parts * i + rows % parts * i / parts;
+    };
+    return {begin_of(number), begin_of(number + 1)};
+}
+
 /// A step takes the next micro_batches × size rows of the order, and its micro-batches divide them
 /// in order. Every step gives each micro-batch at least one row:
 ///
@@ -59,10 +68,8 @@ struct Steps {
             const std::int64_t begin = step == 0 ? taken : taken + number % step;
             return {begin, begin + std::min<std::int64_t>(step, 1)};
         }
-        const auto begin_of = [&](std::int64_t i) { // i * step / micro_batches without overflow
-            return taken + step / micro_batches * i + step % micro_batches * i / micro_batches;
-        };
-        return {begin_of(number), begin_of(number + 1)};
+        const RowRange part = even_part(step, micro_batches, number);
+        return {taken + part.begin, taken + part.end};
     }
 
     /// The same, but for an order in `lanes`, place p in lane p % lanes: micro-batches take every

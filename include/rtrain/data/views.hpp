@@ -122,15 +122,6 @@ private:
     std::shared_ptr<const BlockIndex> blocks_;
 };
 
-/// Part `number` of `parts` that divide rows as evenly as can be.
-[[nodiscard]] constexpr RowRange even_part(std::int64_t rows, std::int64_t parts,
-                                           std::int64_t number) noexcept {
-    const auto begin_of = [&](std::int64_t i) { // i * rows / parts without overflow
-        return rows / parts * i + rows % parts * i / parts;
-    };
-    return {begin_of(number), begin_of(number + 1)};
-}
-
 /// The rows of any data set in blocks that have equally many, but for one.
 class EvenBlocks : public Dataset::BlockSource {
 public:
