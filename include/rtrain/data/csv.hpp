@@ -12,6 +12,7 @@
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
+#include <rtrain/data/index_cache.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
 #include <arrow/buffer.h>
@@ -59,8 +60,9 @@ public:
     CsvSource(const std::vector<storage::RandomAccessFile>& files, CsvOptions options)
         : options_(std::move(options)), columns_(options_.columns) {
         require_options();
-        for (const storage::RandomAccessFile& file : files) {
-            add(file);
+        const auto indices = index_all(files);
+        for (std::size_t i = 0; i < files.size(); ++i) {
+            add(files[i], *indices[i]);
         }
         find_types();
     }
@@ -121,15 +123,14 @@ private:
         }
     }
 
-    void add(const storage::RandomAccessFile& input) {
-        const std::uint64_t begin = after_byte_order_mark(input);
-        const auto index = index_of(input, begin);
+    void add(const storage::RandomAccessFile& input, const FileIndex& index) {
         const std::size_t number = files_.size();
         files_.push_back({input, options_.names});
         File& file = files_.back();
         if (file.names.empty()) {
+            const std::uint64_t begin = after_byte_order_mark(input);
             const std::uint64_t end =
-                index->blocks.empty() ? input.size() : index->blocks.front().offset;
+                index.blocks.empty() ? input.size() : index.blocks.front().offset;
             const std::string header = read_exactly(input, begin, end - begin);
             if (header.find_first_not_of("\r\n") == std::string::npos) {
                 throw DataError("RT-D45",
@@ -142,20 +143,21 @@ private:
         }
         require_columns(file);
         std::int64_t row = 0;
-        for (const FileBlock& block : index->blocks) {
+        for (const FileBlock& block : index.blocks) {
             places_.push_back({number, block.offset, block.bytes, row, block.rows});
             row += block.rows;
         }
     }
 
-    [[nodiscard]] std::shared_ptr<const FileIndex> index_of(const storage::RandomAccessFile& input,
-                                                            std::uint64_t begin) const {
+    [[nodiscard]] std::vector<std::shared_ptr<const FileIndex>>
+    index_all(const std::vector<storage::RandomAccessFile>& files) const {
         constexpr std::uint64_t step = std::uint64_t{1} << 22U;
         const detail::CsvBlocks::Format format{.delimiter = options_.delimiter,
                                                .quote = options_.quote,
                                                .has_header = options_.names.empty(),
                                                .max_row_bytes = options_.max_row_bytes};
-        return index_file(input, format.kind(), [&] {
+        return index_files(files, format.kind(), [&](const storage::RandomAccessFile& input) {
+            const std::uint64_t begin = after_byte_order_mark(input);
             detail::CsvBlocks blocks(format, input.uri(), begin);
             for (std::uint64_t at = begin; at < input.size(); at += step) {
                 blocks.feed(read_exactly(input, at, std::min(step, input.size() - at)));

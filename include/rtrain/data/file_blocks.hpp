@@ -10,6 +10,7 @@
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
+#include <rtrain/data/index_cache.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
@@ -61,17 +62,17 @@ public:
 /// The blocks of files, one file behind the other.
 class FileBlocks : public Dataset::BlockSource {
 public:
-    /// Indexes the files that this process has not indexed yet.
+    /// Indexes the files whose index is not known.
     FileBlocks(std::vector<storage::RandomAccessFile> files,
                std::shared_ptr<const FileFormat> format)
         : files_(std::move(files)), format_(std::move(format)) {
+        indices_ = index_files(files_, format_->kind(),
+                               [&](const auto& file) { return format_->index(file); });
         for (std::size_t file = 0; file < files_.size(); ++file) {
-            indices_.push_back(index_file(files_[file], format_->kind(),
-                                          [&] { return format_->index(files_[file]); }));
             std::int64_t row = 0;
-            for (std::size_t block = 0; block < indices_.back()->blocks.size(); ++block) {
+            for (std::size_t block = 0; block < indices_[file]->blocks.size(); ++block) {
                 places_.push_back({.file = file, .block = block, .first_row = row});
-                row += indices_.back()->blocks[block].rows;
+                row += indices_[file]->blocks[block].rows;
             }
         }
     }

@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Where the rows of a file are: blocks that can be read by themselves. An index is found by
-/// reading a file once, and kept as long as the process lives. It is a value with bytes of its own,
-/// so that ranks can index a share of the files each, and exchange the rest: index_file() finds
-/// what IndexCache::keep() was given. Includes no libtorch.
+/// reading a file once, and is a value with bytes of its own: index_cache.hpp keeps and shares
+/// them. Includes no libtorch.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -111,53 +104,6 @@ inline void append(std::string& bytes, std::uint64_t number) {
 
 inline std::uint32_t FileIndex::digest() const {
     return checkpoint::crc32c(to_bytes({.size = size, .modified_ns = 0, .blocks = blocks}));
-}
-
-/// The indices that this process knows, by path, size, time and what was indexed how. A file whose
-/// time is not known is indexed each time.
-class IndexCache {
-public:
-    [[nodiscard]] static IndexCache& instance() {
-        static IndexCache cache;
-        return cache;
-    }
-
-    /// `kind` says what a row is: equal kinds give equal indices.
-    [[nodiscard]] std::shared_ptr<const FileIndex> find(const storage::RandomAccessFile& file,
-                                                        const std::string& kind) const {
-        const std::scoped_lock lock(mutex_);
-        const auto found = known_.find(key_of(file, kind));
-        return found == known_.end() ? nullptr : found->second;
-    }
-
-    void keep(const storage::RandomAccessFile& file, const std::string& kind,
-              std::shared_ptr<const FileIndex> index) {
-        if (file.modified_ns() != 0) {
-            const std::scoped_lock lock(mutex_);
-            known_[key_of(file, kind)] = std::move(index);
-        }
-    }
-
-private:
-    using Key = std::tuple<std::string, std::uint64_t, std::int64_t, std::string>;
-    static Key key_of(const storage::RandomAccessFile& file, const std::string& kind) {
-        return {file.uri(), file.size(), file.modified_ns(), kind};
-    }
-    mutable std::mutex mutex_;
-    std::map<Key, std::shared_ptr<const FileIndex>> known_;
-};
-
-/// The index of a file: the one that is known, else what `make()` finds.
-template <class Make>
-[[nodiscard]] std::shared_ptr<const FileIndex> index_file(const storage::RandomAccessFile& file,
-                                                          const std::string& kind, Make&& make) {
-    auto& cache = IndexCache::instance();
-    if (auto known = cache.find(file, kind)) {
-        return known;
-    }
-    auto index = std::make_shared<const FileIndex>(std::forward<Make>(make)());
-    cache.keep(file, kind, index);
-    return index;
 }
 
 /// What a reader throws that finds another file than was indexed.

@@ -9,6 +9,7 @@
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/file_blocks.hpp>
 #include <rtrain/data/files.hpp>
+#include <rtrain/data/index_cache.hpp>
 #include <rtrain/data/json_columns.hpp>
 #include <rtrain/data/lines.hpp>
 #include <rtrain/format/json_row.hpp>

@@ -8,100 +8,31 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/machine.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file_lock.hpp>
 #include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/node_directory.hpp>
 #include <rtrain/storage/retry.hpp>
-#include <rtrain/storage/temporary.hpp>
 #include <rtrain/storage/transfer.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 namespace rtrain::storage {
 namespace internal {
-
-/// Only this user may look into the copies or change them.
-[[nodiscard]] inline std::filesystem::path node_cache_directory() {
-    const auto directory = temporary_directory() / ("rtrain-cache-" + std::to_string(::geteuid()));
-    if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-        throw system_error("create", directory);
-    }
-    struct stat status = {};
-    if (::lstat(directory.c_str(), &status) != 0) {
-        throw system_error("look at", directory);
-    }
-    if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077U) != 0) {
-        throw StorageError("RT-S14",
-                           detail::concat(directory.string(),
-                                          " must be a directory of this user that nobody else may "
-                                          "enter; remove it, or set TMPDIR to another directory"));
-    }
-    return directory;
-}
-
-[[nodiscard]] inline std::string hash_text(std::string_view text) {
-    std::uint64_t hash = 0xcbf29ce484222325U; // FNV-1a
-    for (const char c : text) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    }
-    std::array<char, 17> digits{};
-    std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
-    return digits.data();
-}
-
-/// A lock on a file that its last owner removes.
-class FileLock {
-public:
-    explicit FileLock(std::filesystem::path path)
-        : path_(std::move(path)),
-          descriptor_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
-        if (descriptor_ < 0) {
-            throw system_error("create", path_);
-        }
-    }
-    FileLock(const FileLock&) = delete;
-    FileLock& operator=(const FileLock&) = delete;
-    ~FileLock() { ::close(descriptor_); }
-
-    /// Whether it got the lock, LOCK_EX or LOCK_SH. A change of the lock may let others in between.
-    [[nodiscard]] bool try_lock(int kind) {
-        return ::flock(descriptor_, kind | LOCK_NB) == 0 && is_current();
-    }
-    /// With LOCK_EX only. Who waits for it finds that it is no longer current.
-    void remove_file() { ::unlink(path_.c_str()); }
-
-    /// Whether another removed the file since it was opened.
-    [[nodiscard]] bool is_current() const {
-        struct stat mine = {};
-        struct stat named = {};
-        return ::fstat(descriptor_, &mine) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
-               mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
-    }
-
-private:
-    std::filesystem::path path_;
-    int descriptor_;
-};
 
 /// A shared copy: its directory, its lock, and a marker that says what is in it completely.
 class NodeCopyFiles {
@@ -203,8 +134,8 @@ private:
         content += entry.name + ' ' + std::to_string(entry.size) + '\n';
     }
     internal::require_plain_names(names);
-    const auto cache = internal::node_cache_directory();
-    const auto name = internal::hash_text(content);
+    const auto cache = node_directory();
+    const auto name = hash_text(content);
     content += boot_id();
     for (const auto& left : std::filesystem::directory_iterator(cache)) {
         if (left.path().extension() == ".lock" && left.path().stem() != name) {

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Indices that are there already: in this process, or from another one of this node. So the ranks
+/// of a node, which open a data set at the same time, index a share of its files each, and those of
+/// the next run none. Includes no libtorch.
+#pragma once
+
+#include <rtrain/base/crc32c.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/file_index.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file_lock.hpp>
+#include <rtrain/storage/node_directory.hpp>
+#include <rtrain/storage/random_access_file.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/file.h>
+
+namespace rtrain::data {
+
+/// What an index is of: equal texts have equal indices. `kind` says what a row is.
+[[nodiscard]] inline std::string index_key(const storage::RandomAccessFile& file,
+                                           const std::string& kind) {
+    return detail::concat(file.uri(), '\n', file.size(), '\n', file.modified_ns(), '\n', kind,
+                          '\n');
+}
+
+/// The indices that this process knows, by index_key().
+class IndexCache {
+public:
+    [[nodiscard]] static IndexCache& instance() {
+        static IndexCache cache;
+        return cache;
+    }
+
+    /// Null when it is not known.
+    [[nodiscard]] std::shared_ptr<const FileIndex> find(const std::string& key) const {
+        const std::scoped_lock lock(mutex_);
+        const auto found = known_.find(key);
+        return found == known_.end() ? nullptr : found->second;
+    }
+    void keep(const std::string& key, std::shared_ptr<const FileIndex> index) {
+        const std::scoped_lock lock(mutex_);
+        known_[key] = std::move(index);
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::map<std::string, std::shared_ptr<const FileIndex>> known_;
+};
+
+/// The file in which processes of this node share an index. Its own lock says who makes it, and is
+/// free again when that process dies; what was not written completely, or is of a former version of
+/// the file, is as if it were not there.
+/// Where there can be no such file, each process is alone.
+class NodeIndex {
+public:
+    NodeIndex(const storage::RandomAccessFile& file, const std::string& kind)
+        : key_(index_key(file, kind)) {
+        try {
+            const auto directory = storage::node_directory() / "indices";
+            std::filesystem::create_directory(directory);
+            path_ = directory / storage::hash_text(detail::concat(file.uri(), '\n', kind));
+            lock_.emplace(path_);
+        } catch (const std::exception&) { // such as TMPDIR on a full disk
+            lock_.reset();
+        }
+    }
+
+    [[nodiscard]] bool try_lock() { return !lock_ || lock_->try_lock(LOCK_EX); }
+
+    /// Null when it is not there.
+    [[nodiscard]] std::shared_ptr<const FileIndex> read() const {
+        std::ifstream file(path_, std::ios::binary);
+        const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+        if (bytes.size() < key_.size() + checksum_bytes || !bytes.starts_with(key_)) {
+            return nullptr;
+        }
+        const auto content = std::string_view(bytes).substr(0, bytes.size() - checksum_bytes);
+        if (index::number_at(bytes, content.size()) != checkpoint::crc32c(content)) {
+            return nullptr;
+        }
+        return std::make_shared<const FileIndex>(parse_index(content.substr(key_.size())));
+    }
+
+    void write(const FileIndex& index) const {
+        if (!lock_) {
+            return;
+        }
+        std::string bytes = key_ + to_bytes(index);
+        index::append(bytes, checkpoint::crc32c(bytes));
+        try {
+            storage::OutputFile(path_).write(bytes);
+        } catch (const StorageError&) { // read() finds no part of it good
+        }
+    }
+
+private:
+    static constexpr std::size_t checksum_bytes = 8;
+
+    std::string key_;
+    std::filesystem::path path_;
+    std::optional<storage::FileLock> lock_;
+};
+
+/// What index_file() does about an index that another process is at.
+enum class Busy : unsigned char { skip, wait };
+
+/// The index of a file: the one that is known, else what `make()` finds. Null if it is to skip what
+/// another process of this node is at; else it waits, for 10 minutes at most. A file whose time is
+/// not known is indexed each time.
+template <class Make>
+[[nodiscard]] std::shared_ptr<const FileIndex> index_file(const storage::RandomAccessFile& file,
+                                                          const std::string& kind, const Make& make,
+                                                          Busy busy = Busy::wait) {
+    constexpr std::uint64_t worth_sharing = std::uint64_t{1} << 20U; // bytes to be read
+    constexpr std::chrono::minutes patience{10};
+    constexpr std::chrono::milliseconds pause{5};
+    const auto made = [&] { return std::make_shared<const FileIndex>(make()); };
+    if (file.modified_ns() == 0) {
+        return made();
+    }
+    const std::string key = index_key(file, kind);
+    const auto kept = [&](std::shared_ptr<const FileIndex> index) {
+        IndexCache::instance().keep(key, index);
+        return index;
+    };
+    if (auto index = IndexCache::instance().find(key)) {
+        return index;
+    }
+    if (file.size() < worth_sharing) {
+        return kept(made());
+    }
+    NodeIndex shared(file, kind);
+    for (const auto limit = std::chrono::steady_clock::now() + patience;;) {
+        const bool is_mine = shared.try_lock();
+        if (auto index = shared.read()) {
+            return kept(std::move(index));
+        }
+        if (is_mine || std::chrono::steady_clock::now() >= limit) {
+            auto index = made();
+            if (is_mine) {
+                shared.write(*index);
+            }
+            return kept(std::move(index));
+        }
+        if (busy == Busy::skip) {
+            return nullptr;
+        }
+        std::this_thread::sleep_for(pause);
+    }
+}
+
+/// The indices of files, in their order; `make(file)` finds one. Those that no other process of
+/// this node is at come first.
+template <class Make>
+[[nodiscard]] std::vector<std::shared_ptr<const FileIndex>>
+index_files(const std::vector<storage::RandomAccessFile>& files, const std::string& kind,
+            const Make& make) {
+    std::vector<std::shared_ptr<const FileIndex>> indices(files.size());
+    for (const Busy busy : {Busy::skip, Busy::wait}) {
+        for (std::size_t i = 0; i < files.size(); ++i) {
+            if (!indices[i]) {
+                indices[i] = index_file(
+                    files[i], kind, [&] { return make(files[i]); }, busy);
+            }
+        }
+    }
+    return indices;
+}
+
+} // namespace rtrain::data

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A lock that processes of a node pass on. The kernel frees it when its owner ends, however it
+/// ends.
+#pragma once
+
+#include <rtrain/storage/file.hpp>
+
+#include <filesystem>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace rtrain::storage {
+
+/// A lock on a file, which is made if need be and which its last owner may remove.
+class FileLock {
+public:
+    explicit FileLock(std::filesystem::path path)
+        : path_(std::move(path)),
+          descriptor_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
+        if (descriptor_ < 0) {
+            throw system_error("create", path_);
+        }
+    }
+    FileLock(const FileLock&) = delete;
+    FileLock& operator=(const FileLock&) = delete;
+    ~FileLock() { ::close(descriptor_); }
+
+    /// Whether it got the lock, LOCK_EX or LOCK_SH. A change of the lock may let others in between.
+    [[nodiscard]] bool try_lock(int kind) {
+        return ::flock(descriptor_, kind | LOCK_NB) == 0 && is_current();
+    }
+    /// With LOCK_EX only. Who waits for it finds that it is no longer current.
+    void remove_file() { ::unlink(path_.c_str()); }
+
+    /// Whether another removed the file since it was opened.
+    [[nodiscard]] bool is_current() const {
+        struct stat mine = {};
+        struct stat named = {};
+        return ::fstat(descriptor_, &mine) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
+               mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+    }
+
+private:
+    std::filesystem::path path_;
+    int descriptor_;
+};
+
+} // namespace rtrain::storage
