@@ -5,7 +5,7 @@
 
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/block_index.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/dataset_handle.hpp>
 #include <rtrain/data/gather.hpp>
 #include <rtrain/data/rows.hpp>
 
@@ -76,3 +76,5 @@ private:
 }
 
 } // namespace rtrain::data
+
+#include <rtrain/data/dataset.hpp> // behind what its definitions need from here

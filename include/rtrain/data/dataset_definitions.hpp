@@ -7,11 +7,14 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/block_index.hpp>
+#include <rtrain/data/blocks.hpp>
+#include <rtrain/data/counted.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/joined.hpp>
 #include <rtrain/data/mapped.hpp>
 #include <rtrain/data/permutation.hpp>
 #include <rtrain/data/rows.hpp>
+#include <rtrain/data/uncounted.hpp>
 #include <rtrain/data/views.hpp>
 
 #include <ATen/Functions.h>
@@ -95,6 +98,9 @@ RTRAIN_DOOR Dataset lazy(std::function<Dataset()> open) {
         [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override {
             return opened().blocks();
         }
+        [[nodiscard]] std::shared_ptr<const Uncounted> uncounted() const override {
+            return opened().uncounted();
+        }
 
     private:
         const Dataset& opened() const {
@@ -110,7 +116,13 @@ RTRAIN_DOOR Dataset lazy(std::function<Dataset()> open) {
 
 RTRAIN_DOOR Dataset Dataset::map_batches(std::function<Batch(Batch)> function) const {
     return lazy([inner = *this, function = std::move(function)] {
-        return Dataset(std::make_shared<MappedRows>(inner, function));
+        if (!inner.uncounted()) {
+            return Dataset(std::make_shared<MappedRows>(inner, function));
+        }
+        return made_of(inner, [function](MadeRows rows) {
+            rows.batch = map_rows(function, std::move(rows.batch));
+            return rows;
+        });
     });
 }
 
@@ -121,6 +133,37 @@ RTRAIN_DOOR Dataset Dataset::map(std::function<Batch(Batch)> function) const {
             rows.push_back(map_rows(function, slice_rows(batch, row, row + 1)));
         }
         return rows.empty() ? batch : concatenate(rows);
+    });
+}
+
+RTRAIN_DOOR Dataset Dataset::filter(std::function<at::Tensor(const Batch&)> keep) const {
+    return lazy([inner = *this, keep = std::move(keep)] {
+        return made_of(inner, [keep](MadeRows rows) { return filter_rows(keep, std::move(rows)); });
+    });
+}
+
+RTRAIN_DOOR Dataset Dataset::filter(std::function<bool(const Batch&)> keep) const {
+    return filter([keep = std::move(keep)](const Batch& batch) {
+        at::Tensor mask = at::empty({batch.size()}, at::kBool);
+        for (std::int64_t row = 0; row < batch.size(); ++row) {
+            mask.mutable_data_ptr<bool>()[row] = keep(slice_rows(batch, row, row + 1));
+        }
+        return mask;
+    });
+}
+
+RTRAIN_DOOR Dataset Dataset::flat_map(std::function<Batch(Batch)> function) const {
+    return lazy([inner = *this, function = std::move(function)] {
+        return made_of(inner,
+                       [function](const MadeRows& rows) { return flat_map_rows(function, rows); });
+    });
+}
+
+RTRAIN_DOOR Dataset Dataset::counted() const {
+    return lazy([inner = *this] {
+        const auto uncounted = inner.uncounted();
+        return uncounted ? from_blocks(std::make_shared<CountedBlocks>(MadeBlocks(uncounted)))
+                         : inner;
     });
 }
 
@@ -206,6 +249,9 @@ RTRAIN_DOOR Dataset Dataset::repartition(std::int64_t blocks) const {
 }
 
 RTRAIN_DOOR Batch Dataset::take(std::int64_t rows) const {
+    if (const auto rows_of = uncounted()) {
+        return rows_of->first(rows);
+    }
     return this->rows(at::arange(std::clamp<std::int64_t>(rows, 0, size()), at::kLong));
 }
 

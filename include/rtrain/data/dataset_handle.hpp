@@ -20,6 +20,7 @@
 namespace rtrain::data {
 
 class BlockIndex;
+class Uncounted;
 
 /// What is known of a column from one row.
 struct ColumnType {
@@ -47,6 +48,8 @@ public:
         [[nodiscard]] virtual Batch rows(const at::Tensor& indices) const = 0;
         /// What is known of its blocks, where it is read in blocks: see from_blocks().
         [[nodiscard]] virtual std::shared_ptr<const BlockIndex> blocks() const { return nullptr; }
+        /// What it has in place of all that, where it does not know how many rows there are.
+        [[nodiscard]] virtual std::shared_ptr<const Uncounted> uncounted() const { return nullptr; }
     };
 
     /// What a source offers that is read many rows at a time, such as a file. Rows are numbered
@@ -93,10 +96,15 @@ public:
 
     explicit Dataset(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
 
+    /// How many rows there are. Throws DataError [RT-D71] where that is not known.
     [[nodiscard]] std::int64_t size() const { return source_->size(); }
     [[nodiscard]] Batch rows(const at::Tensor& indices) const { return source_->rows(indices); }
     /// Null when it is not read in blocks.
     [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const { return source_->blocks(); }
+    /// Null when it knows how many rows it has.
+    [[nodiscard]] std::shared_ptr<const Uncounted> uncounted() const {
+        return source_->uncounted();
+    }
 
     // Each of these is a data set of its own: nothing is opened or read before its rows are.
     /// The same rows, each batch through a function, which keeps their number (DataError RT-D65).
@@ -104,6 +112,19 @@ public:
     [[nodiscard]] Dataset map_batches(std::function<Batch(Batch)> function) const;
     /// The same, for one row at a time: a batch of one row.
     [[nodiscard]] Dataset map(std::function<Batch(Batch)> function) const;
+    /// The rows for which a function says so: bool of shape (rows) for a batch of any number of
+    /// rows, of which it looks at each by itself (DataError RT-D73). How many there are is then not
+    /// known before they are read: data::Streaming can do that; all else, and stages that number
+    /// rows, throw DataError [RT-D71], unless they are counted().
+    [[nodiscard]] Dataset filter(std::function<at::Tensor(const Batch&)> keep) const;
+    /// The same, for one row at a time: a batch of one row.
+    [[nodiscard]] Dataset filter(std::function<bool(const Batch&)> keep) const;
+    /// The rows that a function makes of each row: given a batch of one row, it gives one of any
+    /// number, the same each time. How many there are is then not known, as with filter().
+    [[nodiscard]] Dataset flat_map(std::function<Batch(Batch)> function) const;
+    /// The same rows, and how many there are: what filter() and flat_map() leave is read once for
+    /// that, when it is first asked for. Throws DataError [RT-D72] for generators.
+    [[nodiscard]] Dataset counted() const;
     /// Without the other columns. Throws DataError [RT-D2] when read, if one is not there.
     [[nodiscard]] Dataset select_columns(std::vector<std::string> names) const;
     /// The first rows.
@@ -121,6 +142,9 @@ public:
     /// In this many blocks of equally many rows. Throws DataError [RT-D69].
     [[nodiscard]] Dataset repartition(std::int64_t blocks) const;
 
+    /// size(), also where all rows have to be read for that, each time. Throws DataError [RT-D72]
+    /// for generators.
+    [[nodiscard]] std::int64_t count() const { return counted().size(); }
     /// The first rows, in one batch.
     [[nodiscard]] Batch take(std::int64_t rows = 20) const;
     /// Reads the first row.
@@ -129,6 +153,18 @@ public:
 private:
     std::shared_ptr<const Source> source_;
 };
+
+/// Where a generator of rows is to begin.
+struct GeneratorRequest {
+    std::uint64_t seed = 0; ///< of the batches, equal on all ranks
+    std::int64_t epoch = 0;
+    std::int64_t lane = 0; ///< in [0, lanes): each has rows of its own
+    std::int64_t lanes = 1;
+    std::int64_t first_row = 0; ///< of this lane in this epoch: how many are left out
+};
+/// Gives the next rows, any number; empty at the end. Used by one thread at a time.
+using GeneratorNext = std::function<std::optional<Batch>()>;
+using GeneratorBegin = std::function<GeneratorNext(const GeneratorRequest&)>;
 
 /// Data sets by the name that `worker.dataset_shard(name)` asks for.
 using Datasets = std::map<std::string, Dataset>;

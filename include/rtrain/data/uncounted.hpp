@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Data sets that do not know how many rows they have before they are read: functions make any
+/// number of rows of each row of another data set, or a generator gives rows until it ends.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/block_index.hpp>
+#include <rtrain/data/dataset_handle.hpp>
+#include <rtrain/data/rows.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+/// Rows that were made of others.
+struct MadeRows {
+    Batch batch;
+    std::vector<std::int64_t> of; ///< which of those each was made of, in ascending order
+};
+/// Never called without a row.
+using MakeRows = std::function<MadeRows(MadeRows)>;
+
+class Uncounted {
+public:
+    explicit Uncounted(Dataset input) : input_(std::move(input)) {}
+    explicit Uncounted(GeneratorBegin generator) : generator_(std::move(generator)) {}
+
+    /// The same rows, further made into others.
+    [[nodiscard]] Uncounted then(MakeRows stage) const {
+        Uncounted more = *this;
+        more.stages_.push_back(std::move(stage));
+        return more;
+    }
+
+    /// What rows are made of; null: a generator.
+    [[nodiscard]] const Dataset* input() const noexcept { return input_ ? &*input_ : nullptr; }
+    [[nodiscard]] const GeneratorBegin& generator() const noexcept { return generator_; }
+
+    /// What is made of these rows of the input. `of` counts from 0.
+    [[nodiscard]] MadeRows make(Batch rows) const {
+        MadeRows made{std::move(rows), {}};
+        made.of.resize(static_cast<std::size_t>(made.batch.size()));
+        std::iota(made.of.begin(), made.of.end(), std::int64_t{0});
+        for (const MakeRows& stage : stages_) {
+            if (made.of.empty()) {
+                return {};
+            }
+            made = stage(std::move(made));
+        }
+        return made;
+    }
+
+    /// Up to `rows` of the first ones; without columns when there are none.
+    [[nodiscard]] Batch first(std::int64_t rows) const {
+        std::vector<Batch> parts;
+        std::int64_t found = 0;
+        const auto read = reader();
+        for (Batch next; found < rows && (next = read(), next.size() > 0);) {
+            MadeRows made = make(std::move(next));
+            if (made.batch.size() > 0) {
+                parts.push_back(
+                    slice_rows(made.batch, 0, std::min(made.batch.size(), rows - found)));
+                found += parts.back().size();
+            }
+        }
+        return parts.empty() ? Batch() : concatenate(parts);
+    }
+
+    /// How many rows functions are called with: the same ones, wherever a pass begins, but fewer at
+    /// the end of what is read. About 1 MiB, by the index.
+    [[nodiscard]] static std::int64_t chunk_rows(const BlockIndex* index) {
+        constexpr std::int64_t most = 256;
+        return index ? std::clamp<std::int64_t>((1 << 20) / index->row_bytes(), 1, most) : most;
+    }
+
+    /// What whoever asks for the number of rows, or for rows by number, is told.
+    [[nodiscard]] DataError unknown_size() const {
+        return {"RT-D71", input_
+                              ? "how many rows filter() and flat_map() leave is not known before "
+                                "they are read; read the data set with data::Streaming, or make "
+                                "it .counted()"
+                              : "how many rows a generator gives is not known before they are "
+                                "read; read the data set with data::Streaming"};
+    }
+
+private:
+    /// Gives rows of the input in order; none at the end.
+    [[nodiscard]] std::function<Batch()> reader() const {
+        if (!input_) {
+            return [next = generator_({.lanes = 1})] {
+                std::optional<Batch> rows = next();
+                while (rows && rows->size() == 0) {
+                    rows = next();
+                }
+                return rows ? *std::move(rows) : Batch();
+            };
+        }
+        return [this, row = std::int64_t{0}]() mutable {
+            const std::int64_t begin = row;
+            row = std::min(input_->size(), begin + chunk_rows(input_->blocks().get()));
+            return begin == row ? Batch() : input_->rows(at::arange(begin, row, at::kLong));
+        };
+    }
+
+    std::optional<Dataset> input_;
+    GeneratorBegin generator_;
+    std::vector<MakeRows> stages_;
+};
+
+class UncountedRows : public Dataset::Source {
+public:
+    explicit UncountedRows(Uncounted rows)
+        : rows_(std::make_shared<const Uncounted>(std::move(rows))) {}
+
+    [[nodiscard]] std::int64_t size() const override { throw rows_->unknown_size(); }
+    [[nodiscard]] Batch rows(const at::Tensor& /*indices*/) const override {
+        throw rows_->unknown_size();
+    }
+    [[nodiscard]] std::shared_ptr<const Uncounted> uncounted() const override { return rows_; }
+
+private:
+    std::shared_ptr<const Uncounted> rows_;
+};
+
+/// The rows of `inner`, made into others by `stage`.
+[[nodiscard]] inline Dataset made_of(const Dataset& inner, MakeRows stage) {
+    const auto uncounted = inner.uncounted();
+    return Dataset(std::make_shared<UncountedRows>(
+        (uncounted ? *uncounted : Uncounted(inner)).then(std::move(stage))));
+}
+
+/// Those of the rows that `keep` says. Throws DataError [RT-D73].
+[[nodiscard]] inline MadeRows filter_rows(const std::function<at::Tensor(const Batch&)>& keep,
+                                          MadeRows rows) {
+    const at::Tensor mask = keep(rows.batch);
+    if (!mask.defined() || mask.scalar_type() != at::kBool || mask.dim() != 1 ||
+        mask.size(0) != rows.batch.size()) {
+        throw DataError("RT-D73",
+                        detail::concat("the function of filter() gave ",
+                                       mask.defined()
+                                           ? detail::concat(c10::toString(mask.scalar_type()),
+                                                            " of shape ", c10::str(mask.sizes()))
+                                           : "an undefined tensor",
+                                       "; expected bool of shape [", rows.batch.size(),
+                                       "], which rows to keep"));
+    }
+    const at::Tensor kept = mask.cpu().nonzero().view({-1});
+    if (kept.numel() == rows.batch.size()) {
+        return rows;
+    }
+    MadeRows left;
+    if (kept.numel() > 0) {
+        left.batch = select_rows(rows.batch, kept);
+        const auto* const row = kept.const_data_ptr<std::int64_t>();
+        std::for_each_n(row, kept.numel(), [&](std::int64_t number) {
+            left.of.push_back(rows.of[static_cast<std::size_t>(number)]);
+        });
+    }
+    return left;
+}
+
+/// All that `function` makes of each row.
+[[nodiscard]] inline MadeRows flat_map_rows(const std::function<Batch(Batch)>& function,
+                                            const MadeRows& rows) {
+    std::vector<Batch> parts;
+    MadeRows made;
+    for (std::int64_t row = 0; row < rows.batch.size(); ++row) {
+        Batch part = function(slice_rows(rows.batch, row, row + 1));
+        if (part.size() > 0) {
+            made.of.insert(made.of.end(), static_cast<std::size_t>(part.size()),
+                           rows.of[static_cast<std::size_t>(row)]);
+            parts.push_back(std::move(part));
+        }
+    }
+    if (!parts.empty()) {
+        made.batch = concatenate(parts);
+    }
+    return made;
+}
+
+} // namespace rtrain::data
