@@ -11,15 +11,21 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include <sys/vfs.h>
+#include <unistd.h>
 
 using namespace rtrain;
 using data::Batch;
@@ -266,4 +272,145 @@ TEST_CASE("Stages.nothing_is_opened_before_it_is_read") {
     CHECK(opened == 0);
     CHECK(staged.size() > 0);
     CHECK(opened == 1); // and all stages share what was opened
+}
+
+TEST_CASE("Stages.shuffle_is_one_other_order") {
+    const Dataset shuffled = in_blocks({50, 0, 50}).shuffle(3);
+    auto rows = rows_of(shuffled);
+    CHECK(rows != range(0, 100));
+    CHECK(rows == rows_of(numbers(0, 100).shuffle(3)));
+    CHECK(rows != rows_of(numbers(0, 100).shuffle(4)));
+    std::ranges::sort(rows);
+    CHECK(rows == range(0, 100));
+    CHECK(!shuffled.blocks());
+    CHECK(numbers(0, 0).shuffle(1).size() == 0);
+}
+
+namespace {
+
+/// Row i has i values: i * 100, i * 100 + 1 and so on.
+Dataset sentences(std::vector<std::int64_t> blocks) {
+    return in_blocks(std::move(blocks)).map_batches([](const Batch& batch) {
+        std::vector<std::int64_t> values;
+        std::vector<std::int64_t> offsets{0};
+        for (const std::int64_t row : x_of(batch)) {
+            for (std::int64_t i = 0; i < row; ++i) {
+                values.push_back(row * 100 + i);
+            }
+            offsets.push_back(static_cast<std::int64_t>(values.size()));
+        }
+        const at::Tensor mask = batch["x"] % 2 == 0;
+        return Batch({{"x", batch["x"]}},
+                     {{"token", {torch::tensor(values, torch::kLong), torch::tensor(offsets)}}},
+                     {{"x", mask}});
+    });
+}
+
+bool are_equal(const Batch& left, const Batch& right) {
+    bool equal = left["x"].equal(right["x"]) && left.valid("x").equal(right.valid("x"));
+    for (std::int64_t row = 0; equal && row < left.size(); ++row) {
+        equal = left.ragged("token")[row].equal(right.ragged("token")[row]);
+    }
+    return equal && left.size() == right.size();
+}
+
+} // namespace
+
+TEST_CASE("Stages.pack_makes_rows_of_one_length") {
+    // Values of the blocks: 100 | 200 201 300 301 302 | 400 401 402 403 500 ... 504, and no others.
+    const Dataset packed = sentences({2, 2, 0, 2}).pack(3, "token");
+    CHECK(packed.size() == 4);
+    const std::vector<std::int64_t> expected{200, 201, 300, 400, 401, 402,
+                                             403, 500, 501, 502, 503, 504};
+    CHECK(packed.take()["token"].equal(torch::tensor(expected).view({4, 3})));
+    CHECK(packed.blocks()->size() == 4);
+    CHECK(packed.blocks()->rows_of(1) == 1);
+    const Dataset kept = sentences({3, 3}).filter(
+        [](const Batch& row) { return row["x"].item<std::int64_t>() != 4; });
+    CHECK(kept.pack(2, "token").size() == 1 + 4); // of 100 200 201 | 300 301 302 500 ... 504
+
+    CHECK(code_of([&] { (void)sentences({2}).pack(0, "token"); }) == "RT-D69");
+    CHECK(code_of([&] { (void)sentences({2}).pack(2, "x").size(); }) == "RT-D2");
+    const Dataset pairs = sentences({3}).map_batches([](const Batch& batch) {
+        const auto& [values, offsets] = batch.ragged("token");
+        return Batch({}, {{"token", {torch::stack({values, values}, 1), offsets}}});
+    });
+    CHECK(code_of([&] { (void)pairs.pack(2, "token").size(); }) == "RT-D63");
+}
+
+TEST_CASE("Stages.materialize_makes_rows_once") {
+    const test::Directory directory("materialized");
+    const auto kept_in = directory.path() / "of/numbers";
+    std::atomic<int> calls = 0;
+    const Dataset made = sentences({3, 0, 4}).map_batches([&](Batch batch) {
+        ++calls;
+        batch["x"] *= 2;
+        return batch;
+    });
+    const auto open = [&] { return made.materialize(kept_in); };
+    CHECK(!std::filesystem::exists(kept_in)); // before anything is read
+    const Batch expected = made.take();
+    calls = 0;
+    {
+        std::vector<std::jthread> ranks;
+        for (int i = 0; i < 3; ++i) {
+            ranks.emplace_back([&] { CHECK(are_equal(open().take(), expected)); });
+        }
+    }
+    CHECK(calls == 2); // once a block that has rows
+    const Dataset again = open();
+    CHECK(again.size() == 7);
+    CHECK(are_equal(again.rows(torch::tensor({6, 0, 3}, torch::kLong)),
+                    made.rows(torch::tensor({6, 0, 3}, torch::kLong))));
+    CHECK(rows_of_blocks(again) == std::vector<std::int64_t>{0, 2, 4, 6, 8, 10, 12});
+    // Who changes a batch changes nothing that was kept.
+    const Dataset more = again.map_batches([](Batch batch) {
+        batch["x"].add_(1);
+        return batch;
+    });
+    CHECK(rows_of_blocks(more) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 11, 13});
+    CHECK(rows_of_blocks(more) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 11, 13});
+    CHECK(rows_of(again) == std::vector<std::int64_t>{0, 2, 4, 6, 8, 10, 12});
+    CHECK(code_of([&] { (void)made.materialize(kept_in, "2").size(); }) == "RT-D52");
+    CHECK(code_of([&] { (void)sentences({3, 1}).materialize(kept_in).size(); }) == "RT-D52");
+
+    for (const auto& file : std::filesystem::directory_iterator(kept_in)) {
+        CHECK(file.path().extension() == ".safetensors");
+        std::filesystem::resize_file(file.path(), file.file_size() - 1);
+        CHECK(test::contains(test::message_of([&] { (void)open().size(); }), "RT-D54"));
+        CHECK(test::contains(test::message_of([&] { (void)open().size(); }),
+                             file.path().filename().string()));
+        std::filesystem::remove(file.path());
+    }
+    CHECK(are_equal(open().take(), expected));
+}
+
+TEST_CASE("Stages.materialize_counts_what_filter_leaves") {
+    const test::Directory directory("filtered");
+    const auto odd = in_blocks({5, 5}).filter(
+        [](const Batch& batch) -> at::Tensor { return batch["x"] % 2 == 1; });
+    const Dataset kept = odd.materialize(directory.path() / "odd");
+    CHECK(kept.size() == 5);
+    CHECK(rows_of(kept) == std::vector<std::int64_t>{1, 3, 5, 7, 9});
+    const auto none = in_blocks({5}).filter([](const Batch&) { return false; });
+    CHECK(none.materialize(directory.path() / "none").size() == 0);
+
+    // A function that fails leaves nothing behind that is taken for rows.
+    bool fails = true;
+    const Dataset failing = in_blocks({5}).map_batches(
+        [&](Batch batch) { return fails ? throw std::runtime_error("not now") : batch; });
+    const auto open = [&] { return failing.materialize(directory.path() / "failing"); };
+    CHECK_THROWS_AS((void)open().size(), std::runtime_error);
+    fails = false;
+    CHECK(rows_of(open()) == range(0, 5));
+}
+
+TEST_CASE("Stages.materialize_refuses_memory") {
+    const std::filesystem::path memory = "/dev/shm";
+    struct statfs status = {};
+    if (::statfs(memory.c_str(), &status) == 0 && status.f_type == 0x01021994) {
+        const auto directory = memory / ("rtrain-test-" + std::to_string(::getpid()));
+        CHECK(code_of([&] { (void)in_blocks({5}).materialize(directory).size(); }) == "RT-D53");
+        std::filesystem::remove_all(directory);
+    }
 }

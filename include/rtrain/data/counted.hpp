@@ -25,6 +25,11 @@ namespace rtrain::data {
 /// What functions make of the blocks of a data set, block by block. Copies share it.
 class MadeBlocks {
 public:
+    /// Of any data set: what functions leave of it, or its rows as they are. Throws DataError
+    /// [RT-D72] for a generator.
+    explicit MadeBlocks(const Dataset& dataset)
+        : MadeBlocks(dataset.uncounted() ? dataset.uncounted()
+                                         : std::make_shared<const Uncounted>(dataset)) {}
     /// Throws DataError [RT-D72] for a generator.
     explicit MadeBlocks(std::shared_ptr<const Uncounted> rows)
         : rows_(std::move(rows)), index_(index_of(*rows_)) {}

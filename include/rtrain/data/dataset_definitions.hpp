@@ -12,6 +12,8 @@
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/joined.hpp>
 #include <rtrain/data/mapped.hpp>
+#include <rtrain/data/materialized.hpp>
+#include <rtrain/data/packed_rows.hpp>
 #include <rtrain/data/permutation.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/data/uncounted.hpp>
@@ -190,6 +192,13 @@ RTRAIN_DOOR Dataset Dataset::limit(std::int64_t rows) const {
     });
 }
 
+RTRAIN_DOOR Dataset Dataset::shuffle(std::uint64_t seed) const {
+    return lazy([inner = *this, seed] {
+        return Dataset(
+            std::make_shared<RowsOfRange>(inner, RowRange{0, inner.size()}, hash_of(seed)));
+    });
+}
+
 RTRAIN_DOOR std::vector<Dataset> Dataset::split(std::int64_t parts) const {
     if (parts < 1) {
         throw DataError("RT-D69", detail::concat("split() was asked for ", parts,
@@ -245,6 +254,24 @@ RTRAIN_DOOR Dataset Dataset::repartition(std::int64_t blocks) const {
         const auto index = inner.blocks();
         return Dataset(
             std::make_shared<Repartitioned>(inner, blocks, index ? index->row_bytes() : 0));
+    });
+}
+
+RTRAIN_DOOR Dataset Dataset::pack(std::int64_t length, std::string column) const {
+    if (length < 1) {
+        throw DataError("RT-D69", detail::concat("pack() was asked for rows of ", length,
+                                                 " values; expected at least 1"));
+    }
+    return lazy([inner = *this, length, column = std::move(column)] {
+        return from_blocks(std::make_shared<PackedBlocks>(MadeBlocks(inner), column, length));
+    });
+}
+
+RTRAIN_DOOR Dataset Dataset::materialize(std::filesystem::path directory,
+                                         std::string version) const {
+    return lazy([inner = *this, directory = std::move(directory), version = std::move(version)] {
+        return Dataset(
+            std::make_shared<MaterializedRows>(KeptRows(MadeBlocks(inner), directory, version)));
     });
 }
 

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -112,6 +113,19 @@ public:
     [[nodiscard]] Dataset map_batches(std::function<Batch(Batch)> function) const;
     /// The same, for one row at a time: a batch of one row.
     [[nodiscard]] Dataset map(std::function<Batch(Batch)> function) const;
+    /// In another order, the same one for the same seed, and then without blocks. Each epoch's
+    /// own order is `shuffle` in BatchOptions.
+    [[nodiscard]] Dataset shuffle(std::uint64_t seed) const;
+    /// The values of a ragged column, one behind the other, in rows of `length` values: a column of
+    /// that name, shape (rows, length). Those left at the end of a block are left out. The data set
+    /// is read once to count them. Throws DataError [RT-D69]; RT-D2, RT-D63 when read.
+    [[nodiscard]] Dataset pack(std::int64_t length, std::string column) const;
+    /// The same rows, kept in files: whoever reads them first makes them, on each node its ranks
+    /// together, and later runs find them. All processes of the node map them. The directory must
+    /// be on a disk; name another `version` when the functions of stages before have changed.
+    /// Throws DataError [RT-D52, RT-D53, RT-D54] when read.
+    [[nodiscard]] Dataset materialize(std::filesystem::path directory,
+                                      std::string version = "") const;
     /// The rows for which a function says so: bool of shape (rows) for a batch of any number of
     /// rows, of which it looks at each by itself (DataError RT-D73). How many there are is then not
     /// known before they are read: data::Streaming can do that; all else, and stages that number

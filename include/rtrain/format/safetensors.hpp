@@ -142,25 +142,35 @@ inline void write(const std::filesystem::path& path, const Tensors& tensors,
         data, info.shape, [file](void* /*data*/) {}, options);
 }
 
+struct Content {
+    Tensors tensors;
+    Metadata metadata;
+};
+
 /// Maps a file; tensors share its pages until they are written to. So do not cut the file off while
 /// they live; removing or replacing it is harmless. Throws CheckpointError [RT-K2] when it is no
 /// safetensors file, is cut off, or contradicts itself; StorageError [RT-S3, RT-S4] when it cannot
 /// be read.
-[[nodiscard]] inline Tensors read(const std::filesystem::path& path) {
+[[nodiscard]] inline Content read_with_metadata(const std::filesystem::path& path) {
     const auto file = std::make_shared<storage::Mapping>(path);
-    const auto tensors_of = [&] {
-        const SafetensorsHeader header = parse_safetensors_header(file->bytes());
-        Tensors tensors;
+    const auto content_of = [&] {
+        SafetensorsHeader header = parse_safetensors_header(file->bytes());
+        Content content{.tensors = {}, .metadata = std::move(header.metadata)};
         for (const TensorInfo& info : header.tensors) {
-            tensors.emplace(info.name,
-                            view(info, file->data() + header.data_begin + info.begin, file));
+            content.tensors.emplace(
+                info.name, view(info, file->data() + header.data_begin + info.begin, file));
         }
-        return tensors;
+        return content;
     };
-    return detail::parsed(tensors_of, [&](const char* why) {
+    return detail::parsed(content_of, [&](const char* why) {
         return CheckpointError(
             "RT-K2", detail::concat(path.string(), " is no sound safetensors file: ", why));
     });
+}
+
+/// The same without metadata.
+[[nodiscard]] inline Tensors read(const std::filesystem::path& path) {
+    return read_with_metadata(path).tensors;
 }
 
 } // namespace safetensors
