@@ -47,6 +47,7 @@ struct FileOptions {
     /// Of a directory, only files whose names end in one of these: {".txt", ".text"}. Empty: all.
     std::vector<std::string> endings = {};
     storage::TransferConfig transfer = {}; ///< how patient to be with a storage service
+    bool take_empty = false;               ///< an empty file is no error: the reader judges it
 };
 
 } // namespace rtrain::data
@@ -128,7 +129,7 @@ private:
     }
 
     void add(const std::string& path, const storage::Entry& entry) {
-        if (entry.size == 0) {
+        if (entry.size == 0 && !options_.take_empty) {
             throw DataError("RT-D26", uri(path) + " is empty; a data file has at least one row");
         }
         found_.emplace_back(at_.filesystem, path, entry.size, entry.modified_ns, options_.transfer);

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which class a file belongs to by its directory, as in torchvision's ImageFolder. Includes no
+/// libtorch.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/files.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/storage/random_access_file.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+/// Of files below a given directory, the class is the name of the directory in it that leads to the
+/// file: "cat" for "photos/cat/2025/1.jpg" in "photos". Of others, which were given themselves or
+/// by a glob, it is the name of the directory they are in.
+class ClassDirectories {
+public:
+    ClassDirectories(const Paths& paths, const storage::TransferConfig& transfer) {
+        for (const std::string& path : paths.given()) {
+            const storage::Location at = storage::locate(path, transfer);
+            std::string root = at.filesystem.uri(at.path);
+            while (root.ends_with('/')) {
+                root.pop_back();
+            }
+            roots_.insert(std::move(root));
+        }
+    }
+
+    /// Throws DataError [RT-D84] for a file without such a directory.
+    [[nodiscard]] std::string class_of(const storage::RandomAccessFile& file) const {
+        constexpr auto none = std::string::npos;
+        const std::string uri = file.uri();
+        const std::size_t end = uri.rfind('/'); // of the directory that it is in
+        std::size_t begin = end == none || end == 0 ? none : uri.rfind('/', end - 1);
+        for (std::size_t at = end; at != none; at = at == 0 ? none : uri.rfind('/', at - 1)) {
+            if (roots_.contains(std::string_view(uri).substr(0, at))) {
+                begin = at;
+                break;
+            }
+        }
+        const std::size_t first = begin == none ? 0 : begin + 1;
+        if (end == none || first >= end) {
+            throw DataError("RT-D84",
+                            detail::concat(uri, " is in no directory that could be its class; "
+                                                "expected files such as cats/1.jpg below what is "
+                                                "given to read_images(), or .labels = false"));
+        }
+        return uri.substr(first, uri.find('/', first) - first);
+    }
+
+private:
+    std::set<std::string, std::less<>> roots_;
+};
+
+/// The classes of files, sorted by name, and which of them each file is in.
+struct FileClasses {
+    std::vector<std::string> names;
+    std::vector<std::int64_t> labels;
+};
+
+/// `names` are the classes there are, in this order; empty: those that the files have, sorted by
+/// name. Throws DataError [RT-D84].
+[[nodiscard]] inline FileClasses classes_of(const std::vector<storage::RandomAccessFile>& files,
+                                            const Paths& paths, const FileOptions& options,
+                                            std::vector<std::string> names) {
+    const ClassDirectories directories(paths, options.transfer);
+    std::vector<std::string> of_files;
+    for (const auto& file : files) {
+        of_files.push_back(directories.class_of(file));
+    }
+    if (names.empty()) {
+        const std::set<std::string> found(of_files.begin(), of_files.end());
+        names.assign(found.begin(), found.end());
+    }
+    std::map<std::string_view, std::int64_t> numbers;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        numbers.emplace(names[i], static_cast<std::int64_t>(i));
+    }
+    FileClasses classes;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        const auto number = numbers.find(of_files[i]);
+        if (number == numbers.end()) {
+            throw DataError("RT-D84", detail::concat(files[i].uri(), " is of the class \"",
+                                                     of_files[i], "\", which is not one of the ",
+                                                     names.size(), " given in .classes"));
+        }
+        classes.labels.push_back(number->second);
+    }
+    classes.names = std::move(names);
+    return classes;
+}
+
+} // namespace rtrain::data

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Image files as data sets: read_images(). Part of the component images: the program links
+/// rtrain::images.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/bad_rows.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/file_blocks.hpp>
+#include <rtrain/data/file_index.hpp>
+#include <rtrain/data/files.hpp>
+#include <rtrain/data/image_classes.hpp>
+#include <rtrain/format/image.hpp>
+#include <rtrain/format/jpeg.hpp>
+#include <rtrain/format/png.hpp>
+#include <rtrain/storage/random_access_file.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+using format::ImageMode;
+using format::ImageSize;
+
+struct ImageOptions {
+    /// What each image is resized to: {height, width}. {}: all images have one size.
+    ImageSize size = {};
+    ImageMode mode = ImageMode::rgb; ///< or grey
+    bool labels = true;              ///< a column of them
+    /// The classes there are: a file of the n-th has the label n, from 0. Empty: those of the
+    /// files, sorted by name.
+    std::vector<std::string> classes = {};
+    bool include_paths = false; ///< a column of them
+    /// The largest image, as it is in the file. The default is Pillow's.
+    std::int64_t max_pixels = 89'478'485;
+    OnError on_error = OnError::raise;
+    std::int64_t max_errors = 100; ///< bad files that are skipped before it is an error
+    FileOptions files = {.endings = {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"}};
+};
+
+/// Decodes images of any size into planes of one size.
+class ImageDecoder {
+public:
+    ImageDecoder(ImageMode mode, std::int64_t max_pixels)
+        : channels_(format::channels_of(mode)), mode_(mode), max_pixels_(max_pixels) {}
+
+    /// Bytes of an image of this size.
+    [[nodiscard]] std::size_t bytes_of(ImageSize size) const noexcept {
+        return static_cast<std::size_t>(channels_ * size.pixels());
+    }
+
+    /// Of an image in a file. Throws DataError [RT-D80, RT-D81]; `name` is the file's.
+    [[nodiscard]] ImageSize size_of(std::string_view file, const std::string& name) const {
+        ImageSize size;
+        with_image(file, name, [&](const auto& image) { size = image.size(); });
+        return size;
+    }
+
+    /// Writes channels of height × width bytes each to `planes`. An image of another size is
+    /// resized; where it may not be, that throws DataError [RT-D82]. Throws as size_of() besides.
+    void decode(std::string_view file, const std::string& name, ImageSize size, bool may_resize,
+                std::uint8_t* planes) const {
+        with_image(file, name, [&](auto& image) {
+            if (image.size() == size) {
+                decode_as_is(image, planes);
+            } else if (may_resize) {
+                decode_resized(image, size, planes);
+            } else {
+                throw DataError("RT-D82",
+                                detail::concat(name, " has ", text_of(image.size()),
+                                               " pixels, the first image has ", text_of(size),
+                                               "; say .size = {height, width}, to which "
+                                               "all are resized"));
+            }
+        });
+    }
+
+private:
+    template <class Visit>
+    void with_image(std::string_view file, const std::string& name, Visit&& visit) const {
+        const auto visit_small = [&](auto image) {
+            if (image.size().pixels() > max_pixels_) {
+                throw DataError(
+                    "RT-D81", detail::concat(name, " has ", text_of(image.size()),
+                                             " pixels; expected at most max_pixels = ", max_pixels_,
+                                             ", because it may be a bomb"));
+            }
+            visit(image);
+        };
+        try {
+            if (format::JpegImage::is_one(file)) {
+                return visit_small(format::JpegImage(file));
+            }
+            if (format::PngImage::is_one(file)) {
+                return visit_small(format::PngImage(file));
+            }
+        } catch (const format::ImageError& error) {
+            throw DataError("RT-D80", detail::concat("cannot read ", name, ' ', error.what(),
+                                                     "; the file is damaged or cut off"));
+        }
+        throw DataError("RT-D80",
+                        detail::concat(name,
+                                       file.empty() ? " is empty"
+                                                    : " is neither JPEG nor PNG, whatever "
+                                                      "its name says",
+                                       "; remove it, or skip it with .on_error"));
+    }
+
+    template <class Image>
+    void decode_as_is(Image& image, std::uint8_t* planes) const {
+        if (channels_ == 1) {
+            image.decode(image.size(), mode_, planes);
+            return;
+        }
+        const auto pixels = std::make_unique_for_overwrite<std::uint8_t[]>(bytes_of(image.size()));
+        image.decode(image.size(), mode_, pixels.get());
+        const auto count = static_cast<std::size_t>(image.size().pixels());
+        for (std::size_t i = 0; i < count; ++i) {
+            for (std::size_t channel = 0; channel < 3; ++channel) {
+                planes[channel * count + i] = pixels[3 * i + channel];
+            }
+        }
+    }
+
+    /// Each pixel of the result is the mean of the pixels below a triangle, as Pillow's and
+    /// torchvision's bilinear filter has it.
+    template <class Image>
+    void decode_resized(Image& image, ImageSize size, std::uint8_t* planes) const {
+        const ImageSize decoded = image.size_for(size);
+        at::Tensor pixels = at::empty({1, decoded.height, decoded.width, channels_}, at::kByte);
+        image.decode(decoded, mode_, pixels.mutable_data_ptr<std::uint8_t>());
+        pixels = pixels.permute({0, 3, 1, 2});
+        if (decoded != size) {
+            pixels = at::_upsample_bilinear2d_aa(pixels, at::IntArrayRef{size.height, size.width},
+                                                 /*align_corners=*/false, std::nullopt);
+        }
+        at::from_blob(planes, {1, channels_, size.height, size.width}, at::kByte).copy_(pixels);
+    }
+
+    [[nodiscard]] static std::string text_of(ImageSize size) {
+        return detail::concat(size.height, " x ", size.width);
+    }
+
+    std::int64_t channels_;
+    ImageMode mode_;
+    std::int64_t max_pixels_;
+};
+
+/// Image files, by row number: each is opened when its row is read.
+class ImageFiles final : public Dataset::Source {
+public:
+    /// `labels` has one of each file, or is empty.
+    ImageFiles(std::vector<storage::RandomAccessFile> files, std::vector<std::int64_t> labels,
+               ImageOptions options)
+        : files_(std::move(files)), labels_(std::move(labels)), options_(std::move(options)),
+          decoder_(options_.mode, options_.max_pixels),
+          bad_(options_.on_error, options_.max_errors) {}
+
+    [[nodiscard]] std::int64_t size() const override {
+        return static_cast<std::int64_t>(files_.size());
+    }
+
+    [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+        const at::Tensor numbers = indices.contiguous();
+        const auto* const number = numbers.const_data_ptr<std::int64_t>();
+        const ImageSize size = size_of_all();
+        at::Tensor images = at::empty(
+            {numbers.numel(), format::channels_of(options_.mode), size.height, size.width},
+            at::kByte);
+        auto* image = images.mutable_data_ptr<std::uint8_t>();
+        at::Tensor labels = at::empty({numbers.numel()}, at::kLong);
+        auto* const label = labels.mutable_data_ptr<std::int64_t>();
+        TextBuilder paths;
+        for (std::int64_t i = 0; i < numbers.numel(); ++i) {
+            const std::size_t file = read_or_stand_in(static_cast<std::size_t>(number[i]), image);
+            image += decoder_.bytes_of(size);
+            if (options_.labels) {
+                label[i] = labels_[file];
+            }
+            if (options_.include_paths) {
+                paths.add(files_[file].uri());
+            }
+        }
+        Batch::Columns columns{{"image", std::move(images)}};
+        if (options_.labels) {
+            columns.emplace_back("label", std::move(labels));
+        }
+        Batch::RaggedColumns ragged;
+        if (options_.include_paths) {
+            ragged.emplace_back("path", paths.finish());
+        }
+        return {std::move(columns), std::move(ragged)};
+    }
+
+private:
+    [[nodiscard]] bool may_resize() const noexcept { return options_.size.height > 0; }
+
+    /// Where the options do not say it, that of the first image.
+    [[nodiscard]] ImageSize size_of_all() const {
+        if (may_resize()) {
+            return options_.size;
+        }
+        std::call_once(once_, [this] {
+            static_cast<void>(first_good(0, [this](std::size_t file) {
+                size_ = decoder_.size_of(bytes_of(file), files_[file].uri());
+            }));
+        });
+        return size_;
+    }
+
+    /// Reads a file into `planes`, or the one that stands in for it; which is returned.
+    [[nodiscard]] std::size_t read_or_stand_in(std::size_t row, std::uint8_t* planes) const {
+        return first_good(row, [&](std::size_t file) {
+            decoder_.decode(bytes_of(file), files_[file].uri(), size_of_all(), may_resize(),
+                            planes);
+        });
+    }
+
+    /// The file of a row, or the good one before; before the first good one, that. It depends on
+    /// nothing else, so all ranks and threads get the same.
+    template <class Read>
+    [[nodiscard]] std::size_t first_good(std::size_t row, Read&& read) const {
+        for (std::size_t i = 0; i < files_.size(); ++i) {
+            const std::size_t file = i <= row ? row - i : i;
+            try {
+                read(file);
+                return file;
+            } catch (const DataError& error) {
+                if (error.code() == "RT-D29") { // a file that changes is no bad row
+                    throw;
+                }
+                bad_.add(error, files_[file].uri(), 0);
+            }
+        }
+        throw DataError("RT-D34",
+                        detail::concat(files_.front().uri(), " and all other ", files_.size() - 1,
+                                       " images cannot be read, so that none can stand in for "
+                                       "them"));
+    }
+
+    [[nodiscard]] std::string bytes_of(std::size_t number) const {
+        const storage::RandomAccessFile& file = files_[number];
+        // A pixel has at most 8 bytes before it is packed.
+        constexpr std::uint64_t beside = std::uint64_t{1} << 20U;
+        if (file.size() > static_cast<std::uint64_t>(options_.max_pixels) * 8 + beside) {
+            throw DataError("RT-D81", detail::concat(file.uri(), " has ", file.size(),
+                                                     " bytes, more than an image of max_pixels = ",
+                                                     options_.max_pixels, " takes"));
+        }
+        require_unchanged(file);
+        std::string bytes = file.filesystem().is_local()
+                                ? file.read_at(0, static_cast<std::size_t>(file.size()))
+                                : file.filesystem().read(file.path());
+        if (bytes.size() != file.size()) {
+            throw changed_file(
+                file, detail::concat("it had ", file.size(), " bytes, and has ", bytes.size()));
+        }
+        return bytes;
+    }
+
+    std::vector<storage::RandomAccessFile> files_;
+    std::vector<std::int64_t> labels_;
+    ImageOptions options_;
+    ImageDecoder decoder_;
+    BadRows bad_;
+    mutable std::once_flag once_;
+    mutable ImageSize size_; ///< of the first image
+};
+
+/// The classes of images, sorted by name: the label n that read_images() gives is the n-th of them,
+/// from 0. Looks for the files now. Throws DataError as list_files(), and RT-D84.
+///
+/// @code
+/// const auto classes = rtrain::data::image_classes("photos/train");
+/// auto validation = rtrain::data::read_images("photos/val", {.size = {64, 64}, .classes =
+/// classes});
+/// @endcode
+[[nodiscard]] inline std::vector<std::string> image_classes(const Paths& paths,
+                                                            ImageOptions options = {}) {
+    options.files.take_empty = true;
+    return classes_of(list_files(paths, options.files), paths, options.files, options.classes)
+        .names;
+}
+
+/// JPEG and PNG files, one row each, sorted by path. Columns: "image", uint8 of shape (rows,
+/// channels, height, width); "label", int64 of shape (rows), which says the class by the directory
+/// of the file, as torchvision's ImageFolder does: see ClassDirectories and image_classes();
+/// "path", ragged, if asked for.
+///
+/// With a size, JPEG is decoded to the smallest n/8 of its height and width that is not below it,
+/// and then, as PNG is, resized by a triangle filter that takes all pixels into account
+/// (torchvision's `Resize(antialias=True)`, Pillow's BILINEAR); height and width by factors of
+/// their own. Without a size, pixels are as Pillow has them, and all images must have one size.
+/// What EXIF says about the orientation is left as it is, and so are colour profiles.
+///
+/// Rows are read by number: files are looked for when the data set is first read, which lists their
+/// directories, and each is opened when its row is wanted. With data::Streaming, too, rows are
+/// shuffled over all files, and only batches are kept in memory.
+///
+/// Throws DataError: now RT-D83 for options that cannot be; when it is first read as list_files(),
+/// and RT-D84 a file has no class; for rows RT-D80 a file is no image or is damaged, RT-D81 an
+/// image is too large, RT-D82 it has another size, all three of which `.on_error` skips; RT-D34
+/// more than may be are skipped, RT-D29 a file has changed.
+///
+/// @code
+/// auto photos = rtrain::data::read_images("photos/train", {.size = {64, 64}});
+/// @endcode
+[[nodiscard]] inline Dataset read_images(Paths paths, ImageOptions options = {}) {
+    const ImageSize size = options.size;
+    constexpr std::int64_t most = std::int64_t{1} << 16U;
+    const bool is_none = size == ImageSize{};
+    if (!is_none &&
+        (std::min(size.height, size.width) < 1 || std::max(size.height, size.width) > most)) {
+        throw DataError("RT-D83",
+                        detail::concat("read_images() was asked for images of ", size.height, " x ",
+                                       size.width, " pixels; expected 1 to ", most,
+                                       " each, or no .size"));
+    }
+    if (options.max_pixels < 1 || options.max_pixels > std::int64_t{1} << 30U) {
+        throw DataError("RT-D83", detail::concat("read_images() was given max_pixels = ",
+                                                 options.max_pixels, "; expected 1 to 2^30"));
+    }
+    options.files.take_empty = true; // a bad row
+    return lazy([paths = std::move(paths), options = std::move(options)] {
+        auto files = list_files(paths, options.files);
+        std::vector<std::int64_t> labels;
+        if (options.labels) {
+            labels = classes_of(files, paths, options.files, options.classes).labels;
+        }
+        return Dataset(
+            std::make_shared<const ImageFiles>(std::move(files), std::move(labels), options));
+    });
+}
+
+} // namespace rtrain::data

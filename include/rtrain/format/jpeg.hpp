@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// JPEG, decoded by libjpeg-turbo. Part of the component images: the program links rtrain::images.
+/// Includes no libtorch.
+#pragma once
+
+#include <rtrain/format/image.hpp>
+
+#include <turbojpeg.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rtrain::format {
+
+/// A JPEG file in memory, which must outlive it. Each thread has one decoder for all its images.
+class JpegImage {
+public:
+    [[nodiscard]] static bool is_one(std::string_view file) noexcept {
+        return file.starts_with("\xFF\xD8\xFF");
+    }
+
+    /// Reads the header. Throws ImageError.
+    explicit JpegImage(std::string_view file) : file_(file) {
+        const tjhandle decoder = decoder_of_this_thread().get();
+        int width = 0;
+        int height = 0;
+        int subsampling = -1;
+        int space = -1;
+        const int failed = tjDecompressHeader3(decoder, bytes(), file_.size(), &width, &height,
+                                               &subsampling, &space);
+        // That chroma is sampled in a way which it has no name for is no matter here.
+        const bool is_unnamed = subsampling < 0 && width > 0 && height > 0 && space >= 0 &&
+                                tjGetErrorCode(decoder) == TJERR_FATAL;
+        if (failed != 0 && !is_unnamed) {
+            throw error();
+        }
+        if (width < 1 || height < 1) {
+            throw ImageError("as JPEG: it has tables, but no image");
+        }
+        size_ = {.height = height, .width = width};
+        is_cmyk_ = space == TJCS_CMYK || space == TJCS_YCCK;
+    }
+
+    [[nodiscard]] ImageSize size() const noexcept { return size_; }
+
+    /// The smallest size that decoding gives without more work, and that is not below `least` in
+    /// height or width: the file's times n/8, rounded up, for some n from 1 to 8.
+    [[nodiscard]] ImageSize size_for(ImageSize least) const noexcept {
+        const auto eighths = [](std::int64_t length, std::int64_t n) {
+            return (length * n + 7) / 8;
+        };
+        for (std::int64_t n = 1; n < 8; ++n) {
+            const ImageSize scaled{eighths(size_.height, n), eighths(size_.width, n)};
+            if (scaled.height >= least.height && scaled.width >= least.width) {
+                return scaled;
+            }
+        }
+        return size_;
+    }
+
+    /// Decodes to a size that size_for() or size() gave: rows of pixels, from the top left corner
+    /// on, into `pixels`. Chroma is interpolated, and the slow but exact transform used, as Pillow
+    /// does. Colours of print (CMYK) are taken to be inverted, as Adobe's programs write them.
+    /// Throws ImageError also where the decoder would go on with a warning: such an image lacks
+    /// something, most often its end.
+    void decode(ImageSize size, ImageMode mode, std::uint8_t* pixels) const {
+        if (!is_cmyk_) {
+            decode_as(mode == ImageMode::grey ? TJPF_GRAY : TJPF_RGB, size, pixels);
+            return;
+        }
+        std::vector<std::uint8_t> cmyk(static_cast<std::size_t>(size.pixels()) * 4);
+        decode_as(TJPF_CMYK, size, cmyk.data());
+        for (std::size_t at = 0; at < cmyk.size(); at += 4) {
+            std::uint8_t rgb[3];
+            for (std::size_t i = 0; i < 3; ++i) {
+                rgb[i] = printed(cmyk[at + i], cmyk[at + 3]);
+            }
+            if (mode == ImageMode::grey) {
+                *pixels++ = grey_of(rgb);
+            } else {
+                pixels = std::copy(rgb, rgb + 3, pixels);
+            }
+        }
+    }
+
+private:
+    struct Destroy {
+        void operator()(void* decoder) const noexcept { tjDestroy(decoder); }
+    };
+    using Decoder = std::unique_ptr<void, Destroy>;
+    static Decoder& decoder_of_this_thread() {
+        thread_local Decoder decoder;
+        if (!decoder) {
+            decoder.reset(tjInitDecompress());
+        }
+        return decoder ? decoder : throw std::bad_alloc();
+    }
+
+    void decode_as(int format, ImageSize size, std::uint8_t* pixels) const {
+        constexpr int flags = TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS;
+        if (tjDecompress2(decoder_of_this_thread().get(), bytes(), file_.size(), pixels,
+                          static_cast<int>(size.width), 0, static_cast<int>(size.height), format,
+                          flags) != 0) {
+            throw error();
+        }
+    }
+
+    /// What paper shows of a colour under black, both inverted, rounded as by Pillow.
+    [[nodiscard]] static std::uint8_t printed(unsigned colour, unsigned black) noexcept {
+        const unsigned product = (255 - colour) * black + 128;
+        return static_cast<std::uint8_t>(black - (((product >> 8U) + product) >> 8U));
+    }
+
+    [[nodiscard]] const unsigned char* bytes() const noexcept {
+        return reinterpret_cast<const unsigned char*>(file_.data());
+    }
+    /// What the decoder says, which goes: after an error in a header it would go on there with the
+    /// next image (libjpeg-turbo 2.1.5).
+    [[nodiscard]] static ImageError error() {
+        Decoder& decoder = decoder_of_this_thread();
+        ImageError error(std::string("as JPEG: ") + tjGetErrorStr2(decoder.get()));
+        decoder.reset();
+        return error;
+    }
+
+    std::string_view file_;
+    ImageSize size_;
+    bool is_cmyk_ = false;
+};
+
+} // namespace rtrain::format

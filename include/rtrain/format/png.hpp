@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// PNG, decoded by libpng. Part of the component images: the program links rtrain::images. Includes
+/// no libtorch.
+#pragma once
+
+#include <rtrain/format/image.hpp>
+
+#include <png.h>
+
+#include <array>
+#include <csetjmp>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace rtrain::format {
+
+/// A PNG file in memory, which must outlive it.
+class PngImage {
+public:
+    [[nodiscard]] static bool is_one(std::string_view file) noexcept {
+        return file.starts_with("\x89PNG");
+    }
+
+    /// Reads the header; no memory is taken for pixels. Throws ImageError.
+    explicit PngImage(std::string_view file) : input_{.rest = file} {
+        guarded([this] {
+            png_set_read_fn(reader_.png, &input_, &read);
+            // Colour profiles, comments and the like: what nobody asks for can do no harm.
+            png_set_keep_unknown_chunks(reader_.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+            png_read_info(reader_.png, reader_.info);
+        });
+        size_ = {.height = png_get_image_height(reader_.png, reader_.info),
+                 .width = png_get_image_width(reader_.png, reader_.info)};
+    }
+    PngImage(const PngImage&) = delete;
+    PngImage& operator=(const PngImage&) = delete;
+    ~PngImage() = default;
+
+    [[nodiscard]] ImageSize size() const noexcept { return size_; }
+    /// As JpegImage's: size(), the only one.
+    [[nodiscard]] ImageSize size_for(ImageSize /*least*/) const noexcept { return size_; }
+
+    /// Decodes it, once, to size(): rows of pixels, from the top left corner on, into `pixels`.
+    /// Palettes and bits become bytes, of 16 bits the higher 8 are taken, what says how much is
+    /// seen through is left out. Throws ImageError, also when the file ends before the image does.
+    void decode(ImageSize /*size*/, ImageMode mode, std::uint8_t* pixels) {
+        const bool is_coloured =
+            (png_get_color_type(reader_.png, reader_.info) & PNG_COLOR_MASK_COLOR) != 0;
+        std::vector<std::uint8_t> coloured; // of which the greys are computed
+        const bool becomes_grey = is_coloured && mode == ImageMode::grey;
+        if (becomes_grey) {
+            coloured.resize(static_cast<std::size_t>(size_.pixels()) * 3);
+        }
+        std::uint8_t* const target = becomes_grey ? coloured.data() : pixels;
+        const auto row_bytes =
+            static_cast<std::size_t>(size_.width * (is_coloured ? 3 : channels_of(mode)));
+        guarded([this, target, row_bytes, to_rgb = !is_coloured && mode == ImageMode::rgb] {
+            png_set_expand(reader_.png);
+            png_set_strip_16(reader_.png);
+            png_set_strip_alpha(reader_.png);
+            if (to_rgb) {
+                png_set_gray_to_rgb(reader_.png);
+            }
+            const int passes = png_set_interlace_handling(reader_.png);
+            png_read_update_info(reader_.png, reader_.info);
+            if (png_get_rowbytes(reader_.png, reader_.info) != row_bytes) {
+                png_error(reader_.png, "a row has another length than its header says");
+            }
+            for (int pass = 0; pass < passes; ++pass) {
+                for (std::int64_t row = 0; row < size_.height; ++row) {
+                    png_read_row(reader_.png, target + static_cast<std::size_t>(row) * row_bytes,
+                                 nullptr);
+                }
+            }
+            png_read_end(reader_.png, nullptr);
+        });
+        for (std::size_t at = 0; at < coloured.size(); at += 3) {
+            *pixels++ = grey_of(&coloured[at]);
+        }
+    }
+
+private:
+    struct Input {
+        std::string_view rest;
+        std::array<char, 128> error{}; ///< what went wrong
+    };
+
+    struct Reader {
+        explicit Reader(Input& input)
+            : png(png_create_read_struct(PNG_LIBPNG_VER_STRING, &input, &fail, &ignore)),
+              info(png == nullptr ? nullptr : png_create_info_struct(png)) {
+            if (info == nullptr) {
+                png_destroy_read_struct(&png, nullptr, nullptr);
+                throw std::bad_alloc();
+            }
+        }
+        Reader(const Reader&) = delete;
+        Reader& operator=(const Reader&) = delete;
+        ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
+        png_structp png;
+        png_infop info;
+    };
+
+    /// Calls libpng, which leaves `action` by a jump when it fails: no destructor would run.
+    template <class Action>
+    requires std::is_trivially_destructible_v<Action>
+    void guarded(Action action) {
+        if (setjmp(png_jmpbuf(reader_.png)) != 0) { // NOLINT(cert-err52-cpp)
+            throw ImageError(std::string("as PNG: ") + input_.error.data());
+        }
+        action();
+    }
+
+    [[noreturn]] static void fail(png_structp png, png_const_charp message) {
+        auto& input = *static_cast<Input*>(png_get_error_ptr(png));
+        std::snprintf(input.error.data(), input.error.size(), "%s", message);
+        png_longjmp(png, 1);
+    }
+    static void ignore(png_structp /*png*/, png_const_charp /*message*/) {}
+
+    static void read(png_structp png, png_bytep target, std::size_t bytes) {
+        std::string_view& rest = static_cast<Input*>(png_get_io_ptr(png))->rest;
+        if (bytes > rest.size()) {
+            png_error(png, "the file is cut off");
+        }
+        std::memcpy(target, rest.data(), bytes);
+        rest.remove_prefix(bytes);
+    }
+
+    Input input_;
+    Reader reader_{input_};
+    ImageSize size_;
+};
+
+} // namespace rtrain::format
