@@ -3,6 +3,7 @@
 //
 //   ./doctor [storage path]            starts two ranks
 //   mpirun -n 4 ./doctor [storage path]
+#include <rtrain/comm/mpi.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>
@@ -33,13 +34,13 @@ const char* thread_level_name(int level) {
 template <class Backend>
 void print_backend(const char* name) {
     std::string offered;
-    for (const auto& capability : rtrain::backend::capabilities<Backend>) {
+    for (const auto& capability : rtrain::backend::capabilities<Backend>()) {
         if (capability.offered) {
             offered += " " + std::string(capability.member);
         }
     }
     std::printf("%-12s%s\n", name, offered.c_str());
-    for (const auto& capability : rtrain::backend::capabilities<Backend>) {
+    for (const auto& capability : rtrain::backend::capabilities<Backend>()) {
         if (!capability.offered) {
             std::printf("%-12s without %s: %s\n", "", std::string(capability.member).c_str(),
                         std::string(capability.otherwise).c_str());

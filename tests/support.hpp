@@ -5,6 +5,7 @@
 
 #include "thrown.hpp"
 
+#include <rtrain/comm/mpi.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/trainer.hpp>
 

@@ -10,6 +10,7 @@
 #include "monkey_twin.hpp"
 #include "ranks.hpp"
 
+#include <rtrain/comm/mpi.hpp>
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/process/environment.hpp>
 

@@ -3,6 +3,7 @@
 #include "support.hpp"
 
 #include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/comm/mpi.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <doctest/doctest.h>

@@ -55,12 +55,22 @@ concept CanRejoin = requires(B& backend) {
     backend.rejoin();
 };
 
-/// Whether this job goes on without ranks that have died. Without it, a death ends all ranks.
+/// Whether this job goes on without ranks that have died, and whether any job of this program can.
+/// Without it, a death ends all ranks.
 template <class B>
 concept CanSurviveDeaths = requires(const B& backend) {
-    requires B::can_survive_deaths;
+    { B::can_survive_deaths() } -> std::same_as<bool>;
     { backend.survives_deaths() } -> std::same_as<bool>;
 };
+
+template <class B>
+[[nodiscard]] bool can_survive_deaths() {
+    if constexpr (CanSurviveDeaths<B>) {
+        return B::can_survive_deaths();
+    } else {
+        return false;
+    }
+}
 
 /// This rank's number on its node. Without it, its rank: all are on one node.
 template <class B>
@@ -133,23 +143,25 @@ struct Capability {
 
 /// What a backend offers, in the order in which a run would use it.
 template <Backend B>
-inline constexpr std::array capabilities{
-    Capability{"launched_ranks", CanBeLaunched<B>, "fit() trains in the process that calls it"},
-    Capability{"start", CanStart<B>, "ranks are joined already"},
-    Capability{"local_rank", KnowsLocalRank<B>, "the rank"},
-    Capability{"local_size", KnowsLocalSize<B>, "the number of ranks"},
-    Capability{"node_rank", KnowsNodeRank<B>, "0"},
-    Capability{"device", HasDevice<B>, "the CPU"},
-    Capability{"all_gather", CanAllGather<B>, "an all-reduce of zeros and one own row"},
-    Capability{"reduce_scatter", CanReduceScatter<B>, "an all-reduce of a copy"},
-    Capability{"barrier", HasBarrier<B>, "an all-gather of one byte"},
-    Capability{"over", HasGroups<B>, "no models of a group of ranks"},
-    Capability{"allocate_bucket", CanAllocateBuckets<B>, "gradients in ordinary memory"},
-    Capability{"all_reduce_async", HasAllReduceAsync<B>, "no overlap with the backward pass"},
-    Capability{"finish", CanFinish<B>, "a rank that throws reports only itself"},
-    Capability{"rejoin", CanRejoin<B>, "a restart takes new processes"},
-    Capability{"survives_deaths", CanSurviveDeaths<B>, "a death ends all ranks"},
-};
+[[nodiscard]] auto capabilities() {
+    return std::array{
+        Capability{"launched_ranks", CanBeLaunched<B>, "fit() trains in the process that calls it"},
+        Capability{"start", CanStart<B>, "ranks are joined already"},
+        Capability{"local_rank", KnowsLocalRank<B>, "the rank"},
+        Capability{"local_size", KnowsLocalSize<B>, "the number of ranks"},
+        Capability{"node_rank", KnowsNodeRank<B>, "0"},
+        Capability{"device", HasDevice<B>, "the CPU"},
+        Capability{"all_gather", CanAllGather<B>, "an all-reduce of zeros and one own row"},
+        Capability{"reduce_scatter", CanReduceScatter<B>, "an all-reduce of a copy"},
+        Capability{"barrier", HasBarrier<B>, "an all-gather of one byte"},
+        Capability{"over", HasGroups<B>, "no models of a group of ranks"},
+        Capability{"allocate_bucket", CanAllocateBuckets<B>, "gradients in ordinary memory"},
+        Capability{"all_reduce_async", HasAllReduceAsync<B>, "no overlap with the backward pass"},
+        Capability{"finish", CanFinish<B>, "a rank that throws reports only itself"},
+        Capability{"rejoin", CanRejoin<B>, "a restart takes new processes"},
+        Capability{"survives_deaths", can_survive_deaths<B>(), "a death ends all ranks"},
+    };
+}
 
 } // namespace backend
 

@@ -7,7 +7,6 @@
 #include <rtrain/backend/the_backend.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/failure.hpp>
-#include <rtrain/comm/mpi.hpp>
 #include <rtrain/config/config.hpp>
 
 #include <chrono>
@@ -46,7 +45,7 @@ public:
     [[nodiscard]] static std::optional<int> launched_ranks();
 
     /// Whether the MPI that this program is compiled for can go on after a rank has died.
-    static constexpr bool can_survive_deaths = comm::has_ulfm;
+    [[nodiscard]] static bool can_survive_deaths();
     /// Whether this job can, too. Once start() was called.
     [[nodiscard]] bool survives_deaths() const;
 

@@ -8,6 +8,7 @@
 #include <rtrain/backend/threads.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/comm/communicator.hpp>
+#include <rtrain/comm/mpi.hpp>
 #include <rtrain/comm/ulfm.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/process/descriptor_limit.hpp>
@@ -20,6 +21,10 @@ namespace rtrain::backend {
 
 RTRAIN_DOOR std::optional<int> Mpi::launched_ranks() {
     return launch::ranks();
+}
+
+RTRAIN_DOOR bool Mpi::can_survive_deaths() {
+    return comm::has_ulfm;
 }
 
 RTRAIN_DOOR bool Mpi::survives_deaths() const {

@@ -198,7 +198,9 @@ public:
         }
         return {};
     }
-    [[nodiscard]] bool can_survive_deaths() const override { return backend::CanSurviveDeaths<B>; }
+    [[nodiscard]] bool can_survive_deaths() const override {
+        return backend::can_survive_deaths<B>();
+    }
     [[nodiscard]] bool survives_deaths() const override {
         if constexpr (backend::CanSurviveDeaths<B>) {
             return backend_->survives_deaths();
