@@ -5,6 +5,7 @@
 #include <rtrain/data/blocks.hpp>
 #include <rtrain/data/loader.hpp>
 #include <rtrain/data/permuted.hpp>
+#include <rtrain/data/random.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/sharded.hpp>
 #include <rtrain/data/streaming.hpp>
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -238,4 +240,101 @@ TEST_CASE("Batches.are_collated_and_converted") {
     CHECK(code_of([&] { (void)pass<data::Sharded>(numbers(), unknown); }) == "RT-D2");
     CHECK(code_of([&] { (void)pass<data::Sharded>(numbers(), {.threads = -1}); }) == "RT-D70");
     CHECK(code_of([&] { (void)pass<data::Sharded>(numbers(), {.prefetch = -1}); }) == "RT-D70");
+}
+
+TEST_CASE("Batches.say_where_their_time_goes") {
+    for (const int threads : {0, 2}) {
+        CAPTURE(threads);
+        data::Batches<data::Sharded> batches(
+            numbers(), {}, 0, 1, torch::kCPU,
+            {.size = 10, .threads = threads, .dtypes = {{"x", torch::kInt}}},
+            std::make_shared<data::Position>());
+        CHECK(batches.stats().slowest == "loop");
+        for (int pass = 0; pass < 2; ++pass) {
+            for ([[maybe_unused]] auto& batch : batches) {
+            }
+        }
+        const data::BatchStats stats = batches.stats();
+        CHECK(stats.read.rows == 2 * rows);
+        CHECK(stats.read.bytes == 2 * rows * 8);
+        CHECK(stats.collate.rows == 2 * rows);
+        CHECK(stats.collate.bytes == 2 * rows * 4);
+        CHECK(stats.loop.rows == 2 * rows);
+        CHECK(stats.transfer.rows == 0);
+        CHECK(stats.read.busy_s > 0);
+        CHECK(stats.collate.busy_s > 0);
+        CHECK(stats.loop.waiting_s > 0);
+        CHECK((stats.read.waiting_s > 0) == (threads > 0));
+    }
+
+    data::BatchCounters counters;
+    using std::chrono::seconds;
+    counters.read.add_busy(seconds(3));
+    counters.collate.add_busy(seconds(4));
+    counters.loop.add_busy(seconds(20));
+    counters.loop.add_waiting(seconds(1));
+    CHECK(counters.stats().slowest == "loop");
+    counters.loop.add_waiting(seconds(6));
+    CHECK(counters.stats().slowest == "collate");
+    counters.read.add_busy(seconds(2));
+    CHECK(counters.stats().slowest == "read");
+    counters.transfer.add_busy(seconds(9));
+    CHECK(counters.stats().slowest == "transfer");
+    CHECK(test::contains(to_string(counters.stats()), "9.000 s busy"));
+}
+
+TEST_CASE_TEMPLATE("Batches.of_random_functions_are_the_same_on_any_threads_and_ranks", D,
+                   data::Permuted, data::Streaming) {
+    const auto drawn = [](const data::Dataset& dataset, std::uint64_t seed) {
+        return dataset.map_batches(
+            [](data::Batch batch, data::Random& random) {
+                const auto size = batch.size();
+                const auto noise = torch::randint(1000, {size}, random.generator(), torch::kLong);
+                batch["x"] = batch["x"] * 1000000 + noise * 1000 + random.below(1000);
+                return batch;
+            },
+            seed);
+    };
+    for (const auto& plain : {numbers(), data::from_blocks(std::make_shared<Tens>())}) {
+        const auto with = [&](int threads, std::int64_t epoch, std::uint64_t seed) {
+            return pass<D>(drawn(plain, seed),
+                           {.size = 8, .shuffle = true, .threads = threads, .memory_bytes = 2048},
+                           0, 1, {.epoch = epoch});
+        };
+        const auto expected = with(0, 0, 0);
+        CHECK(with(0, 0, 0) == expected);
+        CHECK(with(1, 0, 0) == expected);
+        CHECK(with(4, 0, 0) == expected);
+        const auto by_row = [](const std::vector<std::vector<std::int64_t>>& batches) {
+            std::vector<std::int64_t> all;
+            for (const auto& batch : batches) {
+                all.insert(all.end(), batch.begin(), batch.end());
+            }
+            std::ranges::sort(all);
+            return all;
+        };
+        CHECK(by_row(with(0, 1, 0)) != by_row(expected));
+        CHECK(by_row(with(0, 0, 1)) != by_row(expected));
+
+        // Micro-batches are the same rows on any number of ranks, and so are their numbers.
+        const auto on = [&](int ranks) {
+            std::vector<std::vector<std::int64_t>> all;
+            for (int rank = 0; rank < ranks; ++rank) {
+                const auto read =
+                    pass<D>(drawn(plain, 0),
+                            {.size = 6, .shuffle = true, .micro_batches = 4, .memory_bytes = 2048},
+                            rank, ranks);
+                all.insert(all.end(), read.begin(), read.end());
+            }
+            return by_row(all);
+        };
+        CHECK(on(2) == on(1));
+    }
+    data::Random random(5);
+    for (int i = 0; i < 1000; ++i) {
+        const double number = random.uniform();
+        CHECK((number >= 0 && number < 1));
+        const std::int64_t below = random.below(3);
+        CHECK((below >= 0 && below < 3));
+    }
 }

@@ -14,6 +14,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -101,7 +102,7 @@ public:
                                       begin + rows_.at(static_cast<std::size_t>(block)) + surplus);
     }
     std::int64_t chunk;
-    mutable std::int64_t opened = 0;
+    mutable std::atomic<std::int64_t> opened = 0;
 };
 
 using Random = std::mt19937; // the same numbers everywhere; distributions are not
@@ -327,12 +328,112 @@ TEST_CASE("Stream.keeps_no_more_than_its_memory") {
             const data::Steps steps{index->rows(), size, ranks};
             std::int64_t most = 0;
             for (std::int64_t taken = 0; steps.step_at(taken) > 0; taken += steps.step_at(taken)) {
-                (void)reader.rows(steps.strided_micro_batch(taken, ranks / 2, shape.lanes));
+                (void)reader.rows(
+                    *reader.plan(steps.strided_micro_batch(taken, ranks / 2, shape.lanes)));
                 most = std::max(most, reader.bytes());
             }
             const bool divides = 12 % ranks == 0;
             CHECK(most <= memory / 2 / (divides ? ranks : 1) + (blocks == own ? 0 : memory / 4));
             CHECK(most > 0);
+        }
+    }
+}
+
+TEST_CASE("Stream.reads_windows_ahead_within_its_memory") {
+    const auto blocks = std::make_shared<PartByPart>(std::vector<std::int64_t>(50, 97));
+    const auto index = std::make_shared<const data::BlockIndex>(blocks);
+    const std::int64_t memory = memory_for(40, 12);
+    for (const int ranks : {1, 2, 5}) {
+        CAPTURE(ranks);
+        const auto shape = data::stream_shape(*index, 12, ranks, memory);
+        data::StreamReader reader(index, {index->ends(), shape, true, 7}, memory);
+        const data::Steps steps{index->rows(), 10, ranks};
+        blocks->forget();
+        std::int64_t taken = 0;
+        for (; steps.step_at(taken) > 0; taken += steps.step_at(taken)) {
+            const auto plan = reader.plan(steps.strided_micro_batch(taken, 0, shape.lanes));
+            const auto read = std::accumulate(blocks->times_read.begin(), blocks->times_read.end(),
+                                              std::int64_t{0});
+            (void)reader.rows(*plan);
+            const auto now_read = std::accumulate(blocks->times_read.begin(),
+                                                  blocks->times_read.end(), std::int64_t{0});
+            if (ranks == 2 && taken > 0) { // two windows of each of its lanes have room
+                CHECK(now_read == read);
+            }
+            while (reader.read_ahead()) {
+            }
+            CHECK(reader.bytes() <= memory / 8 * 7);
+            CHECK(
+                (now_read == index->rows() || taken > 4000 || reader.bytes() > memory / 2 / ranks));
+        }
+        CHECK(std::ranges::max(blocks->times_read) == 1);
+    }
+}
+
+namespace {
+
+/// Throws in place of a block.
+class Broken : public PartByPart {
+public:
+    using PartByPart::PartByPart;
+    [[nodiscard]] std::unique_ptr<Cursor> open(std::int64_t block,
+                                               std::int64_t first_row) const override {
+        if (block == broken) {
+            throw DataError("RT-D4", "broken");
+        }
+        return PartByPart::open(block, first_row);
+    }
+    std::int64_t broken = -1;
+};
+
+} // namespace
+
+TEST_CASE("Stream.has_the_same_batches_with_any_number_of_threads") {
+    Random random(11);
+    for (int i = 0; i < 24; ++i) {
+        CAPTURE(i);
+        Drawn drawn = draw(random, std::vector<std::int64_t>{0, 0, 4, 10}[random() % 4]);
+        const auto blocks = std::make_shared<Broken>(random_blocks(random), between(random, 1, 50));
+        drawn.blocks = blocks;
+        drawn.options.memory_bytes = memory_for(between(random, 1, 9), drawn.policy.lanes);
+        const int ranks = one_of<int>(random, {1, 2});
+        const std::int64_t from = between(random, 0, 1) * between(random, 0, blocks->size() - 1);
+        const auto with = [&](int threads) {
+            drawn.options.threads = threads;
+            drawn.options.prefetch = threads == 4 ? 1 : 0;
+            data::Position position{.epoch = 1, .samples = from};
+            return take_apart(position, ranks, to_the_end, drawn.loops(), column_x);
+        };
+        const auto expected = with(0);
+        for (const int threads : {1, 2, 4}) {
+            CAPTURE(threads);
+            blocks->forget();
+            CHECK(with(threads) == expected);
+            if (ranks == 1) {
+                CHECK(std::ranges::max(blocks->times_read) <= (drawn.options.drop_last ? 2 : 1));
+            }
+        }
+
+        // What a block throws comes where it did without threads, and loops may end early.
+        blocks->broken = between(random, 0, static_cast<std::int64_t>(blocks->blocks().size()) - 1);
+        const auto until_broken = [&](int threads, int batches) {
+            drawn.options.threads = threads;
+            std::vector<Rows> taken;
+            const std::string code = code_of([&] {
+                auto loop = drawn.loops()(0, 1, std::make_shared<data::Position>());
+                for (auto& batch : loop) {
+                    rtrain::testing::append(taken.emplace_back(), batch["x"]);
+                    if (--batches == 0) {
+                        break;
+                    }
+                }
+            });
+            return std::pair(code, taken);
+        };
+        for (const int batches : {0, 2}) {
+            const auto alone = until_broken(0, batches);
+            CHECK(until_broken(2, batches) == alone);
+            CHECK(until_broken(4, batches) == alone);
         }
     }
 }

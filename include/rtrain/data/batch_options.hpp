@@ -6,6 +6,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -30,7 +31,7 @@ struct BatchOptions {
     /// Threads of this rank that read batches; 0: the loop reads each when it wants it. The batches
     /// are the same with any number, unless functions of map_batches() or `collate`, which then run
     /// on several threads at a time, draw from torch's generators: only 0 seeds these for each
-    /// batch. data::Streaming, which reads blocks in their order, does so with one thread.
+    /// batch. Draw from a data::Random there.
     int threads = 0;
     /// What data::Streaming may keep in memory on each rank: stream_reader.hpp says for what. The
     /// windows in which it shuffles have half of it, together.
@@ -39,6 +40,9 @@ struct BatchOptions {
     std::function<Batch(Batch)> collate = nullptr;
     /// What columns are converted to, by name, behind `collate`.
     std::map<std::string, at::ScalarType> dtypes = {};
+    /// Puts batches into page-locked memory behind `dtypes`, where `threads` read them: their way
+    /// to a GPU then takes less of the loop's time. Without CUDA nothing is done.
+    bool pin_memory = false;
 };
 
 /// Throws DataError [RT-D8, RT-D14, RT-D70] for options that `ranks` cannot read with.
@@ -66,6 +70,13 @@ inline void require_usable(const BatchOptions& options, int ranks) {
     }
     for (const auto& [name, type] : options.dtypes) {
         batch[name] = batch[name].to(type);
+    }
+    if (options.pin_memory && at::hasCUDA()) {
+        batch.each_column([](at::Tensor& tensor) {
+            if (tensor.device().is_cpu() && tensor.layout() == at::kStrided) {
+                tensor = tensor.pin_memory();
+            }
+        });
     }
     return batch;
 }

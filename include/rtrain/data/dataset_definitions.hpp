@@ -15,6 +15,7 @@
 #include <rtrain/data/materialized.hpp>
 #include <rtrain/data/packed_rows.hpp>
 #include <rtrain/data/permutation.hpp>
+#include <rtrain/data/random.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/data/uncounted.hpp>
 #include <rtrain/data/views.hpp>
@@ -118,21 +119,42 @@ RTRAIN_DOOR Dataset lazy(std::function<Dataset()> open) {
 
 RTRAIN_DOOR Dataset Dataset::map_batches(std::function<Batch(Batch)> function) const {
     return lazy([inner = *this, function = std::move(function)] {
+        const BatchFunction of_rows = [function](Batch batch, std::int64_t) {
+            return function(std::move(batch));
+        };
         if (!inner.uncounted()) {
-            return Dataset(std::make_shared<MappedRows>(inner, function));
+            return Dataset(std::make_shared<MappedRows>(inner, of_rows));
         }
-        return made_of(inner, [function](MadeRows rows) {
-            rows.batch = map_rows(function, std::move(rows.batch));
+        return made_of(inner, [of_rows](MadeRows rows) {
+            rows.batch = map_rows(of_rows, std::move(rows.batch), 0);
             return rows;
         });
     });
 }
 
+RTRAIN_DOOR Dataset Dataset::map_batches(std::function<Batch(Batch, Random&)> function,
+                                         std::uint64_t seed) const {
+    return lazy([inner = *this, function = std::move(function), seed] {
+        if (inner.uncounted()) {
+            throw DataError("RT-D90", "a function that draws random numbers gets them by the "
+                                      "number of a row, which rows behind filter(), flat_map() or "
+                                      "a generator have none; put it in front of these, or make "
+                                      "the data set .counted()");
+        }
+        return Dataset(std::make_shared<MappedRows>(
+            inner, [function, seed](Batch batch, std::int64_t first_row) {
+                Random random(hash_of(ReadingFor::pass(), seed, first_row));
+                return function(std::move(batch), random);
+            }));
+    });
+}
+
 RTRAIN_DOOR Dataset Dataset::map(std::function<Batch(Batch)> function) const {
     return map_batches([function = std::move(function)](const Batch& batch) {
+        const auto of_row = [&](Batch one, std::int64_t) { return function(std::move(one)); };
         std::vector<Batch> rows;
         for (std::int64_t row = 0; row < batch.size(); ++row) {
-            rows.push_back(map_rows(function, slice_rows(batch, row, row + 1)));
+            rows.push_back(map_rows(of_row, slice_rows(batch, row, row + 1), row));
         }
         return rows.empty() ? batch : concatenate(rows);
     });

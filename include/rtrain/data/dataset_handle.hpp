@@ -21,6 +21,7 @@
 namespace rtrain::data {
 
 class BlockIndex;
+class Random; // random.hpp
 class Uncounted;
 
 /// What is known of a column from one row.
@@ -111,6 +112,19 @@ public:
     /// The same rows, each batch through a function, which keeps their number (DataError RT-D65).
     /// Several threads may call it at a time.
     [[nodiscard]] Dataset map_batches(std::function<Batch(Batch)> function) const;
+    /// The same, for functions that draw random numbers: those of another `seed`, epoch
+    /// (`.seed` of the loop's batches counts, too) or batch are others, and the same on any threads
+    /// and ranks. Under data::Streaming a batch is what is read at a time, not what the loop gets.
+    /// Throws DataError [RT-D90] when read, where the number of rows is not known.
+    ///
+    /// @code
+    /// auto noisy = points.map_batches([](Batch batch, Random& random) {
+    ///     batch["x"] = batch["x"] + 0.1 * torch::randn({batch.size(), 3}, random.generator());
+    ///     return batch;
+    /// });
+    /// @endcode
+    [[nodiscard]] Dataset map_batches(std::function<Batch(Batch, Random&)> function,
+                                      std::uint64_t seed = 0) const;
     /// The same, for one row at a time: a batch of one row.
     [[nodiscard]] Dataset map(std::function<Batch(Batch)> function) const;
     /// In another order, the same one for the same seed, and then without blocks. Each epoch's

@@ -11,6 +11,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <chrono>
 #include <concepts>
 #include <iterator>
 #include <memory>
@@ -44,6 +45,8 @@ void each_tensor(T& batch, Visit& visit) {
 template <class T>
 class DevicePrefetch {
 public:
+    using Clock = std::chrono::steady_clock;
+
     explicit DevicePrefetch(at::Device device) {
         if (!device.is_cpu()) {
             copies_.emplace(device);
@@ -59,15 +62,20 @@ public:
         }
         if (!ahead_) {
             ahead_ = true;
-            copies_->begin(staged_ = read());
+            staged_ = read();
+            timed([&] { copies_->begin(staged_); });
         }
         std::optional<T> batch = std::exchange(staged_, std::nullopt);
         if (batch) {
-            copies_->hand_over(*batch);
-            copies_->begin(staged_ = read());
+            timed([&] { copies_->hand_over(*batch); });
+            staged_ = read();
+            timed([&] { copies_->begin(staged_); });
         }
         return batch;
     }
+
+    /// What next() has taken so far, without reading: the copies themselves go on behind it.
+    [[nodiscard]] Clock::duration busy() const noexcept { return busy_; }
 
 private:
     class Copies {
@@ -120,9 +128,17 @@ private:
         c10::Event copied_;
     };
 
+    template <class Action>
+    void timed(const Action& action) {
+        const Clock::time_point begin = Clock::now();
+        action();
+        busy_ += Clock::now() - begin;
+    }
+
     std::optional<Copies> copies_; ///< empty on the CPU
     std::optional<T> staged_;      ///< its copy has begun
     bool ahead_ = false;
+    Clock::duration busy_{};
 };
 
 } // namespace rtrain::data

@@ -39,24 +39,21 @@ struct Course {
     }
 };
 
+struct StreamPlan; // stream_reader.hpp
+
 /// One batch to be read.
 struct Portion {
     at::Tensor rows = {};   ///< by number; undefined where there are places
     std::int64_t place = 0; ///< of its first row in the order of all ranks
     std::int64_t taken = 0; ///< by all ranks, in whole steps, once this batch is
     bool ends_step = true;  ///< this rank's last one of the step
-    // Of a StreamFeed over blocks.
-    StridedPlaces places = {};
-    std::optional<std::int64_t> kept_from = std::nullopt; ///< a later batch may come back to there
+    std::shared_ptr<StreamPlan> plan = nullptr; ///< of a StreamFeed over blocks
 };
 
 /// From `order()`: the rows of this rank, made at once.
 template <DataPolicy D>
 class RankFeed {
 public:
-    /// Whether read() must be called in the order of next(), and by one thread at a time.
-    static constexpr bool reads_in_order = false;
-
     RankFeed(const D& policy, const Course& course, std::int64_t taken)
         : course_(course), base_(detail::HasRest<D> ? taken : 0) {
         if constexpr (detail::HasRest<D>) {
@@ -114,9 +111,6 @@ private:
 template <DataPolicy D>
 class OrderFeed {
 public:
-    /// Whether read() must be called in the order of next(), and by one thread at a time.
-    static constexpr bool reads_in_order = false;
-
     OrderFeed(const D& policy, const Course& course, std::int64_t taken)
         : policy_(&policy), course_(course),
           taken_(taken), steps_{course.epoch.rows, course.size, course.sharing * course.passes,
@@ -168,7 +162,7 @@ private:
 template <DataPolicy D>
 class StreamFeed; // stream_feed.hpp
 
-/// next() says what to read, and read() reads it.
+/// next() says what to read, and read() reads it, called by any threads.
 template <DataPolicy D>
 using Feed =
     std::conditional_t<detail::HasLanes<D>, StreamFeed<D>,

@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -40,10 +41,14 @@ template <class T>
 class Loader {
 public:
     using Job = std::function<T()>;
+    using Clock = std::chrono::steady_clock;
 
     /// `threads` is at least 1; up to `ahead`, at least 1, are under way or ready before they are
-    /// asked for.
-    Loader(int threads, std::size_t ahead) : ahead_(ahead) {
+    /// asked for. A thread without a job calls `otherwise`, which must not throw, as long as it
+    /// returns true, and again behind each job. `waited` hears how long one had nothing to do.
+    Loader(int threads, std::size_t ahead, std::function<bool()> otherwise = nullptr,
+           std::function<void(Clock::duration)> waited = nullptr)
+        : ahead_(ahead), otherwise_(std::move(otherwise)), waited_(std::move(waited)) {
         for (int i = 0; i < threads; ++i) {
             threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
         }
@@ -98,24 +103,47 @@ private:
         const c10::AutoGradMode no_gradients(false);
         compute_alone();
         std::unique_lock lock(mutex_);
-        while (has_work_.wait(lock, stop, [this] { return !waiting_.empty(); }) &&
-               !stop.stop_requested()) {
-            const std::shared_ptr<Read> read = std::move(waiting_.front());
-            waiting_.pop_front();
-            lock.unlock();
-            try {
-                read->result = std::exchange(read->job, nullptr)();
-            } catch (...) {
-                read->error = std::current_exception();
+        while (!stop.stop_requested()) {
+            if (!waiting_.empty()) {
+                do_first(lock);
+            } else if (!do_something_else(lock)) {
+                const Clock::time_point begin = Clock::now();
+                has_work_.wait(lock, stop, [this] { return !waiting_.empty(); });
+                if (waited_) {
+                    waited_(Clock::now() - begin);
+                }
             }
-            lock.lock();
-            read->is_over = true;
-            is_read_.notify_one();
         }
     }
 
+    void do_first(std::unique_lock<std::mutex>& lock) {
+        const std::shared_ptr<Read> read = std::move(waiting_.front());
+        waiting_.pop_front();
+        lock.unlock();
+        try {
+            read->result = std::exchange(read->job, nullptr)();
+        } catch (...) {
+            read->error = std::current_exception();
+        }
+        lock.lock();
+        read->is_over = true;
+        is_read_.notify_one();
+    }
+
+    [[nodiscard]] bool do_something_else(std::unique_lock<std::mutex>& lock) {
+        if (!otherwise_) {
+            return false;
+        }
+        lock.unlock();
+        const bool has_done = otherwise_();
+        lock.lock();
+        return has_done;
+    }
+
     std::size_t ahead_;
-    std::deque<std::shared_ptr<Read>> reads_; ///< not handed out, of the loop's thread alone
+    std::function<bool()> otherwise_;             ///< may be null
+    std::function<void(Clock::duration)> waited_; ///< may be null
+    std::deque<std::shared_ptr<Read>> reads_;     ///< not handed out, of the loop's thread alone
     bool is_at_end_ = false;
 
     std::mutex mutex_; ///< of all below, and of what is in a Read

@@ -19,12 +19,14 @@
 
 namespace rtrain::data {
 
-using BatchFunction = std::function<Batch(Batch)>;
+/// Also gets the number of the batch's first row in the data set.
+using BatchFunction = std::function<Batch(Batch, std::int64_t)>;
 
 /// Throws DataError [RT-D65] when it gives another number of rows.
-[[nodiscard]] inline Batch map_rows(const BatchFunction& function, Batch batch) {
+[[nodiscard]] inline Batch map_rows(const BatchFunction& function, Batch batch,
+                                    std::int64_t first_row) {
     const std::int64_t rows = batch.size();
-    Batch mapped = function(std::move(batch));
+    Batch mapped = function(std::move(batch), first_row);
     if (mapped.size() != rows) {
         throw DataError("RT-D65",
                         detail::concat("the function of map_batches() made ", mapped.size(),
@@ -40,25 +42,30 @@ public:
 
     [[nodiscard]] std::vector<Block> blocks() const override { return inner_->source().blocks(); }
     [[nodiscard]] Batch read(std::int64_t block) const override {
-        return map_rows(function_, inner_->source().read(block));
+        return map_rows(function_, inner_->source().read(block), inner_->begin_of(block));
     }
     [[nodiscard]] std::unique_ptr<Cursor> open(std::int64_t block,
                                                std::int64_t first_row) const override {
         class Mapped : public Cursor {
         public:
-            Mapped(std::unique_ptr<Cursor> inner, const BatchFunction& function)
-                : inner_(std::move(inner)), function_(function) {}
+            Mapped(std::unique_ptr<Cursor> inner, const BatchFunction& function,
+                   std::int64_t first_row)
+                : inner_(std::move(inner)), function_(function), row_(first_row) {}
             [[nodiscard]] Batch next(std::int64_t rows) override {
                 Batch batch = inner_->next(rows);
-                return batch.size() == 0 ? batch : map_rows(function_, std::move(batch));
+                const std::int64_t first = row_;
+                row_ += batch.size();
+                return batch.size() == 0 ? batch : map_rows(function_, std::move(batch), first);
             }
             [[nodiscard]] std::int64_t bytes() const override { return inner_->bytes(); }
 
         private:
             std::unique_ptr<Cursor> inner_;
             BatchFunction function_;
+            std::int64_t row_; ///< of the data set, the next
         };
-        return std::make_unique<Mapped>(inner_->source().open(block, first_row), function_);
+        return std::make_unique<Mapped>(inner_->source().open(block, first_row), function_,
+                                        inner_->begin_of(block) + first_row);
     }
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
         return inner_->source().name_of(block);
@@ -81,7 +88,8 @@ public:
 
     [[nodiscard]] std::int64_t size() const override { return inner_.size(); }
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
-        return map_rows(function_, inner_.rows(indices));
+        const std::int64_t first = indices.numel() == 0 ? 0 : indices[0].item<std::int64_t>();
+        return map_rows(function_, inner_.rows(indices), first);
     }
     [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override { return blocks_; }
 

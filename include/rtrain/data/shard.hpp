@@ -6,6 +6,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/batch_options.hpp>
+#include <rtrain/data/batch_stats.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/device_prefetch.hpp>
 #include <rtrain/data/feed.hpp>
@@ -14,6 +15,7 @@
 #include <rtrain/data/permutation.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/position.hpp>
+#include <rtrain/data/random.hpp>
 #include <rtrain/data/steps.hpp>
 #include <rtrain/data/stream_feed.hpp>
 
@@ -61,7 +63,8 @@ public:
         Iterator(const Batches& batches, std::int64_t epoch, std::int64_t taken, Pass pass)
             : batches_(&batches), epoch_(epoch),
               feed_(std::make_shared<Feed<D>>(batches.policy_, batches.course_of(epoch), taken)),
-              loader_(batches.new_loader()), pass_(std::move(pass)), prefetch_(batches.device_) {
+              loader_(batches.new_loader(feed_, epoch)), pass_(std::move(pass)),
+              prefetch_(batches.device_) {
             const bool is_whole = taken == 0 && !pass_.has_ended();
             next();
             if (is_whole && pass_.has_ended()) {
@@ -97,13 +100,34 @@ public:
         };
 
         void next() {
+            const auto begin = StageCounter::Clock::now();
+            const auto transferred = prefetch_.busy();
             read_ = pass_.has_ended() ? std::nullopt : prefetch_.next([this] { return read(); });
+            count(begin, prefetch_.busy() - transferred);
             if (!read_) {
                 pass_.end();
                 return;
             }
             pass_.position().advance(read_->portion.taken, read_->portion.ends_step);
             batches_->seed_generators(epoch_, read_->portion.place, Draws::of_training);
+        }
+
+        /// The loop came for a batch at `begin`, and gets it now.
+        void count(StageCounter::Clock::time_point begin,
+                   StageCounter::Clock::duration transferred) {
+            BatchCounters& counters = *batches_->counters_;
+            if (given_) {
+                counters.loop.add_busy(begin - *given_);
+            }
+            given_ = StageCounter::Clock::now();
+            counters.loop.add_waiting(*given_ - begin);
+            counters.transfer.add_busy(transferred);
+            if (read_) {
+                counters.loop.add_batch(read_->batch);
+                if (!batches_->device_.is_cpu()) {
+                    counters.transfer.add_batch(read_->batch);
+                }
+            }
         }
 
         /// Empty at the end of the epoch, and only there: a batch may have no rows.
@@ -116,7 +140,7 @@ public:
                 return std::nullopt;
             }
             batches_->seed_generators(epoch_, portion->place, Draws::of_reading);
-            return read(*feed_, *batches_, std::move(*portion));
+            return read(*feed_, *batches_, epoch_, std::move(*portion));
         }
 
         /// What a thread is to do; it may outlive neither the feed nor the batches.
@@ -125,14 +149,25 @@ public:
             if (!portion) {
                 return std::nullopt;
             }
-            return [feed = feed_, batches = batches_, portion = std::move(*portion)] {
-                return read(*feed, *batches, portion);
-            };
+            return
+                [feed = feed_, batches = batches_, epoch = epoch_, portion = std::move(*portion)] {
+                    return read(*feed, *batches, epoch, portion);
+                };
         }
 
-        [[nodiscard]] static Read read(Feed<D>& feed, const Batches& batches, Portion portion) {
+        [[nodiscard]] static Read read(Feed<D>& feed, const Batches& batches, std::int64_t epoch,
+                                       Portion portion) {
+            const ReadingFor pass(batches.pass_of(epoch));
+            BatchCounters& counters = *batches.counters_;
+            const auto begin = StageCounter::Clock::now();
             Batch batch = feed.read(batches.dataset_, portion);
-            return {collated(std::move(batch), batches.options_), std::move(portion)};
+            const auto read = StageCounter::Clock::now();
+            counters.read.add_busy(read - begin);
+            counters.read.add_batch(batch);
+            batch = collated(std::move(batch), batches.options_);
+            counters.collate.add_busy(StageCounter::Clock::now() - read);
+            counters.collate.add_batch(batch);
+            return {std::move(batch), std::move(portion)};
         }
 
         const Batches* batches_;
@@ -141,7 +176,8 @@ public:
         std::unique_ptr<Loader<Read>> loader_; ///< null: the loop reads
         Pass pass_;
         DevicePrefetch<Read> prefetch_;
-        std::optional<Read> read_; ///< empty at the end
+        std::optional<Read> read_;                             ///< empty at the end
+        std::optional<StageCounter::Clock::time_point> given_; ///< when the loop has got it
     };
 
     [[nodiscard]] Iterator begin() const {
@@ -169,6 +205,13 @@ public:
     }
     /// Whether the batch that the loop is at is this rank's last one in its step.
     [[nodiscard]] bool step_ends() const noexcept { return !position_->within_step; }
+
+    /// Where the time of all passes so far went, also while a loop is under way.
+    ///
+    /// @code
+    /// std::cout << to_string(batches.stats());
+    /// @endcode
+    [[nodiscard]] BatchStats stats() const { return counters_->stats(); }
 
     /// The epoch that the next pass, or the one under way, has for its permutation.
     [[nodiscard]] std::int64_t epoch() const noexcept { return position_->epoch; }
@@ -204,15 +247,32 @@ private:
         return order;
     }
 
-    [[nodiscard]] std::unique_ptr<Loader<typename Iterator::Read>> new_loader() const {
+    [[nodiscard]] std::unique_ptr<Loader<typename Iterator::Read>>
+    new_loader(const std::shared_ptr<Feed<D>>& feed, std::int64_t epoch) const {
         if (options_.threads == 0) {
             return nullptr;
         }
-        // Blocks are read through cursors, which go on from batch to batch.
-        const int threads = Feed<D>::reads_in_order ? 1 : options_.threads;
+        std::function<bool()> read_ahead;
+        if constexpr (requires { feed->read_ahead(); }) {
+            read_ahead = [feed, counters = counters_, number = pass_of(epoch)] {
+                const ReadingFor pass(number);
+                const auto begin = StageCounter::Clock::now();
+                const bool has_read = feed->read_ahead();
+                counters->read.add_busy(StageCounter::Clock::now() - begin);
+                return has_read;
+            };
+        }
         return std::make_unique<Loader<typename Iterator::Read>>(
-            threads, static_cast<std::size_t>(options_.prefetch > 0 ? options_.prefetch
-                                                                    : 2 * options_.threads));
+            options_.threads,
+            static_cast<std::size_t>(options_.prefetch > 0 ? options_.prefetch
+                                                           : 2 * options_.threads),
+            std::move(read_ahead),
+            [counters = counters_](auto time) { counters->read.add_waiting(time); });
+    }
+
+    /// What data::Random depends on besides the rows.
+    [[nodiscard]] std::uint64_t pass_of(std::int64_t epoch) const noexcept {
+        return hash_of(options_.seed, random_seed_.value_or(0), epoch);
     }
 
     /// Once: an epoch has no batch.
@@ -238,6 +298,7 @@ private:
     std::shared_ptr<Position> position_;
     std::optional<std::uint64_t> random_seed_;
     bool is_split_;
+    std::shared_ptr<BatchCounters> counters_ = std::make_shared<BatchCounters>();
 };
 
 /// What `worker.dataset_shard(name)` returns.

@@ -39,9 +39,6 @@ requires detail::HasLanes<D>
 template <DataPolicy D>
 class StreamFeed {
 public:
-    /// Whether read() must be called in the order of next(), and by one thread at a time.
-    static constexpr bool reads_in_order = true;
-
     StreamFeed(const D& policy, const Course& course, std::int64_t taken)
         : course_(course), rows_(policy, course, taken) {
         if (course_.blocks) {
@@ -54,20 +51,6 @@ public:
         if (!course_.blocks) {
             return rows_.next();
         }
-        return rows_.next_of([&](const Steps& steps, std::int64_t taken, std::int64_t number) {
-            const StridedPlaces places = steps.strided_micro_batch(taken, number, shape_.lanes);
-            const bool comes_back = course_.passes > 1 && shape_.lanes % steps.micro_batches != 0;
-            return Portion{.place = places.first,
-                           .places = places,
-                           .kept_from = comes_back ? std::optional(taken) : std::nullopt};
-        });
-    }
-
-    /// What next() has said.
-    [[nodiscard]] Batch read(const Dataset& dataset, const Portion& portion) {
-        if (!course_.blocks) {
-            return rows_.read(dataset, portion);
-        }
         if (!reader_) {
             const EpochRequest& epoch = course_.epoch;
             reader_.emplace(course_.blocks,
@@ -75,8 +58,26 @@ public:
                                         hash_of(epoch.seed, epoch.epoch)),
                             course_.memory_bytes);
         }
-        return reader_->rows(portion.places, portion.kept_from);
+        return rows_.next_of([&](const Steps& steps, std::int64_t taken, std::int64_t number) {
+            const StridedPlaces places = steps.strided_micro_batch(taken, number, shape_.lanes);
+            const bool comes_back = course_.passes > 1 && shape_.lanes % steps.micro_batches != 0;
+            return Portion{
+                .place = places.first,
+                .plan = reader_->plan(places, comes_back ? std::optional(taken) : std::nullopt)};
+        });
     }
+
+    /// What next() has said; once it is read, the portion holds no windows any more.
+    [[nodiscard]] Batch read(const Dataset& dataset, Portion& portion) {
+        if (!course_.blocks) {
+            return rows_.read(dataset, portion);
+        }
+        const auto plan = std::exchange(portion.plan, nullptr);
+        return reader_->rows(*plan);
+    }
+
+    /// Something that a later portion will need. False when there is nothing to do now.
+    [[nodiscard]] bool read_ahead() { return reader_ && reader_->read_ahead(); }
 
     [[nodiscard]] std::int64_t batches() const { return rows_.batches(); }
 

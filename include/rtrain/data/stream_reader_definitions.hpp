@@ -5,38 +5,20 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/data/gather.hpp>
+#include <rtrain/data/pick_rows.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/data/stream_reader.hpp>
-
-#include <ATen/Functions.h>
-#include <ATen/core/Tensor.h>
+#include <rtrain/data/window_memory.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
+#include <limits>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
-
-namespace rtrain::detail {
-
-/// Copies `from` into the memory of `former`, one of the same columns, where it has such memory.
-[[nodiscard]] inline data::Batch copied_into(data::Batch former, const data::Batch& from) {
-    std::vector<at::Tensor> memory;
-    former.each_column([&](at::Tensor& tensor) { memory.push_back(std::move(tensor)); });
-    data::Batch copy = from;
-    std::size_t next = 0;
-    copy.each_column([&](at::Tensor& tensor) {
-        at::Tensor target = next < memory.size() ? std::move(memory[next]) : at::Tensor();
-        ++next;
-        if (!target.defined() || target.scalar_type() != tensor.scalar_type()) {
-            target = at::empty({0}, tensor.options());
-        }
-        tensor = target.resize_(tensor.sizes()).copy_(tensor);
-    });
-    return copy;
-}
-
-} // namespace rtrain::detail
 
 namespace rtrain::data {
 
@@ -59,85 +41,263 @@ RTRAIN_DOOR StreamShape stream_shape(const BlockIndex& blocks, std::int64_t lane
     return {used, std::clamp<std::int64_t>((blocks.rows() - 1) / used + 1, 1, window)};
 }
 
+struct StreamReader::Window {
+    Window(std::shared_ptr<WindowMemory> from, std::int64_t of_lane, std::int64_t place_in_lane,
+           StreamOrder::WindowOrder of_rows)
+        : memory(std::move(from)), lane(of_lane), number(place_in_lane), order(of_rows) {}
+    Window(const Window&) = delete;
+    Window& operator=(const Window&) = delete;
+    ~Window() { memory->give_back(std::move(batch)); }
+
+    std::shared_ptr<WindowMemory> memory;
+    std::int64_t lane;
+    std::int64_t number; ///< in its lane
+    StreamOrder::WindowOrder order;
+    bool is_ahead = false; ///< no plan has it yet
+    bool is_read = false;
+    Batch batch;              ///< once it is read
+    std::exception_ptr error; ///< what reading it has thrown
+};
+
+struct StreamPlan {
+    std::vector<std::shared_ptr<StreamReader::Window>> windows;
+    std::vector<bool> are_left; ///< each of these: the batch goes on in a later one of its lane
+    std::vector<PartRow> rows;  ///< of these; before they are permuted
+};
+
 RTRAIN_DOOR StreamReader::StreamReader(std::shared_ptr<const BlockIndex> blocks, StreamOrder order,
                                        std::int64_t memory_bytes)
-    : blocks_(std::move(blocks)), order_(std::move(order)), memory_bytes_(memory_bytes) {}
+    : blocks_(std::move(blocks)), order_(std::move(order)), memory_bytes_(memory_bytes),
+      memory_(std::make_shared<WindowMemory>()) {}
 
-RTRAIN_DOOR Batch StreamReader::rows(const StridedPlaces& places,
-                                     std::optional<std::int64_t> kept_from) {
-    // Every `turn`-th of these places is in the same lane.
+RTRAIN_DOOR std::shared_ptr<StreamPlan> StreamReader::plan(const StridedPlaces& places,
+                                                           std::optional<std::int64_t> kept_from) {
     const std::int64_t lanes = order_.shape().lanes;
-    const std::int64_t turn =
-        std::min(lanes / std::gcd(lanes, places.stride), std::max<std::int64_t>(places.count, 1));
-    std::vector<Batch> parts;
-    at::Tensor order = at::empty({places.count}, at::kLong); // of the batch in the parts
-    auto* const order_of = order.mutable_data_ptr<std::int64_t>();
-    std::int64_t taken = 0;
+    // Every `turn`-th of these places is in the same lane.
+    const std::int64_t apart = std::gcd(lanes, places.stride);
+    const std::int64_t turn = std::min(lanes / apart, places.count);
+    auto plan = std::make_shared<StreamPlan>();
+    plan->rows.resize(static_cast<std::size_t>(places.count));
+    const std::int64_t oldest_kept =
+        kept_from ? order_.find(*kept_from).window : std::numeric_limits<std::int64_t>::max();
+    std::vector<std::shared_ptr<Window>> dropped; // and given back without the lock
+    const Lock lock(mutex_);
+    stride_ = places.stride;
     for (std::int64_t first = 0; first < turn; ++first) {
-        std::int64_t i = first;
-        while (i < places.count) {
-            const auto [lane, number, begin] = order_.find(places.first + i * places.stride);
-            const Window& from = window(lane, number, kept_from);
-            std::vector<std::int64_t> rows;
-            for (; i < places.count; i += turn) {
-                const auto place = order_.find(places.first + i * places.stride);
-                if (place.window != number) {
-                    break;
+        Window* current = nullptr;
+        for (std::int64_t i = first; i < places.count; i += turn) {
+            const auto [number_of_lane, number, row] =
+                order_.find(places.first + i * places.stride);
+            if (current == nullptr || current->number != number) {
+                auto& windows = lanes_[number_of_lane].windows;
+                const std::int64_t oldest = std::min(number, oldest_kept);
+                for (auto window = windows.begin(); window != windows.end();) {
+                    if ((*window)->number < oldest) {
+                        dropped.push_back(std::move(*window));
+                        window = windows.erase(window);
+                    } else {
+                        ++window;
+                    }
                 }
-                rows.push_back(from.order[place.row]);
-                order_of[i] = taken++;
+                const auto known = std::ranges::find_if(
+                    windows, [&](const auto& window) { return window->number == number; });
+                if (current != nullptr) {
+                    plan->are_left.back() = true;
+                }
+                plan->are_left.push_back(false);
+                plan->windows.push_back(known == windows.end() ? new_window(number_of_lane, number)
+                                                               : *known);
+                current = plan->windows.back().get();
+                current->is_ahead = false;
             }
-            parts.push_back(select_rows(from.batch, at::tensor(rows, at::kLong)));
+            plan->rows[static_cast<std::size_t>(i)] = {
+                static_cast<std::int64_t>(plan->windows.size()) - 1, row};
         }
     }
-    return parts.size() == 1 ? std::move(parts.front()) : select_rows(concatenate(parts), order);
+    return plan;
+}
+
+RTRAIN_DOOR Batch StreamReader::rows(StreamPlan& plan) {
+    auto& windows = plan.windows;
+    for (auto& [part, row] : plan.rows) {
+        row = windows[static_cast<std::size_t>(part)]->order[row];
+    }
+    std::vector<const Batch*> batches(windows.size());
+    std::vector<Batch> left(windows.size());
+    for (std::size_t i = 0; i < windows.size(); ++i) {
+        if (plan.are_left[i]) { // its memory is for the one behind it
+            read({&windows[i], 1});
+            std::vector<PartRow> taken;
+            for (auto& [part, row] : plan.rows) {
+                if (part == static_cast<std::int64_t>(i)) {
+                    taken.push_back({0, row});
+                    row = static_cast<std::int64_t>(taken.size()) - 1;
+                }
+            }
+            left[i] = pick_rows({&windows[i]->batch}, taken);
+            windows[i].reset();
+            batches[i] = &left[i];
+        }
+    }
+    read(windows);
+    for (std::size_t i = 0; i < windows.size(); ++i) {
+        batches[i] = windows[i] ? &windows[i]->batch : batches[i];
+    }
+    return pick_rows(batches, plan.rows);
+}
+
+/// Returns when all these are read, those that are null aside. Throws what reading one has thrown.
+RTRAIN_DOOR void StreamReader::read(std::span<const std::shared_ptr<Window>> windows) {
+    Lock lock(mutex_);
+    for (;;) {
+        Lane* free = nullptr; // one to be read, which nobody reads
+        bool is_complete = true;
+        for (const auto& window : windows) {
+            if (window && !window->is_read) {
+                is_complete = false;
+                if (Lane& lane = lanes_[window->lane]; !lane.is_busy) {
+                    free = &lane;
+                    break;
+                }
+            }
+        }
+        if (is_complete) {
+            break;
+        }
+        if (free != nullptr) {
+            read_some(*free, lock);
+        } else {
+            is_read_.wait(lock); // for other threads, which read all that is missing
+        }
+    }
+    for (const auto& window : windows) {
+        if (window && window->error) {
+            std::rethrow_exception(window->error);
+        }
+    }
+}
+
+RTRAIN_DOOR bool StreamReader::read_ahead() {
+    Lock lock(mutex_);
+    Lane* const lane = lane_to_read_ahead();
+    if (lane != nullptr) {
+        read_some(*lane, lock);
+    }
+    return lane != nullptr;
 }
 
 RTRAIN_DOOR std::int64_t StreamReader::bytes() const {
-    std::int64_t bytes = bytes_of_cursors();
+    const Lock lock(mutex_);
+    return memory_->bytes() + bytes_of_cursors() + bytes_of_parts();
+}
+
+RTRAIN_DOOR std::shared_ptr<StreamReader::Window> StreamReader::new_window(std::int64_t lane,
+                                                                           std::int64_t number) {
+    auto window = std::make_shared<Window>(memory_, lane, number, order_.order_of(lane, number));
+    lanes_[lane].windows.push_back(window);
+    lanes_[lane].unread.push_back(window);
+    return window;
+}
+
+/// The one that is needed first.
+RTRAIN_DOOR StreamReader::Lane* StreamReader::lane_to_read_ahead() {
+    struct Candidate {
+        Lane* lane = nullptr;
+        std::int64_t number_of_lane = 0;
+        std::int64_t window = 0;
+        [[nodiscard]] auto key() const { return std::pair(lane->unread.empty(), window); }
+    };
+    const std::int64_t rows_apart = stride_ / std::gcd(stride_, order_.shape().lanes);
+    Candidate first;
+    for (auto& [number, lane] : lanes_) {
+        if (lane.is_busy || lane.windows.empty()) {
+            continue;
+        }
+        const Window& last = **std::ranges::max_element(
+            lane.windows, {}, [](const auto& window) { return window->number; });
+        // One ahead at most, and none that other ranks may take all rows of.
+        const Candidate next{&lane, number,
+                             lane.unread.empty() ? last.number + 1 : lane.unread.front()->number};
+        const bool is_needed =
+            !lane.unread.empty() ||
+            (!last.is_ahead && order_.rows_of(number, next.window) >= rows_apart);
+        if (is_needed && (first.lane == nullptr || next.key() < first.key())) {
+            first = next;
+        }
+    }
+    if (first.lane != nullptr && first.lane->unread.empty()) {
+        if (!has_room_for(order_.rows_of(first.number_of_lane, first.window))) {
+            return nullptr;
+        }
+        new_window(first.number_of_lane, first.window)->is_ahead = true;
+    }
+    return first.lane;
+}
+
+/// For a window that is read ahead, beside all that are to be read. While one is read, it is there
+/// twice.
+RTRAIN_DOOR bool StreamReader::has_room_for(std::int64_t rows) const {
+    const std::int64_t lanes = order_.shape().lanes;
+    const std::int64_t to_come = // lanes that no batch has come to yet
+        lanes / std::gcd(stride_, lanes) - static_cast<std::int64_t>(lanes_.size());
+    rows += std::max<std::int64_t>(to_come, 0) * order_.shape().window;
     for (const auto& [number, lane] : lanes_) {
-        for (const Window& window : lane.windows) {
-            bytes += bytes_of(window.batch);
+        for (const auto& window : lane.unread) {
+            rows += order_.rows_of(number, window->number);
         }
     }
-    return bytes;
+    const std::int64_t bytes = rows * blocks_->row_bytes();
+    return memory_->bytes() + std::max<std::int64_t>(bytes - memory_->spare_bytes(), 0) + bytes +
+               bytes_of_cursors() <=
+           memory_bytes_ - memory_bytes_ / 8;
 }
 
-RTRAIN_DOOR const StreamReader::Window&
-StreamReader::window(std::int64_t number_of_lane, std::int64_t number,
-                     const std::optional<std::int64_t>& kept_from) {
-    Lane& lane = lanes_[number_of_lane];
-    for (const Window& known : lane.windows) {
-        if (known.number == number) {
-            return known;
+/// Reads a piece of the lane's first unread window.
+RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
+    lane.is_busy = true;
+    const std::shared_ptr<Window> window = lane.unread.front();
+    lock.unlock();
+    bool is_over = false;
+    std::exception_ptr error;
+    try {
+        if (lane.pieces.empty()) {
+            lane.pieces = order_.pieces_of(window->lane, window->number);
         }
-    }
-    const std::int64_t oldest =
-        kept_from ? std::min(number, order_.find(*kept_from).window) : number;
-    Batch former; // whose memory is used again: new ones would leave holes between blocks
-    if (!lane.windows.empty() && lane.windows.front().number < oldest) {
-        former = std::move(lane.windows.front().batch);
-    }
-    lane.windows.remove_if([&](const Window& known) { return known.number < oldest; });
-    Batch batch = detail::copied_into(std::move(former),
-                                      read(lane, order_.pieces_of(number_of_lane, number)));
-    lane.windows.push_back({number, order_.order_of(number_of_lane, number), std::move(batch)});
-    return lane.windows.back();
-}
-
-RTRAIN_DOOR Batch StreamReader::read(Lane& lane, const std::vector<StreamOrder::Piece>& pieces) {
-    std::vector<Batch> parts;
-    for (const StreamOrder::Piece& piece : pieces) {
-        read_piece(lane, piece, parts);
-    }
-    if (bytes_of_cursors() > memory_bytes_ / 4) {
+        read_piece(lane, lane.pieces[lane.next_piece]);
+        is_over = ++lane.next_piece == lane.pieces.size();
+        if (is_over) {
+            window->batch = memory_->joined(lane.parts);
+        }
+    } catch (...) {
+        error = std::current_exception();
         lane.cursor.reset();
+        is_over = true;
     }
-    return concatenate(parts);
+    if (is_over) {
+        lane.pieces.clear();
+        lane.next_piece = 0;
+        lane.parts.clear();
+    }
+    lock.lock();
+    lane.cursor_bytes = lane.cursor ? lane.cursor->bytes() : 0;
+    if (is_over && bytes_of_cursors() > memory_bytes_ / 4) {
+        lane.cursor.reset();
+        lane.cursor_bytes = 0;
+    }
+    lane.part_bytes = 0;
+    for (const Batch& part : lane.parts) {
+        lane.part_bytes += bytes_of(part);
+    }
+    lane.is_busy = false;
+    if (is_over) {
+        window->error = std::move(error);
+        window->is_read = true;
+        lane.unread.pop_front();
+    }
+    is_read_.notify_all();
 }
 
-RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& piece,
-                                          std::vector<Batch>& parts) {
+RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& piece) {
     if (!lane.cursor || lane.block != piece.block || lane.row != piece.first_row) {
         lane.cursor.reset(); // before the next one takes memory
         lane.cursor = blocks_->source().open(piece.block, piece.first_row);
@@ -151,7 +311,7 @@ RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& 
             throw blocks_->miscounted(piece.block, std::to_string(lane.row + part.size()));
         }
         lane.row += part.size();
-        parts.push_back(std::move(part));
+        lane.parts.push_back(std::move(part));
     }
     if (lane.row == blocks_->rows_of(piece.block)) {
         if (lane.cursor->next(1).size() > 0) {
@@ -164,7 +324,16 @@ RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& 
 RTRAIN_DOOR std::int64_t StreamReader::bytes_of_cursors() const {
     std::int64_t bytes = 0;
     for (const auto& [number, lane] : lanes_) {
-        bytes += lane.cursor ? lane.cursor->bytes() : 0;
+        bytes += lane.cursor_bytes;
+    }
+    return bytes;
+}
+
+/// What was read of windows that are not whole.
+RTRAIN_DOOR std::int64_t StreamReader::bytes_of_parts() const {
+    std::int64_t bytes = 0;
+    for (const auto& [number, lane] : lanes_) {
+        bytes += lane.part_bytes;
     }
     return bytes;
 }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where the time of a loop over batches goes, stage by stage.
+#pragma once
+
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/rows.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace rtrain::data {
+
+/// What a stage has done so far, in all passes.
+struct StageStats {
+    std::int64_t rows = 0;
+    std::int64_t bytes = 0; ///< of the batches that it gave
+    double busy_s = 0;      ///< of all its threads together
+    double waiting_s = 0;   ///< until there was something to do, the same
+};
+
+/// What `batches.stats()` returns. Reading and collating are done by BatchOptions::threads threads,
+/// or by the loop itself.
+struct BatchStats {
+    StageStats read;     ///< files, stages of the data set; all that is read ahead
+    StageStats collate;  ///< BatchOptions::collate, dtypes and pin_memory
+    StageStats transfer; ///< to the device: what the loop's thread does for it; nothing on the CPU
+    StageStats loop;     ///< busy in its body, waiting for batches
+    /// "read", "collate" or "transfer", whichever is busy longest, when the loop waits for more
+    /// than a tenth of its time; else "loop": faster reading would gain little.
+    std::string_view slowest = "loop";
+};
+
+/// A line for each stage.
+[[nodiscard]] inline std::string to_string(const BatchStats& stats) {
+    const auto line = [&](std::string_view name, const StageStats& stage) {
+        std::array<char, 160> text{};
+        const int size = std::snprintf(
+            text.data(), text.size(),
+            "%-8.*s %12lld rows %10.1f MB %9.3f s busy %9.3f s waiting%s\n",
+            static_cast<int>(name.size()), name.data(), static_cast<long long>(stage.rows),
+            static_cast<double>(stage.bytes) / 1e6, stage.busy_s, stage.waiting_s,
+            name == stats.slowest ? ", the slowest" : "");
+        return std::string(text.data(), static_cast<std::size_t>(std::max(size, 0)));
+    };
+    return line("read", stats.read) + line("collate", stats.collate) +
+           line("transfer", stats.transfer) + line("loop", stats.loop);
+}
+
+/// Adds up what several threads do in a stage.
+class StageCounter {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    void add_busy(Clock::duration time) noexcept { add(busy_ns_, nanoseconds(time)); }
+    void add_waiting(Clock::duration time) noexcept { add(waiting_ns_, nanoseconds(time)); }
+    void add_batch(const Batch& batch) {
+        add(rows_, batch.size());
+        add(bytes_, bytes_of(batch));
+    }
+
+    [[nodiscard]] StageStats stats() const noexcept {
+        return {rows_.load(), bytes_.load(), static_cast<double>(busy_ns_.load()) * 1e-9,
+                static_cast<double>(waiting_ns_.load()) * 1e-9};
+    }
+
+private:
+    [[nodiscard]] static std::int64_t nanoseconds(Clock::duration time) noexcept {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+    }
+    static void add(std::atomic<std::int64_t>& sum, std::int64_t more) noexcept {
+        sum.fetch_add(more, std::memory_order_relaxed);
+    }
+
+    std::atomic<std::int64_t> rows_{0};
+    std::atomic<std::int64_t> bytes_{0};
+    std::atomic<std::int64_t> busy_ns_{0};
+    std::atomic<std::int64_t> waiting_ns_{0};
+};
+
+struct BatchCounters {
+    StageCounter read;
+    StageCounter collate;
+    StageCounter transfer;
+    StageCounter loop;
+
+    [[nodiscard]] BatchStats stats() const {
+        constexpr double waits_much = 0.1;
+        BatchStats stats{read.stats(), collate.stats(), transfer.stats(), loop.stats()};
+        if (stats.loop.waiting_s > waits_much * (stats.loop.busy_s + stats.loop.waiting_s)) {
+            stats.slowest = "read";
+            double most = stats.read.busy_s;
+            if (stats.collate.busy_s > most) {
+                stats.slowest = "collate";
+                most = stats.collate.busy_s;
+            }
+            if (stats.transfer.busy_s > most) {
+                stats.slowest = "transfer";
+            }
+        }
+        return stats;
+    }
+};
+
+} // namespace rtrain::data

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Random numbers for functions of stages, which may run on several threads and in any order.
+#pragma once
+
+#include <rtrain/data/permutation.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace rtrain::data {
+
+/// Numbers that depend on the seed, the epoch and the rows alone: not on threads, ranks, or what
+/// was drawn before.
+class Random {
+public:
+    explicit Random(std::uint64_t seed) noexcept : seed_(seed) {}
+
+    /// In [0, 1).
+    [[nodiscard]] double uniform() noexcept {
+        constexpr double step = 0x1p-53;
+        return static_cast<double>(next() >> 11U) * step;
+    }
+    /// In [0, end); `end` is at least 1.
+    [[nodiscard]] std::int64_t below(std::int64_t end) noexcept {
+        return static_cast<std::int64_t>(uniform() * static_cast<double>(end));
+    }
+    /// For torch's functions, such as torch::rand({3}, random.generator()).
+    [[nodiscard]] at::Generator generator() {
+        if (!generator_) {
+            generator_ = at::detail::createCPUGenerator(next());
+        }
+        return *generator_;
+    }
+
+private:
+    std::uint64_t next() noexcept { return hash_of(seed_, ++drawn_); }
+
+    std::uint64_t seed_;
+    std::uint64_t drawn_ = 0;
+    std::optional<at::Generator> generator_;
+};
+
+/// What the calling thread reads for, while it lives: a pass of a loop over batches.
+class ReadingFor {
+public:
+    explicit ReadingFor(std::uint64_t pass) noexcept : outer_(current()) { current() = pass; }
+    ReadingFor(const ReadingFor&) = delete;
+    ReadingFor& operator=(const ReadingFor&) = delete;
+    ~ReadingFor() { current() = outer_; }
+
+    /// A hash of the pass's seed and epoch; 0 outside of passes.
+    [[nodiscard]] static std::uint64_t pass() noexcept { return current(); }
+
+private:
+    [[nodiscard]] static std::uint64_t& current() noexcept {
+        thread_local std::uint64_t pass = 0;
+        return pass;
+    }
+    std::uint64_t outer_;
+};
+
+} // namespace rtrain::data
