@@ -35,12 +35,14 @@ void copy_rows(const std::vector<const std::byte*>& from, const std::vector<data
     }
 }
 
-/// These rows of tensors of one type, which have rows of one shape.
-[[nodiscard]] inline at::Tensor pick_rows(const std::vector<const at::Tensor*>& parts,
-                                          const std::vector<data::PartRow>& rows) {
+/// These rows of tensors of one type, which have rows of one shape. `allocate(shape, options)`
+/// gives the tensor that they are put into.
+template <class Allocate>
+[[nodiscard]] at::Tensor pick_rows(const std::vector<const at::Tensor*>& parts,
+                                   const std::vector<data::PartRow>& rows, Allocate& allocate) {
     auto shape = parts.front()->sizes().vec();
     shape.front() = static_cast<std::int64_t>(rows.size());
-    at::Tensor picked = at::empty(shape, parts.front()->options());
+    at::Tensor picked = allocate(shape, parts.front()->options());
     if (picked.numel() == 0) {
         return picked;
     }
@@ -66,8 +68,9 @@ void copy_rows(const std::vector<const std::byte*>& from, const std::vector<data
     return picked;
 }
 
-[[nodiscard]] inline data::Ragged pick_rows(const std::vector<const data::Ragged*>& parts,
-                                            const std::vector<data::PartRow>& rows) {
+template <class Allocate>
+[[nodiscard]] data::Ragged pick_rows(const std::vector<const data::Ragged*>& parts,
+                                     const std::vector<data::PartRow>& rows, Allocate& allocate) {
     struct Part {
         const std::byte* values;
         const std::int64_t* begin;
@@ -77,7 +80,8 @@ void copy_rows(const std::vector<const std::byte*>& from, const std::vector<data
         from.push_back({static_cast<const std::byte*>(part->values.const_data_ptr()),
                         part->offsets.const_data_ptr<std::int64_t>()});
     }
-    at::Tensor offsets = at::empty({static_cast<std::int64_t>(rows.size()) + 1}, at::kLong);
+    at::Tensor offsets =
+        allocate({static_cast<std::int64_t>(rows.size()) + 1}, at::TensorOptions(at::kLong));
     auto* const offset = offsets.mutable_data_ptr<std::int64_t>();
     offset[0] = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -90,7 +94,7 @@ void copy_rows(const std::vector<const std::byte*>& from, const std::vector<data
     const auto element = static_cast<std::int64_t>(first.element_size()) *
                          c10::multiply_integers(shape.begin(), shape.end());
     shape.front() = offset[rows.size()];
-    at::Tensor values = at::empty(shape, first.options());
+    at::Tensor values = allocate(shape, first.options());
     auto* const target = static_cast<std::byte*>(values.mutable_data_ptr());
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const Part& part = from[static_cast<std::size_t>(rows[i].part)];
@@ -110,9 +114,10 @@ void copy_rows(const std::vector<const std::byte*>& from, const std::vector<data
 }
 
 /// `columns_of(batch)` of all batches: the rows of each column.
-template <class Columns, class ColumnsOf>
+template <class Columns, class ColumnsOf, class Allocate>
 [[nodiscard]] Columns pick_columns(const std::vector<const data::Batch*>& batches,
-                                   const std::vector<data::PartRow>& rows, ColumnsOf columns_of) {
+                                   const std::vector<data::PartRow>& rows, ColumnsOf columns_of,
+                                   Allocate& allocate) {
     using Column = typename Columns::value_type::second_type;
     const Columns& first = columns_of(*batches.front());
     Columns picked;
@@ -135,7 +140,7 @@ template <class Columns, class ColumnsOf>
             }
             parts.push_back(&others[i].second);
         }
-        picked.emplace_back(name, pick_rows(parts, rows));
+        picked.emplace_back(name, pick_rows(parts, rows, allocate));
     }
     return picked;
 }
@@ -144,10 +149,12 @@ template <class Columns, class ColumnsOf>
 
 namespace rtrain::data {
 
-/// Row i is row `rows[i].row` of `*batches[rows[i].part]`. There is at least one batch, and each
-/// has a row among them.
-[[nodiscard]] inline Batch pick_rows(const std::vector<const Batch*>& batches,
-                                     const std::vector<PartRow>& rows) {
+/// Row i is row `rows[i].row` of `*batches[rows[i].part]`. There is at least one batch.
+/// `allocate(shape, options)` gives the tensors that rows are put into, contiguous ones: of each
+/// column, of the values and offsets of each ragged column, of each mask, in this order.
+template <class Allocate>
+[[nodiscard]] Batch pick_rows(const std::vector<const Batch*>& batches,
+                              const std::vector<PartRow>& rows, Allocate&& allocate) {
     for (const Batch* const batch : batches) { // pick_columns() compares with the first
         if (batch->columns().size() != batches.front()->columns().size() ||
             batch->ragged_columns().size() != batches.front()->ragged_columns().size()) {
@@ -156,9 +163,10 @@ namespace rtrain::data {
         }
     }
     auto columns = detail::pick_columns<Batch::Columns>(
-        batches, rows, [](const Batch& batch) -> auto& { return batch.columns(); });
+        batches, rows, [](const Batch& batch) -> auto& { return batch.columns(); }, allocate);
     auto ragged = detail::pick_columns<Batch::RaggedColumns>(
-        batches, rows, [](const Batch& batch) -> auto& { return batch.ragged_columns(); });
+        batches, rows, [](const Batch& batch) -> auto& { return batch.ragged_columns(); },
+        allocate);
     Batch::Columns masks; // of the columns that have one anywhere
     for (const Batch* const masked : batches) {
         for (const auto& [name, mask] : masked->masks()) {
@@ -175,10 +183,18 @@ namespace rtrain::data {
             for (const at::Tensor& part : parts) {
                 pointers.push_back(&part);
             }
-            masks.emplace_back(name, detail::pick_rows(pointers, rows));
+            masks.emplace_back(name, detail::pick_rows(pointers, rows, allocate));
         }
     }
     return {std::move(columns), std::move(ragged), std::move(masks)};
+}
+
+/// The same, in memory of their own.
+[[nodiscard]] inline Batch pick_rows(const std::vector<const Batch*>& batches,
+                                     const std::vector<PartRow>& rows) {
+    return pick_rows(batches, rows, [](at::IntArrayRef shape, const at::TensorOptions& options) {
+        return at::empty(shape, options);
+    });
 }
 
 } // namespace rtrain::data

@@ -125,13 +125,15 @@ namespace rtrain::data {
     return static_cast<std::int64_t>(bytes);
 }
 
-/// All rows of all batches, of which there is at least one; `join` makes one tensor of several.
-template <class Join>
-[[nodiscard]] Batch concatenate(const std::vector<Batch>& batches, Join&& join) {
+/// All rows of all batches, of which there is at least one.
+[[nodiscard]] inline Batch concatenate(const std::vector<Batch>& batches) {
+    if (batches.size() == 1) {
+        return batches.front();
+    }
     Batch::Columns columns;
     for (auto& [name, parts] : detail::side_by_side<at::Tensor>(
              batches, [](const Batch& batch) -> auto& { return batch.columns(); })) {
-        columns.emplace_back(name, join(parts));
+        columns.emplace_back(name, at::cat(parts));
     }
     Batch::RaggedColumns ragged;
     for (auto& [name, parts] : detail::side_by_side<Ragged>(
@@ -144,11 +146,10 @@ template <class Join>
             offsets.push_back(part.offsets.slice(0, 1).add(before));
             before += part.values.size(0);
         }
-        at::Tensor joined = join(values);
-        ragged.emplace_back(name, Ragged{std::move(joined), join(offsets)});
+        ragged.emplace_back(name, Ragged{at::cat(values), at::cat(offsets)});
     }
-    Batch::Columns masks; // of the columns that have one anywhere
-    for (const Batch& masked : batches) {
+    Batch::Columns masks;
+    for (const Batch& masked : batches) { // the columns that have a mask anywhere
         for (const auto& [name, mask] : masked.masks()) {
             if (std::ranges::any_of(masks,
                                     [&](const auto& known) { return known.first == name; })) {
@@ -159,18 +160,10 @@ template <class Join>
                 const at::Tensor part = batch.valid(name);
                 parts.push_back(part.defined() ? part : at::ones({batch.size()}, at::kBool));
             }
-            masks.emplace_back(name, join(parts));
+            masks.emplace_back(name, at::cat(parts));
         }
     }
     return {std::move(columns), std::move(ragged), std::move(masks)};
-}
-
-/// The same; a single batch is not copied.
-[[nodiscard]] inline Batch concatenate(const std::vector<Batch>& batches) {
-    return batches.size() == 1 ? batches.front()
-                               : concatenate(batches, [](const std::vector<at::Tensor>& parts) {
-                                     return at::cat(parts);
-                                 });
 }
 
 } // namespace rtrain::data

@@ -31,6 +31,7 @@ namespace rtrain::data {
 [[nodiscard]] StreamShape stream_shape(const BlockIndex& blocks, std::int64_t lanes,
                                        std::int64_t ranks, std::int64_t memory_bytes);
 
+struct PartRow;     // gather.hpp
 class WindowMemory; // window_memory.hpp
 
 /// What a batch takes from which windows. As long as it lives, they stay in memory.
@@ -96,6 +97,8 @@ private:
     [[nodiscard]] Lane* lane_to_read_ahead(); ///< of those that nobody reads; null if there is none
     [[nodiscard]] bool has_room_for(std::int64_t rows) const;
     void read(std::span<const std::shared_ptr<Window>> windows);
+    [[nodiscard]] static std::vector<PartRow> rows_of(const std::vector<Batch>& parts,
+                                                      const StreamOrder::WindowOrder& order);
     void read_some(Lane& lane, Lock& lock);
     void read_piece(Lane& lane, const StreamOrder::Piece& piece);
     [[nodiscard]] std::int64_t bytes_of_cursors() const;

@@ -62,7 +62,7 @@ struct StreamReader::Window {
 struct StreamPlan {
     std::vector<std::shared_ptr<StreamReader::Window>> windows;
     std::vector<bool> are_left; ///< each of these: the batch goes on in a later one of its lane
-    std::vector<PartRow> rows;  ///< of these; before they are permuted
+    std::vector<PartRow> rows;  ///< of these
 };
 
 RTRAIN_DOOR StreamReader::StreamReader(std::shared_ptr<const BlockIndex> blocks, StreamOrder order,
@@ -119,9 +119,6 @@ RTRAIN_DOOR std::shared_ptr<StreamPlan> StreamReader::plan(const StridedPlaces& 
 
 RTRAIN_DOOR Batch StreamReader::rows(StreamPlan& plan) {
     auto& windows = plan.windows;
-    for (auto& [part, row] : plan.rows) {
-        row = windows[static_cast<std::size_t>(part)]->order[row];
-    }
     std::vector<const Batch*> batches(windows.size());
     std::vector<Batch> left(windows.size());
     for (std::size_t i = 0; i < windows.size(); ++i) {
@@ -252,6 +249,23 @@ RTRAIN_DOOR bool StreamReader::has_room_for(std::int64_t rows) const {
            memory_bytes_ - memory_bytes_ / 8;
 }
 
+/// Where the rows of a window lie in its parts, in the order in which they are taken: where it is
+/// put together, its rows are near each other.
+RTRAIN_DOOR std::vector<PartRow> StreamReader::rows_of(const std::vector<Batch>& parts,
+                                                       const StreamOrder::WindowOrder& order) {
+    std::vector<PartRow> as_read;
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+        for (std::int64_t row = 0; row < parts[part].size(); ++row) {
+            as_read.push_back({static_cast<std::int64_t>(part), row});
+        }
+    }
+    std::vector<PartRow> rows(as_read.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        rows[i] = as_read[static_cast<std::size_t>(order[static_cast<std::int64_t>(i)])];
+    }
+    return rows;
+}
+
 /// Reads a piece of the lane's first unread window.
 RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
     lane.is_busy = true;
@@ -266,7 +280,7 @@ RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
         read_piece(lane, lane.pieces[lane.next_piece]);
         is_over = ++lane.next_piece == lane.pieces.size();
         if (is_over) {
-            window->batch = memory_->joined(lane.parts);
+            window->batch = memory_->window_of(lane.parts, rows_of(lane.parts, window->order));
         }
     } catch (...) {
         error = std::current_exception();

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <rtrain/data/batch.hpp>
-#include <rtrain/data/rows.hpp>
+#include <rtrain/data/gather.hpp>
+#include <rtrain/data/pick_rows.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -37,28 +37,24 @@ public:
         return bytes;
     }
 
-    /// All rows of these batches, of which there is at least one.
-    [[nodiscard]] Batch joined(const std::vector<Batch>& parts) {
+    /// Rows of these batches: see pick_rows(). Throws DataError [RT-D19].
+    [[nodiscard]] Batch window_of(std::vector<Batch>& parts, const std::vector<PartRow>& rows) {
+        std::vector<const Batch*> batches;
+        for (Batch& part : parts) {
+            part.each_column([](at::Tensor& tensor) { tensor = tensor.contiguous(); });
+            batches.push_back(&part);
+        }
         std::vector<at::Tensor> memory = spare();
         std::size_t next = 0;
-        Batch all = concatenate(parts, [&](const std::vector<at::Tensor>& tensors) {
-            const at::ScalarType type = tensors.front().scalar_type();
-            const bool is_of_one_type = std::ranges::all_of(
-                tensors, [&](const at::Tensor& tensor) { return tensor.scalar_type() == type; });
-            at::Tensor target = next < memory.size() ? std::move(memory[next]) : at::Tensor();
-            ++next;
-            if (!is_of_one_type) {
-                return at::cat(tensors).contiguous();
-            }
-            if (!target.defined() || target.scalar_type() != type) {
-                target = at::empty({0}, tensors.front().options());
-            }
-            target.resize_({0});
-            at::cat_out(target, tensors);
-            return target.contiguous();
-        });
-        add(all);
-        return all;
+        Batch window =
+            pick_rows(batches, rows, [&](at::IntArrayRef shape, const at::TensorOptions& options) {
+                at::Tensor target = next < memory.size() ? std::move(memory[next]) : at::Tensor();
+                ++next;
+                const bool fits = target.defined() && target.dtype() == options.dtype();
+                return fits ? target.resize_(shape) : at::empty(shape, options);
+            });
+        add(window);
+        return window;
     }
 
     void give_back(Batch window) {
