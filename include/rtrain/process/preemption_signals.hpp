@@ -55,6 +55,18 @@ public:
         }
     }
 
+    /// For a process that ends because of a notice. Whoever ends a job as soon as one of its
+    /// processes has ended, as `srun -K` does, must not take the others' exit code from them.
+    static void ignore() {
+        for (const int signal : signals) {
+            struct sigaction now {};
+            ::sigaction(signal, nullptr, &now);
+            if (now.sa_handler == SIG_DFL) {
+                ::signal(signal, SIG_IGN);
+            }
+        }
+    }
+
 private:
     static void hear(int signal) {
         // A job manager and mpirun may both pass on the same signal.

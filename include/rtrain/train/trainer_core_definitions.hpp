@@ -11,6 +11,7 @@
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/process/one_fit.hpp>
+#include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/run/restore.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
@@ -48,8 +49,8 @@ inline void require_free(launch::FitCall call, const RunConfig& run) {
 }
 
 /// The same command goes on with the run.
-[[noreturn]] inline void end_preempted(const std::string& message) {
-    console::say("%s", message.c_str());
+[[noreturn]] inline void exit_preempted() {
+    launch::PreemptionSignals::ignore();
     std::exit(preempted_exit_code);
 }
 
@@ -140,7 +141,8 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
     const launch::Ending ending =
         launch::drive({session_, fit}, options_.config, options_.scaling, run);
     if (ending.has_code(PreemptionError::own_code)) {
-        end_preempted(ending.failure->message);
+        console::say("%s", ending.failure->message.c_str());
+        exit_preempted();
     }
     return ending.get(run_filesystem());
 }
@@ -153,9 +155,9 @@ RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
         return result;
     } catch (const PreemptionError& error) {
         if (backend_->rank() == 0) {
-            end_preempted(error.message());
+            console::say("%s", error.message().c_str());
         }
-        std::exit(preempted_exit_code);
+        exit_preempted();
     } catch (const std::exception& error) {
         session_.record(fit, launch::Ending::of(error));
         throw;
