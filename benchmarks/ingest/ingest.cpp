@@ -203,7 +203,7 @@ void arrow_parquet(const std::string& path, std::int64_t idle) {
     require(builder.properties(properties)->Build(&reader));
     for (int group = 0; group < reader->num_row_groups(); ++group) {
         std::shared_ptr<arrow::Table> table;
-        require(reader->ReadRowGroup(group, &table));
+        require(reader->RowGroup(group)->ReadTable(&table));
         epoch.take_rows(table->num_rows());
     }
     epoch.print(idle);

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the files that the contestants read: the same numbers as CSV, Parquet and JSON lines, small
+samples in a tar archive, and many small files.
+
+    python make_data.py DIRECTORY ROWS
+"""
+
+import io
+import json
+import pathlib
+import sys
+import tarfile
+
+import numpy
+import pyarrow
+from pyarrow import csv, parquet
+
+COLUMNS = 10
+GROUP_ROWS = 50_000
+
+
+def table(rows, seed=0):
+    random = numpy.random.default_rng(seed)
+    columns = {f"x{i}": random.standard_normal(rows).round(6) for i in range(COLUMNS)}
+    columns["label"] = random.integers(10, size=rows)
+    return pyarrow.table(columns)
+
+
+def write_json(path, rows):
+    names = rows.column_names
+    with open(path, "w") as file:
+        for batch in rows.to_batches():
+            for values in zip(*(column.to_pylist() for column in batch.columns)):
+                file.write(json.dumps(dict(zip(names, values))) + "\n")
+
+
+def write_tar(path, samples):
+    random = numpy.random.default_rng(1)
+    with tarfile.open(path, "w") as archive:
+        for number in range(samples):
+            for ending, data in (("bin", random.bytes(3072)), ("cls", str(number % 10).encode())):
+                member = tarfile.TarInfo(f"{number:07}.{ending}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+
+
+def write_small_files(directory, count):
+    for number in range(count):
+        folder = directory / f"{number // 1000:03}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.txt").write_text(f"file {number}\n" * 10)
+
+
+def main():
+    directory, rows = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    for name, count in (("rows", rows), ("tenth", rows // 10)):
+        numbers = table(count)
+        csv.write_csv(numbers, directory / f"{name}.csv")
+        parquet.write_table(numbers, directory / f"{name}.parquet", row_group_size=GROUP_ROWS)
+    write_json(directory / "rows.jsonl", table(rows // 5))
+    write_tar(directory / "rows.tar", rows // 25)
+    write_small_files(directory / "small", 100_000)
+
+
+main()
