@@ -74,6 +74,12 @@ public:
         return batch;
     }
 
+    /// Forgets what it is ahead by.
+    void drop() noexcept {
+        staged_.reset();
+        ahead_ = false;
+    }
+
     /// What next() has taken so far, without reading: the copies themselves go on behind it.
     [[nodiscard]] Clock::duration busy() const noexcept { return busy_; }
 

@@ -10,6 +10,7 @@
 #include <rtrain/data/block_index.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/policy.hpp>
+#include <rtrain/data/position.hpp>
 #include <rtrain/data/steps.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -20,8 +21,12 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace rtrain::data {
+
+class Uncounted;
+struct LaneStep;
 
 /// How a rank goes through an epoch.
 struct Course {
@@ -33,6 +38,10 @@ struct Course {
     /// Of a data set that is read in blocks; null: by row number.
     std::shared_ptr<const BlockIndex> blocks = nullptr;
     std::int64_t memory_bytes = 0; ///< for what is kept of these
+    /// Of rows that are not counted; `rows` and `blocks` are of what they are made of. They go on
+    /// at `lanes`; none: at the beginning.
+    std::shared_ptr<const Uncounted> uncounted = nullptr;
+    std::vector<LanePlace> lanes = {};
 
     [[nodiscard]] std::int64_t place_among_sharing() const noexcept {
         return sharing > 1 ? epoch.rank : 0;
@@ -48,6 +57,10 @@ struct Portion {
     std::int64_t taken = 0; ///< by all ranks, in whole steps, once this batch is
     bool ends_step = true;  ///< this rank's last one of the step
     std::shared_ptr<StreamPlan> plan = nullptr; ///< of a StreamFeed over blocks
+    // Of LaneSteps.
+    std::int64_t pass = 0;                          ///< of the step
+    bool is_short = false;                          ///< it has too few rows to be taken
+    std::shared_ptr<const LaneStep> step = nullptr; ///< once the first pass was read
 };
 
 /// From `order()`: the rows of this rank, made at once.

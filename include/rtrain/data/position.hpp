@@ -32,6 +32,16 @@ struct Return {
     [[nodiscard]] bool is_over() const noexcept { return loops_to_begin == 0; }
 };
 
+/// How far ranks have come in a lane of rows that are not counted.
+struct LanePlace {
+    std::int64_t used = 0;  ///< rows that were read for it and are used up
+    std::int64_t given = 0; ///< rows made of the next one that are taken
+    std::int64_t taken = 0; ///< rows, whatever they were made of
+    bool has_ended = false;
+    std::int64_t turn = 0; ///< when lanes were dealt out; -1: it had ended
+    friend bool operator==(const LanePlace&, const LanePlace&) = default;
+};
+
 /// How far ranks have come in a data set; a checkpoint holds it. Nothing in it depends on the
 /// number of ranks.
 struct Position {
@@ -42,9 +52,11 @@ struct Position {
     std::int64_t rows = 0;    ///< of the data set; 0: not known
     std::string order = {};   ///< what `samples` counts in, by order_name(); empty: not known
     std::uint64_t digest = 0; ///< of the data set's blocks, by BlockIndex; 0: not known
+    std::vector<LanePlace> lanes = {}; ///< of a pass over rows that are not counted
 
     // Of the batch that the loop is at, which all this counts as taken.
     std::int64_t samples_before = 0; ///< `samples` without it
+    std::vector<LanePlace> lanes_before = {};
     bool begins_step = true;
 
     std::vector<FinishedPass> finished = {}; ///< of those whose body is not over, and others
@@ -55,7 +67,9 @@ struct Position {
     bool was_under_way = false;      ///< when the checkpoint was made, and has not begun since
     std::shared_ptr<Return> way_back = nullptr;
 
-    bool said_empty = false; ///< a pass without a batch was told about
+    bool said_empty = false;    ///< a pass without a batch was told about
+    bool said_left_out = false; ///< so was one that did not come to all rows
+    std::int64_t left_out = 0;  ///< rows that the last whole pass did not come to
 
     /// Before a pass: whether the checkpoint was made behind it, so that there is nothing to do.
     [[nodiscard]] bool skips_pass() noexcept {
@@ -105,8 +119,9 @@ struct Position {
     }
 
     /// The loop comes to its next batch.
-    void advance(std::int64_t taken, bool ends_step) noexcept {
+    void advance(std::int64_t taken, bool ends_step, std::vector<LanePlace> now = {}) noexcept {
         samples_before = samples;
+        lanes_before = std::exchange(lanes, std::move(now));
         begins_step = !within_step;
         samples = taken;
         within_step = !ends_step;
@@ -116,6 +131,7 @@ struct Position {
     void begin_epoch(std::int64_t number) noexcept {
         epoch = number;
         samples = 0;
+        lanes.clear();
         iterating = false;
         within_step = false;
     }
@@ -130,6 +146,14 @@ struct Position {
         }
     }
 };
+
+/// Tells of an epoch over rows that are not counted, which ended before all were read.
+inline void say_left_out(std::int64_t lanes, std::int64_t rows, std::int64_t all) {
+    console::say("an epoch ended before %lld of %lld rows were read, in %lld lanes: the others had "
+                 "no row for a step any more; behind counted() they would divide evenly",
+                 static_cast<long long>(rows), static_cast<long long>(all),
+                 static_cast<long long>(lanes));
+}
 
 /// Tells of an epoch that drop_last leaves without a batch: nothing is trained in it.
 inline void say_empty_epoch(std::int64_t rows, std::int64_t rows_of_rank, std::int64_t ranks) {

@@ -10,6 +10,7 @@
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/device_prefetch.hpp>
 #include <rtrain/data/feed.hpp>
+#include <rtrain/data/lane_steps.hpp>
 #include <rtrain/data/loader.hpp>
 #include <rtrain/data/loops.hpp>
 #include <rtrain/data/permutation.hpp>
@@ -18,6 +19,7 @@
 #include <rtrain/data/random.hpp>
 #include <rtrain/data/steps.hpp>
 #include <rtrain/data/stream_feed.hpp>
+#include <rtrain/data/uncounted.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -32,6 +34,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rtrain::data {
 
@@ -44,13 +47,14 @@ public:
     /// `position` is shared with whoever saves it. Batches are read on the CPU and sent to
     /// `device`, one ahead of the loop. With `random_seed`, each batch seeds torch's generators
     /// from it and its own place in the epoch. Unless it `is_split`, each rank reads the whole data
-    /// set, whatever the policy.
+    /// set, whatever the policy. Rows that are not counted need `agree`.
     Batches(Dataset dataset, D policy, int rank, int size, at::Device device, BatchOptions options,
             std::shared_ptr<Position> position,
-            std::optional<std::uint64_t> random_seed = std::nullopt, bool is_split = true)
+            std::optional<std::uint64_t> random_seed = std::nullopt, bool is_split = true,
+            GreatestOfRanks agree = nullptr)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
           device_(device), options_(options), position_(std::move(position)),
-          random_seed_(random_seed), is_split_(is_split) {
+          random_seed_(random_seed), is_split_(is_split), agree_(std::move(agree)) {
         require_usable(options_, size);
     }
 
@@ -102,13 +106,13 @@ public:
         void next() {
             const auto begin = StageCounter::Clock::now();
             const auto transferred = prefetch_.busy();
-            read_ = pass_.has_ended() ? std::nullopt : prefetch_.next([this] { return read(); });
+            read_ = pass_.has_ended() ? std::nullopt : settled();
             count(begin, prefetch_.busy() - transferred);
             if (!read_) {
                 pass_.end();
                 return;
             }
-            pass_.position().advance(read_->portion.taken, read_->portion.ends_step);
+            pass_.position().advance(read_->portion.taken, read_->portion.ends_step, places());
             batches_->seed_generators(epoch_, read_->portion.place, Draws::of_training);
         }
 
@@ -128,6 +132,41 @@ public:
                     counters.transfer.add_batch(read_->batch);
                 }
             }
+        }
+
+        /// The next batch, on the device. Where rows are not counted, one that all ranks take: what
+        /// is read ahead of that may have to be read again.
+        [[nodiscard]] std::optional<Read> settled() {
+            auto next = prefetch_.next([this] { return read(); });
+            if constexpr (detail::HasLanes<D>) {
+                LaneSteps* const lanes = feed_->lanes();
+                while (lanes && next) {
+                    const auto verdict = lanes->settle(next->portion, batches_->agree_);
+                    if (verdict == LaneSteps::Verdict::take) {
+                        break;
+                    }
+                    loader_.reset();
+                    prefetch_.drop();
+                    if (verdict == LaneSteps::Verdict::end) {
+                        batches_->say_left_out(lanes->left_out());
+                        return std::nullopt;
+                    }
+                    lanes->restart();
+                    loader_ = batches_->new_loader(feed_, epoch_);
+                    next = prefetch_.next([this] { return read(); });
+                }
+            }
+            return next;
+        }
+
+        /// In lanes of rows that are not counted.
+        [[nodiscard]] std::vector<LanePlace> places() const {
+            if constexpr (detail::HasLanes<D>) {
+                if (const LaneSteps* const lanes = feed_->lanes()) {
+                    return lanes->places();
+                }
+            }
+            return {};
         }
 
         /// Empty at the end of the epoch, and only there: a batch may have no rows.
@@ -163,10 +202,12 @@ public:
             Batch batch = feed.read(batches.dataset_, portion);
             const auto read = StageCounter::Clock::now();
             counters.read.add_busy(read - begin);
-            counters.read.add_batch(batch);
-            batch = collated(std::move(batch), batches.options_);
-            counters.collate.add_busy(StageCounter::Clock::now() - read);
-            counters.collate.add_batch(batch);
+            if (!portion.is_short) { // which no loop gets
+                counters.read.add_batch(batch);
+                batch = collated(std::move(batch), batches.options_);
+                counters.collate.add_busy(StageCounter::Clock::now() - read);
+                counters.collate.add_batch(batch);
+            }
             return {std::move(batch), std::move(portion)};
         }
 
@@ -197,7 +238,7 @@ public:
     }
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
-    /// Batches in a whole epoch of this rank.
+    /// Batches in a whole epoch of this rank. Throws DataError [RT-D71] where rows are not counted.
     [[nodiscard]] std::int64_t size() const { return Feed<D>(policy_, course_of(0), 0).batches(); }
     /// Batches of this rank in a step, more than 1 only with `micro_batches`.
     [[nodiscard]] std::int64_t passes() const noexcept {
@@ -219,18 +260,26 @@ public:
     /// resumed run that says the epoch which its checkpoint was made in goes on there.
     void set_epoch(std::int64_t epoch) { position_->set_epoch(epoch); }
 
+    /// Rows that the last whole pass did not read, because they are not counted and not every rank
+    /// would have had some: of what filter() and flat_map() make others of.
+    [[nodiscard]] std::int64_t left_out() const noexcept { return position_->left_out; }
+
 private:
     enum class Draws { of_reading, of_training };
 
     [[nodiscard]] Course course_of(std::int64_t epoch) const {
         const int ranks = is_split_ ? size_ : 1;
-        return {{dataset_.size(), is_split_ ? rank_ : 0, ranks, epoch, options_.shuffle,
+        const auto uncounted = detail::HasLanes<D> ? dataset_.uncounted() : nullptr;
+        const Dataset* const rows = uncounted ? uncounted->input() : &dataset_;
+        return {{rows ? rows->size() : 0, is_split_ ? rank_ : 0, ranks, epoch, options_.shuffle,
                  options_.seed, options_.drop_last},
                 options_.size,
                 passes(),
                 policy_.ranks_sharing(ranks),
-                dataset_.blocks(),
-                options_.memory_bytes};
+                rows ? rows->blocks() : nullptr,
+                options_.memory_bytes,
+                uncounted,
+                position_->lanes};
     }
 
     /// What a position counts in.
@@ -239,9 +288,7 @@ private:
         if constexpr (detail::HasOrderName<D>) {
             order = order_name(D::name, course.epoch);
             if constexpr (detail::HasLanes<D>) {
-                if (course.blocks) {
-                    order += name_of(stream_shape(policy_, course), course.epoch.shuffle);
-                }
+                order += lanes_name(policy_, course);
             }
         }
         return order;
@@ -252,8 +299,11 @@ private:
         if (options_.threads == 0) {
             return nullptr;
         }
+        int threads = options_.threads;
         std::function<bool()> read_ahead;
-        if constexpr (requires { feed->read_ahead(); }) {
+        if constexpr (detail::HasLanes<D>) {
+            threads = feed->lanes() ? 1 : threads;
+            feed->begin_reading();
             read_ahead = [feed, counters = counters_, number = pass_of(epoch)] {
                 const ReadingFor pass(number);
                 const auto begin = StageCounter::Clock::now();
@@ -263,7 +313,7 @@ private:
             };
         }
         return std::make_unique<Loader<typename Iterator::Read>>(
-            options_.threads,
+            threads,
             static_cast<std::size_t>(options_.prefetch > 0 ? options_.prefetch
                                                            : 2 * options_.threads),
             std::move(read_ahead),
@@ -277,9 +327,18 @@ private:
 
     /// Once: an epoch has no batch.
     void say_empty() const {
-        if (rank_ == 0 && options_.drop_last && !std::exchange(position_->said_empty, true)) {
+        if (rank_ == 0 && options_.drop_last && !dataset_.uncounted() &&
+            !std::exchange(position_->said_empty, true)) {
             say_empty_epoch(dataset_.size(), options_.size * passes(),
                             policy_.ranks_sharing(is_split_ ? size_ : 1));
+        }
+    }
+
+    /// Once: an epoch has not come to all rows.
+    void say_left_out(const LeftOut& left) const {
+        position_->left_out = left.rows;
+        if (rank_ == 0 && left.lanes > 0 && !std::exchange(position_->said_left_out, true)) {
+            data::say_left_out(left.lanes, left.rows, position_->rows);
         }
     }
 
@@ -298,6 +357,7 @@ private:
     std::shared_ptr<Position> position_;
     std::optional<std::uint64_t> random_seed_;
     bool is_split_;
+    GreatestOfRanks agree_;
     std::shared_ptr<BatchCounters> counters_ = std::make_shared<BatchCounters>();
 };
 
@@ -307,13 +367,13 @@ class Shard {
 public:
     using Register = std::function<std::shared_ptr<Position>()>;
 
-    /// `seed` is added to those of the permutations; see Batches for `random_seed` and `is_split`.
+    /// `seed` is added to those of the permutations; see Batches for the rest.
     Shard(Dataset dataset, D policy, int rank, int size, at::Device device, Register new_position,
           std::uint64_t seed = 0, std::optional<std::uint64_t> random_seed = std::nullopt,
-          bool is_split = true)
+          bool is_split = true, GreatestOfRanks agree = nullptr)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
           device_(device), new_position_(std::move(new_position)), seed_(seed),
-          random_seed_(random_seed), is_split_(is_split) {}
+          random_seed_(random_seed), is_split_(is_split), agree_(std::move(agree)) {}
 
     /// Batches of this rank's rows, on its device.
     ///
@@ -323,7 +383,7 @@ public:
     [[nodiscard]] Batches<D> batches(BatchOptions options = {}) const {
         options.seed += seed_;
         return Batches<D>(dataset_, policy_, rank_, size_, device_, options, new_position_(),
-                          random_seed_, is_split_);
+                          random_seed_, is_split_, agree_);
     }
 
     /// The whole data set, with the rows of all ranks.
@@ -352,6 +412,7 @@ private:
     std::uint64_t seed_;
     std::optional<std::uint64_t> random_seed_;
     bool is_split_;
+    GreatestOfRanks agree_;
 };
 
 } // namespace rtrain::data

@@ -6,51 +6,136 @@
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/feed.hpp>
+#include <rtrain/data/lane_steps.hpp>
+#include <rtrain/data/lanes.hpp>
 #include <rtrain/data/permutation.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/steps.hpp>
 #include <rtrain/data/stream_order.hpp>
 #include <rtrain/data/stream_reader.hpp>
+#include <rtrain/data/uncounted.hpp>
 
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rtrain::data {
 
-/// Lanes and windows in which `policy` streams a course's blocks. Throws DataError [RT-D20,
-/// RT-D22].
+/// Lanes and windows in which `policy` streams a course. Without blocks there are no windows, and
+/// lanes only of rows that are not counted. Throws DataError [RT-D20, RT-D22].
 template <DataPolicy D>
 requires detail::HasLanes<D>
 [[nodiscard]] StreamShape stream_shape(const D& policy, const Course& course) {
-    return stream_shape(*course.blocks, policy.lanes, course.sharing, course.memory_bytes);
+    // Lanes that are not counted belong to one micro-batch each.
+    const std::int64_t readers = course.sharing * (course.uncounted ? course.passes : 1);
+    return course.blocks ? stream_shape(*course.blocks, policy.lanes, readers, course.memory_bytes)
+                         : StreamShape{.lanes = used_lanes(policy.lanes, readers), .window = 0};
 }
 
-/// What order_name() lacks: what else the order over these blocks depends on.
-[[nodiscard]] inline std::string name_of(const StreamShape& shape, bool shuffle) {
-    return ", " + std::to_string(shape.lanes) + " lanes" +
-           (shuffle ? ", windows of " + std::to_string(shape.window) + " rows" : "");
+/// What order_name() lacks: what else the order of a course depends on.
+template <DataPolicy D>
+requires detail::HasLanes<D>
+[[nodiscard]] std::string lanes_name(const D& policy, const Course& course) {
+    if (!course.blocks && !course.uncounted) {
+        return "";
+    }
+    const StreamShape shape = stream_shape(policy, course);
+    std::string name = ", " + std::to_string(shape.lanes) + " lanes";
+    if (course.blocks && course.epoch.shuffle) {
+        name += ", windows of " + std::to_string(shape.window) + " rows";
+    }
+    return name + (course.uncounted ? ", not counted" : "");
 }
 
 /// From `lanes`, over blocks: every step of all ranks is consecutive in a StreamOrder, and each
-/// micro-batch has places of its own lanes. Over rows by number: as OrderFeed. Nothing is read
-/// before the first batch.
+/// micro-batch has places of its own lanes. Over rows by number: as OrderFeed. Over rows that are
+/// not counted: LaneSteps through the lanes of what they are made of. Nothing is read before the
+/// first batch.
 template <DataPolicy D>
 class StreamFeed {
 public:
     StreamFeed(const D& policy, const Course& course, std::int64_t taken)
-        : course_(course), rows_(policy, course, taken) {
-        if (course_.blocks) {
+        : policy_(&policy), course_(course) {
+        if (course_.blocks || course_.uncounted) {
             shape_ = stream_shape(policy, course_);
+        }
+        if (!course_.uncounted || course_.uncounted->input()) { // throws RT-D7
+            rows_.emplace(policy, course_, taken);
+        }
+        if (course_.uncounted) {
+            lanes_.emplace(LaneSteps::Shape{.lanes = shape_.lanes,
+                                            .rows = course_.epoch.rows,
+                                            .size = course_.size,
+                                            .micro_batches = course_.sharing * course_.passes,
+                                            .first = course_.place_among_sharing() * course_.passes,
+                                            .passes = course_.passes,
+                                            .drop_last = course_.epoch.drop_last},
+                           open_lanes(), course_.lanes, taken);
+        }
+    }
+    StreamFeed(const StreamFeed&) = delete; // open_lanes() refers to it
+    StreamFeed& operator=(const StreamFeed&) = delete;
+    ~StreamFeed() = default;
+
+    /// Before threads read: makes what they share.
+    void begin_reading() {
+        if (course_.blocks) {
+            (void)reader();
         }
     }
 
-    /// Empty at the end of the epoch.
+    /// Empty at the end of the epoch; where rows are not counted, lanes() says that.
     [[nodiscard]] std::optional<Portion> next() {
-        if (!course_.blocks) {
-            return rows_.next();
+        if (lanes_) {
+            return lanes_->next();
         }
+        if (!course_.blocks) {
+            return rows_->next();
+        }
+        return rows_->next_of([&](const Steps& steps, std::int64_t taken, std::int64_t number) {
+            const StridedPlaces places = steps.strided_micro_batch(taken, number, shape_.lanes);
+            const bool comes_back = course_.passes > 1 && shape_.lanes % steps.micro_batches != 0;
+            return Portion{
+                .place = places.first,
+                .plan = reader().plan(places, comes_back ? std::optional(taken) : std::nullopt)};
+        });
+    }
+
+    /// What next() has said; once it is read, the portion holds no windows any more. Where rows are
+    /// not counted: called in the order of next(), by one thread at a time.
+    [[nodiscard]] Batch read(const Dataset& dataset, Portion& portion) {
+        if (lanes_) {
+            return lanes_->read(portion);
+        }
+        if (!course_.blocks) {
+            return rows_->read(dataset, portion);
+        }
+        const auto plan = std::exchange(portion.plan, nullptr);
+        return reader().rows(*plan);
+    }
+
+    /// Something that a later portion will need. False when there is nothing to do now.
+    [[nodiscard]] bool read_ahead() { return reader_ && reader_->read_ahead(); }
+
+    /// Null where rows are counted; else each batch that was read has to be settled, in order.
+    [[nodiscard]] LaneSteps* lanes() noexcept { return lanes_ ? &*lanes_ : nullptr; }
+
+    /// Throws DataError [RT-D71].
+    [[nodiscard]] std::int64_t batches() const {
+        if (lanes_) {
+            throw course_.uncounted->unknown_size();
+        }
+        return rows_->batches();
+    }
+
+private:
+    [[nodiscard]] StreamReader& reader() {
         if (!reader_) {
             const EpochRequest& epoch = course_.epoch;
             reader_.emplace(course_.blocks,
@@ -58,34 +143,43 @@ public:
                                         hash_of(epoch.seed, epoch.epoch)),
                             course_.memory_bytes);
         }
-        return rows_.next_of([&](const Steps& steps, std::int64_t taken, std::int64_t number) {
-            const StridedPlaces places = steps.strided_micro_batch(taken, number, shape_.lanes);
-            const bool comes_back = course_.passes > 1 && shape_.lanes % steps.micro_batches != 0;
-            return Portion{
-                .place = places.first,
-                .plan = reader_->plan(places, comes_back ? std::optional(taken) : std::nullopt)};
-        });
+        return *reader_;
     }
 
-    /// What next() has said; once it is read, the portion holds no windows any more.
-    [[nodiscard]] Batch read(const Dataset& dataset, Portion& portion) {
-        if (!course_.blocks) {
-            return rows_.read(dataset, portion);
+    [[nodiscard]] Lanes open_lanes() {
+        const EpochRequest& epoch = course_.epoch;
+        const Dataset* const input = course_.uncounted->input();
+        if (!input) {
+            return lanes_of_generator(
+                course_.uncounted,
+                {.seed = epoch.seed, .epoch = epoch.epoch, .lanes = shape_.lanes});
         }
-        const auto plan = std::exchange(portion.plan, nullptr);
-        return reader_->rows(*plan);
+        const std::int64_t chunk = Uncounted::chunk_rows(course_.blocks.get());
+        if (course_.blocks) {
+            return lanes_of_places(course_.uncounted, shape_.lanes, epoch.rows,
+                                   std::min(chunk, shape_.window),
+                                   [this](const StridedPlaces& places) {
+                                       return reader().rows(*reader().plan(places));
+                                   });
+        }
+        return lanes_of_places(course_.uncounted, shape_.lanes, epoch.rows, chunk,
+                               [this, input](const StridedPlaces& places) {
+                                   std::vector<at::Tensor> rows;
+                                   for (std::int64_t i = 0; i < places.count; ++i) {
+                                       const std::int64_t place = places.first + i * places.stride;
+                                       rows.push_back(
+                                           policy_->rows_at(course_.epoch, place, place + 1));
+                                   }
+                                   return input->rows(at::cat(rows));
+                               });
     }
 
-    /// Something that a later portion will need. False when there is nothing to do now.
-    [[nodiscard]] bool read_ahead() { return reader_ && reader_->read_ahead(); }
-
-    [[nodiscard]] std::int64_t batches() const { return rows_.batches(); }
-
-private:
+    const D* policy_;
     Course course_;
-    OrderFeed<D> rows_;
     StreamShape shape_;
+    std::optional<OrderFeed<D>> rows_;
     std::optional<StreamReader> reader_;
+    std::optional<LaneSteps> lanes_;
 };
 
 } // namespace rtrain::data

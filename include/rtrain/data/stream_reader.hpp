@@ -31,6 +31,10 @@ namespace rtrain::data {
 [[nodiscard]] StreamShape stream_shape(const BlockIndex& blocks, std::int64_t lanes,
                                        std::int64_t ranks, std::int64_t memory_bytes);
 
+/// The number of lanes in which `ranks` read: `lanes`, or the next multiple of that. Throws
+/// DataError [RT-D22] when `lanes` is less than 1.
+[[nodiscard]] std::int64_t used_lanes(std::int64_t lanes, std::int64_t ranks);
+
 struct PartRow;     // gather.hpp
 class WindowMemory; // window_memory.hpp
 

@@ -22,13 +22,17 @@
 
 namespace rtrain::data {
 
-RTRAIN_DOOR StreamShape stream_shape(const BlockIndex& blocks, std::int64_t lanes,
-                                     std::int64_t ranks, std::int64_t memory_bytes) {
+RTRAIN_DOOR std::int64_t used_lanes(std::int64_t lanes, std::int64_t ranks) {
     if (lanes < 1) {
         throw DataError(
             "RT-D22", detail::concat("data::Streaming has ", lanes, " lanes; expected at least 1"));
     }
-    const std::int64_t used = ((ranks - 1) / lanes + 1) * lanes;
+    return ((ranks - 1) / lanes + 1) * lanes;
+}
+
+RTRAIN_DOOR StreamShape stream_shape(const BlockIndex& blocks, std::int64_t lanes,
+                                     std::int64_t ranks, std::int64_t memory_bytes) {
+    const std::int64_t used = used_lanes(lanes, ranks);
     const std::int64_t window = memory_bytes / 2 / used / blocks.row_bytes();
     if (window < 1) {
         throw DataError("RT-D20",

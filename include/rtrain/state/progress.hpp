@@ -15,6 +15,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rtrain {
 
@@ -248,14 +250,18 @@ private:
                                   {"rows", position.rows},
                                   {"order", position.order},
                                   {"digest", position.digest}};
+        const auto* lanes = &position.lanes;
         if (const auto* const loop = loops.over(position)) {
             const bool is_around = loops.is_around_another(*loop);
             if (loop->taken == 0 || is_around) {
                 place["samples"] = position.samples_before;
+                lanes = &position.lanes_before;
             }
             place["around"] = is_around;
+            add_lanes(place, *lanes);
             return place;
         }
+        add_lanes(place, *lanes);
         const auto finished = loops.finished(position);
         const auto trained = std::ranges::count_if(finished, &data::FinishedPass::trains);
         place["skip"] = trained;
@@ -263,6 +269,17 @@ private:
             place["epoch"] = finished[static_cast<std::size_t>(trained)].epoch;
         }
         return place;
+    }
+
+    static void add_lanes(boost::json::object& place, const std::vector<data::LanePlace>& lanes) {
+        if (lanes.empty()) {
+            return;
+        }
+        boost::json::array all;
+        for (const auto& [used, given, taken, has_ended, turn] : lanes) {
+            all.push_back(boost::json::array{used, given, taken, has_ended, turn});
+        }
+        place["lanes"] = std::move(all);
     }
 
     [[nodiscard]] static data::Position position_from(const boost::json::object& place) {
@@ -274,6 +291,16 @@ private:
         }
         if (const auto* const digest = place.if_contains("digest")) { // as above
             saved.digest = digest->to_number<std::uint64_t>();
+        }
+        if (const auto* const lanes = place.if_contains("lanes")) {
+            for (const auto& lane : lanes->as_array()) {
+                const auto& of = lane.as_array();
+                saved.lanes.push_back({.used = of.at(0).to_number<std::int64_t>(),
+                                       .given = of.at(1).to_number<std::int64_t>(),
+                                       .taken = of.at(2).to_number<std::int64_t>(),
+                                       .has_ended = of.at(3).as_bool(),
+                                       .turn = of.at(4).to_number<std::int64_t>()});
+            }
         }
         if (const auto* const skip = place.if_contains("skip")) { // as above
             saved.passes_to_skip = skip->to_number<std::int64_t>();

@@ -118,7 +118,11 @@ public:
         const bool is_split = !to_split || std::ranges::find(*to_split, name) != to_split->end();
         return data::Shard<D>(
             rows, data_, rank(), size(), device(),
-            [this, name] { return progress().new_position(name); }, seed_, random_seed_, is_split);
+            [this, name] { return progress().new_position(name); }, seed_, random_seed_, is_split,
+            [ranks = ranks()](at::Tensor& numbers) {
+                const c10::NoGradGuard no_grad;
+                ranks->all_reduce(numbers, ReduceOp::max);
+            });
     }
 
     /// Fits a preprocessor (rtrain/preprocess.hpp) to a data set given to the trainer. Each rank

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Behind the door lane_steps.hpp.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/lane_steps.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+RTRAIN_DOOR LaneSteps::LaneSteps(const Shape& shape, Lanes lanes, std::vector<LanePlace> places,
+                                 std::int64_t taken)
+    : shape_(shape), lanes_(std::move(lanes)), places_(std::move(places)), taken_(taken) {
+    for (auto lane = std::ssize(places_); lane < shape.lanes; ++lane) {
+        places_.push_back({.turn = lane});
+    }
+    is_over_ = std::ranges::all_of(places_, &LanePlace::has_ended);
+    restart();
+}
+
+RTRAIN_DOOR void LaneSteps::restart() {
+    std::vector<LaneGroup> groups(static_cast<std::size_t>(shape_.passes));
+    for (std::int64_t lane = 0; lane < shape_.lanes; ++lane) {
+        const LanePlace& place = places_[static_cast<std::size_t>(lane)];
+        const std::int64_t pass = place.turn % shape_.micro_batches - shape_.first;
+        if (place.turn >= 0 && pass >= 0 && pass < shape_.passes) {
+            groups[static_cast<std::size_t>(pass)].add(Lane(lane, place));
+        }
+    }
+    reader_.emplace(lanes_, std::move(groups), shape_.size, is_last_);
+    next_pass_ = 0;
+    next_taken_ = taken_;
+}
+
+RTRAIN_DOOR Portion LaneSteps::next() {
+    Portion portion;
+    portion.place = next_taken_ + shape_.first + next_pass_;
+    portion.pass = next_pass_;
+    next_pass_ = (next_pass_ + 1) % shape_.passes;
+    portion.ends_step = next_pass_ == 0;
+    next_taken_ += portion.ends_step ? shape_.micro_batches * shape_.size : 0;
+    return portion;
+}
+
+RTRAIN_DOOR LaneSteps::Verdict LaneSteps::settle(Portion& portion, const GreatestOfRanks& agree) {
+    if (portion.pass == 0) {
+        if (is_over_) {
+            return Verdict::end;
+        }
+        Agreed agreed = exchange(*portion.step, agree);
+        if (agreed.least < shape_.size) {
+            return settle_short(agreed);
+        }
+        after_step_ = std::move(agreed.after);
+    }
+    if (portion.ends_step) {
+        places_ = std::move(after_step_);
+        taken_ += shape_.micro_batches * shape_.size;
+        if (is_last_) {
+            end_epoch();
+        }
+    }
+    portion.taken = taken_;
+    return Verdict::take;
+}
+
+RTRAIN_DOOR LaneSteps::Agreed LaneSteps::exchange(const LaneStep& step,
+                                                  const GreatestOfRanks& agree) const {
+    // Each lane has one owner; the numbers of the others are 0, and none is less.
+    enum Of : std::int64_t { used, given, taken, has_ended, had_ended, numbers };
+    at::Tensor known = at::zeros({1 + numbers * shape_.lanes}, at::kLong);
+    auto* const number = known.mutable_data_ptr<std::int64_t>();
+    number[0] = -step.least;
+    for (const auto& [lane, after, before] : step.lanes) {
+        auto* const of = number + 1 + numbers * lane;
+        of[used] = after.used;
+        of[given] = after.given;
+        of[taken] = after.taken;
+        of[has_ended] = after.has_ended ? 1 : 0;
+        of[had_ended] = before ? 1 : 0;
+    }
+    if (shape_.micro_batches > shape_.passes) {
+        if (!agree) {
+            throw DataError("RT-D74", "ranks that share rows which are not counted have to agree "
+                                      "on each step, and these batches were given no way to");
+        }
+        agree(known);
+    }
+    const auto* const all = known.const_data_ptr<std::int64_t>();
+    Agreed agreed{.least = -all[0], .after = places_, .had_ended = {}};
+    for (std::int64_t lane = 0; lane < shape_.lanes; ++lane) {
+        const auto* const of = all + 1 + numbers * lane;
+        LanePlace& place = agreed.after[static_cast<std::size_t>(lane)];
+        agreed.had_ended.push_back(place.has_ended || of[had_ended] != 0);
+        if (place.turn >= 0) {
+            place = {.used = of[used],
+                     .given = of[given],
+                     .taken = of[taken],
+                     .has_ended = of[has_ended] != 0,
+                     .turn = place.turn};
+        }
+    }
+    return agreed;
+}
+
+RTRAIN_DOOR LaneSteps::Verdict LaneSteps::settle_short(const Agreed& agreed) {
+    for (std::size_t lane = 0; lane < places_.size(); ++lane) {
+        places_[lane].has_ended = agreed.had_ended[lane];
+    }
+    if (deal()) {
+        return Verdict::restart;
+    }
+    if (shape_.drop_last || agreed.least == 0) {
+        end_epoch();
+        return Verdict::end;
+    }
+    shape_.size = agreed.least;
+    is_last_ = true;
+    return Verdict::restart;
+}
+
+RTRAIN_DOOR bool LaneSteps::deal() {
+    std::vector<LanePlace*> left;
+    for (LanePlace& place : places_) {
+        if (!place.has_ended) {
+            left.push_back(&place);
+        }
+    }
+    if (shape_.micro_batches == 1 || std::ssize(left) < shape_.micro_batches) {
+        return false;
+    }
+    std::ranges::stable_sort(left, {}, &LanePlace::taken);
+    const std::vector<LanePlace> former = places_;
+    for (LanePlace& place : places_) {
+        place.turn = -1;
+    }
+    for (std::size_t turn = 0; turn < left.size(); ++turn) {
+        left[turn]->turn = static_cast<std::int64_t>(turn);
+    }
+    return places_ != former;
+}
+
+RTRAIN_DOOR void LaneSteps::end_epoch() {
+    for (std::int64_t lane = 0; lane < shape_.lanes; ++lane) {
+        LanePlace& place = places_[static_cast<std::size_t>(lane)];
+        if (!place.has_ended) {
+            const std::int64_t rows =
+                shape_.rows / shape_.lanes + (lane < shape_.rows % shape_.lanes ? 1 : 0);
+            left_out_.lanes += 1;
+            left_out_.rows += std::max<std::int64_t>(rows - place.used, 0);
+            place.has_ended = true;
+        }
+    }
+    is_over_ = true;
+}
+
+} // namespace rtrain::data
