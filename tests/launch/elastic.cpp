@@ -2,8 +2,8 @@
 // A training that is killed on some ranks and goes on on others; elastic_test.cpp runs it under
 // mpirun.
 //
-//   elastic <bits|streamed-bits|permuted|streamed|sharded> <step to be killed behind, or 0>
-//           <storage path>
+//   elastic <bits|streamed-bits|streamed-filtered-bits|permuted|streamed|sharded>
+//           <step to be killed behind, or 0> <storage path>
 //
 // Each rank writes the rows of each step into rows/<epoch>-<step>-<rank>. With "bits" a model is
 // trained, and a hash of all its bits and its optimizer's is printed.
@@ -144,12 +144,17 @@ void read_rows(auto& worker, const RowLog& log, int killed_behind) {
 template <class D>
 void run(const std::string& variant, int killed_behind, const std::string& storage) {
     const bool trains = variant.ends_with("bits");
-    const std::int64_t rows = trains ? 500 : 509;
+    const bool filters = variant == "streamed-filtered-bits";
+    const std::int64_t rows = filters ? 1000 : trains ? 500 : 509;
     const auto images = test::fashion_mnist(rows).rows(torch::arange(rows));
     data::Dataset dataset = data::from_tensors(
         {{"row", torch::arange(rows)}, {"image", images["image"]}, {"label", images["label"]}});
     if constexpr (std::same_as<D, data::Streaming>) {
         dataset = data::from_blocks(std::make_shared<InBlocks>(std::move(dataset)));
+        if (filters) {
+            dataset = dataset.filter(
+                [](const data::Batch& batch) { return batch["row"].remainder(2) == 1; });
+        }
     }
     Trainer<backend::Mpi, D> trainer(
         {.scaling = {.num_workers = launch::ranks().value_or(1), .threads_per_worker = 1},

@@ -98,6 +98,31 @@ TEST_CASE("Elastic.the_bits_of_a_training_do_not_depend_on_ranks_or_kills") {
     }
 }
 
+TEST_CASE("Elastic.nor_do_they_where_nobody_counts_the_rows") {
+    const Directory directory("elastic-filtered");
+    const std::string variant = "streamed-filtered-bits";
+    // Odd rows of 1000 in at least 7 steps of 64 an epoch.
+    const auto undisturbed = elastic(1, variant, 0, directory.path() / "undisturbed");
+    REQUIRE(undisturbed.status == 0);
+    REQUIRE(contains(undisturbed.output, "bits "));
+    const auto rows = taken(directory.path() / "undisturbed", 1, 1000);
+    CHECK(std::count(rows.begin(), rows.end(), 1) >= 448);
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+        CHECK(rows[row] <= static_cast<int>(row % 2));
+    }
+    for (const auto& [killed_on, resumed_on_each] : pairs({1, 2, 4}, {{2, {1, 4}}})) {
+        const auto killed = directory.path() / ("killed-on-" + std::to_string(killed_on));
+        CHECK(elastic(killed_on, variant, 11, killed).status != 0);
+        for (const int resumed_on : resumed_on_each) {
+            CAPTURE(killed_on);
+            CAPTURE(resumed_on);
+            const auto storage = copy_of(killed, resumed_on);
+            CHECK(bits_of(elastic(resumed_on, variant, 0, storage)) == bits_of(undisturbed));
+            CHECK(taken(storage, 1, 1000) == rows);
+        }
+    }
+}
+
 TEST_CASE("Elastic.each_row_is_taken_once_in_an_epoch_whatever_ranks_go_on") {
     for (const std::string variant : {"permuted", "streamed", "sharded"}) {
         const Directory directory("elastic-" + variant);

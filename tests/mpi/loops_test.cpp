@@ -278,3 +278,70 @@ TEST_CASE("Directory.that_goes_is_noticed_by_all_ranks" * doctest::timeout(60)) 
         }
     }
 }
+
+TEST_CASE("Loops.all_ranks_take_equally_many_batches_whatever_a_filter_leaves" *
+          doctest::timeout(120)) {
+    const test::Directory directory("uncounted");
+    const int size = launch::ranks().value_or(1);
+    const auto rows = data::from_tensors({{"row", torch::arange(600)}});
+    const auto keep = [&](auto condition) {
+        return rows.filter([=](const data::Batch& batch) { return condition(batch["row"]); });
+    };
+    Trainer<backend::Mpi, data::Streaming> trainer(
+        {.run = {.name = "filters", .storage_path = directory.path()},
+         .datasets = {{"none", keep([](const at::Tensor& row) { return row < 0; })},
+                      {"few", keep([](const at::Tensor& row) { return row.remainder(100) == 3; })},
+                      {"half", keep([](const at::Tensor& row) { return row.remainder(2) == 0; })},
+                      {"front", keep([](const at::Tensor& row) { return row < 100; })},
+                      {"all", keep([](const at::Tensor& row) { return row >= 0; })},
+                      {"once", rows.filter([](const data::Batch& batch) {
+                                       return batch["row"].remainder(2) == 0;
+                                   })
+                                   .counted()}}});
+    trainer.fit([&](auto& worker) {
+        for (const std::string name : {"none", "few", "half", "front", "all", "once"}) {
+            CAPTURE(name);
+            auto batches = worker.dataset_shard(name).batches({.size = 4, .shuffle = true});
+            std::int64_t steps = 0;
+            auto counts = torch::zeros(600, torch::kLong);
+            for (auto& batch : batches) {
+                ++steps;
+                counts.index_add_(0, batch["row"], torch::ones_like(batch["row"]));
+                if (name != "once") { // the last step may have one row more on some rank
+                    const auto rows_of_ranks = worker.all_gather(batch.size());
+                    CHECK(rows_of_ranks == std::vector(rows_of_ranks.size(), batch.size()));
+                }
+            }
+            const auto steps_of_ranks = worker.all_gather(steps);
+            CHECK(steps_of_ranks == std::vector(steps_of_ranks.size(), steps));
+            worker.all_reduce(counts);
+            CHECK(counts.max().template item<std::int64_t>() <= 1);
+            const auto taken = counts.sum().template item<std::int64_t>();
+            CHECK(taken + batches.left_out() >= (name == "all" ? 600 : 0));
+            CHECK(taken <= 600);
+            CHECK((taken == 0) == (name == "none"));
+            CHECK((name != "once" || taken == 300));
+            CHECK((name != "half" || taken >= 300 - 24 * size));
+        }
+        worker.report({});
+    });
+}
+
+TEST_CASE("Loops.a_filter_that_throws_on_one_rank_ends_all" * doctest::timeout(60)) {
+    const test::Directory directory("filter-throws");
+    const auto rows = data::from_tensors({{"row", torch::arange(600)}});
+    Trainer<backend::Mpi, data::Streaming> trainer(
+        {.run = {.name = "throws", .storage_path = directory.path()},
+         .datasets = {{"rows", rows.filter([](const data::Batch& batch) -> at::Tensor {
+                           if (batch["row"].eq(599).any().item<bool>()) {
+                               throw std::runtime_error("row 599");
+                           }
+                           return torch::ones_like(batch["row"], torch::kBool);
+                       })}}});
+    CHECK_THROWS_AS(trainer.fit([&](auto& worker) {
+        for (const auto& batch : worker.dataset_shard("rows").batches({.size = 4})) {
+            CHECK(batch.size() == 4);
+        }
+    }),
+                    Error);
+}

@@ -388,7 +388,7 @@ TEST_CASE("Lanes.few_rows_are_left_out_where_ranks_have_unequal_lanes") {
         check_equal(taken);
         const auto rows = loop.dataset.count();
         const auto left = rows - static_cast<std::int64_t>(taken.all().size());
-        CHECK(left <= rows / 20);
+        CHECK(left <= rows / 40);
         CHECK(left <= taken.position().left_out);
     }
 }

@@ -147,12 +147,16 @@ struct Position {
     }
 };
 
-/// Tells of an epoch over rows that are not counted, which ended before all were read.
+/// Tells of an epoch over rows that are not counted, which ended while `lanes` had more. `rows` of
+/// `all` were not read; `all` is 0 where that is not known.
 inline void say_left_out(std::int64_t lanes, std::int64_t rows, std::int64_t all) {
-    console::say("an epoch ended before %lld of %lld rows were read, in %lld lanes: the others had "
-                 "no row for a step any more; behind counted() they would divide evenly",
-                 static_cast<long long>(rows), static_cast<long long>(all),
-                 static_cast<long long>(lanes));
+    console::say("an epoch ended before all rows were read, because not every rank had a batch any "
+                 "more: %lld lanes had%s",
+                 static_cast<long long>(lanes),
+                 all == 0 ? ""
+                          : detail::concat(" ", rows, " of ", all,
+                                           " rows to read; behind counted() rows divide evenly")
+                                .c_str());
 }
 
 /// Tells of an epoch that drop_last leaves without a batch: nothing is trained in it.

@@ -3,6 +3,7 @@
 /// This rank's part of a data set, read in batches, and the place reached in it.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/batch_options.hpp>
@@ -327,10 +328,16 @@ private:
 
     /// Once: an epoch has no batch.
     void say_empty() const {
-        if (rank_ == 0 && options_.drop_last && !dataset_.uncounted() &&
-            !std::exchange(position_->said_empty, true)) {
+        const bool is_counted = !dataset_.uncounted();
+        if (rank_ != 0 || (is_counted && !options_.drop_last) ||
+            std::exchange(position_->said_empty, true)) {
+            return;
+        }
+        if (is_counted) {
             say_empty_epoch(dataset_.size(), options_.size * passes(),
                             policy_.ranks_sharing(is_split_ ? size_ : 1));
+        } else {
+            console::say("an epoch has no batch: no row is left for a step of all ranks");
         }
     }
 

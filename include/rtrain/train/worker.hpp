@@ -20,6 +20,7 @@
 #include <rtrain/model/reproducibility.hpp>
 #include <rtrain/train/worker_reports.hpp>
 
+#include <c10/core/GradMode.h>
 #include <torch/data/dataloader.h>
 
 #include <algorithm>
