@@ -147,16 +147,13 @@ struct Position {
     }
 };
 
-/// Tells of an epoch over rows that are not counted, which ended while `lanes` had more. `rows` of
-/// `all` were not read; `all` is 0 where that is not known.
+/// Tells of an epoch over rows that are not counted, which ended while some lanes had more. `rows`
+/// of `all` were not read; `all` is 0 where that is not known.
 inline void say_left_out(std::int64_t lanes, std::int64_t rows, std::int64_t all) {
+    const std::string left = all == 0 ? "" : detail::concat(rows, " of ", all, " rows, in ");
     console::say("an epoch ended before all rows were read, because not every rank had a batch any "
-                 "more: %lld lanes had%s",
-                 static_cast<long long>(lanes),
-                 all == 0 ? ""
-                          : detail::concat(" ", rows, " of ", all,
-                                           " rows to read; behind counted() rows divide evenly")
-                                .c_str());
+                 "more; what is left out: %s%lld %s",
+                 left.c_str(), static_cast<long long>(lanes), lanes == 1 ? "lane" : "lanes");
 }
 
 /// Tells of an epoch that drop_last leaves without a batch: nothing is trained in it.

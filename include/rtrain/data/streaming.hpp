@@ -25,6 +25,10 @@ namespace rtrain::data {
 /// - BatchOptions::memory_bytes bounds what a rank keeps. More of it makes windows larger and
 ///   shuffles better; it is part of the order.
 ///
+/// Rows that are not counted (Dataset::filter(), flat_map(), from_generator()) come in batches of
+/// which all ranks take equally many; a loop over them is *collective*. docs/data-order.md says
+/// which rows those are.
+///
 /// With `shuffle = false` blocks and rows are as they come, but lanes still take turns. Data sets
 /// that are read by row number have the order of Permuted.
 ///
