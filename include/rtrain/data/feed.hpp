@@ -102,6 +102,9 @@ public:
         return dataset.rows(portion.rows);
     }
 
+    /// None: see StreamFeed.
+    [[nodiscard]] static std::vector<LanePlace> places() { return {}; }
+
     /// Batches from here to the end of the epoch.
     [[nodiscard]] std::int64_t batches() const { return batches_in(order_.numel() - row_); }
 
@@ -160,6 +163,7 @@ public:
         return dataset.rows(portion.rows);
     }
 
+    [[nodiscard]] static std::vector<LanePlace> places() { return {}; }
     [[nodiscard]] std::int64_t batches() const {
         return steps_.count_from(taken_) * course_.passes;
     }

@@ -62,16 +62,17 @@ public:
     /// Its rows. Without any when the step cannot be taken; settle() says then what to do.
     [[nodiscard]] Batch read(Portion& portion) { return reader_->read(portion); }
 
-    enum class Verdict { take, restart, end };
-    /// Whether ranks take the batch that was read. `portion` then says how far they are.
-    /// *Collective* at the first batch of a step, if other ranks have other micro-batches. Throws
-    /// DataError [RT-D74].
-    [[nodiscard]] Verdict settle(Portion& portion, const GreatestOfRanks& agree);
+    /// Whether ranks take the batch that was read. `portion` then says how far they are. If not,
+    /// the epoch is_over(), or what follows has to be read again, behind restart(). *Collective* at
+    /// the first batch of a step, if other ranks have other micro-batches. Throws DataError
+    /// [RT-D74].
+    [[nodiscard]] bool settle(Portion& portion, const GreatestOfRanks& agree);
     /// Begins again behind the last step that was taken. Nothing may be reading.
     void restart();
 
     /// How far all ranks are, behind the last whole step that was taken.
     [[nodiscard]] const std::vector<LanePlace>& places() const noexcept { return places_; }
+    [[nodiscard]] bool is_over() const noexcept { return is_over_; }
     /// At the end.
     [[nodiscard]] const LeftOut& left_out() const noexcept { return left_out_; }
 
@@ -83,7 +84,8 @@ private:
         std::vector<bool> had_ended;
     };
     [[nodiscard]] Agreed exchange(const LaneStep& step, const GreatestOfRanks& agree) const;
-    [[nodiscard]] Verdict settle_short(const Agreed& agreed);
+    /// Says how to go on when a micro-batch has too few rows.
+    void settle_short(const Agreed& agreed);
     /// Deals out the lanes that have not ended; false when micro-batches then have the same.
     [[nodiscard]] bool deal();
     void end_epoch();

@@ -53,14 +53,15 @@ RTRAIN_DOOR Portion LaneSteps::next() {
     return portion;
 }
 
-RTRAIN_DOOR LaneSteps::Verdict LaneSteps::settle(Portion& portion, const GreatestOfRanks& agree) {
+RTRAIN_DOOR bool LaneSteps::settle(Portion& portion, const GreatestOfRanks& agree) {
     if (portion.pass == 0) {
         if (is_over_) {
-            return Verdict::end;
+            return false;
         }
         Agreed agreed = exchange(*portion.step, agree);
         if (agreed.least < shape_.size) {
-            return settle_short(agreed);
+            settle_short(agreed);
+            return false;
         }
         after_step_ = std::move(agreed.after);
     }
@@ -72,7 +73,7 @@ RTRAIN_DOOR LaneSteps::Verdict LaneSteps::settle(Portion& portion, const Greates
         }
     }
     portion.taken = taken_;
-    return Verdict::take;
+    return true;
 }
 
 RTRAIN_DOOR LaneSteps::Agreed LaneSteps::exchange(const LaneStep& step,
@@ -114,20 +115,19 @@ RTRAIN_DOOR LaneSteps::Agreed LaneSteps::exchange(const LaneStep& step,
     return agreed;
 }
 
-RTRAIN_DOOR LaneSteps::Verdict LaneSteps::settle_short(const Agreed& agreed) {
+RTRAIN_DOOR void LaneSteps::settle_short(const Agreed& agreed) {
     for (std::size_t lane = 0; lane < places_.size(); ++lane) {
         places_[lane].has_ended = agreed.had_ended[lane];
     }
     if (deal()) {
-        return Verdict::restart;
+        return;
     }
     if (shape_.drop_last || agreed.least == 0) {
         end_epoch();
-        return Verdict::end;
+    } else {
+        shape_.size = agreed.least;
+        is_last_ = true;
     }
-    shape_.size = agreed.least;
-    is_last_ = true;
-    return Verdict::restart;
 }
 
 RTRAIN_DOOR bool LaneSteps::deal() {

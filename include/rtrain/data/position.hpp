@@ -127,6 +127,25 @@ struct Position {
         within_step = !ends_step;
     }
 
+    /// The pass, over rows that are not counted, ends although `some_lanes` have more: these rows
+    /// are not read. Says so once, if it `says` that at all.
+    void leave_out(std::int64_t some_lanes, std::int64_t these_rows, bool says) {
+        left_out = these_rows;
+        if (!says || (some_lanes == 0 && samples > 0) || std::exchange(said_left_out, true)) {
+            return;
+        }
+        if (some_lanes == 0) {
+            console::say("an epoch has no batch: no row is left");
+            return;
+        }
+        const std::string of_rows = // which a generator does not know
+            rows == 0 ? "" : detail::concat(these_rows, " of ", rows, " rows, in ");
+        console::say("an epoch ended before all rows were read, because not every rank had a batch "
+                     "any more; what is left out: %s%lld %s",
+                     of_rows.c_str(), static_cast<long long>(some_lanes),
+                     some_lanes == 1 ? "lane" : "lanes");
+    }
+
     /// A new epoch is next.
     void begin_epoch(std::int64_t number) noexcept {
         epoch = number;
@@ -146,15 +165,6 @@ struct Position {
         }
     }
 };
-
-/// Tells of an epoch over rows that are not counted, which ended while some lanes had more. `rows`
-/// of `all` were not read; `all` is 0 where that is not known.
-inline void say_left_out(std::int64_t lanes, std::int64_t rows, std::int64_t all) {
-    const std::string left = all == 0 ? "" : detail::concat(rows, " of ", all, " rows, in ");
-    console::say("an epoch ended before all rows were read, because not every rank had a batch any "
-                 "more; what is left out: %s%lld %s",
-                 left.c_str(), static_cast<long long>(lanes), lanes == 1 ? "lane" : "lanes");
-}
 
 /// Tells of an epoch that drop_last leaves without a batch: nothing is trained in it.
 inline void say_empty_epoch(std::int64_t rows, std::int64_t rows_of_rank, std::int64_t ranks) {

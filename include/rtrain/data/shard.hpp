@@ -3,7 +3,6 @@
 /// This rank's part of a data set, read in batches, and the place reached in it.
 #pragma once
 
-#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/batch_options.hpp>
@@ -113,7 +112,8 @@ public:
                 pass_.end();
                 return;
             }
-            pass_.position().advance(read_->portion.taken, read_->portion.ends_step, places());
+            pass_.position().advance(read_->portion.taken, read_->portion.ends_step,
+                                     feed_->places());
             batches_->seed_generators(epoch_, read_->portion.place, Draws::of_training);
         }
 
@@ -141,15 +141,12 @@ public:
             auto next = prefetch_.next([this] { return read(); });
             if constexpr (detail::HasLanes<D>) {
                 LaneSteps* const lanes = feed_->lanes();
-                while (lanes && next) {
-                    const auto verdict = lanes->settle(next->portion, batches_->agree_);
-                    if (verdict == LaneSteps::Verdict::take) {
-                        break;
-                    }
+                while (lanes && next && !lanes->settle(next->portion, batches_->agree_)) {
                     loader_.reset();
                     prefetch_.drop();
-                    if (verdict == LaneSteps::Verdict::end) {
-                        batches_->say_left_out(lanes->left_out());
+                    if (lanes->is_over()) {
+                        const LeftOut& left = lanes->left_out();
+                        batches_->position_->leave_out(left.lanes, left.rows, batches_->rank_ == 0);
                         return std::nullopt;
                     }
                     lanes->restart();
@@ -158,16 +155,6 @@ public:
                 }
             }
             return next;
-        }
-
-        /// In lanes of rows that are not counted.
-        [[nodiscard]] std::vector<LanePlace> places() const {
-            if constexpr (detail::HasLanes<D>) {
-                if (const LaneSteps* const lanes = feed_->lanes()) {
-                    return lanes->places();
-                }
-            }
-            return {};
         }
 
         /// Empty at the end of the epoch, and only there: a batch may have no rows.
@@ -328,24 +315,10 @@ private:
 
     /// Once: an epoch has no batch.
     void say_empty() const {
-        const bool is_counted = !dataset_.uncounted();
-        if (rank_ != 0 || (is_counted && !options_.drop_last) ||
-            std::exchange(position_->said_empty, true)) {
-            return;
-        }
-        if (is_counted) {
+        if (rank_ == 0 && options_.drop_last && !dataset_.uncounted() &&
+            !std::exchange(position_->said_empty, true)) {
             say_empty_epoch(dataset_.size(), options_.size * passes(),
                             policy_.ranks_sharing(is_split_ ? size_ : 1));
-        } else {
-            console::say("an epoch has no batch: no row is left for a step of all ranks");
-        }
-    }
-
-    /// Once: an epoch has not come to all rows.
-    void say_left_out(const LeftOut& left) const {
-        position_->left_out = left.rows;
-        if (rank_ == 0 && left.lanes > 0 && !std::exchange(position_->said_left_out, true)) {
-            data::say_left_out(left.lanes, left.rows, position_->rows);
         }
     }
 

@@ -126,6 +126,11 @@ public:
     /// Null where rows are counted; else each batch that was read has to be settled, in order.
     [[nodiscard]] LaneSteps* lanes() noexcept { return lanes_ ? &*lanes_ : nullptr; }
 
+    /// How far lanes are, where rows are not counted.
+    [[nodiscard]] std::vector<LanePlace> places() const {
+        return lanes_ ? lanes_->places() : std::vector<LanePlace>{};
+    }
+
     /// Throws DataError [RT-D71].
     [[nodiscard]] std::int64_t batches() const {
         if (lanes_) {
