@@ -43,6 +43,7 @@ void parse_rank(std::string_view text) {
     if (auto* const report = std::get_if<RankReport>(&*message)) {
         require(report->rank >= 0 && report->cpu_s >= 0, "numbers are not negative");
         report->waiting_in = clean_text(report->waiting_in, 255);
+        report->reading = clean_text(report->reading, 255);
         check(*report);
     } else if (auto* const hello = std::get_if<Hello>(&*message)) {
         require(hello->rank >= 0 && hello->pid >= 0 && !hello->local, "numbers are not negative");

@@ -445,7 +445,8 @@ TEST_CASE("Control.messages_come_back") {
                                 .steps = 1,
                                 .collectives = std::uint64_t{1} << 63U,
                                 .waiting_in = "all_reduce",
-                                .cpu_s = 0.1};
+                                .cpu_s = 0.1,
+                                .reading = "rows.csv, rows 0 to 9"};
         CHECK(std::get<RankReport>(parse_from_rank(through(encode(report)))) == report);
     }
     for (const EventKind& kind : event_kinds) {
@@ -527,7 +528,7 @@ TEST_CASE("Control.failures_of_ranks_that_were_built_before_are_read") {
 }
 
 TEST_CASE("Control.malformed_messages_are_refused") {
-    const std::string status = R"("progress":0,"steps":0,"collectives":0,"waiting_in":"")";
+    const std::string status = R"("progress":0,"steps":0,"collectives":0,"waiting_in":"","reading":"")";
     const std::vector<std::string> of_ranks{
         "",
         "{",

@@ -7,6 +7,7 @@
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/sharded.hpp>
 #include <rtrain/data/streaming.hpp>
+#include <rtrain/process/reading.hpp>
 #include <rtrain/testing/data_policy.hpp>
 
 #include <doctest/doctest.h>
@@ -502,6 +503,26 @@ TEST_CASE("Stream.mixes_rows_that_are_sorted_by_class") {
         CAPTURE(begin);
         CHECK(std::abs(chi_square - degrees) < 3.3 * std::sqrt(2 * degrees));
     }
+}
+
+TEST_CASE("Stream.tells_who_watches_what_is_read") {
+    class Watched : public PartByPart {
+    public:
+        using PartByPart::PartByPart;
+        [[nodiscard]] std::unique_ptr<Cursor> open(std::int64_t block,
+                                                   std::int64_t first_row) const override {
+            told = told && Reading::longest() == name_of(block);
+            return PartByPart::open(block, first_row);
+        }
+        mutable bool told = true;
+    };
+    const auto blocks = std::make_shared<Watched>(std::vector<std::int64_t>{40, 30, 50});
+    data::Position position;
+    (void)take(position, 1, to_the_end,
+               loops_over<data::Streaming>(data::from_blocks(blocks), {.size = 8}), column_x);
+    CHECK(blocks->opened > 3);
+    CHECK(blocks->told);
+    CHECK(Reading::longest().empty());
 }
 
 TEST_CASE("Stream.without_shuffle_takes_lanes_in_turns") {

@@ -10,6 +10,7 @@
 #include <rtrain/data/rows.hpp>
 #include <rtrain/data/stream_reader.hpp>
 #include <rtrain/data/window_memory.hpp>
+#include <rtrain/process/reading.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -316,6 +317,7 @@ RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
 }
 
 RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& piece) {
+    const Reading reading(blocks_->source().name_of(piece.block));
     if (!lane.cursor || lane.block != piece.block || lane.row != piece.first_row) {
         lane.cursor.reset(); // before the next one takes memory
         lane.cursor = blocks_->source().open(piece.block, piece.first_row);

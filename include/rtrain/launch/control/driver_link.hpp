@@ -15,6 +15,7 @@
 #include <rtrain/process/environment.hpp>
 #include <rtrain/process/machine.hpp>
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/reading.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 #include <rtrain/process/stack_dump.hpp>
 
@@ -267,7 +268,8 @@ private:
                 .steps = status.steps.load(std::memory_order_relaxed),
                 .collectives = status.collectives.load(std::memory_order_relaxed),
                 .waiting_in = waiting_in != nullptr ? waiting_in : "",
-                .cpu_s = static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec)};
+                .cpu_s = static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec),
+                .reading = Reading::longest()};
     }
 
     void send(std::string& outgoing) {

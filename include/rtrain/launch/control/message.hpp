@@ -331,7 +331,8 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
                               {"steps", report.steps},
                               {"collectives", report.collectives},
                               {"waiting_in", clean_text(report.waiting_in, 255)},
-                              {"cpu_s", report.cpu_s}});
+                              {"cpu_s", report.cpu_s},
+                              {"reading", clean_text(report.reading, 255)}});
 }
 
 /// Bytes that are no UTF-8 become '?', and texts that would make the frame too long are cut. Throws
@@ -378,13 +379,14 @@ using FromRank = std::variant<Hello, RankReport, Event>;
             .steps = control::count_in<std::uint64_t>(object, "steps"),
             .collectives = control::count_in<std::uint64_t>(object, "collectives"),
             .waiting_in = std::string(control::text_in(object, "waiting_in")),
+            .reading = std::string(control::text_in(object, "reading")),
         };
         const auto cpu_s = control::seconds_of(control::field_of(object, "cpu_s"));
         if (!cpu_s) {
             control::malformed("\"cpu_s\" is no time");
         }
         report.cpu_s = *cpu_s;
-        check_size(8);
+        check_size(9);
         return report;
     }
     return control::event_of(std::move(object), Sender::rank);

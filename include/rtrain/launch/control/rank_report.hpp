@@ -19,6 +19,7 @@ struct RankReport {
     std::uint64_t collectives = 0; ///< RankStatus::collectives
     std::string waiting_in{};      ///< RankStatus::waiting_in; empty: it waits for nobody
     double cpu_s = 0;              ///< processor time that its process has used so far, seconds
+    std::string reading{};         ///< Reading::longest(); empty: it reads nothing
 
     bool operator==(const RankReport&) const = default;
 };

@@ -277,6 +277,12 @@ private:
                                    what.empty() ? " waits for nobody" : " waits in ", what);
             separator = ", ";
         }
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            const RankReport& last = ranks_[i].last;
+            if (ranks_[i].is_live() && last.waiting_in.empty() && !last.reading.empty()) {
+                text += detail::concat(", rank ", i, " reads ", last.reading);
+            }
+        }
         if (waits.size() - waits.count("") > 1) {
             text += "; all ranks must make the same calls in the same order, which "
                     "RTRAIN_CHECK_CALLS=1 in the environment compares";

@@ -97,6 +97,9 @@ struct WatchedRank {
         } else if (is_live()) {
             text +=
                 detail::concat(", waits for nobody, uses ", std::round(100 * cpu), "% of a core");
+            if (!last.reading.empty()) {
+                text += ", reads " + last.reading;
+            }
         }
         if (stopped_since) {
             text += detail::concat(", stopped for ", tenths(seconds(now - *stopped_since)), " s");
