@@ -277,12 +277,17 @@ RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
     const std::shared_ptr<Window> window = lane.unread.front();
     lock.unlock();
     bool is_over = false;
+    std::int64_t read_bytes = 0;
     std::exception_ptr error;
     try {
         if (lane.pieces.empty()) {
             lane.pieces = order_.pieces_of(window->lane, window->number);
         }
+        const std::size_t known = lane.parts.size();
         read_piece(lane, lane.pieces[lane.next_piece]);
+        for (std::size_t i = known; i < lane.parts.size(); ++i) {
+            read_bytes += bytes_of(lane.parts[i]);
+        }
         is_over = ++lane.next_piece == lane.pieces.size();
         if (is_over) {
             window->batch = memory_->window_of(lane.parts, rows_of(lane.parts, window->order));
@@ -303,10 +308,7 @@ RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
         lane.cursor.reset();
         lane.cursor_bytes = 0;
     }
-    lane.part_bytes = 0;
-    for (const Batch& part : lane.parts) {
-        lane.part_bytes += bytes_of(part);
-    }
+    lane.part_bytes = is_over ? 0 : lane.part_bytes + read_bytes;
     lane.is_busy = false;
     if (is_over) {
         window->error = std::move(error);
