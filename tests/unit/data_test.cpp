@@ -12,10 +12,6 @@
 #include <doctest/doctest.h>
 #include <zlib.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <numeric>
 
 using namespace rtrain;
@@ -132,44 +128,6 @@ TEST_CASE("Idx.bad_files_are_errors") {
     write_packed(packed, good_images.substr(18));
     test::write(packed, head + test::read(packed));
     CHECK(open()["image"].sizes() == torch::IntArrayRef{2, 1, 2, 2});
-}
-
-TEST_CASE("Idx.gzip_files_are_unpacked_once_a_node_where_there_is_room") {
-    const test::Directory directory("unpacked");
-    const auto temporary = directory.path() / "temporary";
-    std::filesystem::create_directory(temporary);
-    std::string bytes = std::string("\0\0\x08\x01\0\x20\0\0", 8); // 2^21 of them
-    const std::size_t header = bytes.size();
-    while (bytes.size() < header + (1U << 21U)) {
-        bytes += static_cast<char>(bytes.size() * 31 / 7);
-    }
-    const auto packed = directory.path() / "data.gz";
-    write_packed(packed, bytes);
-    const auto is_right = [&](const at::Tensor& data) {
-        return std::memcmp(data.const_data_ptr(), bytes.data() + header, 1U << 21U) == 0;
-    };
-    const auto copies = [&] {
-        const auto files = std::filesystem::recursive_directory_iterator(temporary);
-        return std::count_if(begin(files), end(files),
-                             [](const auto& file) { return file.path().filename() == "data"; });
-    };
-    const char* const former = std::getenv("TMPDIR");
-    const std::string old = former ? former : "/tmp";
-    ::setenv("TMPDIR", temporary.c_str(), 1);
-    {
-        const at::Tensor one = data::idx::read(packed, 1);
-        const at::Tensor other = data::idx::read(packed, 1);
-        CHECK(is_right(one));
-        CHECK(is_right(other));
-        CHECK(copies() == 1);
-    }
-    CHECK(copies() == 0);
-    bytes[header + 5] = 'x'; // another file of the same name and size
-    write_packed(packed, bytes);
-    CHECK(is_right(data::idx::read(packed, 1)));
-    std::filesystem::remove_all(temporary);
-    CHECK(is_right(data::idx::read(packed, 1)));
-    ::setenv("TMPDIR", old.c_str(), 1);
 }
 
 namespace {

@@ -6,10 +6,7 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/idx.hpp>
-#include <rtrain/storage/file.hpp>
 #include <rtrain/storage/mapping.hpp>
-#include <rtrain/storage/node_copy.hpp>
-#include <rtrain/storage/retry.hpp>
 
 #include <ATen/Functions.h>
 
@@ -17,12 +14,10 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -145,27 +140,10 @@ inline void require_data(const std::string& path, std::uint64_t got, std::uint64
     return tensor;
 }
 
-/// Writes the data behind the header to another file.
-inline void unpack(File& file, std::uint64_t bytes, const std::filesystem::path& target) {
-    storage::OutputFile output(target);
-    std::vector<char> piece(std::size_t{1} << 20U);
-    std::uint64_t unpacked = 0;
-    while (const std::size_t got = file.read(piece.data(), piece.size())) {
-        output.write(piece.data(), got);
-        unpacked += got;
-        if (unpacked > bytes) {
-            break;
-        }
-    }
-    require_data(file.path(), unpacked, bytes);
-}
-
-/// The data of a plain file where the system keeps it, for all processes of the node. `owner` lives
-/// as long as it is used.
+/// The data of a plain file where the system keeps it, for all processes of the node.
 [[nodiscard]] inline at::Tensor map_data(const std::filesystem::path& path, std::uint64_t header,
                                          const std::vector<std::int64_t>& shape,
-                                         std::uint64_t bytes,
-                                         std::optional<storage::NodeCopy> owner = std::nullopt) {
+                                         std::uint64_t bytes) {
     auto mapping = std::make_shared<const storage::Mapping>(path);
     const std::uint64_t size = mapping->bytes().size();
     require_data(path.string(), size - std::min(header, size), bytes);
@@ -173,40 +151,8 @@ inline void unpack(File& file, std::uint64_t bytes, const std::filesystem::path&
         return at::empty(shape, at::kByte);
     }
     return at::from_blob(
-        mapping->data() + header, shape,
-        [mapping, owner = std::move(owner)](void* /*data*/) mutable {
-            mapping.reset();
-            owner.reset();
-        },
+        mapping->data() + header, shape, [mapping](void* /*data*/) mutable { mapping.reset(); },
         at::kByte);
-}
-
-/// The data of a gzip file, unpacked once a node. Undefined where that cannot be.
-[[nodiscard]] inline at::Tensor map_unpacked(const std::filesystem::path& path,
-                                             const std::vector<std::int64_t>& shape,
-                                             std::uint64_t bytes) {
-    constexpr std::chrono::minutes patience{10};
-    const auto fill = [&](const std::filesystem::path& directory) {
-        File file(path);
-        (void)read_header(file, static_cast<int>(shape.size()));
-        unpack(file, bytes, directory / "data");
-    };
-    try {
-        const std::string content = detail::concat(
-            std::filesystem::canonical(path).string(), '\n', std::filesystem::file_size(path), '\n',
-            std::filesystem::last_write_time(path).time_since_epoch().count(), "\nunpacked\n");
-        auto copy = storage::NodeCopy::make(content, {{.name = "data", .size = bytes}},
-                                            storage::Clock::now() + patience, fill);
-        if (!copy) {
-            return {};
-        }
-        const auto data = copy->directory() / "data";
-        return map_data(data, 0, shape, bytes, std::move(copy));
-    } catch (const StorageError&) {
-        return {}; // such as a full disk
-    } catch (const ConfigError&) {
-        return {}; // no TMPDIR
-    }
 }
 
 RTRAIN_DOOR at::Tensor read(const std::filesystem::path& path, int dimensions) {
@@ -215,12 +161,6 @@ RTRAIN_DOOR at::Tensor read(const std::filesystem::path& path, int dimensions) {
     const auto bytes = static_cast<std::uint64_t>(promised_bytes(file, shape));
     if (!file.packed()) {
         return map_data(path, header_bytes(dimensions), shape, bytes);
-    }
-    constexpr std::uint64_t worth_sharing = std::uint64_t{1} << 20U;
-    if (bytes >= worth_sharing) {
-        if (at::Tensor shared = map_unpacked(path, shape, bytes); shared.defined()) {
-            return shared;
-        }
     }
     return read_data(file, shape, bytes);
 }
