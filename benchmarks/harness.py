@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the benchmarks' run.py share: running contestants in turns, and reporting."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -117,6 +118,27 @@ def write_results(path, **results):
         words[0] = "/".join(pathlib.Path(sys.argv[0]).resolve().parts[-3:])
         head = {"command": " ".join(["python", *words]), "machine": machine()}
         path.write_text(json.dumps({**head, **results}, indent=1) + "\n")
+
+
+def listed(kind):
+    """The argparse type of words of `kind` with commas between them."""
+    return lambda text: [kind(word) for word in text.split(",")]
+
+
+def arguments(description, rounds=3, ranks=None, python=None, ray=False):
+    """A parser with what most benchmarks take: the first paragraph of a docstring, the defaults of
+    --rounds and of --ranks, what --python has, and whether Ray is a peer. None: not an option."""
+    parser = argparse.ArgumentParser(description=description.split("\n\n")[0])
+    parser.add_argument("build", type=pathlib.Path, help="build directory of rtrain")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--json", type=pathlib.Path, help="where to write all raw numbers")
+    if ranks:
+        parser.add_argument("--ranks", type=listed(int), default=ranks, help="counts of ranks")
+    if python:
+        parser.add_argument("--python", default=sys.executable, help=f"a Python that has {python}")
+    if ray:
+        parser.add_argument("--ray-python", help="a Python that has torch and ray[train]==2.60.*")
+    return parser
 
 
 def end_on_sigterm():

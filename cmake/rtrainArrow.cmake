@@ -55,13 +55,5 @@ else()
     set(rtrain_arrow_missing "Apache Arrow for C++ (pip install pyarrow, or set Arrow_ROOT)")
   endif()
 endif()
-list(JOIN rtrain_arrow_missing ", " rtrain_arrow_missing)
-
-if(NOT rtrain_arrow_missing AND NOT TARGET rtrain::arrow)
-  add_library(rtrain::arrow INTERFACE IMPORTED)
-  # Arrow comes after libtorch, whose directory holds headers of other libraries.
-  set_target_properties(rtrain::arrow PROPERTIES
-    INTERFACE_LINK_LIBRARIES "rtrain::rtrain;${rtrain_arrow_libraries}"
-    IMPORTED_NO_SYSTEM ON) # rtrain's own headers are no system headers
-  target_include_directories(rtrain::arrow SYSTEM INTERFACE ${RTRAIN_ARROW_INCLUDE_DIR})
-endif()
+# Arrow comes after libtorch, whose directory holds headers of other libraries.
+rtrain_component(arrow LIBRARIES ${rtrain_arrow_libraries} INCLUDES ${RTRAIN_ARROW_INCLUDE_DIR})

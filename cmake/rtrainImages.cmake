@@ -17,12 +17,5 @@ find_package(PNG QUIET)
 if(NOT TARGET PNG::PNG)
   list(APPEND rtrain_images_missing "libpng (apt-get install libpng-dev, or set PNG_ROOT)")
 endif()
-list(JOIN rtrain_images_missing ", " rtrain_images_missing)
-
-if(NOT rtrain_images_missing AND NOT TARGET rtrain::images)
-  add_library(rtrain::images INTERFACE IMPORTED)
-  set_target_properties(rtrain::images PROPERTIES
-    INTERFACE_LINK_LIBRARIES "rtrain::rtrain;${RTRAIN_TURBOJPEG_LIBRARY};PNG::PNG"
-    IMPORTED_NO_SYSTEM ON) # rtrain's own headers are no system headers
-  target_include_directories(rtrain::images SYSTEM INTERFACE ${RTRAIN_TURBOJPEG_INCLUDE_DIR})
-endif()
+rtrain_component(images LIBRARIES ${RTRAIN_TURBOJPEG_LIBRARY} PNG::PNG
+                 INCLUDES ${RTRAIN_TURBOJPEG_INCLUDE_DIR})

@@ -27,13 +27,5 @@ endif()
 if(NOT RTRAIN_CUDA_INCLUDE_DIR)
   list(APPEND rtrain_nccl_missing "cuda_runtime.h (a CUDA toolkit, or set CUDAToolkit_ROOT)")
 endif()
-list(JOIN rtrain_nccl_missing ", " rtrain_nccl_missing)
-
-if(NOT rtrain_nccl_missing AND NOT TARGET rtrain::nccl)
-  add_library(rtrain::nccl INTERFACE IMPORTED)
-  set_target_properties(rtrain::nccl PROPERTIES
-    INTERFACE_LINK_LIBRARIES "rtrain::rtrain;${RTRAIN_NCCL_LIBRARY}"
-    IMPORTED_NO_SYSTEM ON) # rtrain's own headers are no system headers
-  target_include_directories(rtrain::nccl SYSTEM INTERFACE
-    ${RTRAIN_NCCL_INCLUDE_DIR} ${RTRAIN_CUDA_INCLUDE_DIR})
-endif()
+rtrain_component(nccl LIBRARIES ${RTRAIN_NCCL_LIBRARY}
+                 INCLUDES ${RTRAIN_NCCL_INCLUDE_DIR} ${RTRAIN_CUDA_INCLUDE_DIR})

@@ -26,10 +26,16 @@ public:
     /// What was written so far. From now on, what is written goes where it went before.
     [[nodiscard]] std::string text() {
         restore();
+        return text_so_far();
+    }
+
+    /// What was written so far; more may follow, also meanwhile.
+    [[nodiscard]] std::string text_so_far() const {
         std::string text;
-        std::rewind(file_);
-        for (int c = std::fgetc(file_); c != EOF; c = std::fgetc(file_)) {
-            text += static_cast<char>(c);
+        char part[4096];
+        for (ssize_t got = 0; (got = ::pread(::fileno(file_), part, sizeof part,
+                                             static_cast<off_t>(text.size()))) > 0;) {
+            text.append(part, static_cast<std::size_t>(got));
         }
         return text;
     }

@@ -8,7 +8,6 @@ Contestants take turns, in another order each round. Exit status 1: a run failed
 wrong; a missed speed goal is only marked.
 """
 
-import argparse
 import os
 import pathlib
 import statistics
@@ -200,16 +199,10 @@ def pictures(records):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("build", type=pathlib.Path, help="build directory of rtrain")
-    parser.add_argument("--ranks", default="2,4,8", help="counts of ranks")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = harness.arguments(__doc__, ranks=[2, 4, 8], python="torch")
     parser.add_argument("--seconds", type=float, default=0.1, help="for a size and contestant")
     parser.add_argument("--max-bytes", type=int, default=SIZES[-1], help="the largest size")
-    parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
-    parser.add_argument("--json", type=pathlib.Path, help="where to write all raw numbers")
     options = parser.parse_args()
-    options.ranks = [int(ranks) for ranks in options.ranks.split(",")]
     return options
 
 

@@ -10,7 +10,6 @@ Contestants take turns, in another order each round, and dd runs before each. Ex
 failed, or a state came back changed; a missed goal is only marked.
 """
 
-import argparse
 import os
 import pathlib
 import re
@@ -224,17 +223,10 @@ def report(records):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("build", type=pathlib.Path, help="build directory of rtrain")
-    parser.add_argument("--ranks", default="1,2", help="counts of ranks")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = harness.arguments(__doc__, ranks=[1, 2], python="torch and safetensors", ray=True)
     parser.add_argument("--checkpoints", type=int, default=4, help="of each process, at least 2")
     parser.add_argument("--directory", type=pathlib.Path, help="on the disk to be measured")
-    parser.add_argument("--python", default=sys.executable, help="has torch and safetensors")
-    parser.add_argument("--ray-python", help="a Python that has torch and ray[train]==2.60.*")
-    parser.add_argument("--json", type=pathlib.Path, help="where to write all raw numbers")
     options = parser.parse_args()
-    options.ranks = [int(ranks) for ranks in options.ranks.split(",")]
     return options
 
 

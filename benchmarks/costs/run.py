@@ -8,7 +8,6 @@ Each round runs every count of ranks, in another order; the least times of all r
 status 1: a run failed.
 """
 
-import argparse
 import itertools
 import os
 import pathlib
@@ -220,15 +219,10 @@ def pictures(records, cores):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("build", type=pathlib.Path, help="build directory of rtrain")
-    parser.add_argument("--ranks", default=",".join(map(str, RANKS)), help="counts of ranks")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = harness.arguments(__doc__, ranks=RANKS)
     parser.add_argument("--seconds", type=float, default=0.5, help="for a model")
     parser.add_argument("--max-parameters", type=int, default=PARAMETERS[-1])
-    parser.add_argument("--json", type=pathlib.Path, help="where to write all raw numbers")
     options = parser.parse_args()
-    options.ranks = [int(ranks) for ranks in options.ranks.split(",")]
     return options
 
 

@@ -10,7 +10,8 @@ Exit status 1: a run failed, or has not read every row; a missed goal is only ma
 Python of --peers-python cannot import are left out, and the report says so.
 """
 
-import argparse
+import contextlib
+import os
 import pathlib
 import subprocess
 import sys
@@ -21,6 +22,8 @@ sys.path.insert(0, str(HERE.parent))
 import harness  # noqa: E402
 
 BATCH = 256
+S3_DELAY_MS = 20
+S3_THREADS = 16
 MEMORY_MB = 256
 # By format: its file, the decoder alone, and who else reads it.
 FORMATS = {
@@ -46,7 +49,22 @@ def ingest(options, reader, path, **more):
     return words
 
 
-def contestants(options, directory):
+@contextlib.contextmanager
+def slow_s3(bucket):
+    """A service that answers each request with a delay: the beginning of a URI, and its end."""
+    os.environ.update(AWS_ACCESS_KEY_ID="none", AWS_SECRET_ACCESS_KEY="none")
+    os.environ.update(AWS_EC2_METADATA_DISABLED="true")
+    words = [sys.executable, str(HERE / "slow_s3.py"), str(bucket), str(S3_DELAY_MS)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as server:
+        endpoint = f"127.0.0.1:{server.stdout.readline().strip()}"
+        try:
+            yield f"s3://{bucket.name}/", f"?scheme=http&endpoint_override={endpoint}"
+        finally:
+            server.stdin.close()
+
+
+def contestants(options, directory, s3):
     """Name: the command line. The name says what is compared with what."""
     commands = {}
     for kind, (file, limit, peers) in FORMATS.items():
@@ -70,13 +88,17 @@ def contestants(options, directory):
     tenth = ingest(options, "csv", directory / "tenth.csv", epochs=2, memory_mb=8)
     commands["rows: tenth"] = tenth
     commands["rows: all"] = ingest(options, "csv", csv, epochs=2, memory_mb=8)
+    begin, end = s3
+    for name, threads in (("one request at a time", 0), (f"{S3_THREADS} threads", S3_THREADS)):
+        more = {"threads": threads, "epochs": 2}
+        commands[f"s3: {name}"] = ingest(options, "csv", f"{begin}rows.csv{end}", **more)
     commands["small: rtrain"] = ingest(options, "files", directory / "small", batches=1)
     return commands
 
 
-def measure(options, directory):
+def measure(options, directory, s3):
     """By contestant: the records of all rounds, each a list of epochs."""
-    commands = contestants(options, directory)
+    commands = contestants(options, directory, s3)
     records = {name: [] for name in commands}
     for turn in range(options.rounds):
         for name in harness.in_turn(commands, turn):
@@ -123,6 +145,10 @@ def goals(records):
             add(f"{kind}: times the speed of {best}", factor, f"at least {goal}", factor >= goal)
     step = least(records, "step: train-csv") / least(records, "step: train-memory")
     add("epoch of training over CSV, of that over memory", step, "at most 1.03", step <= 1.03)
+    alone = least(records, "s3: one request at a time")
+    factor = alone / least(records, f"s3: {S3_THREADS} threads")
+    name = f"S3 with {S3_DELAY_MS} ms a request: times one at a time"
+    add(name, factor, "at least 5", factor >= 5)
     late = least(records, "resume: at 90 %", "first_s") / least(records, "resume: fresh", "first_s")
     add("first batch at 90 % of an epoch, of a fresh start's", late, "at most 1.2", late <= 1.2)
     ten = least(records, "rows: all") / least(records, "rows: tenth")
@@ -145,13 +171,10 @@ def check_rows(records, rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = harness.arguments(__doc__)
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--peers-python", default=sys.executable)
     parser.add_argument("--directory", help="where the data lies; a temporary directory")
-    parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     harness.end_on_sigterm()
     options.peers = [p for p, module in MODULES.items() if importable(options.peers_python, module)]
@@ -159,8 +182,12 @@ def main():
     with tempfile.TemporaryDirectory(prefix="rtrain-ingest-", dir=options.directory) as directory:
         words = [str(options.peers_python), str(HERE / "make_data.py"), directory]
         subprocess.run(words + [str(options.rows)], check=True)
+        bucket = pathlib.Path(directory) / "bucket"
+        bucket.mkdir()
+        os.link(bucket.parent / "rows.csv", bucket / "rows.csv")
         try:
-            records = measure(options, pathlib.Path(directory))
+            with slow_s3(bucket) as s3:
+                records = measure(options, bucket.parent, s3)
         except harness.Failure as failure:
             sys.exit(str(failure))
     check_rows(records, options.rows)

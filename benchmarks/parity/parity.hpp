@@ -32,6 +32,7 @@ struct Options {
     std::string optimizer = "sgd";   ///< or adam
     std::int64_t steps = 0;          ///< of an epoch; 0: all
     std::int64_t fused = 0;          ///< rtrain_parity: 1 prepares the optimizer, too
+    std::int64_t verbose = 0;        ///< rtrain_parity: ConsoleConfig::verbose
     std::int64_t rank = 0, size = 1; ///< bare_parity: computes what this rank would
     std::string data = "/usr/share/datasets/fashion-mnist";
     std::string storage = "results"; ///< rtrain_parity: a fresh directory
@@ -50,6 +51,7 @@ private:
         const std::map<std::string, std::int64_t*> numbers = {{"--hidden", &hidden},
                                                               {"--steps", &steps},
                                                               {"--fused", &fused},
+                                                              {"--verbose", &verbose},
                                                               {"--rank", &rank},
                                                               {"--size", &size}};
         const std::map<std::string, std::string*> texts = {

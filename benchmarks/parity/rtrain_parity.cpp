@@ -84,7 +84,8 @@ int main(int argc, char** argv) {
         rtrain::Trainer<> trainer{{
             .scaling = {.num_workers = rtrain::launch::ranks().value_or(1),
                         .threads_per_worker = 1},
-            .run = {.storage_path = options.storage},
+            .run = {.storage_path = options.storage,
+                    .console = {.verbose = static_cast<int>(options.verbose)}},
             // Lazy: a driver, which only launches, reads nothing.
             .datasets = {{"train", rtrain::data::lazy([files = options.data] {
                               auto [image, label] = parity::load(files);

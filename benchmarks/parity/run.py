@@ -10,7 +10,6 @@ Other work on the machine makes single times worthless, so contestants take turn
 each round, and the best epoch of each counts. Exit status 1: a run failed, or losses disagree.
 """
 
-import argparse
 import pathlib
 import statistics
 import sys
@@ -169,25 +168,21 @@ def report(runs):
 
 
 def parse_arguments():
-    def listed(kind):
-        return lambda text: [kind(word) for word in text.split(",")]
-
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("build", type=pathlib.Path, help="build directory of rtrain")
-    parser.add_argument("--hidden", type=listed(int), default=[512], help="units a layer, a list")
-    parser.add_argument("--optimizer", type=listed(str), default=["sgd"], help="sgd, adam or both")
+    parser = harness.arguments(__doc__, python="torch", ray=True)
+    parser.add_argument(
+        "--hidden", type=harness.listed(int), default=[512], help="units a layer, a list"
+    )
+    parser.add_argument(
+        "--optimizer", type=harness.listed(str), default=["sgd"], help="sgd, adam or both"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument(
         "--steps",
         type=int,
         help=f"of an epoch, 0: all; without it all up to 512 hidden units, else {STEPS_OF_LARGE}",
     )
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--two-ranks", action="store_true", help="leave runs of one rank out")
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
-    parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
-    parser.add_argument("--ray-python", help="a Python that has torch and ray[train]==2.60.*")
-    parser.add_argument("--json", type=pathlib.Path, help="where to write all raw numbers")
     return parser.parse_args()
 
 

@@ -10,7 +10,6 @@ Contestants take turns, in another order each round. Exit status 1: a run failed
 only marked.
 """
 
-import argparse
 import os
 import pathlib
 import random
@@ -241,13 +240,8 @@ def report(records):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("build", type=pathlib.Path, help="build directory of rtrain")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = harness.arguments(__doc__, rounds=5, python="torch", ray=True)
     parser.add_argument("--kills", type=int, default=2, help="of each run")
-    parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
-    parser.add_argument("--ray-python", help="a Python that has torch and ray[train]==2.60.*")
-    parser.add_argument("--json", type=pathlib.Path, help="where to write all raw numbers")
     return parser.parse_args()
 
 

@@ -5,6 +5,7 @@
 #include <rtrain/checkpoint/sync_definitions.hpp>
 #include <rtrain/data/dataset_definitions.hpp>
 #include <rtrain/data/idx_definitions.hpp>
+#include <rtrain/data/lane_chunks_definitions.hpp>
 #include <rtrain/data/lane_steps_definitions.hpp>
 #include <rtrain/data/lanes_definitions.hpp>
 #include <rtrain/data/stream_reader_definitions.hpp>

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <rtrain/preprocess/chain.hpp>
+#include <rtrain/preprocess/character_tokenizer.hpp>
 #include <rtrain/preprocess/concatenator.hpp>
 #include <rtrain/preprocess/encoders.hpp>
 #include <rtrain/preprocess/imputer.hpp>

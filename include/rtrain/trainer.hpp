@@ -26,6 +26,8 @@
 #include <rtrain/process/environment.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/state/state.hpp>
+#include <rtrain/track/json_lines.hpp>
+#include <rtrain/track/tensorboard.hpp>
 #include <rtrain/train/train_function.hpp>
 #include <rtrain/train/trainer_core.hpp>
 #include <rtrain/train/worker.hpp>

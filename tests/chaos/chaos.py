@@ -31,6 +31,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from namespaces import unshared  # noqa: E402
+
 MARKER = "RTRAIN_CHAOS_ID"
 INSIDE = "RTRAIN_CHAOS_NAMESPACE"
 STEPS = 64  # of a run of the matrix
@@ -846,11 +849,7 @@ def parse_arguments():
 
 def simulate():
     """Starts this script again with processes and /dev/shm of its own, where the kernel allows."""
-    words = ["setpriv", "--pdeathsig", "KILL", "unshare"]
-    if os.getuid() != 0:
-        words += ["--user", "--map-root-user"]
-    words += ["--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
-    words += ['mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
+    words = [*unshared("--ipc"), "sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
     granted = shutil.which("unshare") and shutil.which("setpriv")
     if granted and subprocess.run([*words, "true"], capture_output=True).returncode == 0:
         os.environ[INSIDE] = "1"

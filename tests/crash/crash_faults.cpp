@@ -91,16 +91,18 @@ void judge_outcomes(const Trial& trial, const Attempts& all, const FaultReport& 
         wrong.push_back("stuck: one call has failed, and " + std::to_string(all.failed_reports) +
                         " reports");
     }
-    if (faults.sync_retried) {
-        wrong.push_back("retried: fsync was called again after it had failed");
+    if (faults.sync_retried[0] != '\0') {
+        wrong.push_back(std::string("retried: fsync was called again after it had failed, on ") +
+                        faults.sync_retried);
     }
     // A checkpoint that cannot be deleted is worth a warning only.
-    const bool deletes = std::string_view(faults.before).starts_with("rename exp/r/checkpoint_");
-    // So is a table that the next report makes anew from result.json.
-    const bool is_table =
-        (faults.at + std::string(faults.before)).find("progress.csv") != std::string::npos;
+    const std::string_view before(faults.before);
+    const bool deletes =
+        before.starts_with("rename exp/r/checkpoint_") || before.starts_with("rename exp/r/own_");
+    // So is what a tracker makes anew from result.json.
+    const bool is_tracker = is_of_tracker(faults.at + std::string(faults.before));
     const bool loses_data =
-        std::string_view(faults.at).starts_with("fsync") && !deletes && !is_table;
+        std::string_view(faults.at).starts_with("fsync") && !deletes && !is_tracker;
     if (loses_data && !any_error && !trial.goes_on) {
         wrong.push_back("swallowed: nobody learns that fsync failed");
     }

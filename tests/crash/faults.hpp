@@ -17,9 +17,9 @@ struct Fault {
 struct FaultReport {
     long calls = 0; ///< made while failing was on
     bool happened = false;
-    bool sync_retried = false; ///< fsync of a file was called again after it had failed
-    char at[200] = {};         ///< the first call that failed
-    char before[200] = {};     ///< the last call before that which changed or synced something
+    char at[200] = {};           ///< the first call that failed
+    char before[200] = {};       ///< its thread's last call before that changed or synced something
+    char sync_retried[200] = {}; ///< a file whose fsync was called again after it had failed
 };
 
 void start_failing(const std::filesystem::path& directory, const Fault& fault);

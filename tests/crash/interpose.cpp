@@ -47,7 +47,6 @@ struct Watch {
 
     Fault fault;
     FaultReport report;
-    std::string last_change;
     std::set<std::pair<dev_t, ino_t>> failed_syncs;
 };
 
@@ -55,6 +54,8 @@ Watch& watch() {
     static auto* const instance = new Watch; // calls come before and after all static objects
     return *instance;
 }
+
+thread_local char last_change[sizeof FaultReport::before] = {}; ///< a thread syncs its own
 
 bool is_on() {
     return watch().recording || watch().failing;
@@ -203,6 +204,11 @@ void record_remove(const std::string& path) {
 
 // --- Faults -----------------------------------------------------------------------------------
 
+template <std::size_t size>
+void keep(char (&place)[size], const std::string& text) {
+    std::snprintf(place, size, "%s", text.c_str());
+}
+
 enum class Verdict : unsigned char { go_on, fail, halve };
 
 /// Whether the call that is about to be made fails; errno is then set. The caller holds the mutex.
@@ -213,9 +219,9 @@ Verdict judge(const char* call, const std::string& path, bool can_be_halved) {
     }
     const long number = w.report.calls++;
     const std::string text = std::string(call) + " " + path;
-    const std::string before = w.last_change;
+    const std::string before = last_change;
     if (const std::string name(call); name != "open" && name != "read" && name != "close") {
-        w.last_change = text;
+        keep(last_change, text);
     }
     constexpr long some = 5; // nobody is interrupted for ever
     const long count = !w.fault.persistent ? 1 : (w.fault.error == EINTR ? some : LONG_MAX);
@@ -226,8 +232,8 @@ Verdict judge(const char* call, const std::string& path, bool can_be_halved) {
         return Verdict::go_on;
     }
     if (!w.report.happened) {
-        std::snprintf(w.report.at, sizeof w.report.at, "%s", text.c_str());
-        std::snprintf(w.report.before, sizeof w.report.before, "%s", before.c_str());
+        keep(w.report.at, text);
+        keep(w.report.before, before);
     }
     w.report.happened = true;
     errno = w.fault.error;
@@ -327,13 +333,14 @@ int synced(int descriptor, long number) {
     struct stat status {};
     ::fstat(descriptor, &status);
     const std::pair<dev_t, ino_t> file(status.st_dev, status.st_ino);
-    watch().report.sync_retried =
-        watch().report.sync_retried || watch().failed_syncs.contains(file);
     if (judge("fsync", *path, false) == Verdict::fail) {
-        if (S_ISREG(status.st_mode)) {
+        if (S_ISREG(status.st_mode) && errno != EINTR) { // which has given up nothing
             watch().failed_syncs.insert(file);
         }
         return -1;
+    }
+    if (watch().failed_syncs.contains(file)) {
+        keep(watch().report.sync_retried, *path);
     }
     const int result = static_cast<int>(::syscall(number, descriptor));
     if (watch().recording && result == 0) {
@@ -398,7 +405,12 @@ int removed(int directory, const char* name, int flags) {
     if (path && judge("remove", *path, false) == Verdict::fail) {
         return -1;
     }
+    struct stat status {};
+    const bool is_known = path && ::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0;
     const int result = call();
+    if (is_known && result == 0 && status.st_nlink == 1) { // the next file may get its number
+        watch().failed_syncs.erase({status.st_dev, status.st_ino});
+    }
     if (path && watch().recording && result == 0) {
         record_remove(*path);
     }
@@ -497,7 +509,7 @@ void start_failing(const std::filesystem::path& directory, const Fault& fault) {
     w.root = std::filesystem::canonical(directory).string();
     w.fault = fault;
     w.report = {};
-    w.last_change.clear();
+    keep(last_change, "");
     w.failed_syncs.clear();
     w.failing = true;
 }

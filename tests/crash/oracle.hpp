@@ -10,11 +10,13 @@
 #include <rtrain/base/error.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +35,6 @@ public:
             break;
         case Mark::What::training:
             started_ = clean_ = true;
-            has_progress_ = mark.step > 0;
             step_ = std::max(step_, mark.step);
             durable_ = reported_; // this attempt goes on from all that it has found
             saved_ = mark.step;
@@ -78,8 +79,6 @@ public:
     [[nodiscard]] int step() const { return step_; }
     /// A training function has begun, so result.json and params.json are there.
     [[nodiscard]] bool started() const { return started_; }
-    /// The training function began behind a report, so progress.csv has a head.
-    [[nodiscard]] bool has_progress() const { return has_progress_; }
     [[nodiscard]] bool failed() const { return failed_; }
     /// No attempt before has left word of a failure that is over.
     [[nodiscard]] bool clean() const { return clean_; }
@@ -95,7 +94,6 @@ private:
     int step_ = 0;
     int saved_ = 0; ///< the last one whose report() has returned
     bool started_ = false;
-    bool has_progress_ = false;
     bool failed_ = false;
     bool clean_ = false;
     int pointer_ = 0;
@@ -116,6 +114,13 @@ private:
         }
     }
     return found;
+}
+
+/// What a thread of a tracker writes, and the page that shows the run.
+[[nodiscard]] inline bool is_of_tracker(const std::string& path) {
+    return std::ranges::any_of(
+        std::array{"progress.csv", "trackers.json", "tensorboard", "report.html", copy_file},
+        [&](const char* part) { return path.find(part) != std::string::npos; });
 }
 
 [[nodiscard]] inline std::vector<std::string>
@@ -174,7 +179,9 @@ public:
                                   std::to_string(newest_));
         }
         for (const auto& name : leftovers(storage_)) {
-            add("leftover", name);
+            if (!is_of_tracker(name)) { // their threads have begun, too
+                add("leftover", name);
+            }
         }
         try {
             check_history(look(run_), step);
@@ -337,10 +344,27 @@ private:
                    : promise_.started()) {
             add("lost", "params.json");
         }
-        const std::string progress = text_of("progress.csv");
-        if (progress.empty() ? promise_.has_progress()
-                             : !progress.starts_with("step,attempt,timestamp")) {
-            add("lost", "the head of progress.csv");
+    }
+
+    /// Behind a fit() call that has ended, trackers show what result.json has.
+    void check_trackers(const Run& run) {
+        if (readable_reports(run_ / copy_file) != run.reports) {
+            add("tracker", std::string(copy_file) + " is not as result.json");
+        }
+        if (shown_by_tensorboard(run_) != run.reports) {
+            add("tracker", "TensorBoard's event files are not as result.json");
+        }
+        std::istringstream table(text_of("progress.csv"));
+        std::string row;
+        std::getline(table, row);
+        bool same = row.starts_with("step,attempt,timestamp");
+        for (const auto& report : run.reports) {
+            const auto begin =
+                std::to_string(report.step) + "," + std::to_string(report.attempt) + ",";
+            same = same && std::getline(table, row) && row.starts_with(begin);
+        }
+        if (!same || std::getline(table, row)) {
+            add("tracker", "progress.csv is not as result.json");
         }
     }
 
@@ -361,6 +385,7 @@ private:
             const int last = outcome.resumed + more;
             const Run run = look(run_);
             check_history(run, last);
+            check_trackers(run);
             const int saved = last - last / 3; // steps that save
             const auto expected = static_cast<std::size_t>(std::min(kept, saved));
             if ((run.checkpoints.size() != expected && !subject_.has_gaps) ||

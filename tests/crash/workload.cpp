@@ -2,13 +2,19 @@
 #include "workload.hpp"
 
 #include <rtrain/storage/file.hpp>
+#include <rtrain/track/event_file.hpp>
+#include <rtrain/track/json_lines.hpp>
+#include <rtrain/track/tensorboard.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <set>
 #include <sstream>
+#include <string_view>
 
 namespace crash {
 namespace {
@@ -92,6 +98,7 @@ rtrain::TrainerOptions options_of(const Job& job) {
     options.run.name = "r";
     options.run.storage_path = job.storage / "exp";
     options.run.checkpoint.num_to_keep = kept;
+    options.run.trackers = {rtrain::track::JsonLines(copy_file), rtrain::track::TensorBoard{}};
     if (job.resume_from) {
         options.resume_from = rtrain::Checkpoint(*job.resume_from);
     }
@@ -264,6 +271,54 @@ std::vector<Run::Report> readable_reports(const std::filesystem::path& file) {
         } catch (const std::exception&) {
             continue;
         }
+    }
+    return reports;
+}
+
+std::vector<Run::Report> shown_by_tensorboard(const std::filesystem::path& run) {
+    namespace event = rtrain::track::event;
+    std::set<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(run / "tensorboard")) {
+        files.insert(entry.path());
+    }
+    std::map<int, Run::Report> shown;
+    const auto show = [&](int iteration, std::string_view value) {
+        std::string tag;
+        float number = 0;
+        event::Fields fields(value);
+        while (const auto field = fields.next()) {
+            if (field->number == 1) {
+                tag = field->bytes;
+            } else if (field->number == 2) {
+                std::memcpy(&number, field->bytes.data(), sizeof number);
+            }
+        }
+        Run::Report& report = shown[iteration];
+        report.iteration = iteration;
+        if (tag == "step" || tag == "attempt") {
+            (tag == "step" ? report.step : report.attempt) = static_cast<int>(number);
+        }
+    };
+    for (const auto& file : files) {
+        std::ifstream input(file, std::ios::binary);
+        while (const auto text = event::next_event(input)) {
+            const event::Seen seen = event::look_at(*text);
+            const auto iteration = static_cast<int>(seen.step);
+            if (seen.is_start) {
+                shown.erase(shown.lower_bound(iteration), shown.end());
+            }
+            event::Fields fields(*text);
+            for (auto field = fields.next(); field; field = fields.next()) {
+                event::Fields values(field->number == 5 && iteration > 0 ? field->bytes : "");
+                while (const auto value = values.next()) {
+                    show(iteration, value->bytes);
+                }
+            }
+        }
+    }
+    std::vector<Run::Report> reports;
+    for (const auto& [iteration, report] : shown) {
+        reports.push_back(report);
     }
     return reports;
 }

@@ -32,7 +32,8 @@ inline constexpr Saving all_savings[]{Saving::sync, Saving::async, Saving::shard
     return saves(step) || step == 0 ? step : step - 1;
 }
 
-inline constexpr int kept = 2; ///< num_to_keep
+inline constexpr int kept = 2;                         ///< num_to_keep
+inline constexpr const char* copy_file = "copy.jsonl"; ///< of a tracker
 
 struct Job {
     Saving saving = Saving::sync;
@@ -83,6 +84,9 @@ struct Run {
 
 /// The reports in a file of JSON lines that can be read.
 [[nodiscard]] std::vector<Run::Report> readable_reports(const std::filesystem::path& file);
+
+/// What TensorBoard shows of a run.
+[[nodiscard]] std::vector<Run::Report> shown_by_tensorboard(const std::filesystem::path& run);
 
 /// Makes torch and rtrain behave in processes that are forked in thousands. First in main().
 void prepare_process();

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes, as a file of JSON lines: its rows are the same in pieces and as a whole, and cells are
-// what they say. Also as the index of a file.
+// Any bytes, as a file of JSON lines: its rows are the same in pieces and as a whole, cells are
+// what they say, and plain JSON is JSON of the same values. Also as the index of a file.
 #include "require.hpp"
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/lines.hpp>
 #include <rtrain/format/json_row.hpp>
+#include <rtrain/format/plain_json.hpp>
 
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -17,13 +21,77 @@ using namespace rtrain;
 
 namespace {
 
+/// What a plain object has, key by key.
+bool is_plain_object(std::string_view line) {
+    format::PlainJson json(line);
+    bool is_plain = json.take('{');
+    do {
+        is_plain = is_plain && json.take_text() && json.take(':') && json.skip_value();
+    } while (is_plain && json.take(','));
+    return is_plain && json.take('}') && json.is_at_end();
+}
+
+bool same(double one, double other) {
+    return std::bit_cast<std::uint64_t>(one) == std::bit_cast<std::uint64_t>(other) ||
+           (std::isnan(one) && std::isnan(other));
+}
+
+/// Takes a value of this cell's kind; where it is a plain one, it is the cell's.
+bool takes(format::PlainJson& json, const format::JsonCell& cell) {
+    using format::JsonKind;
+    std::size_t element = 0;
+    switch (cell.kind) {
+    case JsonKind::null:
+        return json.take_null();
+    case JsonKind::boolean: {
+        const auto taken = json.take_boolean();
+        require(!taken || *taken == (cell.integer != 0), "a boolean is the same");
+        return taken.has_value();
+    }
+    case JsonKind::integer: {
+        const auto taken = json.take_integer();
+        require(!taken || *taken == cell.integer, "an integer is the same");
+        return taken.has_value();
+    }
+    case JsonKind::real: {
+        const auto taken = json.take_real();
+        require(!taken || same(*taken, cell.real), "a number is the same");
+        return taken.has_value();
+    }
+    case JsonKind::text: {
+        const auto taken = json.take_text();
+        require(!taken || *taken == cell.text, "a text is the same");
+        return taken.has_value();
+    }
+    case JsonKind::integers:
+    case JsonKind::reals:
+        return json.take_list([&] {
+            const auto taken = json.take_null() ? std::optional(std::nan("")) : json.take_real();
+            require(!taken || (element < cell.reals.size() && same(*taken, cell.reals[element])),
+                    "an element is the same");
+            ++element;
+            return taken.has_value();
+        });
+    default:
+        return false;
+    }
+}
+
 void read_row(format::JsonRowParser& parser, std::string_view line) {
+    const bool is_plain = is_plain_object(line);
     try {
+        format::PlainJson json(line);
+        bool goes_on = json.take('{');
         for (const format::JsonCell& cell : parser.parse(line)) {
             require(cell.integers.size() == cell.reals.size(), "lists have each number twice");
             require(cell.kind != format::JsonKind::null || cell.integers.empty(), "null is null");
+            goes_on = goes_on && format::PlainJson::is_plain(cell.key) && json.take_key(cell.key) &&
+                      takes(json, cell);
+            require(goes_on || !is_plain, "what was plain once is so again");
+            static_cast<void>(json.take(','));
         }
     } catch (const std::invalid_argument&) { // no object
+        require(!is_plain, "plain JSON is JSON");
     }
 }
 

@@ -10,6 +10,8 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <sstream>
+#include <string>
 
 using namespace rtrain;
 using test::code_of;
@@ -168,6 +170,26 @@ TEST_CASE("Nccl.trains_like_one_process" * doctest::timeout(120)) {
     }
     CHECK(trained.allclose(test::flat(*reference), 1e-3, 1e-4));
     CHECK(rank < size);
+}
+
+TEST_CASE("Nccl.steps_are_logged_from_the_device" * doctest::timeout(60)) {
+    const test::Directory directory("nccl-steps");
+    Trainer<backend::Nccl> trainer(options_in(directory), impatient());
+    trainer.fit([](GpuWorker& worker) {
+        auto loss = torch::zeros({1}, at::TensorOptions().device(worker.device()));
+        for (int step = 1; step <= 100; ++step) {
+            loss = loss + 1; // a new tensor each time
+            worker.log({{"loss", loss}, {"step twice", 2 * step}});
+        }
+    });
+    std::istringstream lines(test::read(directory.path() / "run" / "steps.jsonl"));
+    int step = 0;
+    for (std::string line; std::getline(lines, line);) {
+        const auto logged = json::parse(line).as_object();
+        CHECK(logged.at("loss") == static_cast<double>(++step));
+        CHECK(logged.at("step twice") == 2.0 * step);
+    }
+    CHECK(step == 100);
 }
 
 TEST_CASE("Nccl.a_rank_that_throws_ends_the_others_in_bounded_time" * doctest::timeout(60)) {

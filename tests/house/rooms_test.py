@@ -12,7 +12,7 @@ the root is in no room, so it has a row of its own. It fails when
 - a header is in no room, or a room of the table holds none,
 - definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
 - a header is longer than 400 lines, half of them than 150, or a function than 60,
-- a header writes to the standard error itself, past console::say().
+- a header writes to the standard error itself, past console::say() and console::Screen.
 
 Then it breaks each of these rules in a copy of the headers, and fails when it does not notice.
 """
@@ -28,7 +28,7 @@ PAGE = "docs/architecture.md"
 HEADERS = "include/rtrain"
 COMPILED = "base/compiled.hpp"
 SECTION = "## The rooms"
-CONSOLE = "base/console.hpp"
+CONSOLE = ("base/console.hpp", "console/screen.hpp")
 LONGEST, MEDIAN, LONGEST_FUNCTION = 400, 150, 60
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:rtrain/)?([^>"]+\.hpp)[>"]', re.MULTILINE)
 DOOR = re.compile(r"^#ifndef RTRAIN_COMPILED\n(?:#include [^\n]*\n|//[^\n]*\n|\n)+#endif", re.MULTILINE)
@@ -167,7 +167,7 @@ def problems_of(root):
         for line, function_lines in long_functions(text):
             found.append(f"{header}:{line}: a function of {function_lines} lines; at most "
                          f"{LONGEST_FUNCTION}")
-        if header != CONSOLE and WRITES.search(text):
+        if header not in CONSOLE and WRITES.search(text):
             found.append(f"{header}: writes to the standard error; console::say() does that")
         arrows[header] = set(includes_of(header, without_doors(text)))
         for other in arrows[header]:

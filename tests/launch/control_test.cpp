@@ -2,6 +2,7 @@
 // The control channel on real sockets and processes: this program is also the ranks, the driver and
 // the strangers that it starts.
 #include <rtrain/base/failure_json.hpp>
+#include <rtrain/launch/control/bar_event.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/control/server.hpp>
 #include <rtrain/process/child.hpp>
@@ -16,6 +17,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <sstream>
 #include <thread>
 
@@ -492,6 +494,26 @@ TEST_CASE("Control.messages_come_back") {
     }
 }
 
+TEST_CASE("Control.a_bar_comes_back") {
+    const auto through = [](const console::Progress& now) {
+        FrameReader reader;
+        reader.append(encode(to_event(now)));
+        const auto heard = std::get<Event>(parse_from_rank(reader.next().value()));
+        return progress_from(heard.body);
+    };
+    const console::Progress now{.epoch = 3,
+                                .epochs = 10,
+                                .done = 450,
+                                .total = 1000,
+                                .elapsed_s = 12,
+                                .rate = 36.5,
+                                .metrics = "loss=0.1, \"odd\"=2"};
+    CHECK(through(now) == now);
+    CHECK(through({}) == console::Progress{});
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    CHECK(through({.done = -1, .elapsed_s = -1, .rate = nan}) == console::Progress{});
+}
+
 TEST_CASE("Control.texts_are_made_fit_for_a_frame") {
     const auto sent = [](const std::string& text) {
         FrameReader reader;
@@ -528,7 +550,8 @@ TEST_CASE("Control.failures_of_ranks_that_were_built_before_are_read") {
 }
 
 TEST_CASE("Control.malformed_messages_are_refused") {
-    const std::string status = R"("progress":0,"steps":0,"collectives":0,"waiting_in":"","reading":"")";
+    const std::string status =
+        R"("progress":0,"steps":0,"collectives":0,"waiting_in":"","reading":"")";
     const std::vector<std::string> of_ranks{
         "",
         "{",

@@ -53,6 +53,29 @@ auto make_chain() {
 
 } // namespace
 
+TEST_CASE("Preprocess.a_tokenizer_learns_the_same_on_any_number_of_ranks") {
+    const data::Dataset dataset{
+        std::make_shared<const Computed>(3 * rtrain::detail::fit_block_rows + 1000, -1)};
+    const auto make = [] {
+        return preprocess::Tokenizer({"word"}, preprocess::BytePairOptions{.vocab_size = 270});
+    };
+    const auto text_of = [](const preprocess::Tokenizer& tokenizer) {
+        checkpoint::Snapshot snapshot;
+        StateWriter out(snapshot, "tokenizer");
+        tokenizer.save(out);
+        return rtrain::detail::to_string(snapshot.tensors.at("tokenizer/tokenizer_json"));
+    };
+    auto alone = make();
+    alone.fit(dataset);
+    CHECK(alone.encode("word 12").size() < 4);
+    Trainer<> trainer({.datasets = {{"train", dataset}}});
+    (void)trainer.fit([&](auto& worker) {
+        auto together = make();
+        worker.fit(together, "train");
+        CHECK(text_of(together) == text_of(alone));
+    });
+}
+
 TEST_CASE("Preprocess.fit_gives_the_bits_of_one_process_and_a_checkpoint_keeps_them") {
     const test::Directory directory("preprocess");
     const std::int64_t rows = 3 * rtrain::detail::fit_block_rows + 4321;

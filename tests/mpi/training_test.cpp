@@ -4,6 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <string>
+#include <thread>
+
 using namespace rtrain;
 using test::code_of;
 
@@ -141,6 +147,94 @@ TEST_CASE("Training.a_stopped_run_goes_on_to_the_same_bits") {
     });
     CHECK(epochs == 0);
     CHECK(result.metrics.at("epoch") == 2);
+}
+
+TEST_CASE("Report.says_what_the_time_went_to") {
+    const test::Directory directory("report-time");
+    constexpr auto pause = std::chrono::milliseconds(20);
+    Trainer<> trainer({.run = run_in(directory, "time"),
+                       .datasets = {{"train", test::fashion_mnist(24).map_batches([=](auto batch) {
+                                         std::this_thread::sleep_for(pause);
+                                         return batch;
+                                     })}}});
+    const auto result = trainer.fit([&](auto& worker) {
+        auto model = worker.prepare(test::Net{});
+        model->parameters().front().register_hook([&](at::Tensor gradient) {
+            std::this_thread::sleep_for(2 * pause);
+            return gradient;
+        });
+        auto batches = worker.dataset_shard("train").batches({.size = 24 / worker.size() / 2});
+        for (auto& batch : batches) {
+            torch::cross_entropy_loss(model(batch["image"]), batch["label"]).backward();
+            std::this_thread::sleep_for(3 * pause);
+        }
+        if (worker.rank() == 0 && worker.size() > 1) {
+            std::this_thread::sleep_for(4 * pause); // the others wait in their report
+        }
+        worker.report({{"loss", 1.0}});
+        worker.report({{"time", "mine"}});
+    });
+    const Config& first = result.metrics_history.at(0);
+    CHECK(metric_of(first, "time/data") >= 0.040);
+    CHECK(metric_of(first, "time/backward") >= 0.080);
+    CHECK(metric_of(first, "time/optimizer") >= 0.120);
+    CHECK(metric_of(first, "time/steps") == 2);
+    CHECK(metric_of(first, "time/rows") == 24);
+    CHECK(result.metrics.at("time") == "mine"); // a user's metric stays
+}
+
+TEST_CASE("Profile.traces_the_steps_asked_for_on_all_ranks") {
+    const test::Directory directory("profile");
+    auto run = run_in(directory, "traced");
+    run.profile = {.steps = {1, 3}};
+    Trainer<> trainer({.run = run, .datasets = {{"train", test::fashion_mnist(48)}}});
+    int rank = 0;
+    int ranks = 0;
+    const auto result = trainer.fit([&](auto& worker) {
+        rank = worker.rank();
+        ranks = worker.size();
+        auto model = worker.prepare(test::Net{});
+        torch::optim::SGD optimizer(model->parameters(), 0.1);
+        auto batches = worker.dataset_shard("train").batches({.size = 12 / worker.size()});
+        for (auto& batch : batches) {
+            optimizer.zero_grad();
+            torch::cross_entropy_loss(model(batch["image"]), batch["label"]).backward();
+            optimizer.step();
+        }
+        worker.report({});
+        worker.report({}); // writes none again
+    });
+    if (rank != 0) {
+        return;
+    }
+    const auto trace = json::parse(test::read(result.path / "trace.json")).as_object();
+    std::map<std::int64_t, std::map<std::string, int>> counts; // by rank
+    std::map<std::int64_t, double> last;                       // end of the part before
+    for (const auto& item : trace.at("traceEvents").as_array()) {
+        const auto& event = item.as_object();
+        if (event.at("ph") != "X") {
+            continue;
+        }
+        const auto of = event.at("pid").to_number<std::int64_t>();
+        const double begin = event.at("ts").to_number<double>();
+        const double length = event.at("dur").to_number<double>();
+        CHECK(begin >= 0);
+        CHECK(length >= 0);
+        ++counts[of][std::string(event.at("name").as_string())];
+        if (event.at("tid").to_number<int>() == 0) { // parts follow one another without a gap
+            CHECK((last[of] == 0 || std::abs(begin - last[of]) < 1));
+            last[of] = begin + length;
+        }
+    }
+    CHECK(counts.size() == static_cast<std::size_t>(ranks));
+    for (const auto& [of, names] : counts) {
+        CAPTURE(of);
+        CHECK(names.at("data") == 2);
+        CHECK(names.at("forward") == 2);
+        CHECK(names.at("backward") >= 2);
+        CHECK(names.at("aten::cross_entropy_loss") == 2);
+        CHECK(names.at("aten::addmm") >= 4);
+    }
 }
 
 TEST_CASE("Worker.knows_its_place_and_talks") {

@@ -27,6 +27,9 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from namespaces import unshared  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 # An empty mount point: what is written there is in memory and dies with the simulation.
 SCRATCH = pathlib.Path(
@@ -39,10 +42,7 @@ NAMESPACES = ["--net", "--uts", "--ipc", "--mount"]
 
 def simulation(command):
     """`command` in namespaces of its own, as root there, killed when this process ends."""
-    words = ["setpriv", "--pdeathsig", "KILL", "unshare"]
-    if os.getuid() != 0:
-        words += ["--user", "--map-root-user"]
-    return words + ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *command]
+    return [*unshared("--net"), *command]
 
 
 def require_tools():

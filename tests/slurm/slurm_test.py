@@ -21,6 +21,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from namespaces import unshared  # noqa: E402
+
 SKIPPED = 77
 STEPS = 150
 LIMIT_S = 240
@@ -216,8 +219,7 @@ if __name__ == "__main__":
         main()
     else:
         require_slurm()
-        namespace = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         # A shell as the first process, because that has to bury what others leave behind.
         init = ["bash", "-c", '"$@"; exit $?', "init", sys.executable, *sys.argv, "inside"]
-        words = ["setpriv", "--pdeathsig", "KILL", *namespace, *init]
+        words = [*unshared(), *init]
         os.execvp(words[0], words)

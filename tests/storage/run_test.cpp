@@ -4,6 +4,7 @@
 
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/comm/mpi.hpp>
+#include <rtrain/track/run_report.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <doctest/doctest.h>
@@ -124,7 +125,14 @@ TEST_CASE_TEMPLATE("Run.on_s3_from_start_to_restart", Policy, checkpoint::Sync, 
     }
     CHECK(there == std::vector<std::string>{".validate_storage_marker", "checkpoint_000004",
                                             "checkpoint_000005", "latest", "params.json",
-                                            "progress.csv", "result.json", "trainer.json"});
+                                            "progress.csv", "report.html", "result.json",
+                                            "trainer.json"});
+    if (rank_of_world() == 0) { // others may return from fit() before it has written the page
+        const std::string page = "bucket/runs/r/report.html";
+        CHECK(at.filesystem.read(page).find("<dd>finished</dd>") != std::string::npos);
+        CHECK(track::write_report(later).find(page) != std::string::npos);
+        CHECK(at.filesystem.read(page).find("<dd>finished</dd>") == std::string::npos);
+    }
     for (const auto& entry : at.filesystem.list("bucket/runs/r/checkpoint_000005")) {
         CHECK(!entry.name.starts_with(".rtrain-"));
     }

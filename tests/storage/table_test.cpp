@@ -3,6 +3,9 @@
 #include "support.hpp"
 
 #include <rtrain/data/arrow.hpp>
+#ifdef RTRAIN_TEST_IMAGES
+#include <rtrain/data/images.hpp>
+#endif
 #include <rtrain/format/safetensors.hpp>
 
 #include <doctest/doctest.h>
@@ -364,12 +367,80 @@ TEST_CASE("Csv.bad_rows_are_named") {
     CHECK(has(message("a\n1\n", {.types = {{"a", arrow::struct_({})}}}), {"a"}));
 }
 
+TEST_CASE("Csv.bad_rows_are_skipped") {
+    const auto skip = rtrain::data::OnError::skip;
+    std::string text = "a,b\n";
+    constexpr std::int64_t count = 100'000;
+    const std::map<std::int64_t, std::string> bad{
+        {0, "1"}, {1, "x,2"}, {70'000, "1,2,3"}, {70'001, "1,2.5"}, {99'999, "\"a\nb\",2"}};
+    for (std::int64_t row = 0; row < count; ++row) {
+        const auto found = bad.find(row);
+        text += (found == bad.end() ? std::to_string(row) + ",2" : found->second) + '\n';
+    }
+    const Text file(text);
+    const CsvOptions options{.types = {{"a", arrow::int64()}, {"b", arrow::int64()}},
+                             .on_error = skip,
+                             .max_errors = std::ssize(bad)};
+    const CsvSource source(list_files(file.path()), options);
+    CHECK(source.blocks().size() > 3);
+    for (int epoch = 0; epoch < 3; ++epoch) { // each counts once
+        const Batch batch = read_all(source);
+        REQUIRE(batch.size() == count);
+        at::Tensor expected = at::arange(count, at::kLong);
+        expected.slice(0, 0, 2).fill_(2); // none is before them
+        expected.slice(0, 70'000, 70'002).fill_(69'999);
+        expected[99'999] = 99'998;
+        CHECK(batch["a"].equal(expected));
+        CHECK(batch["b"].equal(at::full({count}, 2, at::kLong)));
+    }
+    const auto code_with = [&](const Text& of, CsvOptions with) {
+        return code_of([&] { csv_rows(of.path(), with); });
+    };
+    CsvOptions fewer = options;
+    fewer.max_errors -= 1;
+    CHECK(code_with(file, fewer) == "RT-D34");
+    CHECK(code_with(Text("a,b\n1\n2\n"), {.on_error = skip}) == "RT-D34"); // none is good
+    // What follows an open quote, or a NUL, is not known.
+    CHECK(code_with(Text("a,b\n1,\"2\n3,4\n"), {.on_error = skip}) == "RT-D46");
+    CHECK(code_with(Text("a,b\n1,2\n1,2,3\n"), {}) == "RT-D49");
+    // A bad row among those that tell the types.
+    const Batch few = csv_rows(Text("a,b\n1,2\n1,2,3\n5,6\n").path(), {.on_error = skip});
+    CHECK(few["a"].equal(at::tensor({1, 1, 5}, at::kLong)));
+}
+
 TEST_CASE("Csv.a_file_that_changes_is_refused") {
     const Text file("a\n1\n2\n");
     const CsvSource source(list_files(file.path()), {});
     CHECK(source.read(0).size() == 2);
     std::ofstream(file.path(), std::ios::app) << "3\n";
     CHECK(code_of([&] { static_cast<void>(source.read(0)); }) == "RT-D29");
+}
+
+TEST_CASE("Tables.a_checkpoint_notices_other_rows_in_as_many_bytes") {
+    const auto content_of = [](const auto& source) {
+        return rtrain::data::BlockIndex(source).content();
+    };
+    const Text file("a\n1\n2\n");
+    const auto csv = [&] {
+        return content_of(std::make_shared<CsvSource>(list_files(file.path()), CsvOptions{}));
+    };
+    const auto before = csv();
+    CHECK(before != 0);
+    CHECK(csv() == before);
+    std::ofstream(file.path(), std::ios::binary) << "a\n2\n1\n";
+    fs::last_write_time(file.path(), fs::last_write_time(file.path()) + std::chrono::seconds(1));
+    CHECK(csv() != before);
+
+    const Text copy(rtrain::storage::read_file(table("table-0.parquet")));
+    const auto parquet = [&] {
+        return content_of(
+            std::make_shared<ParquetSource>(list_files(copy.path()), ParquetOptions{}));
+    };
+    const auto of_table = parquet();
+    CHECK(of_table != 0);
+    std::fstream(copy.path(), std::ios::binary | std::ios::in | std::ios::out).seekp(100)
+        << "other";
+    CHECK(parquet() != of_table);
 }
 
 TEST_CASE("Csv.rows_are_cut_the_same_whatever_comes_at_once") {
@@ -456,3 +527,73 @@ TEST_CASE("Tables.are_read_from_s3_and_opened_by_who_reads_them") {
     CHECK(code_of([] { static_cast<void>(rtrain::data::read_csv("/nowhere").size()); }) ==
           "RT-D25");
 }
+
+TEST_CASE("Tables.a_service_that_fails_is_asked_again_or_named") {
+    ::setenv("AWS_ACCESS_KEY_ID", test::canary_id.c_str(), 1);
+    ::setenv("AWS_SECRET_ACCESS_KEY", test::canary_key.c_str(), 1);
+    ::setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+    test::Server server("s3");
+    const auto [files, path] = rtrain::storage::locate(server.uri("bucket"));
+    files.upload(table("rows-7.csv"), path + "/csv/rows.csv");
+    const auto read = [&](const std::string& name) {
+        CsvOptions options;
+        options.files.transfer = test::quick();
+        options.files.transfer.attempts = 2;
+        options.files.transfer.request_timeout_s = 0.3;
+        return rtrain::data::read_csv(server.uri("bucket/csv/" + name), options);
+    };
+    const auto code = [&](const Dataset& dataset) { // of its first block
+        return code_of([&] { static_cast<void>(dataset.rows(at::arange(3, at::kLong))); });
+    };
+    const Batch expected = csv_rows(table("rows-7.csv"));
+    server.faults(R"("error_rate": 0.3, "error_status": 503, "only": "GET")");
+    const Dataset opened = read("rows.csv");
+    CHECK(same(opened.rows(at::arange(opened.size()))["share"], expected["share"]));
+    CHECK(server.injected() > 0);
+    CHECK(code(read("none.csv")) == "RT-D25"); // 404
+    for (const char* const always :
+         {R"("error_rate": 1, "error_status": 503)", R"("stall_rate": 1, "only": "GET")"}) {
+        CAPTURE(always);
+        server.faults(always);
+        CHECK(code(opened).starts_with("RT-S"));
+        CHECK(code(read("rows.csv")).starts_with("RT-S"));
+    }
+    server.faults("");
+    CHECK(code(opened).empty()); // it goes on
+    files.remove(path + "/csv/rows.csv");
+    CHECK(code_of([&] {
+              static_cast<void>(opened.rows(at::tensor({opened.size() - 1})));
+          }).starts_with("RT-S"));
+}
+
+#ifdef RTRAIN_TEST_IMAGES
+TEST_CASE("Tables.images_are_read_from_s3") {
+    ::setenv("AWS_ACCESS_KEY_ID", test::canary_id.c_str(), 1);
+    ::setenv("AWS_SECRET_ACCESS_KEY", test::canary_key.c_str(), 1);
+    ::setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+    test::Server server("s3");
+    const auto [files, path] = rtrain::storage::locate(server.uri("bucket"));
+    const rtrain::testing::ScratchDirectory scratch;
+    for (const auto& image : std::filesystem::directory_iterator(RTRAIN_TEST_IMAGES)) {
+        for (const std::string name : {"b/one", "a/two", "b/three"}) {
+            const auto file = name + image.path().extension().string();
+            std::filesystem::create_directories((scratch.path() / file).parent_path());
+            std::filesystem::copy_file(image.path(), scratch.path() / file);
+            files.upload(image.path().string(), path + "/images/" + file);
+        }
+    }
+    const rtrain::data::ImageOptions options{.size = {24, 32}};
+    const auto images = rtrain::data::read_images(server.uri("bucket/images"), options);
+    const auto local = rtrain::data::read_images(scratch.path(), options);
+    REQUIRE(images.size() == 6);
+    REQUIRE(local.size() == 6);
+    const Batch read = images.rows(at::arange(6, at::kLong));
+    const Batch expected = local.rows(at::arange(6, at::kLong));
+    CHECK(at::equal(read["image"], expected["image"]));
+    CHECK(at::equal(read["label"], expected["label"]));
+    files.remove(path + "/images/b/one.jpg");
+    CHECK(code_of([&] {
+              static_cast<void>(images.rows(at::arange(6, at::kLong)));
+          }).starts_with("RT-"));
+}
+#endif

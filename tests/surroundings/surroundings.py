@@ -15,6 +15,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from namespaces import unshared  # noqa: E402
+
 SKIPPED = 77
 NOBODY = 65534
 DROPPED = "-sys_admin,-net_admin,-sys_ptrace"
@@ -67,8 +70,7 @@ def main():
     where, build, command = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
     if INSIDE in os.environ:
         return inside(where, build, command)
-    namespaces = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--ipc", "--pid", "--fork",
-                  "--kill-child", "--mount-proc"]
+    namespaces = unshared("--ipc")
     if os.getuid() != 0 or not shutil.which("unshare") or not shutil.which("setpriv"):
         print("SKIPPED: only root can play other surroundings, with unshare and setpriv")
         return SKIPPED

@@ -366,12 +366,42 @@ TEST_CASE("Lanes.batches_do_not_depend_on_threads_that_read_ahead") {
         Drawn drawn = draw(random);
         drawn.loop.options.micro_batches = one_of<std::int64_t>(random, {0, 6});
         const Taken inline_ = drawn.loop.take(3);
-        for (const int threads : {1, 4}) {
+        for (const int threads : {1, 2, 4}) {
             drawn.loop.options.threads = threads;
             const Taken taken = drawn.loop.take(3);
             CHECK((taken.batches == inline_.batches));
             CHECK(taken.agreements == inline_.agreements);
         }
+    }
+}
+
+TEST_CASE("Lanes.functions_and_generators_are_called_on_all_threads") {
+    std::atomic<int> calls = 0;
+    const auto meet = [&] { // the first one ends when there is a second
+        for (const int mine = ++calls; mine == 1 && calls == 1;) {
+            std::this_thread::yield();
+        }
+    };
+    const Dataset mapped = numbers(40).filter([&](const Batch& batch) {
+        meet();
+        return at::ones({batch.size()}, at::kBool);
+    });
+    const Dataset generated = data::from_generator([&](const data::GeneratorRequest& from) {
+        return [&, lane = from.lane, row = from.first_row]() mutable -> std::optional<Batch> {
+            if (row == 10) {
+                return std::nullopt;
+            }
+            meet();
+            const std::int64_t first = 4 * row++ + lane;
+            return Batch({{"x", at::arange(first, first + 1)}});
+        };
+    });
+    Rows expected(40);
+    std::iota(expected.begin(), expected.end(), std::int64_t{0});
+    for (const Dataset& dataset : {mapped, generated}) {
+        calls = 0;
+        const Loop loop{dataset, {.lanes = 4}, {.size = 8, .threads = 2}};
+        CHECK(loop.take(1).all() == expected);
     }
 }
 
@@ -437,7 +467,8 @@ TEST_CASE("Lanes.a_filter_that_is_gone_or_new_is_another_order") {
 }
 
 TEST_CASE("Lanes.what_a_function_throws_comes_out_on_its_rank_and_ends_the_others") {
-    for (const int threads : {0, 2}) {
+    for (const auto& [threads, micro_batches] :
+         {std::pair(0, 0), std::pair(2, 0), std::pair(0, 6), std::pair(2, 6)}) {
         Loop loop{numbers(1000).filter([](const Batch& batch) {
                       if (batch["x"].eq(777).any().item().toBool()) {
                           throw std::logic_error("row 777");
@@ -445,7 +476,7 @@ TEST_CASE("Lanes.what_a_function_throws_comes_out_on_its_rank_and_ends_the_other
                       return at::ones({batch.size()}, at::kBool);
                   }),
                   {},
-                  {.size = 5, .threads = threads}};
+                  {.size = 5, .micro_batches = micro_batches, .threads = threads}};
         const Taken taken = loop.take(3);
         int of_rows = 0;
         for (const auto& error : taken.errors) {

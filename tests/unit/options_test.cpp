@@ -55,7 +55,10 @@ TrainerOptions unlike_the_defaults() {
                                  .first_backoff_s = 0.125,
                                  .max_backoff_s = 20,
                                  .request_timeout_s = 21,
-                                 .deadline_s = 22}},
+                                 .deadline_s = 22},
+                    .console = {.verbose = 2, .live = 26},
+                    .logging = {.level = "warning", .to_file = true, .json = true},
+                    .profile = {.steps = {24, 25}}},
             .resume_from = Checkpoint("/made/before/checkpoint_000001"),
             .metadata = {{"by", "trainer"}},
             .validation = {.task = {{"batches", 10}}, .timeout_s = 23},
@@ -252,7 +255,7 @@ TEST_CASE("Result.metric_is_a_number_that_prints_as_one") {
     CHECK(std::isnan(result.metric("nan")));
     CHECK(result.metric("worse") == HUGE_VAL);
     CHECK(result.metric("better") == -HUGE_VAL);
-    CHECK(rtrain::metric({{"loss", 0.5}}, "loss") == 0.5);
+    CHECK(rtrain::metric_of({{"loss", 0.5}}, "loss") == 0.5);
     for (const char* const name : {"name", "val", "val/accuracy", "x", ""}) {
         CAPTURE(name);
         CHECK(test::code_of([&] { (void)result.metric(name); }) == "RT-C26");

@@ -6,14 +6,18 @@
 #include <rtrain/data/permuted.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/sharded.hpp>
+#include <rtrain/data/streaming.hpp>
 #include <rtrain/data/torch_data.hpp>
 #include <rtrain/state/progress.hpp>
 #include <rtrain/testing/data_policy.hpp>
 
 #include <doctest/doctest.h>
 
+#include <boost/json/parse.hpp>
+
 #include <algorithm>
 #include <map>
+#include <string>
 
 using namespace rtrain;
 using test::code_of;
@@ -220,6 +224,44 @@ TEST_CASE("Position.in_other_data_is_an_error") {
     resume(60, other, next);
     // Checkpoints that do not say what they count in are believed.
     resume(60, other, {.epoch = 0, .samples = 18});
+}
+
+TEST_CASE("Position.of_older_checkpoints_goes_on") {
+    // What checkpoints have said of a place, from version 0.1 on; this one was made on two ranks,
+    // 24 rows behind the beginning of the second epoch.
+    const std::string first = R"("epoch": 1, "samples": 24)";
+    const std::string counted = first + R"(, "rows": 103, "order": "ORDER")";
+    const std::string in_loops = counted + R"(, "around": false)";
+    const std::string in_blocks = counted + R"(, "digest": 0, "around": false)";
+    const data::BatchOptions options{.size = 4, .shuffle = true, .seed = 8};
+    const auto rest_is_that_of_whole_pass = [&](const auto& loops) {
+        data::Position whole{.epoch = 1};
+        const auto all = take(whole, 2, to_the_end, loops, column_x);
+        data::Position saved{.epoch = 1};
+        (void)take(saved, 2, 3, loops, column_x);
+        REQUIRE(saved.samples == 24);
+        for (std::string place : {first, counted, in_loops, in_blocks}) {
+            CAPTURE(place);
+            if (const auto at = place.find("ORDER"); at != std::string::npos) {
+                place.replace(at, 5, saved.order);
+            }
+            checkpoint::Snapshot snapshot;
+            StateWriter out(snapshot, "rtrain");
+            out.value("epoch", 1);
+            out.value("data", boost::json::parse("{\"train\": {" + place + "}}"));
+            Progress progress;
+            progress.load(snapshot, 0);
+            data::Position loaded = *progress.new_position("train");
+            CHECK(loaded.lanes.empty());
+            CHECK(take(loaded, 2, to_the_end, loops, column_x) ==
+                  std::vector<std::int64_t>(all.begin() + 24, all.end()));
+            CHECK(loaded.epoch == 2);
+        }
+    };
+    rest_is_that_of_whole_pass(loops_over<data::Sharded>(numbers(103), options));
+    rest_is_that_of_whole_pass(loops_over<data::Permuted>(numbers(103), options));
+    rest_is_that_of_whole_pass(
+        loops_over<data::Streaming>(numbers_in_blocks({50, 3, 50}), options));
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <rtrain/data/idx.hpp>
 #include <rtrain/data/json.hpp>
 #include <rtrain/data/mds.hpp>
+#include <rtrain/data/position.hpp>
 #include <rtrain/data/text.hpp>
 #include <rtrain/data/webdataset.hpp>
 #include <rtrain/storage/file.hpp>
@@ -127,6 +128,54 @@ TEST_CASE("Readers.a_file_that_changes_is_noticed") {
     CHECK(contains(error_of(lines), path.string()));
 }
 
+TEST_CASE("Readers.a_checkpoint_notices_rows_that_were_rewritten_in_as_many_bytes") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "rows";
+    const auto change = [&](const fs::path& file, std::string_view from, std::string_view to) {
+        std::string bytes = storage::read_file(file);
+        bytes.replace(bytes.find(from), from.size(), to);
+        write(file, bytes);
+        fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
+    };
+    const auto is_noticed = [&](const auto& read, const fs::path& file, std::string_view from,
+                                std::string_view to) {
+        const data::Dataset before = read();
+        data::Position saved{.samples = 2, .rows = before.size()};
+        saved.digest = before.blocks()->digest();
+        saved.content = before.blocks()->content();
+        data::Position(saved).begin_pass(saved.rows, "", saved.digest, read().blocks()->content());
+        change(file, from, to);
+        const data::Dataset after = read();
+        CHECK(after.blocks()->digest() == saved.digest);
+        for (const data::Dataset& made :
+             {after, after.map([](const data::Batch& row) { return row; }), after.repartition(2),
+              after.union_with({after}), after.limit(2)}) {
+            CHECK(made.blocks()->content() != 0);
+        }
+        try {
+            saved.begin_pass(after.size(), "", after.blocks()->digest(), after.blocks()->content());
+            FAIL("another content is taken for the same");
+        } catch (const DataError& error) {
+            CHECK(error.code() == "RT-D21");
+            CHECK(contains(error.what(), "as many rows, but others"));
+        }
+        saved.content = 0; // as in an older checkpoint
+        saved.begin_pass(after.size(), "", after.blocks()->digest(), after.blocks()->content());
+    };
+    write(path, "one\ntwo\nthree\n");
+    is_noticed([&] { return data::read_text(path); }, path, "two", "TWO");
+    write(path, "{\"x\": 1}\n{\"x\": 2}\n{\"x\": 3}\n");
+    is_noticed([&] { return data::read_json(path); }, path, "2", "4");
+    fs::copy_file(fixtures / "samples.tar", path, fs::copy_options::overwrite_existing);
+    is_noticed([&] { return data::read_webdataset(path); }, path, "sample 7", "sample 9");
+    const fs::path shards = scratch.path() / "mds";
+    fs::copy(fixtures / "mds", shards);
+    const auto read_shards = [&] { return data::read_mds(shards.string()); };
+    const std::string text(read_shards().take(4).ragged("text").text(3));
+    REQUIRE(text.size() > 1);
+    is_noticed(read_shards, shards / "shard.00000.mds", text, std::string(text.size(), 'x'));
+}
+
 TEST_CASE("Readers.json_columns_have_the_types_of_the_first_rows") {
     const testing::ScratchDirectory scratch;
     write(scratch.path() / "a.json",
@@ -155,6 +204,52 @@ TEST_CASE("Readers.json_columns_have_the_types_of_the_first_rows") {
     CHECK(all_of(small).valid("i").equal(batch.valid("i")));
     CHECK(all_of(small).columns().size() == 1);
     CHECK_FALSE(small.rows(at::tensor({0}, at::kLong)).valid("i").defined());
+}
+
+TEST_CASE("Readers.json_rows_are_the_same_however_they_are_written") {
+    const testing::ScratchDirectory scratch;
+    // Of each, all rows but the first are tried as plain ones, with what PlainJson knows and not.
+    const std::string row =
+        R"({"i": -7, "d": 0.1, "b": true, "t": "a b", "l": [1, 2], "r": [0.5, null, 3]})";
+    const std::string same =
+        R"({ "i" :-7,"d":1.0e-1,"b":true , "t":"a b","l":[1 ,2 ], "r":[5E-1,null,3.0]})";
+    const std::string escaped =
+        R"({"i": -7, "d": 0.10000000000000000555, "b": true, "t": "a b", "l": [1, 2],)"
+        R"( "r": [0.5, null, 3]} )";
+    const std::string other_order =
+        R"({"r": [0.5, null, 3], "l": [1, 2], "t": "a b", "b": true, "d": 0.1, "i": -7})";
+    const std::string twice =
+        R"({"i": 1, "i": -7, "d": 0.1, "b": true, "t": "a b", "l": [1, 2], "r": [0.5, null, 3]})";
+    const std::string parts_differ =
+        R"({"i": -7, "d": 0.1, "b": true, "t": "a b", "l": [1, 2.5], "r": [0.5, null, 3]})";
+    write(scratch.path() / "a.json", row + '\n' + row + '\n' + same + '\n' + escaped + '\n' + row +
+                                         '\n' + parts_differ + '\n' + other_order + '\n' +
+                                         other_order + '\n' + twice + '\n' + row + '\n' +
+                                         R"({"d": null})" + '\n' + R"({"d": 0.1})" + '\n' + row);
+    const auto rows =
+        data::read_json(scratch.path(), {.schema_rows = 1, .on_error = data::OnError::skip});
+    const data::Batch batch = all_of(rows);
+    REQUIRE(batch.size() == 13);
+    for (const std::int64_t at : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12}) {
+        CAPTURE(at);
+        CHECK(batch["i"][at].item<std::int64_t>() == -7);
+        CHECK(batch["d"][at].item<double>() == 0.1);
+        CHECK(batch["b"][at].item<bool>());
+        CHECK(batch.ragged("t").text(at) == "a b");
+        CHECK(batch.ragged("l")[at].equal(at::tensor({1, 2}, at::kLong)));
+        CHECK(batch.ragged("r")[at][0].item<double>() == 0.5);
+        CHECK(std::isnan(batch.ragged("r")[at][1].item<double>()));
+        CHECK(batch.ragged("r")[at][2].item<double>() == 3);
+    }
+    CHECK(std::isnan(batch["d"][10].item<double>()));
+    CHECK(batch["d"][11].item<double>() == 0.1);
+    for (const std::int64_t at : {10, 11}) {
+        CHECK_FALSE(batch.valid("t")[at].item<bool>());
+        CHECK(batch.ragged("l")[at].size(0) == 0);
+    }
+    const auto some = all_of(data::read_json(scratch.path(), {.columns = {"t", "i"}}));
+    CHECK(some["i"].equal(batch["i"]));
+    CHECK(texts(some, "t") == texts(batch, "t"));
 }
 
 TEST_CASE("Readers.bad_json_rows_are_errors_or_skipped") {

@@ -45,21 +45,37 @@ RTRAIN_TEST_BACKEND(Alone, Alone());
 
 TEST_CASE("RankOutput.tags_become_prefixes") {
     launch::RankOutput output;
-    CHECK(output.complete("[1,0]<stdout>:hello").value() == "[rank 0] hello");
-    CHECK(output.complete("[1,12]<stderr>: spaced").value() == "[rank 12]  spaced");
-    CHECK(output.complete("[prterun-host-77@1,3]<stdout>: hello").value() == "[rank 3] hello");
-    CHECK(output.complete("[1,0]<stdout>:a[1,0]<stdout>:b").value() == "[rank 0] ab");
-    CHECK(output.complete("[1,0]<stdout>:").value() == "[rank 0] ");
-    CHECK(output.complete("[1,0]<stdout>:x [INFO] y").value() == "[rank 0] x [INFO] y");
+    const auto complete = [&](const char* line) {
+        return output.complete(line).value().readable();
+    };
+    CHECK(complete("[1,0]<stdout>:hello") == "[rank 0] hello");
+    CHECK(complete("[1,12]<stderr>: spaced") == "[rank 12]  spaced");
+    CHECK(complete("[prterun-host-77@1,3]<stdout>: hello") == "[rank 3] hello");
+    CHECK(complete("[1,0]<stdout>:a[1,0]<stdout>:b") == "[rank 0] ab");
+    CHECK(complete("[1,0]<stdout>:") == "[rank 0] ");
+    CHECK(complete("[1,0]<stdout>:x [INFO] y") == "[rank 0] x [INFO] y");
+    CHECK(output.complete("[1,12]<stderr>:x").value().rank == 12);
     CHECK(!output.complete("mpirun noticed that process rank 1").has_value());
     CHECK(!output.complete("[node:123] something").has_value());
+    CHECK(!output.complete("[1,]<stdout>:x").has_value());
+    CHECK(!output.complete("[1,99999999999]<stdout>:x").has_value());
     CHECK(!output.complete("").has_value());
     CHECK(output.rest().empty());
     // Two ranks' long lines in pieces
-    CHECK(output.complete("[1,1]<stdout>:a[1,0]<stdout>:x[1,1]<stdout>:b").value() ==
-          "[rank 1] ab");
-    CHECK(output.complete("[1,1]<stdout>:c[1,0]<stdout>:y").value() == "[rank 0] xy");
-    CHECK(output.rest() == std::vector<std::string>{"[rank 1] c"});
+    CHECK(complete("[1,1]<stdout>:a[1,0]<stdout>:x[1,1]<stdout>:b") == "[rank 1] ab");
+    CHECK(complete("[1,1]<stdout>:c[1,0]<stdout>:y") == "[rank 0] xy");
+    const auto rest = output.rest();
+    REQUIRE(rest.size() == 1);
+    CHECK(rest[0].readable() == "[rank 1] c");
+}
+
+TEST_CASE("RankOutput.records_say_themselves_whose_they_are") {
+    const std::string record = console::record(1, console::Level::warning, "slow");
+    const launch::RankLine line{1, record};
+    CHECK(line.readable() == "[rank 1] " + record); // the program's own, for all we know
+    const console::Speaking speaking(console::Level::info, true);
+    CHECK(line.readable() == record);
+    CHECK(launch::RankLine{1, "text"}.readable() == "[rank 1] text");
 }
 
 TEST_CASE("Driver.deaths_are_described") {
@@ -136,6 +152,10 @@ TEST_CASE("Options.bad_values_are_errors") {
     CHECK(make({.run = {.failure = {.backoff_s = -1}}}) == "RT-C7");
     CHECK(make({.run = {.failure = {.hang = {.idle_s = std::nan("")}}}}) == "RT-C7");
     CHECK(make({.scaling = {.elastic_resize_monitor_interval_s = 0}}) == "RT-C7");
+    CHECK(make({.run = {.console = {.verbose = 3}}}) == "RT-C39");
+    CHECK(make({.run = {.console = {.verbose = -1}}}) == "RT-C39");
+    CHECK(make({.run = {.console = {.live = 65'536}}}) == "RT-C39");
+    CHECK(make({.run = {.console = {.live = -1}}}) == "RT-C39");
     CHECK(make({.run = {.name = "a/b"}}) == "RT-C4");
     CHECK(make({.run = {.name = ".."}}) == "RT-C4");
     CHECK(code_of([] { (void)ScoreOrder("best"); }) == "RT-C3");

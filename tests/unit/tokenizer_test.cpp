@@ -3,8 +3,10 @@
 #include "../thrown.hpp"
 
 #include <rtrain/base/json.hpp>
+#include <rtrain/data/blocks.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/preprocess/chain.hpp>
+#include <rtrain/preprocess/character_tokenizer.hpp>
 #include <rtrain/preprocess/tokenizer.hpp>
 #include <rtrain/storage/file.hpp>
 
@@ -88,6 +90,61 @@ TEST_CASE("Tokenizer.ids_equal_those_of_tokenizers") {
         CHECK((ids_of(batch.ragged("ids")[40]) == expected[40]));
         CHECK(batch.ragged("ids").size() == static_cast<std::int64_t>(texts.size()));
     }
+}
+
+TEST_CASE("Tokenizer.learns_what_tokenizers_learns") {
+    const auto file = read_json("trained");
+    const auto texts = boost::json::value_to<std::vector<std::string>>(file.at("texts"));
+    const data::Dataset rows = data::lazy([&] {
+        class Texts : public data::Dataset::BlockSource {
+        public:
+            explicit Texts(data::Batch all) : all_(std::move(all)) {}
+            [[nodiscard]] std::vector<Block> blocks() const override { return {{all_.size()}}; }
+            [[nodiscard]] data::Batch read(std::int64_t /*block*/) const override { return all_; }
+
+        private:
+            data::Batch all_;
+        };
+        return data::from_blocks(std::make_shared<Texts>(batch_of(texts)));
+    });
+    for (const auto& item : file.at("cases").as_array()) {
+        const auto& given = item.at("options").as_object();
+        BytePairOptions options{.vocab_size = given.at("vocab_size").to_number<std::int64_t>()};
+        if (const auto* const least = given.if_contains("min_frequency")) {
+            options.min_frequency = least->to_number<std::int64_t>();
+        }
+        if (const auto* const special = given.if_contains("special_tokens")) {
+            options.special_tokens = boost::json::value_to<std::vector<std::string>>(*special);
+        }
+        options.add_prefix_space = given.contains("add_prefix_space");
+        Tokenizer tokenizer({"text"}, options, {"ids"});
+        CHECK(code_of([&] { (void)tokenizer.encode("a"); }) == "RT-D55");
+        CHECK(code_of([&] { (void)tokenizer.size(); }) == "RT-D55");
+        checkpoint::Snapshot before;
+        StateWriter unfitted(before, "tokenizer");
+        tokenizer.save(unfitted);
+        tokenizer.fit(rows);
+        tokenizer.fit(rows); // anew
+        const Directory directory;
+        tokenizer.write(directory.path / "tokenizer.json");
+        CHECK((json::parse(storage::read_file(directory.path / "tokenizer.json")) ==
+               item.at("file")));
+        const auto ids = boost::json::value_to<std::vector<Ids>>(item.at("ids"));
+        for (std::size_t i = 0; i < texts.size(); ++i) {
+            CHECK((tokenizer.encode(texts[i]) == ids[i]));
+        }
+        Tokenizer read({"text"}, directory.path / "tokenizer.json");
+        read.fit(rows); // which changes nothing
+        CHECK((read.encode(texts[3]) == ids[3]));
+        tokenizer.load(StateReader(before, "tokenizer"));
+        CHECK(code_of([&] { (void)tokenizer.encode("a"); }) == "RT-D55");
+    }
+    CHECK(code_of([] { Tokenizer({"text"}, BytePairOptions{.vocab_size = 255}); }) == "RT-D59");
+    CHECK(code_of([] {
+              Tokenizer({"text"}, BytePairOptions{.special_tokens = {"a", "a"}});
+          }) == "RT-D59");
+    Tokenizer of_nothing({"text"}, BytePairOptions{});
+    CHECK(code_of([&] { of_nothing.fit(rows.limit(0)); }) == "RT-D58");
 }
 
 TEST_CASE("Tokenizer.what_is_written_is_what_tokenizers_writes") {

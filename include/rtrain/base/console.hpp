@@ -1,25 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What rtrain itself tells people: all of it goes through say(), to standard error. Cost tier 0:
-/// std only.
+/// What rtrain itself tells people: all of it goes through say(), warn() and error(), to standard
+/// error. Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/base/log_record.hpp>
+
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <string>
 
 namespace rtrain::console {
 
-/// Prints "rtrain: ", the text, and the end of the line, at once, so that what several processes
-/// say does not mix. Like printf; says nothing where memory is out.
+/// How this process says it; RunConfig::logging, while a fit() call lasts.
+struct Manner {
+    std::atomic<Level> least{Level::info}; ///< what matters less is not said
+    std::atomic<bool> json{false};         ///< a JSON object a line
+    std::atomic<int> rank{-1};             ///< of this process; -1: it is none, or not known yet
+};
+inline Manner manner;
+
+/// Speaks in this manner as long as it lives.
+class Speaking {
+public:
+    Speaking(Level least, bool json) noexcept
+        : least_(manner.least.exchange(least)), json_(manner.json.exchange(json)) {}
+    Speaking(const Speaking&) = delete;
+    Speaking& operator=(const Speaking&) = delete;
+    ~Speaking() {
+        manner.least = least_;
+        manner.json = json_;
+        manner.rank = -1;
+    }
+
+private:
+    Level least_;
+    bool json_;
+};
+
+/// The line that says it, without its end.
+[[nodiscard]] inline std::string line_of(Level level, const char* text) {
+    return manner.json ? record(manner.rank, level, text) : std::string("rtrain: ") + text;
+}
+
+/// Whether the last line of this process's terminal may be a bar (console/screen.hpp): what is said
+/// takes its place, and it comes back below.
+inline std::atomic<bool> bar_is_up{false};
+
+/// Prints the text as a line of its own, at once, so that what several processes say does not mix.
+/// Like vprintf; says nothing where memory is out.
+[[gnu::format(printf, 2, 0)]] inline void speak(Level level, const char* format,
+                                                std::va_list arguments) noexcept {
+    char* text = nullptr;
+    if (level < manner.least || ::vasprintf(&text, format, arguments) < 0) {
+        return;
+    }
+    try {
+        std::fprintf(stderr, "%s%s\n", bar_is_up ? "\r\x1b[K" : "", line_of(level, text).c_str());
+    } catch (const std::exception&) { // memory
+    }
+    std::free(text);
+}
+
+/// What goes as planned.
 [[gnu::format(printf, 1, 2)]] inline void say(const char* format, ...) noexcept {
     std::va_list arguments;
     va_start(arguments, format);
-    char* text = nullptr;
-    if (::vasprintf(&text, format, arguments) >= 0) {
-        std::fprintf(stderr, "rtrain: %s\n", text);
-        std::free(text);
-    }
+    speak(Level::info, format, arguments);
+    va_end(arguments);
+}
+
+/// What does not, and does not end the run.
+[[gnu::format(printf, 1, 2)]] inline void warn(const char* format, ...) noexcept {
+    std::va_list arguments;
+    va_start(arguments, format);
+    speak(Level::warning, format, arguments);
+    va_end(arguments);
+}
+
+/// What ends a rank or the run.
+[[gnu::format(printf, 1, 2)]] inline void error(const char* format, ...) noexcept {
+    std::va_list arguments;
+    va_start(arguments, format);
+    speak(Level::error, format, arguments);
     va_end(arguments);
 }
 

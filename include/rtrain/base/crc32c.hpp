@@ -116,6 +116,16 @@ inline constexpr bool has_instruction = false;
     return ~crc::raw(~0U, bytes.data(), bytes.size());
 }
 
+/// Of bytes that come in pieces.
+class Crc32c {
+public:
+    void add(std::string_view bytes) { open_ = crc::raw(open_, bytes.data(), bytes.size()); }
+    [[nodiscard]] std::uint32_t sum() const noexcept { return ~open_; }
+
+private:
+    std::uint32_t open_ = ~0U;
+};
+
 /// The checksum of each MiB of a stream of bytes, the last of which may be shorter.
 class ChunkSums {
 public:

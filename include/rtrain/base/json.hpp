@@ -11,6 +11,7 @@
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,8 +23,12 @@ namespace rtrain::json {
 /// `value` with what JSON has no number for replaced: NaN by null, infinities by "inf" and "-inf".
 [[nodiscard]] boost::json::value finite(boost::json::value value);
 
-/// One line of JSON.
+/// One line of JSON. A byte that belongs to no character of UTF-8 becomes '?', because no reader
+/// takes it.
 [[nodiscard]] std::string serialize(const boost::json::value& value);
+
+/// The number of a value, with what finite() has put in the place of one; none for anything else.
+[[nodiscard]] std::optional<double> number(const boost::json::value& value) noexcept;
 
 } // namespace rtrain::json
 

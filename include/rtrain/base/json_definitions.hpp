@@ -3,6 +3,7 @@
 /// Behind the door json.hpp.
 #pragma once
 
+#include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/json.hpp>
 
@@ -10,8 +11,10 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/value_stack.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 namespace rtrain::json {
@@ -126,7 +129,21 @@ RTRAIN_DOOR boost::json::value finite(boost::json::value value) {
 }
 
 RTRAIN_DOOR std::string serialize(const boost::json::value& value) {
-    return boost::json::serialize(finite(value));
+    std::string text = boost::json::serialize(finite(value));
+    const bool is_ascii = std::all_of(text.begin(), text.end(),
+                                      [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+    return is_ascii ? text : launch::clean_text(text, text.size());
+}
+
+RTRAIN_DOOR std::optional<double> number(const boost::json::value& value) noexcept {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    if (value.is_number()) {
+        return value.to_number<double>();
+    }
+    return value.is_null()   ? std::optional(std::numeric_limits<double>::quiet_NaN())
+           : value == "inf"  ? std::optional(infinity)
+           : value == "-inf" ? std::optional(-infinity)
+                             : std::nullopt;
 }
 
 } // namespace rtrain::json

@@ -34,6 +34,11 @@ struct Snapshot {
     std::map<std::string, at::Tensor> tensors;
     std::map<std::string, Pieces> pieces;
     boost::json::object values;
+    /// Those of `tensors` that are this rank's, without the "/<rank>" at their names' end. Other
+    /// ranks' are put beside them before anything is written.
+    std::map<std::string, at::Tensor> of_rank;
+    int rank = 0; ///< of those that load it
+    int ranks = 1;
 };
 
 } // namespace rtrain::checkpoint

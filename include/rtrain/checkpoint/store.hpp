@@ -300,7 +300,7 @@ private:
             try {
                 staging_.remove(item.name);
             } catch (const StorageError& error) {
-                console::say("could not delete %s: %s", item.name.c_str(), error.what());
+                console::warn("could not delete %s: %s", item.name.c_str(), error.what());
             }
         }
     }

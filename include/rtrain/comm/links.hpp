@@ -111,8 +111,8 @@ private:
         try {
             node_ = std::make_unique<Node>(*node_group_, calls_);
         } catch (const CommError& error) {
-            console::say("rank %d: %s; gradients travel as messages, which is slower",
-                         world->rank(), error.what());
+            console::warn("rank %d: %s; gradients travel as messages, which is slower",
+                          world->rank(), error.what());
         }
         at::Tensor shared = at::zeros({all_.size()}, at::kByte);
         shared[all_.rank()] = node_ != nullptr ? 1 : 0;

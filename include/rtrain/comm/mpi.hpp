@@ -6,6 +6,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/output_tee.hpp>
 #include <rtrain/process/rank_status.hpp>
 
 #ifndef OMPI_SKIP_MPICXX
@@ -19,9 +20,11 @@
 #include <mpi-ext.h> // says whether this MPI has ULFM: see comm/ulfm.hpp
 #endif
 
+#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include <unistd.h>
@@ -92,9 +95,11 @@ inline void ensure_mpi() {
         // To finalise waits for the other ranks, and those wait for this one.
         const Phase phase = RankStatus::current().phase;
         if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {
-            console::say("exit() was called within the training function; throw an exception to end "
-                         "all ranks, or return to end the run");
+            console::error(
+                "exit() was called within the training function; throw an exception to end "
+                "all ranks, or return to end the run");
             std::fflush(nullptr);
+            process::OutputTee::settle_current();
             ::_exit(EXIT_FAILURE);
         }
         int finalized = 0;
@@ -103,6 +108,18 @@ inline void ensure_mpi() {
             MPI_Finalize();
         }
     });
+}
+
+/// "Open MPI v4.1.4"; "" where MPI is not in use.
+[[nodiscard]] inline std::string library_version() {
+    if (!mpi_is_initialized()) {
+        return "";
+    }
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+    int length = 0;
+    check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+    const std::string_view all(text.data(), static_cast<std::size_t>(length));
+    return std::string(all.substr(0, all.find_first_of(",\n"))); // who has built it, and where
 }
 
 /// A communicator of our own over the same ranks, so that messages never mix with the user's.

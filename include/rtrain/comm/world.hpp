@@ -11,6 +11,7 @@
 #include <rtrain/comm/outcomes.hpp>
 #include <rtrain/comm/processes.hpp>
 #include <rtrain/comm/ulfm.hpp>
+#include <rtrain/process/output_tee.hpp>
 #include <rtrain/process/rank_status.hpp>
 
 #include <algorithm>
@@ -154,9 +155,10 @@ public:
         board_.announce(mine);
         const RankStatus::Waiting waiting(RankStatus::current(), "finish");
         if (!board_.wait_for_all(patience, [this] { notice_deaths(); })) {
-            console::say("rank %d: %s; rank %s did not stop within %lld s, ending the job", rank(),
-                         mine ? mine->text().c_str() : "", board_.missing().c_str(),
-                         static_cast<long long>(patience.count()));
+            console::error("rank %d: %s; rank %s did not stop within %lld s, ending the job",
+                           rank(), mine ? mine->text().c_str() : "", board_.missing().c_str(),
+                           static_cast<long long>(patience.count()));
+            process::OutputTee::settle_current();
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
         std::vector<Outcome> outcomes;

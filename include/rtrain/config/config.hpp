@@ -6,11 +6,16 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/config/callback.hpp>
+#include <rtrain/config/console.hpp>
+#include <rtrain/config/logging.hpp>
+#include <rtrain/config/score_order.hpp>
+#include <rtrain/config/stop.hpp>
+#include <rtrain/config/tracker.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
-#include <boost/json/object.hpp>
-
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -19,9 +24,6 @@
 #include <vector>
 
 namespace rtrain {
-
-/// Hyperparameters and metrics: a JSON object. `config.at("lr").to_number<double>()` reads one.
-using Config = boost::json::object;
 
 /// How many ranks: a number, or a range within which a run may lose and regain ranks.
 ///
@@ -128,26 +130,6 @@ struct FailureConfig {
     HangConfig hang{};
 };
 
-/// "max" or "min": which end of a score is the better one.
-class ScoreOrder {
-public:
-    enum Value : unsigned char { max, min };
-
-    constexpr ScoreOrder(Value value) noexcept : value_(value) {} // NOLINT(google-explicit-*)
-    ScoreOrder(std::string_view name) : value_(name == "min" ? min : max) { // NOLINT
-        if (name != "min" && name != "max") {
-            throw ConfigError("RT-C3", detail::concat("score_order is \"", name,
-                                                      "\"; expected \"max\" or \"min\""));
-        }
-    }
-    ScoreOrder(const char* name) : ScoreOrder(std::string_view(name)) {} // NOLINT
-
-    [[nodiscard]] constexpr operator Value() const noexcept { return value_; } // NOLINT
-
-private:
-    Value value_;
-};
-
 /// Which checkpoints stay on disk.
 struct CheckpointConfig {
     /// Checkpoints to keep, at least 1 (RT-C3). Unset: all. The newest is never deleted.
@@ -170,6 +152,19 @@ struct CheckpointConfig {
     bool at_end = false;
 };
 
+/// What to look at closely. `.profile = {.steps = {100, 110}}` leaves trace.json in the run's
+/// directory at the report behind it: what each rank did in steps 100 to 109, operator by operator,
+/// for Perfetto.
+struct ProfileConfig {
+    /// From the first, before the last; 0 <= first <= last (RT-C38). A step is a backward pass of a
+    /// prepared model, counted by each rank from 0 when its training function begins.
+    struct Steps {
+        std::int64_t first = 0;
+        std::int64_t last = 0;
+    };
+    Steps steps{}; ///< none
+};
+
 /// Where a run lives. The same name and storage path again continue that run from its newest
 /// checkpoint.
 struct RunConfig {
@@ -185,6 +180,17 @@ struct RunConfig {
     std::optional<storage::AnyFilesystem> storage_filesystem{};
     /// How patient rtrain is with a storage service.
     storage::TransferConfig transfer{};
+    /// What hears of the run: see config/callback.hpp. The same on all ranks.
+    std::vector<track::AnyCallback> callbacks{};
+    /// When the run stops, by its reports: one condition or several, of which any counts. A
+    /// condition that cannot judge a report ends the run with ConfigError [RT-C32].
+    stop::Conditions stop{};
+    /// What shows the reports to people, besides result.json and progress.csv; see
+    /// docs/tracking.md. Each has a thread of its own on rank 0.
+    std::vector<track::AnyTracker> trackers{};
+    ConsoleConfig console{};
+    LoggingConfig logging{};
+    ProfileConfig profile{};
 };
 
 } // namespace rtrain

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where Arrow allocates for the readers: malloc. The jemalloc and mimalloc that Arrow's own pools
-/// may use have crashed in processes that also hold libtorch (arrow#44342, ray#60478).
+/// Where Arrow allocates for the readers: pages of the system for what is large, malloc for the
+/// rest. The jemalloc and mimalloc that Arrow's own pools may use have crashed in processes that
+/// also hold libtorch (arrow#44342, ray#60478).
 #pragma once
+
+#include <rtrain/data/pages.hpp>
 
 #include <arrow/memory_pool.h>
 #include <arrow/status.h>
@@ -30,9 +33,14 @@ public:
 
     arrow::Status Allocate(std::int64_t size, std::int64_t alignment, std::uint8_t** out) override {
         void* memory = nullptr;
-        if (size < 0 ||
-            ::posix_memalign(&memory, static_cast<std::size_t>(alignment),
-                             static_cast<std::size_t>(std::max<std::int64_t>(size, 1))) != 0) {
+        if (has_pages(size)) {
+            memory = pages_.take(static_cast<std::size_t>(size));
+        } else if (size < 0 || ::posix_memalign(&memory, static_cast<std::size_t>(alignment),
+                                                static_cast<std::size_t>(
+                                                    std::max<std::int64_t>(size, 1))) != 0) {
+            memory = nullptr;
+        }
+        if (memory == nullptr) {
             return arrow::Status::OutOfMemory("no memory for ", size, " bytes");
         }
         *out = static_cast<std::uint8_t*>(memory);
@@ -51,7 +59,11 @@ public:
     }
 
     void Free(std::uint8_t* memory, std::int64_t size, std::int64_t /*alignment*/) override {
-        std::free(memory);
+        if (has_pages(size)) {
+            pages_.give_back(memory, static_cast<std::size_t>(size));
+        } else {
+            std::free(memory);
+        }
         statistics_.DidFreeBytes(size);
     }
 
@@ -70,6 +82,11 @@ public:
 private:
     ArrowMemory() = default;
 
+    [[nodiscard]] static bool has_pages(std::int64_t size) noexcept {
+        return size >= static_cast<std::int64_t>(worth_pages);
+    }
+
+    PageCache pages_{std::size_t{16} << 20U};
     arrow::internal::MemoryPoolStats statistics_;
 };
 

@@ -22,13 +22,14 @@ public:
     /// Throws DataError [RT-D18].
     explicit BlockIndex(std::shared_ptr<const Dataset::BlockSource> source)
         : source_(std::move(source)) {
-        for (const auto& [rows, bytes] : source_->blocks()) {
+        for (const auto& [rows, bytes, content] : source_->blocks()) {
             const std::int64_t block = size();
             if (rows < 0) {
                 throw DataError("RT-D18", detail::concat("blocks() says ", rows, " rows for block ",
                                                          block, "; expected at least 0"));
             }
             digest_ = hash_of(digest_, rows, bytes);
+            content_ = content == 0 && content_ == 0 ? 0 : hash_of(content_, content);
             ends_.push_back(this->rows() + rows);
             const std::int64_t of_row =
                 rows == 0 ? 0 : (bytes > 0 ? (bytes - 1) / rows + 1 : unknown_row_bytes);
@@ -69,6 +70,9 @@ public:
     /// Another one as soon as a block has other rows or bytes.
     [[nodiscard]] std::uint64_t digest() const noexcept { return digest_; }
 
+    /// Another one when the rows are others, as far as blocks() says; 0: it does not.
+    [[nodiscard]] std::uint64_t content() const noexcept { return content_; }
+
     /// The error that a block does not have as many rows as blocks() has said, but `found`.
     [[nodiscard]] DataError miscounted(std::int64_t block, const std::string& found) const {
         return DataError("RT-D18",
@@ -84,6 +88,7 @@ private:
     std::int64_t row_bytes_ = 1;
     std::int64_t widest_ = 0;
     std::uint64_t digest_ = 0;
+    std::uint64_t content_ = 0;
 };
 
 } // namespace rtrain::data

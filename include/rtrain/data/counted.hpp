@@ -82,7 +82,7 @@ public:
     /// Reads a block to count what is made of it: each by itself, so ranks may share them.
     [[nodiscard]] Dataset::BlockSource::Block count(std::int64_t block) const {
         constexpr std::int64_t all = std::int64_t{1} << 62;
-        Dataset::BlockSource::Block counted;
+        Dataset::BlockSource::Block counted{.content = index_->content()};
         Cursor cursor(*this, block);
         for (Batch batch; (batch = cursor.next(all)).size() > 0;) {
             counted.rows += batch.size();
@@ -106,7 +106,7 @@ private:
         }
         constexpr std::int64_t rows_of_block = 4096;
         return std::make_shared<const BlockIndex>(std::make_shared<EvenBlocks>(
-            *rows.input(), (rows.input()->size() + rows_of_block - 1) / rows_of_block, 0));
+            *rows.input(), (rows.input()->size() + rows_of_block - 1) / rows_of_block, 0, 0));
     }
 
     std::shared_ptr<const Uncounted> rows_;

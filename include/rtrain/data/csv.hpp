@@ -7,12 +7,16 @@
 #include <rtrain/data/arrow_columns.hpp>
 #include <rtrain/data/arrow_forms.hpp>
 #include <rtrain/data/arrow_memory.hpp>
+#include <rtrain/data/bad_rows.hpp>
 #include <rtrain/data/blocks.hpp>
 #include <rtrain/data/csv_blocks.hpp>
+#include <rtrain/data/csv_options.hpp>
 #include <rtrain/data/dataset.hpp>
+#include <rtrain/data/file_blocks.hpp>
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/index_cache.hpp>
+#include <rtrain/data/rows.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
 #include <arrow/buffer.h>
@@ -30,6 +34,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,29 +42,14 @@
 
 namespace rtrain::data {
 
-struct CsvOptions {
-    /// The columns to read, in this order; all when empty. Others are not converted.
-    std::vector<std::string> columns = {};
-    /// Of columns whose first rows do not tell: `{{"price", arrow::float64()}}`.
-    std::map<std::string, std::shared_ptr<arrow::DataType>> types = {};
-    /// Of the columns of files without a header. When empty, the first line of each file has them.
-    std::vector<std::string> names = {};
-    char delimiter = ',';
-    char quote = '"'; ///< 0: values are never quoted
-    /// What stands for no value; when empty, what pyarrow takes for it: "", "NA", "NaN", "null"...
-    std::vector<std::string> null_values = {};
-    bool text_can_be_null = false;                     ///< whether null_values count in text, too
-    std::size_t max_row_bytes = std::size_t{1} << 26U; ///< longer rows are errors; 64 MiB
-    FileOptions files = {.endings = {".csv"}};
-};
-
 /// CSV files in blocks of about 256 KiB. Reads all files once to find out where rows end.
 class CsvSource final : public Dataset::BlockSource {
 public:
     /// Throws DataError [RT-D29], [RT-D41], [RT-D43] to [RT-D51], and StorageError.
     CsvSource(const std::vector<storage::RandomAccessFile>& files, CsvOptions options)
-        : options_(std::move(options)), columns_(options_.columns) {
-        require_options();
+        : options_(std::move(options)), bad_(options_.on_error, options_.max_errors),
+          columns_(options_.columns) {
+        require_usable(options_);
         const auto indices = index_all(files);
         for (std::size_t i = 0; i < files.size(); ++i) {
             add(files[i], *indices[i]);
@@ -71,17 +61,25 @@ public:
         std::vector<Block> blocks;
         for (const Place& place : places_) {
             blocks.push_back({.rows = place.rows,
-                              .bytes = static_cast<std::int64_t>(
-                                  bytes_of_text_ * static_cast<double>(place.bytes))});
+                              .bytes = static_cast<std::int64_t>(bytes_of_text_ *
+                                                                 static_cast<double>(place.bytes)),
+                              .content = files_[place.file].content});
         }
         return blocks;
     }
 
-    /// Throws DataError [RT-D29], [RT-D42], [RT-D49], [RT-D50], and StorageError.
+    /// Throws DataError [RT-D29], [RT-D34], [RT-D42], [RT-D49], [RT-D50], and StorageError.
     [[nodiscard]] Batch read(std::int64_t block) const override {
         const Place& place = places_[static_cast<std::size_t>(block)];
         require_unchanged(files_[place.file].input);
-        return batch_of(place, *table_of(place, types_));
+        try {
+            return batch_of(place, *table_of(place, text_of(place), types_));
+        } catch (const DataError& error) {
+            if (options_.on_error == OnError::raise || !is_of_row(error)) {
+                throw;
+            }
+        }
+        return good_rows_of(place, text_of(place));
     }
 
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
@@ -96,6 +94,7 @@ private:
     struct File {
         storage::RandomAccessFile input;
         std::vector<std::string> names; ///< of all its columns
+        std::uint32_t content = 0;
     };
     struct Place {
         std::size_t file = 0;
@@ -105,41 +104,23 @@ private:
         std::int64_t rows = 0;
     };
 
-    void require_options() const {
-        const auto require = [](bool holds, std::string_view what) {
-            if (!holds) {
-                throw DataError("RT-D51", detail::concat("options of read_csv(): ", what));
-            }
-        };
-        constexpr std::string_view ends("\n\r\0", 3);
-        require(ends.find(options_.delimiter) == std::string_view::npos &&
-                    (options_.quote == 0 || ends.find(options_.quote) == std::string_view::npos) &&
-                    options_.delimiter != options_.quote,
-                ".delimiter and .quote must be two characters, and not the end of a line");
-        require(options_.max_row_bytes >= 1 && options_.max_row_bytes <= std::size_t{1} << 30U,
-                ".max_row_bytes must be 1 to 2^30");
-        for (const auto& [column, type] : options_.types) {
-            require(type != nullptr, ".types has nothing for \"" + column + '"');
-        }
-    }
-
     void add(const storage::RandomAccessFile& input, const FileIndex& index) {
         const std::size_t number = files_.size();
-        files_.push_back({input, options_.names});
+        files_.push_back({input, options_.names, index.content});
         File& file = files_.back();
         if (file.names.empty()) {
-            const std::uint64_t begin = after_byte_order_mark(input);
             const std::uint64_t end =
                 index.blocks.empty() ? input.size() : index.blocks.front().offset;
-            const std::string header = read_exactly(input, begin, end - begin);
+            std::string header = read_exactly(input, 0, end);
+            if (header.starts_with(byte_order_mark)) {
+                header.erase(0, byte_order_mark.size());
+            }
             if (header.find_first_not_of("\r\n") == std::string::npos) {
                 throw DataError("RT-D45",
                                 detail::concat(input.uri(), " has no row; expected a header with "
                                                             "the names of the columns, or .names"));
             }
-            file.names = table_of({.file = number, .offset = begin, .bytes = end - begin}, {})
-                             ->schema()
-                             ->field_names();
+            file.names = table_of({.file = number}, std::move(header), {})->schema()->field_names();
         }
         require_columns(file);
         std::int64_t row = 0;
@@ -159,10 +140,13 @@ private:
         return index_files(files, format.kind(), [&](const storage::RandomAccessFile& input) {
             const std::uint64_t begin = after_byte_order_mark(input);
             detail::CsvBlocks blocks(format, input.uri(), begin);
+            checkpoint::Crc32c content;
             for (std::uint64_t at = begin; at < input.size(); at += step) {
-                blocks.feed(read_exactly(input, at, std::min(step, input.size() - at)));
+                const std::string text = read_exactly(input, at, std::min(step, input.size() - at));
+                content.add(text);
+                blocks.feed(text);
             }
-            return FileIndex{input.size(), input.modified_ns(), blocks.finish()};
+            return FileIndex{input.size(), input.modified_ns(), blocks.finish(), content.sum()};
         });
     }
 
@@ -172,7 +156,7 @@ private:
         if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
             throw DataError("RT-D48", input.uri() + " is UTF-16; convert it to UTF-8");
         }
-        return text == "\xef\xbb\xbf" ? 3 : 0;
+        return text == byte_order_mark ? byte_order_mark.size() : 0;
     }
 
     void require_columns(const File& file) {
@@ -198,11 +182,13 @@ private:
             return;
         }
         const Place& place = places_.front();
-        const auto table = table_of(place, types_);
+        const bool skips = options_.on_error == OnError::skip;
+        // Bad rows are no reason to refuse what was given, and tell nothing else.
+        const auto table = table_of(place, text_of(place), skips ? Types() : types_, skips);
         for (const std::string& column : columns_) {
             const auto type = table->GetColumnByName(column)->type();
             // None of these rows has a value. Most such columns hold numbers.
-            types_[column] = type->id() == arrow::Type::NA ? arrow::float64() : type;
+            types_.emplace(column, type->id() == arrow::Type::NA ? arrow::float64() : type);
         }
         std::int64_t bytes = 0;
         batch_of(place, *table).each_column([&](const at::Tensor& tensor) {
@@ -215,11 +201,76 @@ private:
         return detail::batch_of(table, columns_, files_[place.file].input.uri(), place.first_row);
     }
 
-    /// The rows at a place, or the header of a file whose names are not known yet.
-    [[nodiscard]] std::shared_ptr<arrow::Table> table_of(const Place& place,
-                                                         const Types& types) const {
+    [[nodiscard]] std::string text_of(const Place& place) const {
+        return read_exactly(files_[place.file].input, place.offset, place.bytes);
+    }
+
+    /// Whether a row is to blame, and not the file.
+    [[nodiscard]] static bool is_of_row(const DataError& error) {
+        return error.code() == "RT-D49" || error.code() == "RT-D50";
+    }
+
+    /// The rows of a block, the good one before in place of each bad one.
+    [[nodiscard]] Batch good_rows_of(const Place& place, const std::string& text) const {
+        detail::CsvBlocks each_row({.delimiter = options_.delimiter,
+                                    .quote = options_.quote,
+                                    .has_header = false,
+                                    .block_bytes = 1,
+                                    .max_row_bytes = options_.max_row_bytes},
+                                   files_[place.file].input.uri(), 0);
+        each_row.feed(text);
+        GoodRows good;
+        add_good_rows(place, text, each_row.finish(), place.first_row, good);
+        if (good.stand_ins.none_is_good()) {
+            throw DataError("RT-D34",
+                            detail::concat(row_name(place, 1), " and all ", place.rows,
+                                           " rows from there on cannot be read, so that none can "
+                                           "stand in for them"));
+        }
+        return with_stand_ins(concatenate(good.batches), good.stand_ins);
+    }
+
+    struct GoodRows {
+        std::vector<Batch> batches;
+        StandIns stand_ins;
+    };
+    /// Halves what cannot be read until the bad rows are found. `rows`: where they are in `text`.
+    void add_good_rows(const Place& block, const std::string& text, std::span<const FileBlock> rows,
+                       std::int64_t first_row, GoodRows& good) const {
+        const FileBlock& last = rows.back();
+        const std::uint64_t begin = rows.front().offset;
+        const Place place{.file = block.file,
+                          .offset = block.offset + begin,
+                          .bytes = last.offset + last.bytes - begin,
+                          .first_row = first_row,
+                          .rows = std::ssize(rows)};
+        try {
+            good.batches.push_back(
+                batch_of(place, *table_of(place, text.substr(begin, place.bytes), types_)));
+            for (std::size_t i = 0; i < rows.size(); ++i) {
+                good.stand_ins.add(true);
+            }
+        } catch (const DataError& error) {
+            if (!is_of_row(error)) {
+                throw;
+            }
+            if (rows.size() == 1) {
+                bad_.add(error, files_[place.file].input.uri(), first_row);
+                good.stand_ins.add(false);
+                return;
+            }
+            const std::size_t half = rows.size() / 2;
+            add_good_rows(block, text, rows.first(half), first_row, good);
+            add_good_rows(block, text, rows.subspan(half),
+                          first_row + static_cast<std::int64_t>(half), good);
+        }
+    }
+
+    /// `text`: rows at a place, or the header of a file whose names are not known yet.
+    [[nodiscard]] std::shared_ptr<arrow::Table> table_of(const Place& place, std::string text,
+                                                         const Types& types,
+                                                         bool skips_ragged = false) const {
         const File& file = files_[place.file];
-        std::string text = read_exactly(file.input, place.offset, place.bytes);
         if (!text.ends_with('\n')) {
             text += '\n'; // Arrow wants one behind a header
         }
@@ -233,7 +284,10 @@ private:
         parse.quote_char = options_.quote;
         parse.newlines_in_values = parse.quoting;
         std::optional<arrow::csv::InvalidRow> ragged;
-        parse.invalid_row_handler = [&ragged](const arrow::csv::InvalidRow& row) {
+        parse.invalid_row_handler = [&](const arrow::csv::InvalidRow& row) {
+            if (skips_ragged) {
+                return arrow::csv::InvalidRowResult::Skip;
+            }
             ragged.emplace(row);
             return arrow::csv::InvalidRowResult::Error;
         };
@@ -292,7 +346,10 @@ private:
                                        ".types, or what stands for no value with .null_values"));
     }
 
+    static constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+
     CsvOptions options_;
+    BadRows bad_;
     std::vector<std::string> columns_;
     std::vector<File> files_;
     std::vector<Place> places_;

@@ -274,8 +274,8 @@ RTRAIN_DOOR Dataset Dataset::repartition(std::int64_t blocks) const {
     }
     return lazy([inner = *this, blocks] {
         const auto index = inner.blocks();
-        return Dataset(
-            std::make_shared<Repartitioned>(inner, blocks, index ? index->row_bytes() : 0));
+        return Dataset(std::make_shared<Repartitioned>(
+            inner, blocks, index ? index->row_bytes() : 0, index ? index->content() : 0));
     });
 }
 

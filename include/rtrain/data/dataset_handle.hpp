@@ -62,6 +62,9 @@ public:
         struct Block {
             std::int64_t rows = 0;
             std::int64_t bytes = 0; ///< of its batch in memory, about; 0: not known
+            /// Another number where its rows are others, as far as that is known without reading
+            /// it; 0: not known.
+            std::uint64_t content = 0;
         };
 
         BlockSource() = default;

@@ -42,6 +42,7 @@ struct Course {
     /// at `lanes`; none: at the beginning.
     std::shared_ptr<const Uncounted> uncounted = nullptr;
     std::vector<LanePlace> lanes = {};
+    std::int64_t threads = 0; ///< that read ahead
 
     [[nodiscard]] std::int64_t place_among_sharing() const noexcept {
         return sharing > 1 ? epoch.rank : 0;
@@ -58,6 +59,7 @@ struct Portion {
     bool ends_step = true;  ///< this rank's last one of the step
     std::shared_ptr<StreamPlan> plan = nullptr; ///< of a StreamFeed over blocks
     // Of LaneSteps.
+    std::int64_t number = 0;                        ///< in the order of reading
     std::int64_t pass = 0;                          ///< of the step
     bool is_short = false;                          ///< it has too few rows to be taken
     std::shared_ptr<const LaneStep> step = nullptr; ///< once the first pass was read

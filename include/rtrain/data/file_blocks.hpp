@@ -81,7 +81,9 @@ public:
         std::vector<Block> blocks;
         for (const Place& place : places_) {
             const FileBlock& block = block_of(place);
-            blocks.push_back({.rows = block.rows, .bytes = static_cast<std::int64_t>(block.bytes)});
+            blocks.push_back({.rows = block.rows,
+                              .bytes = static_cast<std::int64_t>(block.bytes),
+                              .content = indices_[place.file]->content});
         }
         return blocks;
     }
@@ -142,6 +144,11 @@ public:
     void add(std::string_view text) {
         bytes_ += text;
         offsets_.push_back(static_cast<std::int64_t>(bytes_.size()));
+    }
+    /// Leaves the first rows.
+    void truncate(std::size_t rows) {
+        offsets_.resize(rows + 1);
+        bytes_.resize(static_cast<std::size_t>(offsets_.back()));
     }
     [[nodiscard]] Ragged finish() const {
         at::Tensor values = at::empty({static_cast<std::int64_t>(bytes_.size())}, at::kByte);

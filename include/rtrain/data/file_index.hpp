@@ -18,6 +18,9 @@
 
 namespace rtrain::data {
 
+/// Of rows at a file's beginning: see FileIndex::content.
+inline constexpr std::size_t head_bytes = std::size_t{1} << 16U;
+
 /// Whole rows that follow each other in a file.
 struct FileBlock {
     std::uint64_t offset = 0; ///< in the file
@@ -31,16 +34,16 @@ struct FileIndex {
     std::uint64_t size = 0;       ///< of the file
     std::int64_t modified_ns = 0; ///< as storage::Entry's
     std::vector<FileBlock> blocks;
+    /// CRC-32C of what indexing reads, which a copy of the file shares: all of lines and CSV. Of
+    /// formats that say themselves where rows are, that and what head_bytes of rows are: a checksum
+    /// of all would cost as much as an epoch.
+    std::uint32_t content = 0;
     friend bool operator==(const FileIndex&, const FileIndex&) = default;
-
-    /// Tells whether rows are where they were. Not when the file was modified: a copy of it has
-    /// the same.
-    [[nodiscard]] std::uint32_t digest() const;
 };
 
 namespace index {
 
-inline constexpr std::string_view magic = "RTRAINI1";
+inline constexpr std::string_view magic = "RTRAINI2";
 
 inline void append(std::string& bytes, std::uint64_t number) {
     for (int i = 0; i < 8; ++i) {
@@ -64,6 +67,7 @@ inline void append(std::string& bytes, std::uint64_t number) {
     std::string bytes(index::magic);
     index::append(bytes, file.size);
     index::append(bytes, static_cast<std::uint64_t>(file.modified_ns));
+    index::append(bytes, file.content);
     for (const FileBlock& block : file.blocks) {
         index::append(bytes, block.offset);
         index::append(bytes, block.bytes);
@@ -74,7 +78,7 @@ inline void append(std::string& bytes, std::uint64_t number) {
 
 /// Takes back what to_bytes() made. Throws DataError [RT-D28].
 [[nodiscard]] inline FileIndex parse_index(std::string_view bytes) {
-    constexpr std::size_t head = index::magic.size() + 16;
+    constexpr std::size_t head = index::magic.size() + 24;
     constexpr std::size_t of_block = 24;
     const auto damaged = [](std::string_view why) {
         return DataError("RT-D28", detail::concat("these bytes are no index of a data file: ", why,
@@ -86,7 +90,11 @@ inline void append(std::string& bytes, std::uint64_t number) {
     }
     FileIndex file{.size = index::number_at(bytes, 8),
                    .modified_ns = static_cast<std::int64_t>(index::number_at(bytes, 16)),
-                   .blocks = {}};
+                   .blocks = {},
+                   .content = static_cast<std::uint32_t>(index::number_at(bytes, 24))};
+    if (index::number_at(bytes, 24) != file.content) {
+        throw damaged("a checksum has more than 32 bits");
+    }
     std::uint64_t end = 0;
     for (std::size_t at = head; at < bytes.size(); at += of_block) {
         const FileBlock block{.offset = index::number_at(bytes, at),
@@ -100,10 +108,6 @@ inline void append(std::string& bytes, std::uint64_t number) {
         file.blocks.push_back(block);
     }
     return file;
-}
-
-inline std::uint32_t FileIndex::digest() const {
-    return checkpoint::crc32c(to_bytes({.size = size, .modified_ns = 0, .blocks = blocks}));
 }
 
 /// What a reader throws that finds another file than was indexed.

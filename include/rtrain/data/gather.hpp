@@ -9,7 +9,9 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -21,6 +23,12 @@ struct PartRow {
     std::int64_t part;
     std::int64_t row; ///< in the part
 };
+
+/// Where row `row` lies in parts one behind the other; `ends` says where each ends.
+[[nodiscard]] inline PartRow locate_row(const std::vector<std::int64_t>& ends, std::int64_t row) {
+    const auto end = std::ranges::upper_bound(ends, row);
+    return {end - ends.begin(), end == ends.begin() ? row : row - *std::prev(end)};
+}
 
 /// The rows `indices` (int64, one dimension), in this order. `locate(index)` says where one lies;
 /// `rows_of(part, rows)` reads rows of a part, once for each part. If it has nothing for some of

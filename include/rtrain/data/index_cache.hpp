@@ -18,8 +18,6 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,8 +35,8 @@ namespace rtrain::data {
 /// What an index is of: equal texts have equal indices. `kind` says what a row is.
 [[nodiscard]] inline std::string index_key(const storage::RandomAccessFile& file,
                                            const std::string& kind) {
-    return detail::concat(file.uri(), '\n', file.size(), '\n', file.modified_ns(), '\n', kind,
-                          '\n');
+    return detail::concat(index::magic, '\n', file.uri(), '\n', file.size(), '\n',
+                          file.modified_ns(), '\n', kind, '\n');
 }
 
 /// The indices that this process knows, by index_key().
@@ -87,8 +85,14 @@ public:
 
     /// Null when it is not there.
     [[nodiscard]] std::shared_ptr<const FileIndex> read() const {
-        std::ifstream file(path_, std::ios::binary);
-        const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+        if (!lock_) {
+            return nullptr;
+        }
+        std::string bytes;
+        try {
+            bytes = storage::read_file(path_);
+        } catch (const StorageError&) { // somebody has removed it
+        }
         if (bytes.size() < key_.size() + checksum_bytes || !bytes.starts_with(key_)) {
             return nullptr;
         }

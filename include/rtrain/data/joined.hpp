@@ -17,7 +17,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -86,10 +85,7 @@ public:
 
     [[nodiscard]] std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
-        const auto locate = [this](std::int64_t row) -> PartRow {
-            const auto end = std::ranges::upper_bound(ends_, row);
-            return {end - ends_.begin(), end == ends_.begin() ? row : row - *std::prev(end)};
-        };
+        const auto locate = [this](std::int64_t row) { return locate_row(ends_, row); };
         return gather_rows(indices, locate, [this](std::int64_t part, const at::Tensor& rows) {
             return parts_[static_cast<std::size_t>(part)].rows(rows);
         });
@@ -253,14 +249,17 @@ private:
 [[nodiscard]] inline Dataset in_blocks_of(const std::vector<Dataset>& parts, Dataset dataset) {
     std::int64_t blocks = 0;
     std::int64_t row_bytes = 0;
+    std::uint64_t content = 0;
     for (const Dataset& part : parts) {
         if (const auto index = part.blocks()) {
             blocks += index->size();
             row_bytes += index->row_bytes();
+            content = hash_of(content, index->content());
         }
     }
-    return blocks == 0 ? dataset
-                       : Dataset(std::make_shared<Repartitioned>(dataset, blocks, row_bytes));
+    return blocks == 0
+               ? dataset
+               : Dataset(std::make_shared<Repartitioned>(dataset, blocks, row_bytes, content));
 }
 
 } // namespace rtrain::data

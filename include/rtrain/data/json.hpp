@@ -62,7 +62,9 @@ public:
         std::int64_t row = 0;
         for_each_line(bytes, lines_, [&](std::string_view line) {
             try {
-                batch.add(parse(parser, line, rows, row));
+                if (!lists_are_allowed() || !batch.add_plain(line)) {
+                    batch.add(parse(parser, line, rows, row));
+                }
                 stand_ins.add(true);
             } catch (const std::invalid_argument& error) {
                 add_bad(DataError("RT-D33", rows.name_of(row) + ": " + error.what()), rows, row);
@@ -96,6 +98,9 @@ private:
                                            "; each line must be an object by itself"));
         }
     }
+
+    /// In a row; JsonBatch::add_plain() takes them.
+    [[nodiscard]] bool lists_are_allowed() const noexcept { return options_.max_depth >= 2; }
 
     void add_bad(const DataError& error, const FileRows& rows, std::int64_t row) const {
         bad_.add(error, rows.file.uri(), rows.first_row + row);

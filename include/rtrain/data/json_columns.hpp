@@ -7,6 +7,7 @@
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/file_blocks.hpp>
 #include <rtrain/format/json_row.hpp>
+#include <rtrain/format/plain_json.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -114,6 +116,32 @@ public:
             const bool is_null = found_[i] == nullptr || found_[i]->kind == format::JsonKind::null;
             columns_[i].add(is_null ? nothing_ : *found_[i], is_null);
         }
+        ++rows_;
+        expect_keys_of(row);
+    }
+
+    /// Adds a row that has the keys of the last one that add() has got, in their order, and plain
+    /// values of the columns' types. False for others: nothing is added then.
+    [[nodiscard]] bool add_plain(std::string_view row) {
+        format::PlainJson json(row);
+        bool is_plain = !keys_.empty() && json.take('{');
+        for (std::size_t i = 0; is_plain && i < keys_.size(); ++i) {
+            const auto& [key, column] = keys_[i];
+            is_plain =
+                (i == 0 || json.take(',')) && json.take_key(key) &&
+                (column < columns_.size() ? columns_[column].add_plain(json) : json.skip_value());
+        }
+        if (!is_plain || !json.take('}') || !json.is_at_end()) {
+            for (Column& column : columns_) {
+                column.truncate(rows_);
+            }
+            return false;
+        }
+        for (const std::size_t column : without_key_) {
+            columns_[column].add(nothing_, true);
+        }
+        ++rows_;
+        return true;
     }
 
     /// Throws std::invalid_argument when a value is not of its column's type.
@@ -156,6 +184,8 @@ public:
     }
 
 private:
+    static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
     struct Column {
         JsonColumn is;
         std::vector<std::int64_t> integers;
@@ -171,7 +201,7 @@ private:
                 texts.add(is_null ? std::string_view() : cell.text);
                 break;
             case format::JsonKind::real:
-                reals.push_back(is_null ? std::numeric_limits<double>::quiet_NaN() : cell.real);
+                reals.push_back(is_null ? nan : cell.real);
                 break;
             case format::JsonKind::integers:
                 integers.insert(integers.end(), cell.integers.begin(), cell.integers.end());
@@ -183,6 +213,66 @@ private:
                 break;
             default:
                 integers.push_back(is_null ? 0 : cell.integer);
+            }
+        }
+
+        /// What follows in a row; false if it is not of this column's type. It may have been added
+        /// in parts then.
+        [[nodiscard]] bool add_plain(format::PlainJson& json) {
+            const auto push = [](auto& values, const auto& value) {
+                if (value) {
+                    values.push_back(*value);
+                }
+                return value.has_value();
+            };
+            if (json.take_null()) {
+                add({}, true);
+                return true;
+            }
+            valid.push_back(1);
+            switch (is.kind) {
+            case format::JsonKind::text: {
+                const auto text = json.take_text();
+                texts.add(text.value_or(""));
+                return text.has_value();
+            }
+            case format::JsonKind::real:
+                return push(reals, json.take_real());
+            case format::JsonKind::integers:
+                return json.take_list([&] { return push(integers, json.take_integer()); }) &&
+                       push(offsets, std::optional(std::ssize(integers)));
+            case format::JsonKind::reals:
+                return json.take_list([&] {
+                    return json.take_null() ? push(reals, std::optional(nan))
+                                            : push(reals, json.take_real());
+                }) && push(offsets, std::optional(std::ssize(reals)));
+            case format::JsonKind::boolean:
+                return push(integers, json.take_boolean());
+            default:
+                return push(integers, json.take_integer());
+            }
+        }
+
+        /// Leaves the first rows.
+        void truncate(std::size_t rows) {
+            valid.resize(rows);
+            switch (is.kind) {
+            case format::JsonKind::text:
+                texts.truncate(rows);
+                break;
+            case format::JsonKind::real:
+                reals.resize(rows);
+                break;
+            case format::JsonKind::integers:
+                offsets.resize(rows + 1);
+                integers.resize(static_cast<std::size_t>(offsets.back()));
+                break;
+            case format::JsonKind::reals:
+                offsets.resize(rows + 1);
+                reals.resize(static_cast<std::size_t>(offsets.back()));
+                break;
+            default:
+                integers.resize(rows);
             }
         }
 
@@ -210,6 +300,29 @@ private:
         }
     };
 
+    /// Of the rows that come next.
+    void expect_keys_of(std::span<const format::JsonCell> row) {
+        if (std::ranges::equal(row, keys_, {}, &format::JsonCell::key, &Key::name)) {
+            return;
+        }
+        keys_.clear();
+        without_key_.clear();
+        for (const format::JsonCell& cell : row) {
+            const auto is_known = std::ranges::find(keys_, cell.key, &Key::name) != keys_.end();
+            if (is_known || !format::PlainJson::is_plain(cell.key)) {
+                keys_.clear();
+                return;
+            }
+            const auto column = std::ranges::find(found_, &cell) - found_.begin();
+            keys_.push_back({cell.key, static_cast<std::size_t>(column)});
+        }
+        for (std::size_t column = 0; column < columns_.size(); ++column) {
+            if (found_[column] == nullptr) {
+                without_key_.push_back(column);
+            }
+        }
+    }
+
     static void require_type(const JsonColumn& column, const format::JsonCell& cell) {
         using format::JsonKind;
         const bool fits = cell.kind == column.kind || cell.kind == JsonKind::null ||
@@ -222,10 +335,18 @@ private:
         }
     }
 
+    struct Key {
+        std::string name;
+        std::size_t column; ///< columns_.size(): none
+    };
+
     std::vector<Column> columns_;
+    std::size_t rows_ = 0;
     bool others_are_errors_;
     std::vector<const format::JsonCell*> found_;
     format::JsonCell nothing_;
+    std::vector<Key> keys_; ///< that add_plain() expects; none: nothing is plain
+    std::vector<std::size_t> without_key_ = {}; ///< columns
 };
 
 } // namespace rtrain::data

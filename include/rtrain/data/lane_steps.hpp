@@ -40,8 +40,8 @@ struct LeftOut {
     std::int64_t rows = 0;  ///< that were to be read for them; 0 for generators
 };
 
-/// next() and settle() are for the thread of the loop; read() is for one that reads ahead of it,
-/// as if every step were settled.
+/// next() and settle() are for the thread of the loop; read() and read_ahead() are for any that
+/// read ahead of it, as if every step were settled.
 class LaneSteps {
 public:
     struct Shape {
@@ -52,6 +52,7 @@ public:
         std::int64_t first = 0;         ///< of this rank
         std::int64_t passes = 1;        ///< micro-batches of this rank
         bool drop_last = false;
+        std::int64_t ahead = 0; ///< chunks of lanes that are read before they are needed
     };
 
     /// Goes on at `places`, where all ranks have taken `taken` rows; none: at the beginning.
@@ -61,6 +62,8 @@ public:
     [[nodiscard]] Portion next();
     /// Its rows. Without any when the step cannot be taken; settle() says then what to do.
     [[nodiscard]] Batch read(Portion& portion) { return reader_->read(portion); }
+    /// Something that a later batch will need. False when there is nothing to do now.
+    [[nodiscard]] bool read_ahead() { return reader_->read_ahead(); }
 
     /// Whether ranks take the batch that was read. `portion` then says how far they are. If not,
     /// the epoch is_over(), or what follows has to be read again, behind restart(). *Collective* at
@@ -99,6 +102,7 @@ private:
     bool is_over_ = false;
     LeftOut left_out_;
 
+    std::int64_t next_number_ = 0;
     std::int64_t next_pass_ = 0;
     std::int64_t next_taken_ = 0;
     std::optional<LaneReader> reader_;

@@ -38,7 +38,8 @@ RTRAIN_DOOR void LaneSteps::restart() {
             groups[static_cast<std::size_t>(pass)].add(Lane(lane, place));
         }
     }
-    reader_.emplace(lanes_, std::move(groups), shape_.size, is_last_);
+    reader_.emplace(lanes_, std::move(groups), shape_.size, is_last_, shape_.ahead);
+    next_number_ = 0;
     next_pass_ = 0;
     next_taken_ = taken_;
 }
@@ -46,6 +47,7 @@ RTRAIN_DOOR void LaneSteps::restart() {
 RTRAIN_DOOR Portion LaneSteps::next() {
     Portion portion;
     portion.place = next_taken_ + shape_.first + next_pass_;
+    portion.number = next_number_++;
     portion.pass = next_pass_;
     next_pass_ = (next_pass_ + 1) % shape_.passes;
     portion.ends_step = next_pass_ == 0;
@@ -155,8 +157,7 @@ RTRAIN_DOOR void LaneSteps::end_epoch() {
     for (std::int64_t lane = 0; lane < shape_.lanes; ++lane) {
         LanePlace& place = places_[static_cast<std::size_t>(lane)];
         if (!place.has_ended) {
-            const std::int64_t rows =
-                shape_.rows / shape_.lanes + (lane < shape_.rows % shape_.lanes ? 1 : 0);
+            const std::int64_t rows = rows_of_lane(shape_.rows, shape_.lanes, lane);
             left_out_.lanes += 1;
             left_out_.rows += std::max<std::int64_t>(rows - place.used, 0);
             place.has_ended = true;

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,90 +23,43 @@
 
 namespace rtrain::data {
 
-RTRAIN_DOOR Lanes lanes_of_places(std::shared_ptr<const Uncounted> uncounted, std::int64_t lanes,
-                                  std::int64_t rows, std::int64_t chunk,
-                                  std::function<Batch(const StridedPlaces&)> read) {
-    return {std::move(uncounted), [=](std::int64_t lane, std::int64_t first_row) {
-                const std::int64_t of_lane = rows / lanes + (lane < rows % lanes ? 1 : 0);
-                return [=, row = first_row / chunk * chunk]() mutable -> std::optional<LaneRows> {
-                    const std::int64_t begin = row;
-                    if (begin >= of_lane) {
-                        return std::nullopt;
-                    }
-                    row = std::min(of_lane, begin + chunk);
-                    return LaneRows{read({begin * lanes + lane, lanes, row - begin}), begin, row};
-                };
-            }};
-}
-
-RTRAIN_DOOR Lanes lanes_of_generator(std::shared_ptr<const Uncounted> uncounted,
-                                     const GeneratorRequest& epoch) {
-    const GeneratorBegin& begin = uncounted->generator();
-    return {uncounted, [=, request = epoch](std::int64_t lane, std::int64_t first_row) mutable {
-                request.lane = lane;
-                request.first_row = first_row;
-                return
-                    [next = begin(request), row = first_row]() mutable -> std::optional<LaneRows> {
-                        std::optional<Batch> rows = next();
-                        if (!rows) {
-                            return std::nullopt;
-                        }
-                        const std::int64_t first = row;
-                        row += rows->size();
-                        return LaneRows{*std::move(rows), first, row};
-                    };
-            }};
-}
-
-RTRAIN_DOOR bool Lane::has_row(const Lanes& from) {
-    while (row_ == of_.size()) {
+RTRAIN_DOOR bool Lane::has_row(LaneChunks& chunks) {
+    while (row_ == chunk_.of.size()) {
         if (place_.has_ended) {
             return false;
         }
-        if (!next_) {
-            next_ = from.open(number_, place_.used);
-        } else { // nothing is left of what was read
-            place_.used = std::max(place_.used, end_);
+        if (std::exchange(has_begun_, true)) { // nothing is left of what was read
+            place_.used = std::max(place_.used, chunk_.end);
             place_.given = 0;
         }
-        made_ = nullptr;
-        if (std::optional<LaneRows> rows = next_()) {
-            make(*from.uncounted, *std::move(rows));
+        row_ = 0;
+        chunk_ = {.end = chunk_.end};
+        if (std::optional<LaneChunk> next = chunks.next(number_)) {
+            chunk_ = *std::move(next);
+            const auto [first, last] = std::ranges::equal_range(chunk_.of, place_.used);
+            row_ = static_cast<std::size_t>(first - chunk_.of.begin() +
+                                            std::min<std::int64_t>(place_.given, last - first));
         } else {
-            next_ = nullptr;
             place_.has_ended = true;
         }
     }
     return true;
 }
 
-RTRAIN_DOOR void Lane::make(const Uncounted& uncounted, LaneRows rows) {
-    end_ = rows.end;
-    MadeRows made = rows.batch.size() > 0 ? uncounted.make(std::move(rows.batch)) : MadeRows{};
-    made_ = std::make_shared<const Batch>(std::move(made.batch));
-    of_ = std::move(made.of);
-    for (std::int64_t& row : of_) {
-        row += rows.begin;
-    }
-    const auto [first, last] = std::ranges::equal_range(of_, place_.used);
-    row_ = static_cast<std::size_t>(first - of_.begin() +
-                                    std::min<std::int64_t>(place_.given, last - first));
-}
-
 RTRAIN_DOOR std::pair<std::shared_ptr<const Batch>, std::int64_t> Lane::take() {
-    const std::int64_t of = of_[row_];
+    const std::int64_t of = chunk_.of[row_];
     const auto row = static_cast<std::int64_t>(row_++);
     place_.given = (of == place_.used ? place_.given : 0) + 1;
     place_.used = of;
-    if (row_ == of_.size() || of_[row_] != of) {
+    if (row_ == chunk_.of.size() || chunk_.of[row_] != of) {
         place_.used = of + 1;
         place_.given = 0;
     }
     ++place_.taken;
-    return {made_, row};
+    return {chunk_.batch, row};
 }
 
-RTRAIN_DOOR Batch LaneGroup::take(const Lanes& from, std::int64_t rows) {
+RTRAIN_DOOR Batch LaneGroup::take(LaneChunks& chunks, std::int64_t rows) {
     std::vector<std::shared_ptr<const Batch>> parts;
     std::map<const Batch*, std::int64_t> number_of;
     std::vector<PartRow> picked;
@@ -119,7 +73,7 @@ RTRAIN_DOOR Batch LaneGroup::take(const Lanes& from, std::int64_t rows) {
         if (!next) {
             break;
         }
-        if (next->has_row(from)) {
+        if (next->has_row(chunks)) {
             auto [part, row] = next->take();
             const auto [known, is_new] =
                 number_of.emplace(part.get(), static_cast<std::int64_t>(parts.size()));
@@ -137,19 +91,41 @@ RTRAIN_DOOR Batch LaneGroup::take(const Lanes& from, std::int64_t rows) {
         });
 }
 
-RTRAIN_DOOR void LaneGroup::find_ends(const Lanes& from) {
+RTRAIN_DOOR void LaneGroup::find_ends(LaneChunks& chunks) {
     for (Lane& lane : lanes_) {
-        (void)lane.has_row(from);
+        (void)lane.has_row(chunks);
     }
 }
 
 RTRAIN_DOOR LaneReader::LaneReader(Lanes lanes, std::vector<LaneGroup> groups, std::int64_t size,
-                                   bool is_last)
-    : lanes_(std::move(lanes)), groups_(std::move(groups)), size_(size), is_last_(is_last) {}
+                                   bool is_last, std::int64_t ahead)
+    : chunks_(std::move(lanes), ahead), groups_(std::move(groups)), size_(size), is_last_(is_last) {
+    for (const LaneGroup& group : groups_) {
+        for (const Lane& lane : group.lanes()) {
+            chunks_.add(lane.number(), lane.place().used);
+        }
+    }
+}
 
 RTRAIN_DOOR Batch LaneReader::read(Portion& portion) {
+    struct Turn {
+        Turn(LaneChunks& of, std::int64_t number) : chunks(of) { chunks.begin_turn(number); }
+        Turn(const Turn&) = delete;
+        Turn& operator=(const Turn&) = delete;
+        ~Turn() { chunks.end_turn(); }
+        LaneChunks& chunks;
+    };
+    const Turn turn(chunks_, portion.number);
+    if (error_) {
+        std::rethrow_exception(error_);
+    }
     if (portion.pass == 0) {
-        portion.step = read_step();
+        try {
+            portion.step = read_step();
+        } catch (...) {
+            error_ = std::current_exception();
+            throw;
+        }
         is_short_ = portion.step->least < size_;
     }
     portion.is_short = is_short_;
@@ -165,9 +141,9 @@ RTRAIN_DOOR std::shared_ptr<const LaneStep> LaneReader::read_step() {
         for (const Lane& lane : group.lanes()) {
             taken.push_back(lane.place().taken);
         }
-        batches_.push_back(group.take(lanes_, size_));
+        batches_.push_back(group.take(chunks_, size_));
         if (is_last_) {
-            group.find_ends(lanes_);
+            group.find_ends(chunks_);
         }
         step->least = std::min(step->least, batches_.back().size());
         for (std::size_t i = 0; i < taken.size(); ++i) {

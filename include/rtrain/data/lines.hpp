@@ -5,6 +5,7 @@
 /// belongs to no row. Includes no libtorch.
 #pragma once
 
+#include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/storage/random_access_file.hpp>
@@ -145,13 +146,19 @@ private:
                                            const LineOptions& options) {
     constexpr std::size_t piece = std::size_t{4} << 20U;
     LineIndexer indexer(file.uri(), options);
+    checkpoint::Crc32c content;
     for (std::uint64_t at = 0; at < file.size();) {
         const auto bytes =
             static_cast<std::size_t>(std::min<std::uint64_t>(piece, file.size() - at));
-        indexer.add(read_exactly(file, at, bytes));
+        const std::string text = read_exactly(file, at, bytes);
+        content.add(text);
+        indexer.add(text);
         at += bytes;
     }
-    return {.size = file.size(), .modified_ns = file.modified_ns(), .blocks = indexer.finish()};
+    return {.size = file.size(),
+            .modified_ns = file.modified_ns(),
+            .blocks = indexer.finish(),
+            .content = content.sum()};
 }
 
 } // namespace rtrain::data

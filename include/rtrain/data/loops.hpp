@@ -11,6 +11,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/position.hpp>
+#include <rtrain/process/loop_status.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -34,6 +35,7 @@ public:
         Time began;
         Time taken = 0;            ///< when the body got the batch; 0: it has not
         bool saved_around = false; ///< a checkpoint takes it for a loop around another
+        bool leads = false;        ///< it shows how far training is: the first of those that train
     };
 
     /// Those of the calling thread.
@@ -46,6 +48,8 @@ public:
         forget_past(*position);
         position->finished.reserve(position->finished.size() + 1); // end() must not throw
         auto loop = std::make_unique<Loop>(Loop{std::move(position), trains, ++clock_});
+        loop->leads = trains && std::ranges::none_of(
+                                    under_way_, [](const Loop* other) { return other->trains; });
         loop->position->iterating = true;
         under_way_.push_back(loop.get());
         return loop;
@@ -207,10 +211,15 @@ public:
     /// Called before each batch but the first is taken: what the last one was used for is done.
     using BetweenBatches = std::function<void(const Loops::Loop&)>;
 
+    /// Asked before each batch, and true when the loop is to end instead of taking it.
+    using EndsHere = std::function<bool(const Loops::Loop&)>;
+
     /// One that has ended.
     Pass() = default;
     Pass(std::shared_ptr<Position> position, bool trains)
-        : loop_(Loops::current().begin(std::move(position), trains)) {}
+        : loop_(Loops::current().begin(std::move(position), trains)) {
+        end_if_asked();
+    }
     Pass(Pass&&) = default;
     Pass& operator=(Pass&& other) noexcept {
         std::swap(loop_, other.loop_);
@@ -224,6 +233,9 @@ public:
     /// The place that this pass has reached; not after end().
     [[nodiscard]] Position& position() noexcept { return *loop_->position; }
 
+    /// Whether it shows how far training is. Then LoopStatus is to know how long it is.
+    [[nodiscard]] bool leads() const noexcept { return loop_ && loop_->leads; }
+
     /// Whoever goes through the data gets the batch.
     void take() noexcept {
         if (loop_) {
@@ -234,27 +246,47 @@ public:
     /// The batch was used, and the next is wanted. Throws DataError [RT-D16].
     void leave_batch() {
         if (loop_) {
+            if (leads()) {
+                LoopStatus::current().advance();
+            }
             if (observer()) {
                 observer()(*loop_);
             }
             Loops::current().leave_body(*loop_);
+            end_if_asked();
         }
     }
 
     void end() noexcept {
         if (loop_) { // not moved from, and not ended before
+            if (leads()) {
+                LoopStatus::current().end_loop();
+            }
             Loops::current().end(*loop_);
             loop_.reset();
         }
     }
 
-    /// Who is told between the batches of all passes of this thread.
-    static void observe(BetweenBatches observe) { observer() = std::move(observe); }
+    /// Who is told between the batches of all passes of this thread, and who ends them.
+    static void observe(BetweenBatches observe, EndsHere ends_here) {
+        observer() = std::move(observe);
+        judge() = std::move(ends_here);
+    }
 
 private:
+    void end_if_asked() {
+        if (judge() && judge()(*loop_)) {
+            end();
+        }
+    }
+
     static BetweenBatches& observer() {
         thread_local BetweenBatches told;
         return told;
+    }
+    static EndsHere& judge() {
+        thread_local EndsHere asked;
+        return asked;
     }
 
     std::unique_ptr<Loops::Loop> loop_;

@@ -44,7 +44,8 @@ public:
     /// `version` says what the functions are that made the rows. Throws DataError [RT-D52, RT-D53].
     KeptRows(MadeBlocks rows, std::filesystem::path directory, const std::string& version)
         : rows_(std::move(rows)), directory_(std::move(directory)),
-          origin_(detail::concat(rows_.index().digest(), ' ', version)) {
+          origin_(
+              detail::concat(rows_.index().digest(), ' ', rows_.index().content(), ' ', version)) {
         constexpr std::int64_t bytes_of_part = std::int64_t{64} << 20;
         const BlockIndex& blocks = rows_.index();
         const std::int64_t fits = bytes_of_part / blocks.row_bytes();
@@ -245,10 +246,7 @@ public:
     [[nodiscard]] std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
     [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override { return blocks_; }
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
-        const auto locate = [this](std::int64_t row) -> PartRow {
-            const auto part = std::ranges::upper_bound(ends_, row) - ends_.begin();
-            return {part, part == 0 ? row : row - ends_[static_cast<std::size_t>(part) - 1]};
-        };
+        const auto locate = [this](std::int64_t row) { return locate_row(ends_, row); };
         return gather_rows(indices, locate, [this](std::int64_t part, const at::Tensor& rows) {
             return select_rows(parts_[static_cast<std::size_t>(part)], rows);
         });

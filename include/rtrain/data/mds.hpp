@@ -80,8 +80,12 @@ public:
             throw damaged(file, detail::concat("it has ", file.size(), " bytes; expected ",
                                                shard.bytes, ", as index.json says"));
         }
-        const auto offsets = offsets_of(file, shard);
-        FileIndex index{.size = file.size(), .modified_ns = file.modified_ns(), .blocks = {}};
+        const std::string head = head_of(file, shard);
+        const auto offsets = offsets_in(head, file, shard);
+        FileIndex index{.size = file.size(),
+                        .modified_ns = file.modified_ns(),
+                        .blocks = {},
+                        .content = checkpoint::crc32c(head)};
         for (std::size_t row = 0; row + 1 < offsets.size(); ++row) {
             if (index.blocks.empty() || index.blocks.back().bytes >= options_.block_bytes) {
                 index.blocks.push_back({.offset = offsets[row], .bytes = 0, .rows = 0});
@@ -235,15 +239,25 @@ private:
         return samples_.at(file.path());
     }
 
-    [[nodiscard]] static std::vector<std::uint32_t>
-    offsets_of(const storage::RandomAccessFile& file, const Shard& shard) {
-        const auto table = static_cast<std::uint64_t>(shard.samples) * 4 + 8;
+    /// The table of a shard's samples, and the first of these.
+    [[nodiscard]] static std::string head_of(const storage::RandomAccessFile& file,
+                                             const Shard& shard) {
+        const std::uint64_t table = table_bytes(shard);
         if (static_cast<std::uint64_t>(shard.samples) > file.size() || table > file.size()) {
             throw damaged(file, "it is too short for its number of samples");
         }
+        return read_exactly(file, 0,
+                            static_cast<std::size_t>(std::min(table + head_bytes, file.size())));
+    }
+    [[nodiscard]] static std::uint64_t table_bytes(const Shard& shard) {
+        return static_cast<std::uint64_t>(shard.samples) * 4 + 8;
+    }
+
+    [[nodiscard]] static std::vector<std::uint32_t>
+    offsets_in(std::string_view head, const storage::RandomAccessFile& file, const Shard& shard) {
         try {
-            return format::mds_offsets(read_exactly(file, 0, static_cast<std::size_t>(table)),
-                                       shard.samples, file.size());
+            return format::mds_offsets(head.substr(0, table_bytes(shard)), shard.samples,
+                                       file.size());
         } catch (const std::invalid_argument& error) {
             throw damaged(file, error.what());
         }

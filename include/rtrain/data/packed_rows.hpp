@@ -27,7 +27,9 @@ public:
         : rows_(std::move(rows)), column_(std::move(column)), length_(length) {
         for (std::int64_t block = 0; block < rows_.index().size(); ++block) {
             const Batch packed = read(block);
-            blocks_.push_back({.rows = packed.size(), .bytes = bytes_of(packed)});
+            blocks_.push_back({.rows = packed.size(),
+                               .bytes = bytes_of(packed),
+                               .content = rows_.index().content()});
         }
     }
 

@@ -3,6 +3,7 @@
 /// Parquet files as data sets. Part of the component arrow: the program links rtrain::arrow.
 #pragma once
 
+#include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/arrow_columns.hpp>
 #include <rtrain/data/arrow_forms.hpp>
@@ -109,7 +110,8 @@ private:
     struct File {
         storage::RandomAccessFile input;
         std::shared_ptr<parquet::FileMetaData> metadata;
-        std::vector<int> leaves; ///< of each column, which has one: the number it has in Parquet
+        std::vector<int> leaves;   ///< of each column, which has one: the number it has in Parquet
+        std::uint32_t content = 0; ///< as FileIndex's: of the metadata, statistics included
     };
     struct Group {
         std::size_t file = 0;
@@ -179,10 +181,12 @@ private:
                 return opened_.reader->GetRecordBatchReader({group_.number}, file_.leaves)
                     .Value(&reader_);
             });
-            for (const int leaf : file_.leaves) {
-                page_bytes_ += std::min(usual_page_bytes, file_.metadata->RowGroup(group_.number)
-                                                              ->ColumnChunk(leaf)
-                                                              ->total_uncompressed_size());
+            for (const int leaf :
+                 file_.leaves) { // its dictionary or the page as it was stored, too
+                page_bytes_ +=
+                    2 * std::min(usual_page_bytes, file_.metadata->RowGroup(group_.number)
+                                                       ->ColumnChunk(leaf)
+                                                       ->total_uncompressed_size());
             }
             while (begin_ + batch_.size() < first_row) {
                 read_on();
@@ -248,6 +252,8 @@ private:
             std::shared_ptr<arrow::Schema> schema;
             ARROW_RETURN_NOT_OK(opened.reader->GetSchema(&schema));
             File file{input, opened.reader->parquet_reader()->metadata(), {}};
+            file.content = checkpoint::crc32c(file.metadata->SerializeToString() +
+                                              input.read_at(0, head_bytes));
             choose_columns(*schema, opened.reader->manifest(), file);
             list_groups(file);
             files_.push_back(std::move(file));
@@ -276,7 +282,7 @@ private:
         std::int64_t rows = 0;
         for (int number = 0; number < file.metadata->num_row_groups(); ++number) {
             const auto group = file.metadata->RowGroup(number);
-            Block block{.rows = group->num_rows()};
+            Block block{.rows = group->num_rows(), .content = file.content};
             for (const int leaf : file.leaves) {
                 block.bytes +=
                     bytes_in_memory(*group->ColumnChunk(leaf), *group->schema()->Column(leaf));

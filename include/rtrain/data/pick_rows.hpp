@@ -8,11 +8,11 @@
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/gather.hpp>
 #include <rtrain/data/ragged.hpp>
+#include <rtrain/data/rows.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -167,24 +167,13 @@ template <class Allocate>
     auto ragged = detail::pick_columns<Batch::RaggedColumns>(
         batches, rows, [](const Batch& batch) -> auto& { return batch.ragged_columns(); },
         allocate);
-    Batch::Columns masks; // of the columns that have one anywhere
-    for (const Batch* const masked : batches) {
-        for (const auto& [name, mask] : masked->masks()) {
-            if (std::ranges::any_of(masks,
-                                    [&](const auto& known) { return known.first == name; })) {
-                continue;
-            }
-            std::vector<at::Tensor> parts;
-            std::vector<const at::Tensor*> pointers;
-            for (const Batch* const batch : batches) {
-                const at::Tensor part = batch->valid(name);
-                parts.push_back(part.defined() ? part : at::ones({batch->size()}, at::kBool));
-            }
-            for (const at::Tensor& part : parts) {
-                pointers.push_back(&part);
-            }
-            masks.emplace_back(name, detail::pick_rows(pointers, rows, allocate));
+    Batch::Columns masks;
+    for (const auto& [name, parts] : masks_of_any(batches)) {
+        std::vector<const at::Tensor*> pointers;
+        for (const at::Tensor& part : parts) {
+            pointers.push_back(&part);
         }
+        masks.emplace_back(name, detail::pick_rows(pointers, rows, allocate));
     }
     return {std::move(columns), std::move(ragged), std::move(masks)};
 }

@@ -45,13 +45,14 @@ struct LanePlace {
 /// How far ranks have come in a data set; a checkpoint holds it. Nothing in it depends on the
 /// number of ranks.
 struct Position {
-    std::int64_t epoch = 0;   ///< the pass under way, or the next one
-    std::int64_t samples = 0; ///< rows of this pass that all ranks have taken, in whole steps
-    bool iterating = false;   ///< a loop over the batches is under way
-    bool within_step = false; ///< ranks have taken some batches of the next step
-    std::int64_t rows = 0;    ///< of the data set; 0: not known
-    std::string order = {};   ///< what `samples` counts in, by order_name(); empty: not known
-    std::uint64_t digest = 0; ///< of the data set's blocks, by BlockIndex; 0: not known
+    std::int64_t epoch = 0;    ///< the pass under way, or the next one
+    std::int64_t samples = 0;  ///< rows of this pass that all ranks have taken, in whole steps
+    bool iterating = false;    ///< a loop over the batches is under way
+    bool within_step = false;  ///< ranks have taken some batches of the next step
+    std::int64_t rows = 0;     ///< of the data set; 0: not known
+    std::string order = {};    ///< what `samples` counts in, by order_name(); empty: not known
+    std::uint64_t digest = 0;  ///< of the data set's blocks, by BlockIndex; 0: not known
+    std::uint64_t content = 0; ///< as far as BlockIndex knows it; 0: not known
     std::vector<LanePlace> lanes = {}; ///< of a pass over rows that are not counted
 
     // Of the batch that the loop is at, which all this counts as taken.
@@ -83,7 +84,7 @@ struct Position {
     /// Before a pass through `now_rows` rows in the order `now_order`. Throws DataError [RT-D12,
     /// RT-D13, RT-D21] when the pass has begun with others.
     void begin_pass(std::int64_t now_rows, const std::string& now_order,
-                    std::uint64_t now_digest = 0) {
+                    std::uint64_t now_digest = 0, std::uint64_t now_content = 0) {
         if (samples > 0 && rows != 0 && rows != now_rows) {
             throw DataError("RT-D12",
                             detail::concat("the checkpoint was made after ", samples,
@@ -101,17 +102,23 @@ struct Position {
                                "\" and would repeat and miss rows; use the same, or begin "
                                "another epoch with set_epoch()"));
         }
-        if (samples > 0 && digest != 0 && now_digest != 0 && digest != now_digest) {
-            throw DataError("RT-D21",
-                            detail::concat("the checkpoint was made after ", samples,
-                                           " rows of an epoch, but the files of the data set have "
-                                           "changed since: it has as many rows, in other blocks; "
-                                           "give the run the same files, or begin another epoch "
-                                           "with set_epoch()"));
+        const auto is_other = [](std::uint64_t was, std::uint64_t now) {
+            return was != 0 && now != 0 && was != now;
+        };
+        if (samples > 0 && (is_other(digest, now_digest) || is_other(content, now_content))) {
+            throw DataError(
+                "RT-D21",
+                detail::concat("the checkpoint was made after ", samples,
+                               " rows of an epoch, but the files of the data set have "
+                               "changed since: it has as many rows, ",
+                               is_other(digest, now_digest) ? "in other blocks" : "but others",
+                               "; give the run the same files, or begin another epoch "
+                               "with set_epoch()"));
         }
         rows = now_rows;
         order = now_order;
         digest = now_digest;
+        content = now_content;
         const bool was = std::exchange(was_under_way, false);
         if (was && way_back && !way_back->is_over() && --way_back->loops_to_begin == 0) {
             way_back->arrive();
@@ -135,15 +142,16 @@ struct Position {
             return;
         }
         if (some_lanes == 0) {
-            console::say("an epoch has no batch: no row is left");
+            console::warn("an epoch has no batch: no row is left");
             return;
         }
         const std::string of_rows = // which a generator does not know
             rows == 0 ? "" : detail::concat(these_rows, " of ", rows, " rows, in ");
-        console::say("an epoch ended before all rows were read, because not every rank had a batch "
-                     "any more; what is left out: %s%lld %s",
-                     of_rows.c_str(), static_cast<long long>(some_lanes),
-                     some_lanes == 1 ? "lane" : "lanes");
+        console::warn(
+            "an epoch ended before all rows were read, because not every rank had a batch "
+            "any more; what is left out: %s%lld %s",
+            of_rows.c_str(), static_cast<long long>(some_lanes),
+            some_lanes == 1 ? "lane" : "lanes");
     }
 
     /// A new epoch is next.
@@ -168,10 +176,10 @@ struct Position {
 
 /// Tells of an epoch that drop_last leaves without a batch: nothing is trained in it.
 inline void say_empty_epoch(std::int64_t rows, std::int64_t rows_of_rank, std::int64_t ranks) {
-    console::say("an epoch has no batch: %lld rows fill no step of %lld rows on each of "
-                 "%lld ranks, and drop_last leaves them out",
-                 static_cast<long long>(rows), static_cast<long long>(rows_of_rank),
-                 static_cast<long long>(ranks));
+    console::warn("an epoch has no batch: %lld rows fill no step of %lld rows on each of "
+                  "%lld ranks, and drop_last leaves them out",
+                  static_cast<long long>(rows), static_cast<long long>(rows_of_rank),
+                  static_cast<long long>(ranks));
 }
 
 } // namespace rtrain::data

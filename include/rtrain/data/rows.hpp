@@ -125,6 +125,27 @@ namespace rtrain::data {
     return static_cast<std::int64_t>(bytes);
 }
 
+/// The masks of the columns that have one in any of these batches: of each batch, also where all
+/// rows have a value.
+[[nodiscard]] inline Batch::Named<std::vector<at::Tensor>>
+masks_of_any(const std::vector<const Batch*>& batches) {
+    Batch::Named<std::vector<at::Tensor>> masks;
+    for (const Batch* const masked : batches) {
+        for (const auto& [name, mask] : masked->masks()) {
+            if (std::ranges::any_of(masks,
+                                    [&](const auto& known) { return known.first == name; })) {
+                continue;
+            }
+            auto& parts = masks.emplace_back(name, std::vector<at::Tensor>{}).second;
+            for (const Batch* const batch : batches) {
+                const at::Tensor part = batch->valid(name);
+                parts.push_back(part.defined() ? part : at::ones({batch->size()}, at::kBool));
+            }
+        }
+    }
+    return masks;
+}
+
 /// All rows of all batches, of which there is at least one.
 [[nodiscard]] inline Batch concatenate(const std::vector<Batch>& batches) {
     if (batches.size() == 1) {
@@ -148,20 +169,13 @@ namespace rtrain::data {
         }
         ragged.emplace_back(name, Ragged{at::cat(values), at::cat(offsets)});
     }
+    std::vector<const Batch*> pointers;
+    for (const Batch& batch : batches) {
+        pointers.push_back(&batch);
+    }
     Batch::Columns masks;
-    for (const Batch& masked : batches) { // the columns that have a mask anywhere
-        for (const auto& [name, mask] : masked.masks()) {
-            if (std::ranges::any_of(masks,
-                                    [&](const auto& known) { return known.first == name; })) {
-                continue;
-            }
-            std::vector<at::Tensor> parts;
-            for (const Batch& batch : batches) {
-                const at::Tensor part = batch.valid(name);
-                parts.push_back(part.defined() ? part : at::ones({batch.size()}, at::kBool));
-            }
-            masks.emplace_back(name, at::cat(parts));
-        }
+    for (const auto& [name, parts] : masks_of_any(pointers)) {
+        masks.emplace_back(name, at::cat(parts));
     }
     return {std::move(columns), std::move(ragged), std::move(masks)};
 }

@@ -34,6 +34,12 @@ struct StridedPlaces {
     return {begin_of(number), begin_of(number + 1)};
 }
 
+/// How many of the rows lane `lane` has, where they are dealt out to `lanes` in turn.
+[[nodiscard]] constexpr std::int64_t rows_of_lane(std::int64_t rows, std::int64_t lanes,
+                                                  std::int64_t lane) noexcept {
+    return rows / lanes + (lane < rows % lanes ? 1 : 0);
+}
+
 /// A step takes the next micro_batches × size rows of the order, and its micro-batches divide them
 /// in order. Every step gives each micro-batch at least one row:
 ///

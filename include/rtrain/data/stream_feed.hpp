@@ -75,7 +75,8 @@ public:
                                             .micro_batches = course_.sharing * course_.passes,
                                             .first = course_.place_among_sharing() * course_.passes,
                                             .passes = course_.passes,
-                                            .drop_last = course_.epoch.drop_last},
+                                            .drop_last = course_.epoch.drop_last,
+                                            .ahead = course_.threads},
                            open_lanes(), course_.lanes, taken);
         }
     }
@@ -107,8 +108,7 @@ public:
         });
     }
 
-    /// What next() has said; once it is read, the portion holds no windows any more. Where rows are
-    /// not counted: called in the order of next(), by one thread at a time.
+    /// What next() has said; once it is read, the portion holds no windows any more.
     [[nodiscard]] Batch read(const Dataset& dataset, Portion& portion) {
         if (lanes_) {
             return lanes_->read(portion);
@@ -121,7 +121,9 @@ public:
     }
 
     /// Something that a later portion will need. False when there is nothing to do now.
-    [[nodiscard]] bool read_ahead() { return reader_ && reader_->read_ahead(); }
+    [[nodiscard]] bool read_ahead() {
+        return (lanes_ && lanes_->read_ahead()) || (reader_ && reader_->read_ahead());
+    }
 
     /// Null where rows are counted; else each batch that was read has to be settled, in order.
     [[nodiscard]] LaneSteps* lanes() noexcept { return lanes_ ? &*lanes_ : nullptr; }

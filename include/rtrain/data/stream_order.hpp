@@ -12,6 +12,7 @@
 #pragma once
 
 #include <rtrain/data/permutation.hpp>
+#include <rtrain/data/steps.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -51,7 +52,7 @@ public:
 
     /// Lanes differ by one row at most; the longer ones are first.
     [[nodiscard]] std::int64_t rows_of(std::int64_t lane) const noexcept {
-        return rows() / shape_.lanes + (lane < rows() % shape_.lanes ? 1 : 0);
+        return rows_of_lane(rows(), shape_.lanes, lane);
     }
     [[nodiscard]] std::int64_t rows_of(std::int64_t lane, std::int64_t window) const noexcept {
         return std::min(shape_.window, rows_of(lane) - window * shape_.window);

@@ -48,7 +48,8 @@ struct StreamPlan;
 ///   piece;
 /// - a quarter for cursors that keep memory (Dataset::BlockSource::Cursor::bytes()). A cursor
 ///   beyond it is closed with its window and opened anew for the next one, so a source without
-///   cursors of its own reads such a block again for each window;
+///   cursors of its own reads such a block again for each window. Where several threads would have
+///   more than 3/8 in cursors, they read one after the other;
 /// - what is left, but for an eighth, for windows that are read ahead, at most one of each lane;
 /// - the rest is room for the blocks that are being read, one in each thread, and for batches.
 ///
@@ -85,7 +86,7 @@ private:
         std::list<std::shared_ptr<Window>> windows; ///< planned, or ahead; not yet dropped
         std::deque<std::shared_ptr<Window>> unread; ///< some of them, in the order of planning
         bool is_busy = false;                       ///< a thread has what follows
-        std::int64_t cursor_bytes = 0;              ///< when no thread had it
+        std::int64_t cursor_bytes = 0;              ///< when no thread had the lane
         std::int64_t part_bytes = 0;                ///< the same
         // Of the thread that reads.
         std::unique_ptr<Dataset::BlockSource::Cursor> cursor;
@@ -100,6 +101,7 @@ private:
     [[nodiscard]] std::shared_ptr<Window> new_window(std::int64_t lane, std::int64_t number);
     [[nodiscard]] Lane* lane_to_read_ahead(); ///< of those that nobody reads; null if there is none
     [[nodiscard]] bool has_room_for(std::int64_t rows) const;
+    [[nodiscard]] bool may_read(const Lane& lane) const;
     void read(std::span<const std::shared_ptr<Window>> windows);
     [[nodiscard]] static std::vector<PartRow> rows_of(const std::vector<Batch>& parts,
                                                       const StreamOrder::WindowOrder& order);
@@ -115,8 +117,9 @@ private:
 
     mutable std::mutex mutex_; ///< of what follows
     std::condition_variable is_read_;
-    std::map<std::int64_t, Lane> lanes_; ///< that this rank reads
-    std::int64_t stride_ = 1;            ///< of this rank's places
+    std::map<std::int64_t, Lane> lanes_;         ///< that this rank reads
+    std::int64_t stride_ = 1;                    ///< of this rank's places
+    std::optional<std::int64_t> largest_cursor_; ///< in bytes, once one has read
 };
 
 } // namespace rtrain::data

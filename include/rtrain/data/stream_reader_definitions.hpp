@@ -157,7 +157,7 @@ RTRAIN_DOOR void StreamReader::read(std::span<const std::shared_ptr<Window>> win
         for (const auto& window : windows) {
             if (window && !window->is_read) {
                 is_complete = false;
-                if (Lane& lane = lanes_[window->lane]; !lane.is_busy) {
+                if (Lane& lane = lanes_[window->lane]; may_read(lane)) {
                     free = &lane;
                     break;
                 }
@@ -169,7 +169,7 @@ RTRAIN_DOOR void StreamReader::read(std::span<const std::shared_ptr<Window>> win
         if (free != nullptr) {
             read_some(*free, lock);
         } else {
-            is_read_.wait(lock); // for other threads, which read all that is missing
+            is_read_.wait(lock); // for other threads
         }
     }
     for (const auto& window : windows) {
@@ -212,7 +212,7 @@ RTRAIN_DOOR StreamReader::Lane* StreamReader::lane_to_read_ahead() {
     const std::int64_t rows_apart = stride_ / std::gcd(stride_, order_.shape().lanes);
     Candidate first;
     for (auto& [number, lane] : lanes_) {
-        if (lane.is_busy || lane.windows.empty()) {
+        if (lane.windows.empty() || !may_read(lane)) {
             continue;
         }
         const Window& last = **std::ranges::max_element(
@@ -250,8 +250,20 @@ RTRAIN_DOOR bool StreamReader::has_room_for(std::int64_t rows) const {
     }
     const std::int64_t bytes = rows * blocks_->row_bytes();
     return memory_->bytes() + std::max<std::int64_t>(bytes - memory_->spare_bytes(), 0) + bytes +
-               bytes_of_cursors() <=
+               bytes_of_cursors() + largest_cursor_.value_or(0) <=
            memory_bytes_ - memory_bytes_ / 8;
+}
+
+/// Whether a thread may begin with this lane: not with one that another thread has, nor where its
+/// cursor would be too much beside the others'.
+RTRAIN_DOOR bool StreamReader::may_read(const Lane& lane) const {
+    const bool is_alone = std::ranges::none_of(
+        lanes_, &Lane::is_busy, [](const auto& of) -> auto& { return of.second; });
+    if (is_alone || lane.is_busy || !largest_cursor_) {
+        return is_alone;
+    }
+    const std::int64_t more = std::max<std::int64_t>(*largest_cursor_ - lane.cursor_bytes, 0);
+    return bytes_of_cursors() + more <= memory_bytes_ / 8 * 3;
 }
 
 /// Where the rows of a window lie in its parts, in the order in which they are taken: where it is
@@ -303,13 +315,14 @@ RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
         lane.parts.clear();
     }
     lock.lock();
+    lane.is_busy = false;
     lane.cursor_bytes = lane.cursor ? lane.cursor->bytes() : 0;
+    largest_cursor_ = std::max(largest_cursor_.value_or(0), lane.cursor_bytes);
     if (is_over && bytes_of_cursors() > memory_bytes_ / 4) {
         lane.cursor.reset();
         lane.cursor_bytes = 0;
     }
     lane.part_bytes = is_over ? 0 : lane.part_bytes + read_bytes;
-    lane.is_busy = false;
     if (is_over) {
         window->error = std::move(error);
         window->is_read = true;
@@ -343,10 +356,12 @@ RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& 
     }
 }
 
+/// Where a thread reads, a cursor may be about to be opened.
 RTRAIN_DOOR std::int64_t StreamReader::bytes_of_cursors() const {
     std::int64_t bytes = 0;
     for (const auto& [number, lane] : lanes_) {
-        bytes += lane.cursor_bytes;
+        bytes += lane.is_busy ? std::max(lane.cursor_bytes, largest_cursor_.value_or(0))
+                              : lane.cursor_bytes;
     }
     return bytes;
 }

@@ -10,6 +10,7 @@
 #include <rtrain/data/loops.hpp>
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/sampler.hpp>
+#include <rtrain/process/loop_status.hpp>
 
 #include <c10/core/GradMode.h>
 #include <torch/data/dataloader.h>
@@ -127,6 +128,9 @@ public:
               prefetch_(loader.device_),
               next_(pass_.has_ended() ? loader.loader_->end() : loader.loader_->begin()) {
             const bool is_whole = end_ > 0 && !pass_.has_ended() && pass_.position().samples == 0;
+            if (pass_.leads()) {
+                LoopStatus::current().begin_loop(loader.length_to(end_));
+            }
             next();
             if (is_whole && pass_.has_ended()) {
                 loader.say_empty();
@@ -206,6 +210,19 @@ private:
     /// How many rows all ranks will have taken at the end of this epoch.
     [[nodiscard]] std::int64_t end_of_pass() const {
         return epoch_ ? distributed_end(*epoch_, position_->samples) : 0;
+    }
+
+    /// Of a pass that all ranks end behind so many rows; 0: these are not counted.
+    [[nodiscard]] LoopStatus::Length length_to(std::int64_t end) const {
+        const auto size = static_cast<std::int64_t>(loader_->options().batch_size);
+        if (end == 0) {
+            return {.rows = size};
+        }
+        const std::int64_t of_all = size * epoch_->size;
+        return {.first = position_->samples / of_all,
+                .total = (end + (loader_->options().drop_last ? 0 : of_all - 1)) / of_all,
+                .rows = size,
+                .rows_of_all = of_all};
     }
 
     /// Once: an epoch has no batch.

@@ -36,9 +36,10 @@ public:
         std::vector<Block> blocks;
         for (std::int64_t block = first_;
              block < inner_->size() && inner_->begin_of(block) < range_.end; ++block) {
-            const auto& [rows, bytes] = inner[static_cast<std::size_t>(block)];
+            const auto& [rows, bytes, content] = inner[static_cast<std::size_t>(block)];
             const std::int64_t kept = part_of(block).end - part_of(block).begin;
-            blocks.push_back({.rows = kept, .bytes = rows == 0 ? 0 : bytes / rows * kept});
+            blocks.push_back(
+                {.rows = kept, .bytes = rows == 0 ? 0 : bytes / rows * kept, .content = content});
         }
         return blocks;
     }
@@ -125,15 +126,16 @@ private:
 /// The rows of any data set in blocks that have equally many, but for one.
 class EvenBlocks : public Dataset::BlockSource {
 public:
-    EvenBlocks(Dataset inner, std::int64_t blocks, std::int64_t row_bytes)
-        : inner_(std::move(inner)), blocks_(blocks), row_bytes_(row_bytes) {}
+    /// `content`: of all of them, as Block's.
+    EvenBlocks(Dataset inner, std::int64_t blocks, std::int64_t row_bytes, std::uint64_t content)
+        : inner_(std::move(inner)), blocks_(blocks), row_bytes_(row_bytes), content_(content) {}
 
     [[nodiscard]] std::vector<Block> blocks() const override {
         std::vector<Block> blocks;
         for (std::int64_t block = 0; block < blocks_; ++block) {
             const RowRange part = even_part(inner_.size(), blocks_, block);
             const std::int64_t rows = part.end - part.begin;
-            blocks.push_back({.rows = rows, .bytes = rows * row_bytes_});
+            blocks.push_back({.rows = rows, .bytes = rows * row_bytes_, .content = content_});
         }
         return blocks;
     }
@@ -146,15 +148,17 @@ private:
     Dataset inner_;
     std::int64_t blocks_;
     std::int64_t row_bytes_;
+    std::uint64_t content_;
 };
 
 /// A data set with blocks of its own, whatever blocks it had.
 class Repartitioned : public Dataset::Source {
 public:
-    /// `row_bytes` is what a row takes in memory, about; 0: not known.
-    Repartitioned(const Dataset& inner, std::int64_t blocks, std::int64_t row_bytes)
+    /// `row_bytes` is what a row takes in memory, about; 0: not known. `content` as EvenBlocks'.
+    Repartitioned(const Dataset& inner, std::int64_t blocks, std::int64_t row_bytes,
+                  std::uint64_t content)
         : inner_(inner), blocks_(std::make_shared<const BlockIndex>(
-                             std::make_shared<EvenBlocks>(inner, blocks, row_bytes))) {}
+                             std::make_shared<EvenBlocks>(inner, blocks, row_bytes, content))) {}
 
     [[nodiscard]] std::int64_t size() const override { return inner_.size(); }
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {

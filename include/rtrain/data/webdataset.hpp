@@ -62,12 +62,14 @@ public:
     [[nodiscard]] FileIndex index(const storage::RandomAccessFile& file) const override {
         constexpr std::size_t ahead = std::size_t{1} << 20U; // what lies ahead is mostly wanted
         FileIndex index{.size = file.size(), .modified_ns = file.modified_ns(), .blocks = {}};
+        checkpoint::Crc32c content;
         std::string window;
         std::uint64_t begin = 0; // of the window
         const auto read = [&](std::uint64_t offset, std::size_t length) {
             if (offset < begin || offset + length > begin + window.size()) {
                 begin = offset;
                 window = file.read_at(offset, std::max(length, ahead));
+                content.add(window);
             }
             return std::string_view(window).substr(offset - begin, length);
         };
@@ -85,6 +87,7 @@ public:
             throw DataError("RT-D35", detail::concat(file.uri(), " is no sound tar archive: ",
                                                      error.what(), "; write or copy it again"));
         }
+        index.content = content.sum();
         return index;
     }
 

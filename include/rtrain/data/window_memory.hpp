@@ -5,9 +5,9 @@
 
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/gather.hpp>
+#include <rtrain/data/page_memory.hpp>
 #include <rtrain/data/pick_rows.hpp>
 
-#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
@@ -51,7 +51,8 @@ public:
                 at::Tensor target = next < memory.size() ? std::move(memory[next]) : at::Tensor();
                 ++next;
                 const bool fits = target.defined() && target.dtype() == options.dtype();
-                return fits ? target.resize_(shape) : at::empty(shape, options);
+                return fits ? target.resize_(shape)
+                            : detail::empty_in_pages(shape, options.dtype().toScalarType());
             });
         add(window);
         return window;

@@ -28,10 +28,17 @@ public:
         under_way_ = true;
         tell(&Observer::started, event);
     }
+    void prepared(const Prepared& event) noexcept { tell(&Observer::prepared, event); }
     void reported(const Reported& event) noexcept { tell(&Observer::reported, event); }
+    void stepped(const Stepped& event) noexcept { tell(&Observer::stepped, event); }
+    void reported_by_all(const ReportedByAll& event) noexcept {
+        tell(&Observer::reported_by_all, event);
+    }
     void saved(const Saved& event) noexcept { tell(&Observer::saved, event); }
     void validated(const Validated& event) noexcept { tell(&Observer::validated, event); }
+    void failed(const Failed& event) noexcept { tell(&Observer::failed, event); }
     void restarting(const Restarting& event) noexcept { tell(&Observer::restarting, event); }
+    void closing(const Closing& event) noexcept { tell(&Observer::closing, event); }
     /// Once, and only of what has started: nobody hears of it on other ranks than 0.
     void ended(const Ended& event) noexcept {
         if (std::exchange(under_way_, false)) {
@@ -62,9 +69,9 @@ private:
 
     static void say_once(Listener& listener, const char* what) noexcept {
         if (!std::exchange(listener.has_failed, true)) {
-            console::say("%s may lack something of this run, which goes on: %s; what fails "
-                         "there later is not said",
-                         listener.name.c_str(), what);
+            console::warn("%s may lack something of this run, which goes on: %s; what fails "
+                          "there later is not said",
+                          listener.name.c_str(), what);
         }
     }
 

@@ -20,6 +20,9 @@
 namespace rtrain::track {
 
 inline constexpr const char* iteration_field = "training_iteration";
+inline constexpr const char* step_field = "step"; ///< of a line of steps.jsonl
+/// What ranks did since the report before; a metric of that name wins.
+inline constexpr const char* time_field = "time";
 
 [[nodiscard]] inline std::int64_t number_of(const Config& report) {
     return report.at(iteration_field).to_number<std::int64_t>();

@@ -7,6 +7,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/log_files.hpp>
 #include <rtrain/storage/filesystem.hpp>
 
 #include <filesystem>
@@ -21,7 +22,7 @@ namespace rtrain {
 /// A number of a report, "a/b" for a nested one; what JSON has no number for comes back as NaN or
 /// an infinity. (A JSON value itself prints 0.025 as 2.5E-2.) Throws ConfigError [RT-C26] when the
 /// report has no such number.
-[[nodiscard]] double metric(const Config& report, std::string_view name);
+[[nodiscard]] double metric_of(const Config& report, std::string_view name);
 
 struct Result {
     /// The last report: rank 0's metrics, and the fields that rtrain fills in
@@ -39,9 +40,13 @@ struct Result {
     std::optional<Error> error;
     /// Where `path` is, when it is not of this machine.
     std::optional<storage::AnyFilesystem> filesystem;
+    /// Which condition of RunConfig::stop has stopped the run, and why; empty when none has.
+    std::string stop_reason;
 
+    /// Where a stopped run says why.
+    static constexpr const char* stop_file = "stopped.json";
     /// Where a failed run says why.
-    static constexpr const char* error_file = "error.json";
+    static constexpr const char* error_file = track::error_file;
 
     /// Reads a run's directory: a path, a URI, or a path in `filesystem`. Checkpoints that are not
     /// sound by their manifest are left out. Throws StorageError [RT-S6] when it is no run.
@@ -50,9 +55,9 @@ struct Result {
               std::optional<storage::AnyFilesystem> filesystem = std::nullopt);
 
     /// A number of the last report: `std::cout << result.metric("loss")`. Throws what
-    /// rtrain::metric() throws.
+    /// rtrain::metric_of() throws.
     [[nodiscard]] double metric(std::string_view name) const {
-        return rtrain::metric(metrics, name);
+        return rtrain::metric_of(metrics, name);
     }
 
     /// The kept checkpoint with the best value of a metric; "a/b" reads a nested one. Throws

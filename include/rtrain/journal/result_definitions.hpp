@@ -13,20 +13,14 @@
 #include <rtrain/storage/locate.hpp>
 
 #include <cstdint>
-#include <limits>
+#include <optional>
 
 namespace rtrain {
 
-RTRAIN_DOOR double metric(const Config& report, std::string_view name) {
-    constexpr double infinity = std::numeric_limits<double>::infinity();
+RTRAIN_DOOR double metric_of(const Config& report, std::string_view name) {
     const auto* const value = checkpoint::value_at(report, name);
-    if (value != nullptr && value->is_number()) {
-        return value->to_number<double>();
-    }
-    if (value != nullptr && (value->is_null() || *value == "inf" || *value == "-inf")) {
-        return value->is_null()  ? std::numeric_limits<double>::quiet_NaN()
-               : *value == "inf" ? infinity
-                                 : -infinity;
+    if (const auto number = value != nullptr ? json::number(*value) : std::nullopt) {
+        return *number;
     }
     std::string names;
     for (const auto& item : report) {
@@ -75,6 +69,9 @@ RTRAIN_DOOR Result Result::from_path(const std::filesystem::path& run_directory,
         const auto saved = json::parse(*text).as_object();
         result.error.emplace(std::string(saved.at("code").as_string()),
                              std::string(saved.at("message").as_string()));
+    }
+    if (const auto text = read(stop_file)) {
+        result.stop_reason = json::parse(*text).as_object().at("reason").as_string();
     }
     return result;
 }

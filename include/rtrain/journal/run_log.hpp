@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -85,14 +86,16 @@ public:
     }
 
     RunLog(std::filesystem::path run_directory, Config config)
-        : directory_(std::move(run_directory)), config_(std::move(config)) {}
+        : directory_(std::move(run_directory)), config_(std::move(config)),
+          config_text_(json::serialize(config_)) {}
 
     /// Starts, or goes on after the report that `last` is the line of. Reports behind it will be
     /// made again: they move to superseded.json. A crash may have come between a checkpoint and its
     /// line; then the line is added. A log in which other lines are missing is set aside, and what
     /// can be read of it kept: returns the name of the file that it then has, for a storage service
-    /// to get it, too.
-    std::optional<std::string> open(const Config* last) {
+    /// to get it, too. `each` gets the reports that count, oldest first.
+    std::optional<std::string> open(const Config* last,
+                                    const std::function<void(const Config&)>& each) {
         const auto iteration = last != nullptr ? number_of(*last) : 0;
         const double total_seconds =
             last != nullptr ? last->at(total_time_field).to_number<double>() : 0;
@@ -107,11 +110,15 @@ public:
                 continue; // twice in it
             }
             (keep ? kept : superseded) += json::serialize(report) + "\n";
+            if (keep) {
+                each(report);
+            }
             written = keep ? number_of(report) : written;
             missing -= keep ? 1 : 0;
         }
         if (last != nullptr && written < iteration) { // iteration 0: nothing was reported yet
             kept += json::serialize(*last) + "\n";
+            each(*last);
             --missing;
         }
         const auto set_aside =
@@ -122,6 +129,7 @@ public:
             text.resize(text.rfind('\n') + 1); // a crash can have cut off the last line
             storage::replace_file(file, text + superseded);
         }
+        results_.reset();
         storage::replace_file(directory_ / results_file, kept);
         results_size_ = kept.size();
         results_whole_ = true;
@@ -138,9 +146,27 @@ public:
 
     /// Of the newest report that counts.
     [[nodiscard]] std::int64_t iteration() const noexcept { return iteration_; }
+    /// Bytes of the reports up to it in result.json.
+    [[nodiscard]] std::uint64_t size() const noexcept { return results_size_; }
 
-    /// The whole line of a report: the user's metrics and the fields that Ray fills in.
-    /// Throws ConfigError [RT-C10] when a metric has the name of such a field.
+    /// Of all starts, up to now.
+    [[nodiscard]] double total_seconds() const { return total_seconds_at(Clock::now()); }
+    /// When there will be so many.
+    [[nodiscard]] Clock::time_point when_total_is(double seconds) const {
+        constexpr double longest = 1e9; // what a clock can add
+        return last_report_ +
+               std::chrono::duration_cast<Clock::duration>(
+                   std::chrono::duration<double>(std::min(seconds - total_seconds_, longest)));
+    }
+
+    /// A report is made now, whatever its line waits for.
+    void begin_report() {
+        now_ = Clock::now();
+        wall_ = std::time(nullptr);
+    }
+
+    /// The whole line of the report that has begun: the user's metrics and the fields that Ray
+    /// fills in. Throws ConfigError [RT-C10] when a metric has the name of such a field.
     [[nodiscard]] Config complete(Config metrics, std::optional<std::string> checkpoint) const {
         for (const char* reserved : filled_fields) {
             if (metrics.contains(reserved)) {
@@ -149,14 +175,13 @@ public:
                                                            "another name"));
             }
         }
-        const double seconds = std::chrono::duration<double>(Clock::now() - last_report_).count();
-        const double total = total_seconds_ + seconds;
+        const double seconds = std::chrono::duration<double>(now_ - last_report_).count();
+        const double total = total_seconds_at(now_);
         const std::int64_t iteration = iteration_ + 1;
-        const std::time_t wall = std::time(nullptr);
         char date[32] = {};
         std::tm local{};
-        std::strftime(date, sizeof date, "%Y-%m-%d_%H-%M-%S", localtime_r(&wall, &local));
-        metrics["timestamp"] = static_cast<std::int64_t>(wall);
+        std::strftime(date, sizeof date, "%Y-%m-%d_%H-%M-%S", localtime_r(&wall_, &local));
+        metrics["timestamp"] = static_cast<std::int64_t>(wall_);
         metrics[checkpoint_field] = checkpoint ? boost::json::value(*checkpoint) : nullptr;
         if (checkpoint) {
             metrics["should_checkpoint"] = true;
@@ -175,15 +200,14 @@ public:
         return metrics;
     }
 
-    /// For a checkpoint that is not of a report: the line of the last report; before the first, one
-    /// that stands for none.
+    /// For a checkpoint that is not of a report: the line of the last report, with the time that
+    /// has passed since; before the first, one that stands for none.
     [[nodiscard]] Config last_line(const std::string& checkpoint) const {
         Config line = last_line_;
         if (line.empty()) {
-            line = {{iteration_field, iteration_},
-                    {total_time_field, total_seconds_},
-                    {"config", config_}};
+            line = {{iteration_field, iteration_}, {"config", config_}};
         }
+        line[total_time_field] = total_seconds();
         line[checkpoint_field] = checkpoint;
         return line;
     }
@@ -191,27 +215,46 @@ public:
     /// Appends a completed line; the next one is counted from it. When it cannot be written, it is
     /// as if it had not been there. Throws StorageError [RT-S18] when lines before it are gone.
     void append(const Config& line) {
-        const std::string text = json::serialize(line) + "\n";
+        const std::string text = text_of(line) + "\n";
         const auto file = directory_ / results_file;
         require_written(file);
         if (!results_whole_) { // what its blocks on the disk hold is unknown after a failed fsync
+            results_.reset();
             storage::replace_file(file, storage::read_file(file).substr(0, results_size_));
         }
         results_whole_ = false;
-        storage::OutputFile results(file, storage::OutputFile::Mode::append);
-        results.write(text);
+        if (!results_ || !results_->is_at(file)) { // or somebody has put another into its place
+            results_.reset();
+            results_.emplace(file, storage::OutputFile::Mode::append);
+        }
+        results_->write(text);
         if (line.contains("should_checkpoint")) {
-            results.sync(); // as durable as the checkpoint that it belongs to
+            results_->sync(); // as durable as the checkpoint that it belongs to
         }
         results_size_ += text.size();
         results_whole_ = true;
         iteration_ = number_of(line);
         total_seconds_ = line.at(total_time_field).to_number<double>();
-        last_report_ = Clock::now();
+        last_report_ = now_;
         last_line_ = line;
     }
 
 private:
+    /// As json::serialize() has it, but for the configuration, which is the same in each line.
+    [[nodiscard]] std::string text_of(const Config& line) const {
+        std::string text;
+        for (const auto& item : line) {
+            text += text.empty() ? '{' : ',';
+            text += json::serialize(boost::json::value(item.key())) + ':';
+            text += item.key() == "config" ? config_text_ : json::serialize(item.value());
+        }
+        return text + '}';
+    }
+
+    [[nodiscard]] double total_seconds_at(Clock::time_point now) const {
+        return total_seconds_ + std::chrono::duration<double>(now - last_report_).count();
+    }
+
     /// What this process has written is still there.
     void require_written(const std::filesystem::path& file) const {
         std::error_code error;
@@ -243,14 +286,16 @@ private:
             kept_as ? detail::concat(" is damaged", damage.empty() ? "" : " in " + damage,
                                      "; it is kept as ", *kept_as)
                     : std::string(" is gone");
-        console::say("%s%s; the run goes on from its checkpoint without %lld of its reports",
-                     file.c_str(), what.c_str(), static_cast<long long>(missing));
+        console::warn("%s%s; the run goes on from its checkpoint without %lld of its reports",
+                      file.c_str(), what.c_str(), static_cast<long long>(missing));
         return kept_as;
     }
 
     std::filesystem::path directory_;
     Config config_;
+    std::string config_text_;
     Config last_line_;
+    std::optional<storage::OutputFile> results_; ///< open for the next line
     std::size_t results_size_ = 0; ///< of result.json, without what a failed append has left
     bool results_whole_ = true;    ///< false: an append has failed
     std::int64_t iteration_ = 0;
@@ -258,6 +303,8 @@ private:
     double total_seconds_ = 0;
     double resumed_seconds_ = 0;
     Clock::time_point last_report_ = Clock::now();
+    Clock::time_point now_ = Clock::now(); ///< of the report that is being made
+    std::time_t wall_ = 0;                 ///< the same for people
 };
 
 } // namespace rtrain::track

@@ -9,6 +9,8 @@
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/console/screen.hpp>
+#include <rtrain/journal/rank_logs.hpp>
 #include <rtrain/launch/ending.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/supervise/supervisor.hpp>
@@ -20,6 +22,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,8 +32,11 @@ namespace rtrain::launch {
 
 class Driver {
 public:
-    Driver(FitCall call, const Config& config, const ScalingConfig& scaling, const RunConfig& run)
-        : call_(call), config_(config), run_(run), signals_(io_, SIGINT, SIGTERM, SIGCHLD),
+    /// `tell`, `logs`: see drive().
+    Driver(FitCall call, const Config& config, const ScalingConfig& scaling, const RunConfig& run,
+           std::function<void(const Failure&)> tell, track::RankLogs* logs)
+        : call_(call), config_(config), run_(run), tell_(std::move(tell)), logs_(logs),
+          signals_(io_, SIGINT, SIGTERM, SIGCHLD),
           supervisor_(io_, task(), scaling, run.failure, [this](RunEnd end) {
               end_ = std::move(end);
               io_.stop();
@@ -51,6 +57,12 @@ public:
                                   [this] { boost::asio::post(io_, [this] { make_room(); }); });
         supervisor_.start();
         io_.run();
+        constexpr std::chrono::seconds patience{2}; // a terminal may be stopped
+        console::Screen::current().take_off();
+        (void)console::Screen::current().drain(patience);
+        if (logs_ != nullptr) {
+            logs_->close();
+        }
         call_.session.remove_directories(); // a signal may end this program at any time now
         if (fatal_signal_) {
             ::signal(*fatal_signal_, SIG_DFL);
@@ -84,10 +96,19 @@ private:
                                        "the ranks ended without reaching fit() call number ",
                                        call_.number + 1,
                                        " of this program; main() must make the same calls "
-                                       "in every process")}};
+                                       "in every process")},
+                .on_failure = [this](const Failure& failure) { tell_of(failure); },
+                .heard =
+                    [this](OutputStream stream, const RankLine& line) {
+                        if (logs_ != nullptr) {
+                            logs_->add(line.rank, stream, line.text);
+                        }
+                    },
+                .on_restart = [this] { begin_logs(); }};
     }
 
     [[nodiscard]] Surroundings surroundings(bool remote, const std::vector<std::string>& skip) {
+        begin_logs();
         Session& session = call_.session;
         session.forget(call_.number);
         session.leave_config(call_.number, config_);
@@ -105,8 +126,15 @@ private:
             {Session::directory_variable, given.directory.string()},
             {Session::fit_variable, std::to_string(call_.number)},
             {Session::name_variable, run_.name},
+            {Session::columns_variable, std::to_string(columns())},
             {Session::skip_variable, skipped}});
         return given;
+    }
+
+    /// Of the terminal; 0: there is none.
+    [[nodiscard]] static int columns() {
+        const console::Screen& screen = console::Screen::current();
+        return screen.is_terminal() ? screen.columns() : 0;
     }
 
     /// What ranks have recorded: a failure of training may be forgiven, others meet each start.
@@ -123,6 +151,21 @@ private:
             failure.kind = Failure::Kind::configuration;
         }
         return failure;
+    }
+
+    void begin_logs() {
+        if (logs_ != nullptr) {
+            logs_->begin();
+        }
+    }
+
+    /// What ranks have thrown, rank 0 has told.
+    void tell_of(const Failure& failure) const {
+        using Kind = Failure::Kind;
+        if (failure.kind == Kind::died || failure.kind == Kind::hang ||
+            failure.kind == Kind::interrupted) {
+            tell_(failure);
+        }
     }
 
     void listen() {
@@ -160,6 +203,8 @@ private:
     FitCall call_;
     const Config& config_;
     const RunConfig& run_;
+    std::function<void(const Failure&)> tell_;
+    track::RankLogs* logs_;
     std::optional<Clock::time_point> asked_to_make_room_;
     std::optional<int> fatal_signal_;
     std::optional<RunEnd> end_;
@@ -169,11 +214,14 @@ private:
 };
 
 /// Launches the ranks for a call and returns how they ended; after a failure, as often
-/// as `run.failure` allows, launches them again. `config` must be theirs, too. Throws
-/// std::bad_alloc when no rank lives any more.
+/// as `run.failure` allows, launches them again. `config` must be theirs, too. `tell` is called
+/// when processes have died or hung, after which no rank is there to tell; it throws nothing.
+/// `logs` get what ranks print, unless they are null. Throws std::bad_alloc when no rank lives any
+/// more.
 [[nodiscard]] inline Ending drive(FitCall call, const Config& config, const ScalingConfig& scaling,
-                                  const RunConfig& run) {
-    return Driver(call, config, scaling, run).run();
+                                  const RunConfig& run, std::function<void(const Failure&)> tell,
+                                  track::RankLogs* logs) {
+    return Driver(call, config, scaling, run, std::move(tell), logs).run();
 }
 
 } // namespace rtrain::launch

@@ -57,6 +57,7 @@ public:
     static constexpr const char* fit_variable = "RTRAIN_SESSION_FIT";
     static constexpr const char* name_variable = "RTRAIN_RUN_NAME";
     static constexpr const char* skip_variable = "RTRAIN_SKIP_CHECKPOINTS";
+    static constexpr const char* columns_variable = "RTRAIN_DRIVER_COLUMNS";
     static constexpr const char* input_variable = "RTRAIN_STANDARD_INPUT";
 
     /// That of this process, which begins now unless it has begun. Who trains hands it down.
@@ -141,6 +142,17 @@ public:
             link_->say({kind, std::move(body)});
         }
     }
+
+    void tell_unless_behind(const Event& event) {
+        if (link_) {
+            link_->say_unless_behind(event);
+        }
+    }
+    /// Waits until all that was told is sent; false when `limit` came first.
+    bool flush(std::chrono::milliseconds limit) { return !link_ || link_->flush(limit); }
+
+    /// How wide the driver's terminal was when it started this rank; 0: it has none.
+    [[nodiscard]] int driver_columns() const noexcept { return driver_columns_; }
 
     /// Has the driver decide what follows on a failure that all ranks but the `lost` ones, as
     /// numbered at the start of the job, have survived. `checkpoint`: see FailurePolicy.
@@ -292,9 +304,10 @@ private:
         for (std::string each; std::getline(names, each, ',');) {
             skipped_.push_back(each);
         }
+        driver_columns_ = env_int(columns_variable).value_or(0);
         take_handed_input();
-        for (const char* variable :
-             {directory_variable, fit_variable, name_variable, skip_variable, input_variable}) {
+        for (const char* variable : {directory_variable, fit_variable, name_variable, skip_variable,
+                                     columns_variable, input_variable}) {
             ::unsetenv(variable); // programs that this one starts are not of the session
         }
         if (!Helper::is_this_process()) {
@@ -348,6 +361,7 @@ private:
     std::optional<int> target_;
     std::string run_name_;
     std::vector<std::string> skipped_;
+    int driver_columns_ = 0;
     std::unique_ptr<DriverLink> link_;
     bool connected_ = false;
     std::optional<NoticeWatch> driver_watch_; ///< until then

@@ -96,6 +96,20 @@ template <class T>
     }
 }
 
+/// Visits what in_float32() converts.
+template <class T, class Visit>
+void each_tensor_of(const T& value, const Visit& visit) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+        visit(value);
+    } else if constexpr (is_vector<T>) {
+        for (const auto& part : value) {
+            each_tensor_of(part, visit);
+        }
+    } else if constexpr (is_tuple<T>) {
+        std::apply([&](const auto&... parts) { (each_tensor_of(parts, visit), ...); }, value);
+    }
+}
+
 /// Runs the module's forward, under autocast when `type` is given.
 template <class Forward>
 decltype(auto) run_forward(const std::optional<at::ScalarType>& type,

@@ -16,6 +16,7 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace rtrain {
@@ -45,13 +46,18 @@ public:
     /// prepared: gradients of other parameters would not be averaged.
     template <class... Arguments>
     decltype(auto) operator()(Arguments&&... arguments) {
-        if (at::GradMode::is_enabled()) {
-            prepared_->require_unchanged();
-        }
-        prepared_->synchronize_buffers();
-        return detail::run_forward(options().autocast, *module_, [&]() -> decltype(auto) {
+        const auto forward = [&]() -> decltype(auto) {
             return module_->forward(std::forward<Arguments>(arguments)...);
-        });
+        };
+        prepared_->begin_forward();
+        if constexpr (std::is_object_v<decltype(forward())>) {
+            auto output = detail::run_forward(options().autocast, *module_, forward);
+            detail::each_tensor_of(
+                output, [this](const at::Tensor& part) { prepared_->end_forward(part); });
+            return output;
+        } else {
+            return detail::run_forward(options().autocast, *module_, forward);
+        }
     }
 
     [[nodiscard]] M* operator->() const noexcept { return module_.get(); }

@@ -7,6 +7,7 @@
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/model/backward_time.hpp>
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/connect_batch_norms.hpp>
 #include <rtrain/model/gradient_averager.hpp>
@@ -15,6 +16,7 @@
 #include <rtrain/model/parameter_hook.hpp>
 #include <rtrain/model/prepared_model.hpp>
 #include <rtrain/model/synchronize.hpp>
+#include <rtrain/process/step_clock.hpp>
 
 #include <torch/nn/module.h>
 
@@ -51,31 +53,14 @@ public:
 
     [[nodiscard]] const DataParallelOptions& options() const override { return options_; }
 
-    void require_unchanged() override {
-        if (averager_) {
+    void begin_forward() override {
+        (void)StepClock::current().enter(StepPart::forward);
+        if (averager_ && at::GradMode::is_enabled()) {
             averager_->require_unchanged();
         }
+        synchronize_buffers();
     }
-
-    void synchronize_buffers() override {
-        if (alone() || !options_.broadcast_buffers || !sync()) {
-            return;
-        }
-        const auto module = module_.lock();
-        if (!module->is_training()) {
-            return;
-        }
-        auto buffers = unversioned_buffers(*module, options_.ignore);
-        if (buffers.empty()) {
-            return;
-        }
-        int root = 0;
-        if (auto* const joined = averager_->joined(); joined != nullptr) {
-            using Step = JoinedRanks::Step;
-            root = joined->announce(Step::buffers, averager_->joined_as()).first_active;
-        }
-        broadcast_coalesced(*backend_, std::move(buffers), root);
-    }
+    void end_forward(const at::Tensor& output) override { time_backward_from(output); }
 
     void set_sync(bool sync) override {
         if (averager_) {
@@ -147,6 +132,27 @@ public:
 
 private:
     [[nodiscard]] bool alone() const { return backend_->size() == 1; }
+
+    void synchronize_buffers() {
+        if (alone() || !options_.broadcast_buffers || !sync()) {
+            return;
+        }
+        const auto module = module_.lock();
+        if (!module->is_training()) {
+            return;
+        }
+        auto buffers = unversioned_buffers(*module, options_.ignore);
+        if (buffers.empty()) {
+            return;
+        }
+        const StepClock::In waiting(StepPart::communication);
+        int root = 0;
+        if (auto* const joined = averager_->joined(); joined != nullptr) {
+            using Step = JoinedRanks::Step;
+            root = joined->announce(Step::buffers, averager_->joined_as()).first_active;
+        }
+        broadcast_coalesced(*backend_, std::move(buffers), root);
+    }
 
     /// For one rank, where nothing is averaged: the same mistake is the same error.
     void mark_prepared(const torch::nn::Module& module) {

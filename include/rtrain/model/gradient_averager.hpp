@@ -27,6 +27,7 @@
 #include <rtrain/model/sparse_mean.hpp>
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/step_clock.hpp>
 
 #include <torch/nn/module.h>
 
@@ -263,8 +264,9 @@ private:
     }
 
     void reduce_full_buckets() {
-        if (syncs_) {
+        if (syncs_ && buckets_.has_started_or_full()) { // asked behind each gradient
             const torch::NoGradGuard no_grad;
+            const StepClock::In communicating(StepPart::communication);
             buckets_.start_full();
         }
     }
@@ -285,12 +287,7 @@ private:
 
     /// All of this rank's gradients are there.
     void finish_pass() {
-        reduce_full_buckets();
-        if (options_.find_unused_parameters) {
-            use_.exchange_used(backend_);
-        }
-        buckets_.wait();
-        average_sparse_gradients();
+        wait_for_averages();
         ++averaged_passes_;
         const auto bad = options_.check_gradients ? first_not_finite() : std::nullopt;
         hand_out_gradients();
@@ -305,6 +302,16 @@ private:
         if (options_.group == nullptr && joined_ == nullptr) { // all ranks come by here
             vote_on_preemption(backend_);
         }
+    }
+
+    void wait_for_averages() {
+        reduce_full_buckets();
+        const StepClock::In communicating(StepPart::communication);
+        if (options_.find_unused_parameters) {
+            use_.exchange_used(backend_);
+        }
+        buckets_.wait();
+        average_sparse_gradients();
     }
 
     void take_all_unused() {

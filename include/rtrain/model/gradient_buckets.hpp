@@ -157,6 +157,11 @@ public:
     /// Of a parameter that is no longer expected; it stays zero, whatever is reduced around it.
     void clear(std::size_t parameter) { places_[parameter].view.zero_(); }
 
+    /// Whether start_full() finds something to do.
+    [[nodiscard]] bool has_started_or_full() const {
+        return next_ > 0 || (next_ < buckets_.size() && buckets_[next_].missing == 0);
+    }
+
     /// Begins to reduce what is full, in the order of buckets, and goes on with what has begun.
     void start_full() {
         for (std::size_t i = 0; i < next_; ++i) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How ranks agree that the run makes room: see train/preemption.hpp.
+/// How ranks agree that the run makes room (train/preemption.hpp), and that its time is up.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/data/loops.hpp>
 #include <rtrain/process/preemption_notice.hpp>
+#include <rtrain/process/time_limit.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -14,22 +15,28 @@
 
 namespace rtrain::detail {
 
-/// Behind a backward pass of all ranks: now and then asks whether any was told to make room.
-/// *Collective.*
+/// Behind a backward pass of all ranks: now and then asks whether any was told to make room, and
+/// whether the time is up. *Collective.*
 inline void vote_on_preemption(HookRanks& backend) {
     PreemptionNotice& notice = PreemptionNotice::current();
     if (!notice.is_listened_to() || notice.agreed() || !notice.votes().is_due()) {
         return;
     }
-    at::Tensor vote = at::empty({2}, at::kLong);
+    TimeLimit& time = TimeLimit::current();
+    at::Tensor vote = at::empty({3}, at::kLong);
     auto* const values = vote.mutable_data_ptr<std::int64_t>();
     values[0] = notice.given() ? 1 : 0;
     values[1] = notice.votes().step_us();
+    values[2] = time.is_over() ? 1 : 0;
     backend.all_reduce(vote, ReduceOp::max);
     notice.votes().schedule(values[1]);
+    const auto* const loop = data::Loops::current().only();
+    const auto* const pass = loop != nullptr ? loop->position.get() : nullptr;
     if (values[0] != 0) {
-        const auto* const loop = data::Loops::current().only();
-        notice.agree(loop != nullptr ? loop->position.get() : nullptr);
+        notice.agree(pass);
+    }
+    if (values[2] != 0) {
+        time.agree(pass);
     }
 }
 

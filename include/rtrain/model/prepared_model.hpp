@@ -10,6 +10,7 @@
 #include <rtrain/model/options.hpp>
 #include <rtrain/state/state_io.hpp>
 
+#include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
 #include <cstddef>
@@ -21,11 +22,11 @@ class PreparedModel : public Joinable {
 public:
     [[nodiscard]] virtual const DataParallelOptions& options() const = 0;
 
-    /// Before a forward with gradients. Throws ModelError [RT-M23] when the model is not the one
-    /// that was prepared.
-    virtual void require_unchanged() = 0;
-    /// Before any forward: gives buffers rank 0's values where the options say so. *Collective*.
-    virtual void synchronize_buffers() = 0;
+    /// Gives buffers rank 0's values where the options say so. *Collective*. With gradients, throws
+    /// ModelError [RT-M23] when the model is not the one that was prepared.
+    virtual void begin_forward() = 0;
+    /// For each tensor that forward returns: where a backward pass begins.
+    virtual void end_forward(const at::Tensor& output) = 0;
     /// While false, backward accumulates gradients on this rank only.
     virtual void set_sync(bool sync) = 0;
     [[nodiscard]] virtual bool sync() const = 0;

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/packed.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/ragged.hpp>
 #include <rtrain/preprocess/columns.hpp>
 #include <rtrain/preprocess/fit.hpp>
-#include <rtrain/preprocess/packed.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <ATen/Functions.h>

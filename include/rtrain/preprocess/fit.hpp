@@ -8,10 +8,10 @@
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/packed.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/preprocess/columns.hpp>
-#include <rtrain/preprocess/packed.hpp>
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
@@ -103,8 +103,8 @@ template <Gathered G>
 template <class S>
 class OfColumns {
 public:
-    explicit OfColumns(preprocess::Names columns)
-        : columns_(std::move(columns)), statistics_(columns_.size()) {}
+    explicit OfColumns(preprocess::Names columns, const S& empty = S())
+        : columns_(std::move(columns)), statistics_(columns_.size(), empty) {}
 
     void add(const data::Batch& batch) {
         each([&](S& of, const std::string& name) { of.add(batch, name); });

@@ -5,9 +5,9 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/packed.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/preprocess/columns.hpp>
-#include <rtrain/preprocess/packed.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -57,6 +57,20 @@ namespace rtrain::launch {
     return words;
 }
 
+/// A word as a shell takes it.
+[[nodiscard]] inline std::string quoted(const std::string& word) {
+    constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "_-+=.,:/@%";
+    if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) {
+        return word;
+    }
+    std::string text = "'";
+    for (const char c : word) {
+        text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    }
+    return text + '\'';
+}
+
 /// This process's environment as "NAME=value", with `variables` set and without the settings that
 /// `drop` holds true for.
 [[nodiscard]] inline std::vector<std::string>

@@ -4,6 +4,8 @@
 /// Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/process/agreement.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,12 +13,8 @@
 
 namespace rtrain {
 
-namespace data {
-struct Position;
-} // namespace data
-
 /// Whether this process was told to make room, and whether all ranks know.
-class PreemptionNotice {
+class PreemptionNotice : public Agreement {
 public:
     using Clock = std::chrono::steady_clock;
 
@@ -50,25 +48,10 @@ public:
     /// Each attempt begins without votes, whatever the one before has left on this rank.
     void listen(bool on) noexcept {
         listening_ = on;
-        agreed_ = false;
-        agreed_in_ = nullptr;
+        forget();
         votes_.reset();
     }
     [[nodiscard]] bool is_listened_to() const noexcept { return listening_; }
-
-    /// All ranks know; `pass`: the loop over batches that all of them are in, or null. The first
-    /// counts.
-    void agree(const data::Position* pass) noexcept {
-        if (!agreed_) {
-            agreed_ = true;
-            agreed_in_ = pass;
-        }
-    }
-    [[nodiscard]] bool agreed() const noexcept { return agreed_; }
-    /// Whether all ranks have agreed in the loop over batches that `pass` is the place of.
-    [[nodiscard]] bool agreed_in(const data::Position& pass) const noexcept {
-        return agreed_ && agreed_in_ == &pass;
-    }
 
     /// Says when ranks vote: all at the same pass, because each vote decides on the next.
     class Votes {
@@ -99,8 +82,6 @@ public:
 private:
     std::atomic<std::int64_t> deadline_{0}; ///< nanoseconds of the steady clock; 0: no notice
     bool listening_ = false;
-    bool agreed_ = false;
-    const data::Position* agreed_in_ = nullptr;
     Votes votes_;
 };
 

@@ -120,7 +120,7 @@ private:
                 wake.wait_for(lock, stop, interval, [] { return false; });
             }
         } catch (const std::exception& error) {
-            console::say("preemption_notice threw, and is not called any more: %s", error.what());
+            console::warn("preemption_notice threw, and is not called any more: %s", error.what());
         }
     }
 

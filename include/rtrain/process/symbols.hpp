@@ -5,9 +5,10 @@
 /// unless it is stripped).
 #pragma once
 
+#include <rtrain/base/type_name.hpp>
+
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -15,7 +16,6 @@
 #include <string>
 #include <utility>
 
-#include <cxxabi.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -144,7 +144,7 @@ public:
         const std::string where =
             place.dli_fname +
             ('+' + hex(address - reinterpret_cast<std::uintptr_t>(place.dli_fbase)));
-        return symbol != nullptr ? demangled(symbol) + " in " + where : where;
+        return symbol != nullptr ? detail::demangled(symbol) + " in " + where : where;
     }
 
 private:
@@ -155,13 +155,6 @@ private:
             number /= 16;
         } while (number > 0);
         return "0x" + digits;
-    }
-
-    [[nodiscard]] static std::string demangled(const char* symbol) {
-        int status = -1;
-        const std::unique_ptr<char, void (*)(void*)> name(
-            abi::__cxa_demangle(symbol, nullptr, nullptr, &status), std::free);
-        return status == 0 ? name.get() : symbol;
     }
 
     [[nodiscard]] const control::SymbolTable& table_of(const std::string& path) {

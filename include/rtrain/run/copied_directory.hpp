@@ -23,8 +23,8 @@ public:
             std::error_code error;
             std::filesystem::remove_all(*directory, error);
             if (error) {
-                console::say("could not delete %s: %s", directory->c_str(),
-                             error.message().c_str());
+                console::warn("could not delete %s: %s", directory->c_str(),
+                              error.message().c_str());
             }
         }
     }

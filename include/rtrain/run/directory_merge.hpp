@@ -12,6 +12,7 @@
 #include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/run/report_options.hpp>
+#include <rtrain/run/run_directory.hpp>
 #include <rtrain/storage/safe_name.hpp>
 
 #include <ATen/Functions.h>
@@ -96,6 +97,43 @@ agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportO
         agreed = name.empty() ? agreed : name;
     }
     return agreed;
+}
+
+/// Where the directory that this rank reports is on this machine, if it gives one. *Collective.*
+/// Throws CheckpointError [RT-K16] when it is to be deleted and holds the run's directory.
+[[nodiscard]] inline std::optional<std::filesystem::path> source_of(HookRanks& backend,
+                                                                    const Checkpoint* directory,
+                                                                    const RunDirectory& run,
+                                                                    bool delete_source) {
+    std::optional<std::filesystem::path> source;
+    succeed_together(backend, [&] {
+        if (directory != nullptr) {
+            source = directory->as_directory();
+            if (delete_source) {
+                run.require_outside_of(*source);
+            }
+        }
+    });
+    return source;
+}
+
+/// Has the user's function, if there is one, bring this rank's directory to where the checkpoint
+/// `name` belongs. Returns the name that the directories of all ranks then have. *Collective.*
+/// Throws CheckpointError: RT-K15 it is not in the run's directory, RT-K5.
+[[nodiscard]] inline std::string bring_in_place(HookRanks& backend, const std::string& name,
+                                                const Checkpoint* directory,
+                                                const RunDirectory& run,
+                                                const ReportOptions& options) {
+    std::string mine;
+    succeed_together(backend, [&] {
+        if (directory != nullptr) {
+            const Checkpoint there = options.checkpoint_upload_fn
+                                         ? options.checkpoint_upload_fn(*directory, name)
+                                         : *directory;
+            mine = run.name_of(there.location());
+        }
+    });
+    return agree_on_name(backend, mine);
 }
 
 /// The names of the files that this rank is to copy from its directory, if it has one: those that

@@ -107,11 +107,31 @@ inline constexpr auto fields_of<storage::TransferConfig> =
            Field("progress", &storage::TransferConfig::progress));
 
 template <>
+inline constexpr auto fields_of<ConsoleConfig> = all_of(Field("verbose", &ConsoleConfig::verbose),
+                                                        Field("live", &ConsoleConfig::live));
+
+template <>
+inline constexpr auto fields_of<LoggingConfig> = all_of(Field("level", &LoggingConfig::level),
+                                                        Field("to_file", &LoggingConfig::to_file),
+                                                        Field("json", &LoggingConfig::json));
+
+template <>
+inline constexpr auto
+    fields_of<ProfileConfig::Steps> = all_of(Field("first", &ProfileConfig::Steps::first),
+                                             Field("last", &ProfileConfig::Steps::last));
+
+template <>
+inline constexpr auto fields_of<ProfileConfig> = all_of(Field("steps", &ProfileConfig::steps));
+
+template <>
 inline constexpr auto fields_of<RunConfig> =
     all_of(Field("name", &RunConfig::name), Field("storage_path", &RunConfig::storage_path),
            Field("failure", &RunConfig::failure), Field("checkpoint", &RunConfig::checkpoint),
            Field("storage_filesystem", &RunConfig::storage_filesystem),
-           Field("transfer", &RunConfig::transfer));
+           Field("transfer", &RunConfig::transfer), Field("callbacks", &RunConfig::callbacks),
+           Field("stop", &RunConfig::stop), Field("trackers", &RunConfig::trackers),
+           Field("console", &RunConfig::console), Field("logging", &RunConfig::logging),
+           Field("profile", &RunConfig::profile));
 
 template <>
 inline constexpr auto

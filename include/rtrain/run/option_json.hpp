@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Options as JSON, and back. Whatever option_fields.hpp lists is written, but for functions, data
-/// sets and file systems, of which nothing can be written down.
+/// sets, file systems and trackers, of which nothing can be written down.
 #pragma once
 
 #include <rtrain/checkpoint/checkpoint.hpp>
@@ -36,6 +36,12 @@ template <>
 inline constexpr bool can_be_written<data::Datasets> = false;
 template <>
 inline constexpr bool can_be_written<std::optional<storage::AnyFilesystem>> = false;
+template <>
+inline constexpr bool can_be_written<std::vector<track::AnyCallback>> = false;
+template <>
+inline constexpr bool can_be_written<stop::Conditions> = false;
+template <>
+inline constexpr bool can_be_written<std::vector<track::AnyTracker>> = false;
 
 template <class T>
 inline constexpr bool is_optional = false;
@@ -69,6 +75,8 @@ template <class T>
                      : boost::json::value(nullptr);
     } else if constexpr (std::same_as<T, ScoreOrder>) {
         return value == ScoreOrder::max ? "max" : "min";
+    } else if constexpr (std::same_as<T, LogLevel>) {
+        return console::name_of(value);
     } else if constexpr (std::same_as<T, std::filesystem::path>) {
         return boost::json::value_from(value.string());
     } else if constexpr (std::same_as<T, Checkpoint>) {
@@ -110,6 +118,8 @@ void read_json(const boost::json::value& json, T& value) {
         }
     } else if constexpr (std::same_as<T, ScoreOrder>) {
         value = ScoreOrder(std::string_view(json.as_string()));
+    } else if constexpr (std::same_as<T, LogLevel>) {
+        value = LogLevel(std::string_view(json.as_string()));
     } else if constexpr (std::same_as<T, std::filesystem::path>) {
         value = std::string(json.as_string());
     } else if constexpr (std::same_as<T, double>) {

@@ -8,8 +8,11 @@
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/data/dataset.hpp>
+#include <rtrain/journal/log_files.hpp>
+#include <rtrain/run/stop_check.hpp>
 
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -85,6 +88,30 @@ inline void check_checkpoint_config(const CheckpointConfig& checkpoint) {
     }
 }
 
+/// Throws ConfigError [RT-C39].
+inline void check_console(const ConsoleConfig& console) {
+    if (console.verbose < 0 || console.verbose > 2) {
+        throw ConfigError("RT-C39",
+                          concat("console.verbose is ", console.verbose, "; expected 0, 1 or 2"));
+    }
+    constexpr int last_port = 65'535;
+    if (console.live && (*console.live < 0 || *console.live > last_port)) {
+        throw ConfigError("RT-C39",
+                          concat("console.live is ", *console.live, "; expected a port from 1 to ",
+                                 last_port, ", 0 for any that is free, or unset"));
+    }
+}
+
+/// Throws ConfigError [RT-C38].
+inline void check_profile(const ProfileConfig& profile) {
+    const auto [first, last] = profile.steps;
+    if (first < 0 || last < first) {
+        throw ConfigError("RT-C38", concat("profile.steps is {", first, ", ", last,
+                                           "}; expected the first step, from 0, and the one behind "
+                                           "the last"));
+    }
+}
+
 /// Throws ConfigError [RT-C29].
 inline void check_datasets_to_split(const TrainerOptions& options) {
     for (const auto& name : options.datasets_to_split.value_or(std::vector<std::string>{})) {
@@ -97,6 +124,34 @@ inline void check_datasets_to_split(const TrainerOptions& options) {
                               concat("datasets_to_split names \"", name, "\", but datasets has ",
                                      names.empty() ? "none" : names));
         }
+    }
+}
+
+/// Throws ConfigError [RT-C30].
+inline void check_trackers(const std::vector<track::AnyTracker>& trackers) {
+    std::vector<std::string> outputs(track::log_files.begin(), track::log_files.end());
+    outputs.insert(outputs.end(), {track::trackers_file, track::error_file, track::live_file,
+                                   track::rank_logs_directory, "trainer.json"});
+    for (const track::AnyTracker& tracker : trackers) {
+        const std::string output = tracker.output();
+        const auto path = std::filesystem::path(output).lexically_normal();
+        if (output.empty()) {
+            continue;
+        }
+        if (path.is_absolute() || *path.begin() == ".." || *path.begin() == "." ||
+            output.starts_with("checkpoint_")) {
+            throw ConfigError("RT-C30", concat("a tracker writes to \"", output,
+                                               "\"; expected a path below the run's directory, "
+                                               "not beginning with checkpoint_"));
+        }
+        for (const std::string& other : outputs) {
+            if (path == other) {
+                throw ConfigError("RT-C30", concat("a tracker writes to \"", output,
+                                                   "\", which something else writes, too; give it "
+                                                   "another name"));
+            }
+        }
+        outputs.push_back(path.string());
     }
 }
 
@@ -123,6 +178,10 @@ inline void check_options(const TrainerOptions& options) {
                                            "without a scheme"));
     }
     check_failure_config(options.run.failure);
+    check_trackers(options.run.trackers);
+    check_stop(options.run.stop);
+    check_console(options.run.console);
+    check_profile(options.run.profile);
     if (!(options.scaling.elastic_resize_monitor_interval_s > 0)) {
         throw ConfigError("RT-C7", concat("elastic_resize_monitor_interval_s is ",
                                           options.scaling.elastic_resize_monitor_interval_s,

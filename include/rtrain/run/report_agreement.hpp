@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What ranks tell each other when they report, in one byte each.
+/// What ranks tell each other when they report: 64 bytes each, and for callbacks their metrics.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/config/callback.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/process/step_clock.hpp>
 
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 namespace rtrain::detail {
@@ -21,14 +30,22 @@ struct ReportNote {
     bool failed = false;    ///< what this rank saves in the background
     bool preempted = false; ///< it was told to make room
     bool due = false;       ///< a state is to be saved; rank 0's counts
+    bool stops = false;     ///< the run, behind this report; rank 0's counts
+    bool refused = false;   ///< rank 0 has found something wrong with the metrics
+    bool traced = false;    ///< it has a trace to show
+    StepTimes times{};      ///< since the report before
 };
 
 /// What all ranks then know.
 struct ReportAgreement {
-    bool directory = false; ///< some rank reports one
-    bool failed = false;    ///< on some rank
-    bool preempted = false; ///< some rank
-    bool due = false;       ///< says rank 0
+    bool directory = false;         ///< some rank reports one
+    bool failed = false;            ///< on some rank
+    bool preempted = false;         ///< some rank
+    bool due = false;               ///< says rank 0
+    bool stops = false;             ///< says rank 0
+    bool refused = false;           ///< by rank 0
+    bool traced = true;             ///< all have a trace
+    std::vector<StepTimes> times{}; ///< by rank; on rank 0
 };
 
 /// Throws CheckpointError [RT-K5] unless ranks report alike. Metrics and directories go together:
@@ -51,27 +68,45 @@ inline void require_alike(const std::vector<ReportNote>& notes) {
 
 /// *Collective.* Throws CheckpointError [RT-K5], unless some rank has failed: that comes first.
 [[nodiscard]] inline ReportAgreement agree_on_report(HookRanks& backend, const ReportNote& mine) {
-    constexpr std::int64_t failed = 0x80;
-    constexpr std::int64_t preempted = 0x40;
-    constexpr std::int64_t due = 0x20; // smaller bits are a ReportKind
-    const std::int64_t byte = static_cast<std::int64_t>(mine.kind) + (mine.failed ? failed : 0) +
-                              (mine.preempted ? preempted : 0) + (mine.due ? due : 0);
-    const at::Tensor bytes = backend.all_gather(at::full({1}, byte, at::kByte)).view({-1});
-    std::vector<ReportNote> notes;
+    static_assert(std::is_trivially_copyable_v<ReportNote>);
+    at::Tensor bytes = at::empty({sizeof mine}, at::kByte);
+    std::memcpy(bytes.mutable_data_ptr(), &mine, sizeof mine);
+    const at::Tensor gathered = backend.all_gather(bytes).contiguous();
+    std::vector<ReportNote> notes(static_cast<std::size_t>(backend.size()));
+    std::memcpy(notes.data(), gathered.const_data_ptr(), gathered.nbytes());
     ReportAgreement all;
-    for (int rank = 0; rank < backend.size(); ++rank) {
-        const auto theirs = bytes[rank].item<std::int64_t>();
-        notes.push_back({static_cast<ReportKind>(theirs % due), (theirs & failed) != 0,
-                         (theirs & preempted) != 0, (theirs & due) != 0});
-        all.directory = all.directory || notes.back().kind == ReportKind::directory;
-        all.failed = all.failed || notes.back().failed;
-        all.preempted = all.preempted || notes.back().preempted;
+    for (const ReportNote& note : notes) {
+        all.directory = all.directory || note.kind == ReportKind::directory;
+        all.failed = all.failed || note.failed;
+        all.preempted = all.preempted || note.preempted;
+        all.traced = all.traced && note.traced;
+        if (backend.rank() == 0) {
+            all.times.push_back(note.times);
+        }
     }
     all.due = notes.front().due;
+    all.stops = notes.front().stops;
+    all.refused = notes.front().refused;
     if (!all.failed) {
         require_alike(notes);
     }
     return all;
+}
+
+/// On rank 0, the metrics of all ranks as result.json would have them, if some callback takes them.
+/// *Collective* in that case.
+[[nodiscard]] inline std::vector<Config>
+gather_reports(HookRanks& backend, const std::vector<track::AnyCallback>& callbacks,
+               const Config& mine) {
+    std::vector<Config> metrics;
+    if (std::ranges::any_of(callbacks, &track::AnyCallback::takes_reports)) {
+        const std::vector<std::string> texts = all_gather(backend, json::serialize(mine));
+        if (backend.rank() == 0) {
+            std::ranges::transform(texts, std::back_inserter(metrics),
+                                   [](const auto& text) { return json::parse(text).as_object(); });
+        }
+    }
+    return metrics;
 }
 
 } // namespace rtrain::detail

@@ -20,11 +20,11 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
-#include <rtrain/journal/report_lines.hpp>
-#include <rtrain/journal/result.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/time_limit.hpp>
 #include <rtrain/run/copied_directory.hpp>
 #include <rtrain/run/directory_merge.hpp>
 #include <rtrain/run/kept_checkpoints.hpp>
@@ -35,10 +35,12 @@
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/run_journal.hpp>
 #include <rtrain/run/saver.hpp>
+#include <rtrain/run/step_trace.hpp>
 #include <rtrain/run/take_up.hpp>
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -64,11 +66,12 @@ public:
         : backend_(backend), policy_(policy), options_(options),
           attempt_(detail::broadcast(backend, detail::new_attempt(), 0)),
           directory_(detail::run_location(options.run, detail::broadcast(backend, name, 0)),
-                     track::log_files),
+                     track::logs_of(options.run)),
           store_(checkpoint::Staging(directory_.location(), attempt_, directory_.scratch(),
                                      options.run.transfer),
                  options.run.checkpoint),
-          journal_(directory_, store_, options, call, observers), saver_(backend, store_) {
+          journal_(directory_, store_, options, call, observers), trace_(options.run.profile.steps),
+          saver_(backend, store_) {
         if (const auto& mean = options.run.checkpoint.mean_time_between_failures_s) {
             interval_.emplace(*mean);
         }
@@ -78,6 +81,7 @@ public:
                 directory_.require_shared(attempt_);
             }
         });
+        TimeLimit::current().reset();
         take_up(skip);
     }
     Run(const Run&) = delete;
@@ -96,17 +100,20 @@ public:
         return checkpoint.path.parent_path() == directory_.location().path;
     }
 
-    /// On rank 0: how many reports the newest checkpoint of this run comes after.
-    [[nodiscard]] std::int64_t iterations_saved() const {
-        const auto committed = store_.listing().committed;
-        return committed.empty()
-                   ? 0
-                   : committed.back().metrics.at(track::iteration_field).to_number<std::int64_t>();
-    }
+    /// Rank 0's side, for rank 0.
+    [[nodiscard]] RunJournal& journal() noexcept { return journal_; }
+
+    /// Whether RunConfig::stop has stopped the run, as of the last report; the same on all ranks.
+    [[nodiscard]] bool has_stopped() const noexcept { return stopped_; }
+    /// Whether a checkpoint holds the report that has stopped it.
+    [[nodiscard]] bool stop_is_saved() const noexcept { return stop_is_saved_; }
+
+    /// Behind the last report there is: whether the time of the run is up.
+    void judge_time() { (void)agree(Kind::metrics, nullptr); }
 
     /// Records metrics.
     void report(const Config& metrics) {
-        if (agree(Kind::metrics).directory) {
+        if (agree(Kind::metrics, &metrics).directory) {
             report_directory(metrics, nullptr, {});
             return;
         }
@@ -114,13 +121,13 @@ public:
     }
 
     /// Records metrics. When it is `due`, as the caller or the interval between checkpoints says on
-    /// rank 0, or the run is to make room, saves the state that `take_snapshot` returns as the
-    /// policy does. Ranks agree on what they report before it and `check`, which is called in any
-    /// case, so both may communicate.
+    /// rank 0, or the run stops or is to make room, saves the state that `take_snapshot` returns as
+    /// the policy does. Ranks agree on what they report before it and `check`, which is called in
+    /// any case, so both may communicate.
     void report(const Config& metrics, const ReportOptions& options, bool due,
                 const std::function<void()>& check, const TakeSnapshot& take_snapshot) {
-        const bool saves =
-            agree(Kind::state, due || (interval_ && interval_->is_due())).due || preempted();
+        const auto agreed = agree(Kind::state, &metrics, due || (interval_ && interval_->is_due()));
+        const bool saves = agreed.due || agreed.stops || preempted();
         check();
         if (saves) {
             save_state(&metrics, options, take_snapshot);
@@ -132,7 +139,7 @@ public:
     /// Saves a state without a report, as a run does that is to make room. The checkpoint has the
     /// metrics of the last report.
     void save(const TakeSnapshot& take_snapshot) {
-        (void)agree(Kind::state);
+        (void)agree(Kind::state, nullptr);
         save_state(nullptr, {}, take_snapshot);
     }
 
@@ -142,7 +149,7 @@ public:
     /// Records metrics, and makes a checkpoint of the directories of all ranks that gave one.
     /// Throws CheckpointError [RT-K5] when two ranks give different files of the same name.
     void report(const Config& metrics, const Checkpoint& directory, const ReportOptions& options) {
-        (void)agree(Kind::directory);
+        (void)agree(Kind::directory, &metrics);
         report_directory(metrics, &directory, options);
     }
 
@@ -167,14 +174,13 @@ public:
     }
 
     /// Ends the run: what is under way is finished, and the storage has all there is. Collective
-    /// only when something may be under way, so that a rank that ends too early is found out by the
-    /// others.
+    /// only when something may be under way, so that others find out a rank that ends too early.
     void close() {
         finish();
         const auto end = [&] {
             if (backend_.rank() == 0) {
                 journal_.wait_for_validations(std::nullopt);
-                directory_.publish_logs();
+                journal_.close(false);
             }
         };
         if (options_.validation.function) {
@@ -189,31 +195,13 @@ public:
     void leave() {
         finish();
         if (backend_.rank() == 0) {
-            directory_.publish_logs();
+            journal_.close(true);
         }
     }
 
     /// The state in a checkpoint.
     [[nodiscard]] checkpoint::Snapshot load(const Checkpoint& from) {
-        checkpoint::Snapshot state;
-        detail::succeed_together(backend_, [&] {
-            const storage::Location at = from.location();
-            state = policy_.read(
-                {at.filesystem.is_local() ? std::filesystem::path(at.path) : from.as_directory(),
-                 backend_.rank(), backend_.size()});
-        });
-        return state;
-    }
-
-    /// Leaves word of why the run has failed. Not collective.
-    void leave_error(const Error& error) const {
-        directory_.require_same();
-        directory_.location().filesystem.write(
-            directory_.path_of(Result::error_file),
-            json::serialize({{"code", error.code()}, {"message", error.message()}}));
-        if (backend_.rank() == 0) {
-            directory_.publish_logs();
-        }
+        return detail::read_state(backend_, policy_, from);
     }
 
 private:
@@ -241,22 +229,45 @@ private:
                 journal_.open(own);
             }
         });
-        on_rank_0([&] { journal_.begin(newest_ ? newest_->path.filename().string() : ""); });
+        const auto from = newest_ ? newest_->path.filename().string() : "";
+        on_rank_0([&] { journal_.begin(from, attempt_); });
+        if (!options_.run.stop.empty()) {
+            const std::string word = journal_.has_stopped() ? "stopped" : "";
+            stopped_ = stop_is_saved_ = !detail::broadcast(backend_, word, 0).empty();
+        }
     }
 
-    /// Ranks must report together and alike. Throws what went wrong in the background.
-    [[nodiscard]] detail::ReportAgreement agree(Kind mine, bool is_due = false) {
+    /// Ranks must report together and alike. `metrics`: of the report, or null when there is none.
+    /// Throws what went wrong in the background, and what is wrong with rank 0's metrics.
+    [[nodiscard]] detail::ReportAgreement agree(Kind mine, const Config* metrics,
+                                                bool due = false) {
         RankStatus::current().advance();
         PreemptionNotice& notice = PreemptionNotice::current();
-        const auto agreed = detail::agree_on_report(
-            backend_,
-            {.kind = mine, .failed = saver_.failed(), .preempted = notice.given(), .due = is_due});
+        const auto found = backend_.rank() == 0 ? journal_.look_at(metrics) : RunJournal::Found{};
+        const StepClock::In waiting(StepPart::communication);
+        const auto agreed =
+            detail::agree_on_report(backend_, {.kind = mine,
+                                               .failed = saver_.failed(),
+                                               .preempted = notice.given(),
+                                               .due = due,
+                                               .stops = found.stops,
+                                               .refused = found.error != nullptr,
+                                               .traced = trace_.is_ready(),
+                                               .times = StepClock::current().take()});
+        stopped_ = stopped_ || agreed.stops;
+        journal_.spent(agreed.times);
+        if (agreed.traced) {
+            detail::write_trace(trace_, backend_, directory_);
+        }
         if (agreed.preempted) {
             notice.agree(nullptr);
         }
         if (agreed.failed) {
             require_directory_together();
             finish();
+        }
+        if (agreed.refused) {
+            on_rank_0([&] { std::rethrow_exception(found.error); });
         }
         return agreed;
     }
@@ -269,12 +280,21 @@ private:
     /// One line of the log, without a checkpoint.
     void record(const Config& metrics) {
         on_rank_0([&] { journal_.record(metrics); });
+        tell_all(metrics, std::nullopt);
+    }
+
+    /// Callbacks get the metrics of all ranks, behind the report.
+    void tell_all(const Config& metrics, const std::optional<Checkpoint>& checkpoint) {
+        journal_.tell_all(detail::gather_reports(backend_, options_.run.callbacks, metrics),
+                          checkpoint);
     }
 
     /// `metrics`: of the report that the state is saved in, or null.
     void save_state(const Config* metrics, const ReportOptions& options,
                     const TakeSnapshot& take_snapshot) {
+        const StepClock::In saving(StepPart::checkpoint);
         const auto begin = std::chrono::steady_clock::now(); // ranks are here together
+        stop_is_saved_ = stopped_;
         require_directory_together();
         finish();
         checkpoint::Snapshot state = take_snapshot();
@@ -303,15 +323,20 @@ private:
         if (in_background) {
             saver_.save_in_background(name, line, write_part,
                                       [this, name, line] { journal_.committed(name, line); });
-            return;
+        } else {
+            saver_.save(name, line, write_part);
+            newest_ = store_.checkpoint(name);
+            on_rank_0([&] { journal_.committed(name, line); });
         }
-        saver_.save(name, line, write_part);
-        newest_ = store_.checkpoint(name);
-        on_rank_0([&] { journal_.committed(name, line); });
+        if (metrics != nullptr) {
+            tell_all(*metrics, in_background ? std::nullopt : newest_);
+        }
     }
 
     void report_directory(const Config& metrics, const Checkpoint* directory,
                           const ReportOptions& given) {
+        stop_is_saved_ = stopped_;
+        const StepClock::In saving(StepPart::checkpoint);
         require_directory_together();
         finish();
         const auto handling = detail::agree_on_handling(backend_, directory, given);
@@ -321,15 +346,8 @@ private:
             register_directory(metrics, directory, options);
             return;
         }
-        std::optional<std::filesystem::path> source;
-        detail::succeed_together(backend_, [&] {
-            if (directory != nullptr) {
-                source = directory->as_directory();
-                if (handling.delete_source) {
-                    directory_.require_outside_of(*source);
-                }
-            }
-        });
+        const auto source =
+            detail::source_of(backend_, directory, directory_, handling.delete_source);
         const auto names = detail::files_to_copy(backend_, source);
         const std::string name = saver_.begin(options.checkpoint_dir_name);
         const auto to = store_.staging().directory_of(name, backend_.rank());
@@ -347,19 +365,11 @@ private:
                             const ReportOptions& options) {
         std::string name;
         on_rank_0([&] { name = store_.next_name(options.checkpoint_dir_name); });
-        name = detail::broadcast(backend_, name, 0);
-        std::string mine;
-        detail::succeed_together(backend_, [&] {
-            if (directory != nullptr) {
-                const Checkpoint there = options.checkpoint_upload_fn
-                                             ? options.checkpoint_upload_fn(*directory, name)
-                                             : *directory;
-                mine = directory_.name_of(there.location());
-            }
-        });
-        name = detail::agree_on_name(backend_, mine);
+        name = detail::bring_in_place(backend_, detail::broadcast(backend_, name, 0), directory,
+                                      directory_, options);
         on_rank_0([&] { journal_.commit_in_place(name, metrics, options); });
         newest_ = store_.checkpoint(name);
+        tell_all(metrics, newest_);
     }
 
     detail::AnyBackend& backend_;
@@ -370,10 +380,13 @@ private:
     checkpoint::Store store_; ///< rank 0's knows what is committed
     RunJournal journal_;      ///< used by rank 0
     std::optional<Checkpoint> newest_;
+    bool stopped_ = false;
+    bool stop_is_saved_ = false;
     checkpoint::HostCopy copy_;
     std::optional<checkpoint::Interval<>> interval_; ///< rank 0's decides
     CopiedDirectory source_;                         ///< of what is being saved
-    Saver saver_;                                    ///< last: its thread uses the others
+    detail::StepTrace trace_;
+    Saver saver_; ///< last: its thread uses the others
 };
 
 } // namespace rtrain

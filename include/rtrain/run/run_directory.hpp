@@ -15,7 +15,6 @@
 #include <rtrain/storage/retrying.hpp>
 #include <rtrain/storage/temporary.hpp>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -96,10 +95,9 @@ namespace detail {
 
 class RunDirectory {
 public:
-    /// `logs` are the names of the files that grow.
-    template <std::size_t N>
-    RunDirectory(storage::Location at, const std::array<const char*, N>& logs)
-        : at_(std::move(at)), logs_(logs.begin(), logs.end()) {
+    /// `logs` are the names of what grows: files, and directories of files.
+    RunDirectory(storage::Location at, std::vector<std::string> logs)
+        : at_(std::move(at)), logs_(std::move(logs)) {
         if (!is_local()) {
             scratch_.emplace(storage::temporary_directory(), "rtrain-scratch");
         }
@@ -107,6 +105,9 @@ public:
 
     [[nodiscard]] const storage::Location& location() const noexcept { return at_; }
     [[nodiscard]] bool is_local() const { return at_.filesystem.is_local(); }
+    [[nodiscard]] std::string name() const {
+        return std::filesystem::path(at_.path).filename().string();
+    }
     /// The path or URI, for people.
     [[nodiscard]] std::string uri() const { return at_.filesystem.uri(at_.path); }
     [[nodiscard]] std::string path_of(const std::string& name) const {
@@ -166,12 +167,15 @@ public:
         if (!is_local()) {
             storage::create_directories(log_directory());
             for (const std::string& name : logs_) {
-                if (at_.filesystem.exists(path_of(name))) {
-                    storage::replace_file(log_directory() / name,
-                                          at_.filesystem.read(path_of(name)));
-                }
+                fetch_log(name);
             }
         }
+    }
+
+    /// Writes a file of its own, whole. Throws StorageError [RT-S17].
+    void write(const char* name, const std::string& text) const {
+        require_same();
+        at_.filesystem.write(path_of(name), text);
     }
 
     /// On the other ranks: throws StorageError [RT-S2] when this rank does not see what rank 0 has
@@ -218,13 +222,34 @@ public:
             return;
         }
         for (const std::string& name : logs_) {
-            if (const auto file = log_directory() / name; std::filesystem::exists(file)) {
-                at_.filesystem.write(path_of(name), storage::read_file(file));
-            }
+            publish_log(name);
         }
     }
 
 private:
+    void fetch_log(const std::string& name) const {
+        const auto log = at_.filesystem.look_at(path_of(name));
+        if (log && log->is_directory) {
+            for (const storage::Entry& entry : at_.filesystem.list(path_of(name))) {
+                fetch_log(name + "/" + entry.name);
+            }
+        } else if (log) {
+            storage::create_directories((log_directory() / name).parent_path());
+            storage::replace_file(log_directory() / name, at_.filesystem.read(path_of(name)));
+        }
+    }
+
+    void publish_log(const std::string& name) const {
+        const auto log = log_directory() / name;
+        if (std::filesystem::is_directory(log)) {
+            for (const auto& entry : std::filesystem::directory_iterator(log)) {
+                publish_log(name + "/" + entry.path().filename().string());
+            }
+        } else if (std::filesystem::exists(log)) {
+            at_.filesystem.write(path_of(name), storage::read_file(log));
+        }
+    }
+
     static constexpr const char* marker = checkpoint::Staging::attempt_file;
     storage::Location at_;
     std::vector<std::string> logs_;

@@ -4,24 +4,38 @@
 /// of it. Nothing in it is collective.
 #pragma once
 
+#include <rtrain/base/console.hpp>
+#include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/observers.hpp>
+#include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/journal/run_log.hpp>
 #include <rtrain/launch/session.hpp>
+#include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/time_limit.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/report_options.hpp>
 #include <rtrain/run/restore.hpp>
 #include <rtrain/run/run_directory.hpp>
+#include <rtrain/run/slow_rank.hpp>
+#include <rtrain/run/stop_judge.hpp>
 #include <rtrain/run/validations.hpp>
+#include <rtrain/track/step_log.hpp>
+#include <rtrain/track/step_value.hpp>
 
+#include <chrono>
+#include <cstdint>
+#include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rtrain {
 
@@ -34,31 +48,62 @@ public:
     RunJournal(RunDirectory& directory, checkpoint::Store& store, const TrainerOptions& options,
                launch::FitCall call, track::Observers& observers)
         : directory_(directory), store_(store), options_(options), observers_(observers),
-          log_(directory.log_directory(), options.config),
+          log_(directory.log_directory(), options.config), judge_(options.run.stop),
+          steps_(directory.log_directory() / track::steps_file,
+                 [&observers](std::uint64_t size, std::int64_t step, const Config& last) {
+                     observers.stepped({.step = step, .steps_size = size, .line = &last});
+                 }),
           validations_(store, options.validation, call, observers) {}
 
-    /// Goes on behind the checkpoint `own` of this run; "" for none.
+    /// Goes on behind the checkpoint `own` of this run; "" for none. Throws ConfigError [RT-C32].
     void open(const std::string& own) {
+        resumed_ = !own.empty();
         Config last;
         for (const auto& item : store_.listing().committed) {
             last = own == item.name ? item.metrics : last;
         }
-        if (auto set_aside = log_.open(own.empty() ? nullptr : &last)) {
+        const auto judge = [this](Config line) {
+            line[track::RunLog::checkpoint_field] = nullptr; // not known when it was made
+            line.erase("should_checkpoint");
+            judge_.hear(line);
+        };
+        if (auto set_aside = log_.open(own.empty() ? nullptr : &last, judge)) {
             directory_.add_log(std::move(*set_aside));
         }
-        directory_.location().filesystem.write(directory_.path_of(detail::trainer_file),
-                                               detail::trainer_text(options_));
+        judge_.hear_time(log_.total_seconds());
+        steps_.open(own, log_.iteration());
+        directory_.write(detail::trainer_file, detail::trainer_text(options_));
     }
 
-    /// All ranks have taken the run up, from the checkpoint of this name. Forgets how the attempt
-    /// before has failed, and has validated what it has left waiting.
-    void begin(const std::string& from) {
-        observers_.started({.logs = directory_.log_directory(),
+    /// All ranks have taken the run up in this attempt, from the checkpoint of this name. Forgets
+    /// how the attempt before has failed, and has validated what it has left waiting.
+    void begin(const std::string& from, const std::string& attempt) {
+        observers_.started({.name = directory_.name(),
+                            .location = directory_.uri(),
+                            .directory = directory_.location(),
+                            .attempt = attempt,
+                            .resumed = resumed_,
+                            .logs = directory_.log_directory(),
+                            .log_size = log_.size(),
+                            .step = steps_.step(),
+                            .steps_size = steps_.size(),
                             .iteration = log_.iteration(),
                             .checkpoint = from,
                             .checkpoints = store_.listing().committed});
         directory_.location().filesystem.remove(directory_.path_of(Result::error_file));
+        if (has_stopped()) {
+            write_stop_reason();
+        } else {
+            directory_.location().filesystem.remove(directory_.path_of(Result::stop_file));
+        }
+        set_time_limit();
         validations_.take_up();
+    }
+
+    /// How many reports the newest checkpoint of this run comes after.
+    [[nodiscard]] std::int64_t iterations_saved() const {
+        const auto committed = store_.listing().committed;
+        return committed.empty() ? 0 : track::number_of(committed.back().metrics);
     }
 
     /// The run's directory is still that which this attempt has taken.
@@ -67,12 +112,42 @@ public:
         store_.staging().require_current();
     }
 
+    /// Whether a report that counts was the last, as RunConfig::stop says.
+    [[nodiscard]] bool has_stopped() const noexcept { return judge_.stops(); }
+
+    struct Found {
+        bool stops = false;         ///< the run, here
+        std::exception_ptr error{}; ///< what is wrong with the metrics
+    };
+    /// A report is made; `metrics` null: a checkpoint between two reports.
+    [[nodiscard]] Found look_at(const Config* metrics) noexcept {
+        try {
+            return {.stops = stops_at(metrics)};
+        } catch (...) {
+            return {.error = std::current_exception()};
+        }
+    }
+
+    /// A model was prepared.
+    void prepared(const track::Prepared& model) { observers_.prepared(model); }
+
+    /// A step, which nobody waits for.
+    void log(std::span<const StepMetric> metrics) { steps_.log(metrics); }
+
+    /// What ranks did since the word before, for the next line.
+    void spent(const std::vector<StepTimes>& by_rank) {
+        detail::add_to(times_, by_rank);
+        if (const auto slow = slow_rank_.look(by_rank)) {
+            console::warn("%s", slow->c_str());
+        }
+    }
+
     /// A report without a checkpoint. It grows in a local directory.
     void record(const Config& metrics) {
         if (directory_.is_local()) {
             require_current();
         }
-        append(log_.complete(metrics, std::nullopt), false);
+        append(line_of(metrics, std::nullopt), false);
     }
 
     /// Before ranks write the checkpoint `name`: the line that belongs to it. `metrics`: of the
@@ -80,7 +155,8 @@ public:
     [[nodiscard]] Config announce(const std::string& name, const Config* metrics,
                                   const ReportOptions& options) {
         store_.set_validation(name, validations_.wanted(options), false);
-        Config line = metrics != nullptr ? log_.complete(*metrics, name) : log_.last_line(name);
+        steps_.mark(name);
+        Config line = metrics != nullptr ? line_of(*metrics, name) : log_.last_line(name);
         write_metadata(Checkpoint(store_.staging().directory_of(name, 0)), options);
         if (metrics != nullptr) {
             append(line, asks_for_validation(options));
@@ -92,8 +168,9 @@ public:
     void commit_in_place(const std::string& name, const Config& metrics,
                          const ReportOptions& options) {
         const Checkpoint there = store_.checkpoint(name);
+        steps_.mark(name);
         store_.set_validation(name, validations_.wanted(options), true);
-        const Config line = log_.complete(metrics, name);
+        const Config line = line_of(metrics, name);
         write_metadata(there, options);
         auto contents = checkpoint::unlisted_files(there.as_directory(), {});
         append(line, asks_for_validation(options));
@@ -108,13 +185,73 @@ public:
         directory_.publish_logs();
     }
 
+    /// Nothing follows: all that is left of the run is brought to its place.
+    void close(bool pauses) {
+        steps_.close();
+        observers_.closing({.pauses = pauses});
+        directory_.publish_logs();
+    }
+
+    /// What all ranks have reported, and the checkpoint that was made of it; nothing where nobody
+    /// takes it.
+    void tell_all(const std::vector<Config>& metrics, const std::optional<Checkpoint>& checkpoint) {
+        if (!metrics.empty()) {
+            observers_.reported_by_all({.metrics = metrics, .checkpoint = checkpoint});
+        }
+    }
+
     /// For at most that many seconds.
     void wait_for_validations(std::optional<double> timeout_s) { validations_.wait(timeout_s); }
 
 private:
+    /// A user's metric named "time" stays.
+    [[nodiscard]] Config line_of(Config metrics, std::optional<std::string> checkpoint) const {
+        Config line = log_.complete(std::move(metrics), std::move(checkpoint));
+        line.emplace(track::time_field, detail::time_of(times_));
+        return line;
+    }
+
     void append(const Config& line, bool asks_for_validation) {
         log_.append(line);
-        observers_.reported({.line = line, .asks_for_validation = asks_for_validation});
+        times_.clear();
+        set_time_limit();
+        steps_.reported(log_.iteration());
+        observers_.reported(
+            {.line = line, .asks_for_validation = asks_for_validation, .log_size = log_.size()});
+    }
+
+    /// Throws ConfigError [RT-C32].
+    [[nodiscard]] bool stops_at(const Config* metrics) {
+        log_.begin_report();
+        if (judge_.is_empty() || has_stopped()) {
+            return false;
+        }
+        if (metrics == nullptr) {
+            judge_.hear_time(log_.total_seconds());
+        } else { // as it will be read again
+            const std::string line = json::serialize(log_.complete(*metrics, std::nullopt));
+            judge_.hear(json::parse(line).as_object());
+        }
+        if (!has_stopped()) {
+            return false;
+        }
+        write_stop_reason();
+        console::say("the run stops %s report %lld: %s", metrics != nullptr ? "at" : "behind",
+                     static_cast<long long>(log_.iteration() + (metrics != nullptr ? 1 : 0)),
+                     judge_.reason().c_str());
+        return true;
+    }
+
+    void write_stop_reason() const {
+        directory_.write(Result::stop_file, json::serialize({{"reason", judge_.reason()}}));
+    }
+
+    /// When ranks that vote between reports will find that the time is up. A moment later than
+    /// MaxTime, so that the next report finds it, too, however its seconds are rounded.
+    void set_time_limit() const {
+        if (const auto& limit = judge_.time_limit_s(); limit && !has_stopped()) {
+            TimeLimit::current().set(log_.when_total_is(*limit) + std::chrono::milliseconds(1));
+        }
     }
 
     void write_metadata(const Checkpoint& checkpoint, const ReportOptions& options) const {
@@ -132,6 +269,11 @@ private:
     const TrainerOptions& options_;
     track::Observers& observers_;
     track::RunLog log_;
+    StopJudge judge_;
+    track::StepLog steps_;
+    bool resumed_ = false;
+    std::vector<StepTimes> times_; ///< by rank, since the last line
+    detail::SlowRank slow_rank_;
     Validations validations_; ///< last: its thread uses the others
 };
 

@@ -42,13 +42,13 @@ public:
         }
         std::string names;
         for (const auto& item : event.line) {
-            if (!track::RunLog::fills_in(item.key())) {
+            if (!track::RunLog::fills_in(item.key()) && item.key() != track::time_field) {
                 names += (names.empty() ? "\"" : ", \"") + std::string(item.key()) + '"';
             }
         }
-        console::say("score_attribute is \"%s\", but no report so far has such a number; "
-                     "this one has %s. Checkpoints without a score rank lowest",
-                     missing->c_str(), names.empty() ? "no metrics" : names.c_str());
+        console::warn("score_attribute is \"%s\", but no report so far has such a number; "
+                      "this one has %s. Checkpoints without a score rank lowest",
+                      missing->c_str(), names.empty() ? "no metrics" : names.c_str());
     }
 
 private:

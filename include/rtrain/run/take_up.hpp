@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which checkpoint a run goes on from.
+/// Which checkpoint a run goes on from, and the state in it.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/snapshot.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -80,8 +83,8 @@ newest_sound(HookRanks& backend, checkpoint::Store& store,
     succeed_together(backend, [&] {
         const auto damaged = store.listing().damaged; // rank 0's
         for (const auto& item : damaged) {
-            console::say("checkpoint %s cannot be used and stays as it is: %s", item.name.c_str(),
-                         item.reason.c_str());
+            console::warn("checkpoint %s cannot be used and stays as it is: %s", item.name.c_str(),
+                          item.reason.c_str());
         }
         if (!damaged.empty() && !newest) {
             throw CheckpointError(damaged.back().code,
@@ -94,6 +97,19 @@ newest_sound(HookRanks& backend, checkpoint::Store& store,
         }
     });
     return newest;
+}
+
+/// This rank's part of it. *Collective.*
+[[nodiscard]] inline checkpoint::Snapshot
+read_state(HookRanks& backend, checkpoint::AnyPolicy& policy, const Checkpoint& from) {
+    checkpoint::Snapshot state;
+    succeed_together(backend, [&] {
+        const storage::Location at = from.location();
+        state = policy.read(
+            {at.filesystem.is_local() ? std::filesystem::path(at.path) : from.as_directory(),
+             backend.rank(), backend.size()});
+    });
+    return state;
 }
 
 } // namespace rtrain::detail

@@ -117,9 +117,9 @@ private:
             return;
         }
         if (!config_.function) {
-            console::say("%s waits for validation, but the trainer has no validation "
-                         "function any more",
-                         item.name.c_str());
+            console::warn("%s waits for validation, but the trainer has no validation "
+                          "function any more",
+                          item.name.c_str());
             return;
         }
         const std::scoped_lock lock(mutex_);
@@ -164,8 +164,8 @@ private:
             store_.conclude(name, record);
             observers_.validated({.checkpoint = name, .record = record});
         } catch (const std::exception& error) {
-            console::say("could not write down a validation%s%s: %s",
-                         said.empty() ? "" : ", which said ", said.c_str(), error.what());
+            console::warn("could not write down a validation%s%s: %s",
+                          said.empty() ? "" : ", which said ", said.c_str(), error.what());
         }
     }
 

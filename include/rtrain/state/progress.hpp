@@ -245,11 +245,9 @@ private:
     /// again with the batch that it is at, any other behind it.
     [[nodiscard]] static boost::json::object place_of(const data::Loops& loops,
                                                       const data::Position& position) {
-        boost::json::object place{{"epoch", position.epoch},
-                                  {"samples", position.samples},
-                                  {"rows", position.rows},
-                                  {"order", position.order},
-                                  {"digest", position.digest}};
+        boost::json::object place{{"epoch", position.epoch},   {"samples", position.samples},
+                                  {"rows", position.rows},     {"order", position.order},
+                                  {"digest", position.digest}, {"content", position.content}};
         const auto* lanes = &position.lanes;
         if (const auto* const loop = loops.over(position)) {
             const bool is_around = loops.is_around_another(*loop);
@@ -291,6 +289,9 @@ private:
         }
         if (const auto* const digest = place.if_contains("digest")) { // as above
             saved.digest = digest->to_number<std::uint64_t>();
+        }
+        if (const auto* const content = place.if_contains("content")) { // as above
+            saved.content = content->to_number<std::uint64_t>();
         }
         if (const auto* const lanes = place.if_contains("lanes")) {
             for (const auto& lane : lanes->as_array()) {

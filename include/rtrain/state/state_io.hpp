@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rtrain {
 
@@ -57,6 +58,12 @@ public:
         const std::int64_t of_row = checkpoint::element_count(shape);
         shape[0] = total;
         snapshot_.pieces[prefix_ + name] = {shape, {{begin * of_row, rows}}, true};
+    }
+    /// Saves bytes (at::kByte, of one dimension) of which each rank has others; all ranks save them
+    /// under the same names.
+    void bytes_of_rank(const std::string& name, const at::Tensor& bytes) {
+        snapshot_.of_rank[prefix_ + name] = bytes;
+        tensor(name + "/0", bytes);
     }
     /// Saves a number, string, or any JSON.
     void value(const std::string& name, boost::json::value value) {
@@ -98,6 +105,18 @@ public:
         return pieces == snapshot_.pieces.end()
                    ? tensor(name).slice(0, begin, end).clone()
                    : checkpoint::assemble_rows(pieces->second, begin, end);
+    }
+    /// What bytes_of_rank() saved on the ranks that this one goes on for: the same rank, or with
+    /// another number of ranks, none or several. No byte is given to two ranks.
+    [[nodiscard]] std::vector<at::Tensor> bytes_of_rank(const std::string& name) const {
+        std::vector<at::Tensor> mine;
+        for (int rank = 0; rank == 0 || has_tensor(name + '/' + std::to_string(rank)); ++rank) {
+            const at::Tensor bytes = tensor(name + '/' + std::to_string(rank));
+            if (rank % snapshot_.ranks == snapshot_.rank) {
+                mine.push_back(bytes);
+            }
+        }
+        return mine;
     }
     [[nodiscard]] const boost::json::value& value(const std::string& name) const {
         const auto* const found = snapshot_.values.if_contains(prefix_ + name);

@@ -77,6 +77,14 @@ public:
         }
     }
 
+    /// Whether `path` still names it.
+    [[nodiscard]] bool is_at(const std::filesystem::path& path) const {
+        struct stat mine {};
+        struct stat there {};
+        return ::fstat(descriptor_, &mine) == 0 && ::stat(path.c_str(), &there) == 0 &&
+               mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+    }
+
     /// Some file systems report here that they could not write.
     void close() {
         if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/data/loops.hpp>
+#include <rtrain/process/loop_status.hpp>
 #include <rtrain/state/progress.hpp>
 
 #include <algorithm>
@@ -50,6 +51,7 @@ public:
         [[nodiscard]] int operator*() const {
             if (!std::exchange(has_begun_, true)) {
                 epochs_->progress_.begin_epoch(epoch_);
+                LoopStatus::current().begin_epoch(epoch_, count_);
             }
             return epoch_;
         }

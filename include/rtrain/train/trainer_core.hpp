@@ -51,6 +51,7 @@ public:
 private:
     [[nodiscard]] std::optional<storage::AnyFilesystem> run_filesystem() const;
     [[nodiscard]] RunConfig named_run() const;
+    [[nodiscard]] track::RunInfo context_of(const RunConfig& run) const;
     Result driven(int fit);
     Result launched(int fit);
     Result recorded(int fit, const RunFunction& function);

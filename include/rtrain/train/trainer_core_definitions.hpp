@@ -7,6 +7,8 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/config/callback.hpp>
+#include <rtrain/journal/rank_logs.hpp>
 #include <rtrain/launch/driver.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
@@ -16,17 +18,20 @@
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/storage/lock.hpp>
+#include <rtrain/track/callback_observer.hpp>
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/trainer_core.hpp>
 #include <rtrain/train/training.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
@@ -86,6 +91,7 @@ RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
 
 RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function) {
     OneFit::require_none();
+    const console::Speaking speaking(options_.run.logging.level, options_.run.logging.json);
     const int fit = session_.next_fit();
     const bool helper = launch::Helper::is_this_process();
     if (session_.target() == fit) {
@@ -130,16 +136,45 @@ RTRAIN_DOOR Result TrainerCore::driven(int fit) {
     }
 }
 
+/// For callbacks in the driver.
+RTRAIN_DOOR track::RunInfo TrainerCore::context_of(const RunConfig& run) const {
+    const storage::Location at = run_location(run, run.name);
+    std::size_t known = 0;
+    try {
+        known = Result::from_path(at.path, at.filesystem).metrics_history.size();
+    } catch (const Error&) { // nobody has reported yet
+    }
+    return {.name = run.name,
+            .directory = at.path,
+            .location = at.filesystem.uri(at.path),
+            .config = options_.config,
+            .position = {.iteration = static_cast<std::int64_t>(known)},
+            .ranks = options_.scaling.num_workers.value_or(1)};
+}
+
 /// Has ranks train, and waits for them.
 RTRAIN_DOOR Result TrainerCore::launched(int fit) {
     RunConfig run = named_run();
     if (!backend_->can_survive_deaths() && std::exchange(run.failure.keep_survivors, false)) {
-        console::say("keep_survivors has no effect: this program is not "
-                     "compiled for an MPI with ULFM, or its backend uses none");
+        console::warn("keep_survivors has no effect: this program is not "
+                      "compiled for an MPI with ULFM, or its backend uses none");
     }
     require_free({session_, fit}, run);
-    const launch::Ending ending =
-        launch::drive({session_, fit}, options_.config, options_.scaling, run);
+    std::vector<track::GuardedCallback> callbacks(run.callbacks.begin(), run.callbacks.end());
+    const auto tell = [&](const Failure& failure) {
+        for (track::GuardedCallback& callback : callbacks) {
+            callback.call([&](const track::AnyCallback& it) {
+                it.after_exception(context_of(run), {{failure.rank, failure.text()}});
+            });
+        }
+    };
+    std::optional<track::RankLogs> logs;
+    if (run.logging.to_file) {
+        logs.emplace(run_location(run, run.name), run.logging.json,
+                     [](const std::string& what) { console::warn("%s", what.c_str()); });
+    }
+    const launch::Ending ending = launch::drive({session_, fit}, options_.config, options_.scaling,
+                                                run, tell, logs ? &*logs : nullptr);
     if (ending.has_code(PreemptionError::own_code)) {
         console::say("%s", ending.failure->message.c_str());
         exit_preempted();

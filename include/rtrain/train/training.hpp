@@ -11,13 +11,10 @@
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/failure_json.hpp>
-#include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/journal/console.hpp>
 #include <rtrain/journal/observers.hpp>
-#include <rtrain/journal/progress_csv.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/supervise/decision_json.hpp>
@@ -26,11 +23,13 @@
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/rank_status.hpp>
-#include <rtrain/run/driver_news.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run.hpp>
+#include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/same_config.hpp>
-#include <rtrain/run/score_check.hpp>
+#include <rtrain/train/audience.hpp>
+#include <rtrain/train/outcomes.hpp>
+#include <rtrain/train/own_log.hpp>
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/train_function.hpp>
 
@@ -40,7 +39,6 @@
 #include <chrono>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,10 +56,7 @@ public:
         : backend_(backend), checkpoint_(checkpoint), options_(options),
           run_name_(std::move(run_name)), call_(call), session_(call.session),
           policy_(options.run.failure) {
-        observers_.add(std::make_shared<track::ProgressCsv>());
-        observers_.add(std::make_shared<DriverNews>(session_));
-        observers_.add(std::make_shared<track::Console>());
-        observers_.add(std::make_shared<ScoreCheck>(options.run.checkpoint));
+        add_recorders(observers_, options_, session_);
     }
 
     /// One more who hears of the run, behind those of rtrain's own; before run().
@@ -85,10 +80,12 @@ private:
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
         backend_.start(options_.scaling);
+        OwnLog log(backend_, options_.run, run_name_, session_.has_driver());
         session_.connect(backend_.rank(), backend_.size());
         watch_each_other();
         require_same_config(backend_, options_.config, session_.driver_config(call_.number));
         skipped_ = session_.skipped_checkpoints();
+        add_viewers(observers_, backend_, options_, session_, run_name_);
         check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
         const launch::PreemptionSignals signals(grace_s);
@@ -99,6 +96,7 @@ private:
         auto generator = at::detail::getDefaultCPUGenerator();
         const at::Tensor random_state = generator.get_state().clone();
         for (;;) {
+            log.begin();
             Attempt attempt = attempt_once(train_function);
             if (attempt.refused) {
                 std::rethrow_exception(attempt.refused);
@@ -167,12 +165,16 @@ private:
         attempt.error = error_of(exchange(std::move(mine)));
         if (run) {
             attempt.newest = name_of(run->checkpoint());
-            attempt.iteration = run->iterations_saved();
+            attempt.iteration = run->journal().iterations_saved();
             if (attempt.error) {
-                leave_error(*run, *attempt.error);
+                leave_error(run->directory(), *attempt.error);
+                if (attempt.error->died().empty() || !session_.has_driver()) { // else it tells
+                    observers_.failed({.failures = attempt.error->worker_failures()});
+                }
             } else {
                 using How = track::Ended::How;
-                observers_.ended({.how = attempt.preempted ? How::preempted : How::finished});
+                observers_.ended({.how = attempt.preempted ? How::preempted : How::finished,
+                                  .result = attempt.preempted ? nullptr : &attempt.result});
             }
         }
         return attempt;
@@ -203,44 +205,18 @@ private:
         return outcomes;
     }
 
-    /// Empty when all ranks have finished. Who was only interrupted by another rank's failure is to
-    /// blame when there is no such rank: its function has thrown what sounds like it.
-    [[nodiscard]] static std::optional<TrainingFailedError>
-    error_of(const std::vector<Outcome>& outcomes) {
-        std::vector<Failure> causes;
-        std::vector<Failure> interrupted;
-        for (int rank = 0; rank < static_cast<int>(outcomes.size()); ++rank) {
-            if (Outcome outcome = outcomes[static_cast<std::size_t>(rank)]) {
-                outcome->rank = rank;
-                const bool is_cause = outcome->kind != Failure::Kind::interrupted;
-                (is_cause ? causes : interrupted).push_back(std::move(*outcome));
-            }
-        }
-        if (causes.empty()) {
-            causes = std::move(interrupted);
-        }
-        if (causes.empty()) {
-            return std::nullopt;
-        }
-        std::map<int, std::string> texts;
-        for (const Failure& failure : causes) {
-            texts[failure.rank] = failure.text();
-        }
-        return TrainingFailedError(
-            "the training function failed:" +
-                launch::group_by_text(texts, static_cast<int>(outcomes.size())),
-            std::move(causes));
-    }
-
-    /// Leaves word in the run's directory.
-    void leave_error(const Run& run, const TrainingFailedError& error) const {
+    void leave_error(const RunDirectory& directory, const TrainingFailedError& error) const {
         if (backend_.rank() != 0 && !error.worker_failures().contains(backend_.rank())) {
             return;
         }
         try {
-            run.leave_error(error);
+            directory.write(Result::error_file, json::serialize({{"code", error.code()},
+                                                                 {"message", error.message()}}));
+            if (backend_.rank() == 0) {
+                directory.publish_logs();
+            }
         } catch (const std::exception& second) { // the storage may be what has failed
-            console::say("%s was not written: %s", Result::error_file, second.what());
+            console::warn("%s was not written: %s", Result::error_file, second.what());
         }
     }
 
@@ -248,8 +224,8 @@ private:
     void check_survival() const {
         if (options_.run.failure.keep_survivors && !keeps_survivors() && backend_.rank() == 0 &&
             !session_.has_driver()) {
-            console::say("keep_survivors has no effect: it takes a backend and an "
-                         "MPI with ULFM, such as `mpirun --with-ft ulfm` of Open MPI 5");
+            console::warn("keep_survivors has no effect: it takes a backend and an "
+                          "MPI with ULFM, such as `mpirun --with-ft ulfm` of Open MPI 5");
         }
     }
 
@@ -274,7 +250,7 @@ private:
             (void)backend_.rejoin();
         } catch (const Error& error) { // such as a GPU that computes no more
             if (backend_.rank() == 0) {
-                console::say("no restart in these processes: %s", error.what());
+                console::warn("no restart in these processes: %s", error.what());
             }
             return false;
         }
@@ -292,10 +268,11 @@ private:
                 return restarts(attempt, lost);
             }
             if (backend_.rank() == 0) {
-                console::say("%d of %d ranks are left, fewer than num_workers allows", now, before);
+                console::warn("%d of %d ranks are left, fewer than num_workers allows", now,
+                              before);
             }
         } catch (const CommError& error) { // such as another death meanwhile
-            console::say("the others cannot go on: %s", error.what());
+            console::warn("the others cannot go on: %s", error.what());
         }
         return false;
     }
@@ -320,6 +297,9 @@ private:
             return false;
         }
         if (backend_.rank() == 0) {
+            if (!lost.empty() && session_.has_driver()) { // whose ranks these still are
+                observers_.failed({.failures = attempt.error->worker_failures()});
+            }
             observers_.restarting({.failures = attempt.error->worker_failures(),
                                    .what = attempt.error->message(),
                                    .reason = decision.reason,

@@ -79,9 +79,8 @@ public:
         auto module = detail::module_of(std::move(model));
         module->to(device());
         using Module = typename decltype(module)::element_type;
-        auto handle =
-            EngineFor<Options>::template prepare<Module, B>(ranks(), std::move(module), options);
-        keep(handle.prepared());
+        auto handle = EngineFor<Options>::template prepare<Module, B>(ranks(), module, options);
+        keep(handle.prepared(), *module);
         return handle;
     }
 

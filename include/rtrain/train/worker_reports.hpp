@@ -14,17 +14,23 @@
 #include <rtrain/run/reported_checkpoint.hpp>
 #include <rtrain/state/progress.hpp>
 #include <rtrain/state/state.hpp>
+#include <rtrain/track/step_value.hpp>
 #include <rtrain/train/epochs.hpp>
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/worker_collectives.hpp>
 
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace rtrain {
+
+namespace metric {
+class Collection;
+} // namespace metric
 
 class Run;
 
@@ -34,17 +40,32 @@ public:
     [[nodiscard]] std::filesystem::path run_path() const;
 
     /// Records rank 0's metrics. *Collective.* Throws what went wrong in saving an earlier
-    /// checkpoint in the background.
+    /// checkpoint in the background. When RunConfig::stop has stopped the run, the rest of the
+    /// epoch under way reports nothing.
     void report(const Config& metrics);
     /// Records rank 0's metrics and saves a checkpoint of the state, with every rank's random
     /// number generator and the place in every data set; with CheckpointConfig::frequency or
     /// mean_time_between_failures_s, not each time. *Collective.* Before, ranks compare the
     /// parameters of prepared models: ModelError [RT-M25] when they have drifted apart.
     void report(const Config& metrics, const State& state, const ReportOptions& options = {});
+    /// Also records what a collection (rtrain/metrics.hpp) has seen on all ranks, under its names,
+    /// which go before equal ones in `metrics`. Then its metrics begin anew; a state that holds
+    /// them is saved behind that. Returns the collection's values, the same on all ranks.
+    /// *Collective.* Throws Error [RT-V46], and what the metrics' compute() throws.
+    Config report(const Config& metrics, metric::Collection& collection);
+    Config report(const Config& metrics, metric::Collection& collection, const State& state,
+                  const ReportOptions& options = {});
     /// Records rank 0's metrics and keeps the files in a directory as a checkpoint, together with
     /// those that other ranks give. *Collective.* Throws CheckpointError [RT-K5].
     void report(const Config& metrics, const Checkpoint& directory,
                 const ReportOptions& options = {});
+
+    /// Notes metrics of one step, such as `worker.log({{"loss", loss}})`: numbers, and tensors of
+    /// one element, which are read later and together unless they lie in the CPU's memory. Rank
+    /// 0's go to steps.jsonl and to trackers, other ranks' nowhere. Not collective, and waits for
+    /// nothing; what comes faster than it can be written is left out, and said at the end. Throws
+    /// ConfigError [RT-C33] for a name that rtrain fills in, [RT-C34] for a larger tensor.
+    void log(std::initializer_list<StepMetric> metrics);
 
     /// The checkpoints of this run that are kept, oldest first, with their metrics and what is
     /// known about their validation. Waits for a checkpoint that is being saved, and in mode
@@ -78,6 +99,11 @@ public:
     /// learn of it there, so this is not collective.
     void stop() noexcept { progress_.stop(); }
 
+    /// Whether RunConfig::stop has ended the training: at a report before, or because the time is
+    /// up. The same on all ranks at the same place. Loops over epochs() end by themselves; ask in
+    /// others, once a report or a batch.
+    [[nodiscard]] bool should_stop() const;
+
     /// Whether the run is to make room, and how long it may still take; empty when not.
     /// *Collective.*
     ///
@@ -94,7 +120,7 @@ protected:
 
     [[nodiscard]] Progress& progress() noexcept { return progress_; }
     /// Checkpoints look after it for as long as the model lives.
-    void keep(std::shared_ptr<detail::PreparedModel> model);
+    void keep(std::shared_ptr<detail::PreparedModel> model, const torch::nn::Module& module);
 
 private:
     struct Prepared {
@@ -105,12 +131,15 @@ private:
         [[nodiscard]] std::string section() const;
     };
 
+    void show(const torch::nn::Module& module);
     void check_models();
     void save_between(const State& state);
     [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state);
     void make_room_in(const data::Loops::Loop& loop);
     void leave_if_preempted() const;
     [[nodiscard]] bool stops_here();
+    [[nodiscard]] bool is_behind_the_end() const;
+    [[nodiscard]] bool ends(const data::Loops::Loop& loop) const;
     void leave_epochs_early(int count);
     [[nodiscard]] bool is_due();
 

@@ -6,31 +6,84 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/packed.hpp>
+#include <rtrain/metric/collection.hpp>
+#include <rtrain/model/flop_count.hpp>
+#include <rtrain/model/model_parts.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/time_limit.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/train/worker_reports.hpp>
 
 #include <ATen/Functions.h>
 
+#include <cstddef>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace rtrain {
 
+namespace detail {
+
+/// What StateWriter::bytes_of_rank() has saved on each rank. *Collective.* Throws CheckpointError
+/// [RT-K5] when ranks have saved under other names.
+RTRAIN_DOOR void add_bytes_of_ranks(checkpoint::Snapshot& snapshot, HookRanks& ranks) {
+    if (snapshot.of_rank.empty() || ranks.size() == 1) {
+        return;
+    }
+    std::string names;
+    for (const auto& [name, bytes] : snapshot.of_rank) {
+        names += name + '\n';
+    }
+    Packer mine;
+    mine.put(names);
+    for (const auto& [name, bytes] : snapshot.of_rank) {
+        mine.put(to_string(bytes));
+    }
+    const auto packed = all_gather(ranks, mine.bytes());
+    for (std::size_t rank = 0; rank < packed.size(); ++rank) {
+        Unpacker in(packed[rank]);
+        if (const std::string theirs = in.take_text(); theirs != names) {
+            throw CheckpointError("RT-K5", concat("the states of rank ", ranks.rank(), " and rank ",
+                                                  rank, " hold different metrics: ", names, "and ",
+                                                  theirs, "give all ranks the same"));
+        }
+        for (const auto& [name, bytes] : snapshot.of_rank) {
+            snapshot.tensors[name + '/' + std::to_string(rank)] = to_bytes(in.take_text());
+        }
+    }
+}
+
+/// `metrics`, with those of a collection.
+RTRAIN_DOOR Config with(Config metrics, const Config& values) {
+    for (const auto& item : values) {
+        metrics[item.key()] = item.value();
+    }
+    return metrics;
+}
+
+} // namespace detail
+
 RTRAIN_DOOR WorkerReports::WorkerReports(std::shared_ptr<detail::AnyBackend> backend,
                                          const TrainerOptions& options, Run& run)
     : WorkerCollectives(std::move(backend), options), run_(run) {
-    data::Pass::observe([this](const data::Loops::Loop& loop) {
-        RankStatus::current().advance();
-        make_room_in(loop);
-    });
+    data::Pass::observe(
+        [this](const data::Loops::Loop& loop) {
+            RankStatus::current().advance();
+            make_room_in(loop);
+        },
+        [this](const data::Loops::Loop& loop) { return ends(loop); });
     PreemptionNotice::current().listen(true);
 }
 
 RTRAIN_DOOR WorkerReports::~WorkerReports() {
     PreemptionNotice::current().listen(false);
-    data::Pass::observe({});
+    data::Pass::observe({}, {});
 }
 
 RTRAIN_DOOR std::filesystem::path WorkerReports::run_path() const {
@@ -38,7 +91,9 @@ RTRAIN_DOOR std::filesystem::path WorkerReports::run_path() const {
 }
 
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics) {
-    run_.report(metrics);
+    if (!is_behind_the_end()) {
+        run_.report(metrics);
+    }
 }
 
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state,
@@ -48,7 +103,10 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state
             throw ConfigError("RT-C16", "a report asks for validation, but checkpoint::None saves "
                                         "nothing to validate");
         }
-        run_.report(metrics);
+        report(metrics);
+        return;
+    }
+    if (is_behind_the_end()) {
         return;
     }
     run_.report(
@@ -56,10 +114,32 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state
     leave_if_preempted();
 }
 
+RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collection& collection) {
+    Config values = collection.reduce(*ranks());
+    report(detail::with(metrics, values));
+    return values;
+}
+
+RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collection& collection,
+                                         const State& state, const ReportOptions& options) {
+    Config values = collection.reduce(*ranks());
+    report(detail::with(metrics, values), state, options);
+    return values;
+}
+
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const Checkpoint& directory,
                                        const ReportOptions& options) {
+    if (is_behind_the_end()) {
+        return;
+    }
     run_.report(metrics, directory, options);
     leave_if_preempted();
+}
+
+RTRAIN_DOOR void WorkerReports::log(std::initializer_list<StepMetric> metrics) {
+    if (rank() == 0) {
+        run_.journal().log({metrics.begin(), metrics.size()});
+    }
 }
 
 RTRAIN_DOOR std::vector<ReportedCheckpoint>
@@ -76,7 +156,9 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     if (!run_.saves_state() || !newest) {
         return false;
     }
-    const checkpoint::Snapshot snapshot = run_.load(*newest);
+    checkpoint::Snapshot snapshot = run_.load(*newest);
+    snapshot.rank = rank();
+    snapshot.ranks = size();
     detail::succeed_together(*ranks(), [&] {
         state.load(snapshot);
         progress_.load(snapshot, rank(), run_.is_own(*newest));
@@ -94,11 +176,16 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
 RTRAIN_DOOR Epochs WorkerReports::epochs(int count, const State& state) {
     restore(state);
     progress_.set_epochs(count);
-    return Epochs(progress_, count,
+    return Epochs(progress_, run_.has_stopped() ? 0 : count,
                   {.begin = [this, state] { state_.emplace(state); },
                    .end_epoch = [this] { return stops_here(); },
                    .left_early = [this, count] { leave_epochs_early(count); },
                    .end = [this] { state_.reset(); }});
+}
+
+RTRAIN_DOOR bool WorkerReports::should_stop() const {
+    const TimeLimit& time = TimeLimit::current();
+    return run_.has_stopped() || (size() > 1 ? time.agreed() : time.is_over());
 }
 
 RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
@@ -114,9 +201,23 @@ RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
     return PreemptionInfo{left};
 }
 
-RTRAIN_DOOR void WorkerReports::keep(std::shared_ptr<detail::PreparedModel> model) {
+RTRAIN_DOOR void WorkerReports::keep(std::shared_ptr<detail::PreparedModel> model,
+                                     const torch::nn::Module& module) {
     std::erase_if(prepared_, [](const Prepared& item) { return item.model->is_gone(); });
+    if (rank() == 0 && options().run.console.verbose > 0) {
+        show(module);
+    }
     prepared_.push_back({prepared_count_++, std::move(model)});
+}
+
+/// A model that is about to be kept. The first step of training is that of the first model.
+RTRAIN_DOOR void WorkerReports::show(const torch::nn::Module& module) {
+    std::function<std::optional<double>()> flops;
+    if (prepared_count_ == 0) {
+        flops = [count = std::make_shared<detail::FlopCount>()] { return count->of_first_step(); };
+    }
+    run_.journal().prepared(
+        {.parts = detail::parts_of(module), .first_step_flops = std::move(flops)});
 }
 
 RTRAIN_DOOR std::string WorkerReports::Prepared::section() const {
@@ -143,6 +244,7 @@ RTRAIN_DOOR void WorkerReports::save_between(const State& state) {
 RTRAIN_DOOR checkpoint::Snapshot WorkerReports::snapshot_of(const State& state) {
     checkpoint::Snapshot snapshot;
     state.save(snapshot);
+    detail::add_bytes_of_ranks(snapshot, *ranks());
     progress_.save(snapshot, *ranks());
     for (const Prepared& prepared : prepared_) {
         prepared.model->save_hook(StateWriter(snapshot, prepared.section()), run_.takes_rows());
@@ -171,12 +273,33 @@ RTRAIN_DOOR void WorkerReports::leave_if_preempted() const {
     }
 }
 
-/// Behind the body of an epoch: whether it was the last because some rank has called stop().
-RTRAIN_DOOR bool WorkerReports::stops_here() {
-    if (!progress_.agree_to_stop(*ranks())) {
+/// In the epoch whose report has stopped the run: the history ends with that report, as it does
+/// for a run that is taken up behind it.
+RTRAIN_DOOR bool WorkerReports::is_behind_the_end() const {
+    return run_.has_stopped() && state_;
+}
+
+/// Before a batch of a loop over epochs(): whether it is one too many. All ranks are in the loop.
+RTRAIN_DOOR bool WorkerReports::ends(const data::Loops::Loop& loop) const {
+    if (!state_ || !loop.trains) {
         return false;
     }
-    if (run_.saves_state() && !progress_.stop_is_saved()) {
+    const TimeLimit& time = TimeLimit::current();
+    const bool time_is_up = size() > 1 ? time.agreed_in(*loop.position) : time.is_over();
+    return run_.has_stopped() || (time_is_up && !loop.position->within_step);
+}
+
+/// Behind the body of an epoch: whether it was the last because of RunConfig::stop, or because some
+/// rank has called stop().
+RTRAIN_DOOR bool WorkerReports::stops_here() {
+    if (should_stop() && !run_.has_stopped()) {
+        run_.judge_time();
+    }
+    if (!run_.has_stopped() && !progress_.agree_to_stop(*ranks())) {
+        return false;
+    }
+    const bool is_saved = run_.has_stopped() ? run_.stop_is_saved() : progress_.stop_is_saved();
+    if (run_.saves_state() && !is_saved) {
         save_between(*state_);
     }
     return true;
@@ -184,12 +307,12 @@ RTRAIN_DOOR bool WorkerReports::stops_here() {
 
 /// When the loop over `count` epochs was left by `break` or `return`.
 RTRAIN_DOOR void WorkerReports::leave_epochs_early(int count) {
-    if (progress_.is_to_stop()) {
+    if (should_stop() || progress_.is_to_stop()) {
         (void)stops_here();
     } else if (rank() == 0 && progress_.epoch() + 1 < count) {
-        console::say("the loop over %d epochs was left in epoch %d; another start of this "
-                     "run goes on with the rest, unless worker.stop() says that there is none",
-                     count, progress_.epoch());
+        console::warn("the loop over %d epochs was left in epoch %d; another start of this "
+                      "run goes on with the rest, unless worker.stop() says that there is none",
+                      count, progress_.epoch());
     }
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes byte_level.json and prefix_space.json (tokenizers) and tokenizers.json (texts and their ids) beside
-this file, and the corpus of tests/fuzz. Needs PyPI's tokenizers; 0.23.3 has made the files that are here."""
+"""Writes byte_level.json and prefix_space.json (tokenizers), tokenizers.json (texts and their ids) and trained.json
+(texts, options, and the tokenizers that are learned from them) beside this file, and the corpus of tests/fuzz. Needs PyPI's tokenizers; 0.23.3 has made the files that are here."""
 
 import json
 import pathlib
@@ -31,7 +31,28 @@ def tokenizer(prefix_space):
     return made
 
 
+def trained():
+    """Few letters make many pairs equally frequent, and tokens that two merges give."""
+    draw = random.Random(4)
+    texts = ["".join(draw.choices("abc ", k=draw.randint(0, 60))) for _ in range(60)]
+    texts += ["".join(draw.choices(PIECES, k=draw.randint(2, 12))) for _ in range(60)] + CORPUS
+    cases = []
+    for options in ({"vocab_size": 420}, {"vocab_size": 400, "min_frequency": 3},
+                    {"vocab_size": 400, "special_tokens": ["<|end|>", "ab"], "add_prefix_space": True}):
+        prefix_space = options.get("add_prefix_space", False)
+        made = Tokenizer(models.BPE())
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+        made.decoder = decoders.ByteLevel()
+        made.train_from_iterator(texts, trainers.BpeTrainer(
+            show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            **{name: value for name, value in options.items() if name != "add_prefix_space"}))
+        cases.append({"options": options, "file": json.loads(made.to_str()),
+                      "ids": [made.encode(text).ids for text in texts]})
+    (HERE / "trained.json").write_text(json.dumps({"texts": texts, "cases": cases}) + "\n", encoding="utf-8")
+
+
 def main():
+    trained()
     draw = random.Random(3)
     texts = PIECES + ["", " ", "hello world", " hello  world ", "d c", "and code"]
     texts += ["".join(draw.choices(PIECES, k=draw.randint(2, 12))) for _ in range(200)]

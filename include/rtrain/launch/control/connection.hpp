@@ -6,7 +6,7 @@
 
 #include <rtrain/launch/control/frame_reader.hpp>
 #include <rtrain/launch/control/listener.hpp>
-#include <rtrain/launch/control/token.hpp>
+#include <rtrain/process/token.hpp>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/steady_timer.hpp>

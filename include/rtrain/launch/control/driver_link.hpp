@@ -11,13 +11,13 @@
 #include <rtrain/launch/control/address.hpp>
 #include <rtrain/launch/control/message.hpp>
 #include <rtrain/launch/control/socket.hpp>
-#include <rtrain/launch/control/token.hpp>
 #include <rtrain/process/environment.hpp>
 #include <rtrain/process/machine.hpp>
+#include <rtrain/process/output_tee.hpp>
 #include <rtrain/process/rank_status.hpp>
-#include <rtrain/process/reading.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 #include <rtrain/process/stack_dump.hpp>
+#include <rtrain/process/token.hpp>
 
 #include <algorithm>
 #include <array>
@@ -25,7 +25,6 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -127,6 +126,17 @@ public:
             queue_.push_back(std::move(frame));
         }
         wake();
+    }
+
+    /// The same of what is soon outdated: left out while something waits to be sent.
+    void say_unless_behind(const Event& event) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (!queue_.empty() || !all_sent_) {
+                return;
+            }
+        }
+        say(event);
     }
 
     /// Waits until the kernel has all that was said: then it arrives also if this process dies.
@@ -231,7 +241,7 @@ private:
         for (;;) {
             const bool stopping = take_queue(outgoing);
             if (outgoing.empty() && Clock::now() >= next_report) {
-                outgoing = encode(report());
+                outgoing = encode(RankReport::now(rank_));
                 next_report = Clock::now() + report_interval_;
             }
             send(outgoing);
@@ -248,28 +258,13 @@ private:
     bool take_queue(std::string& outgoing) {
         const std::lock_guard lock(mutex_);
         if (!queue_.empty()) {
-            outgoing += encode(report());
+            outgoing += encode(RankReport::now(rank_));
             for (; !queue_.empty(); queue_.pop_front()) {
                 outgoing += queue_.front();
             }
             all_sent_ = false;
         }
         return stopping_;
-    }
-
-    [[nodiscard]] RankReport report() const {
-        const RankStatus& status = RankStatus::current();
-        const char* const waiting_in = status.waiting_in.load(std::memory_order_relaxed);
-        timespec cpu{};
-        ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-        return {.rank = rank_,
-                .phase = status.phase.load(std::memory_order_relaxed),
-                .progress = status.progress.load(std::memory_order_relaxed),
-                .steps = status.steps.load(std::memory_order_relaxed),
-                .collectives = status.collectives.load(std::memory_order_relaxed),
-                .waiting_in = waiting_in != nullptr ? waiting_in : "",
-                .cpu_s = static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec),
-                .reading = Reading::longest()};
     }
 
     void send(std::string& outgoing) {
@@ -323,6 +318,7 @@ private:
             RankStatus::current().condemned = !is_driver_; // a driver ends all at once
             say({"stack", {{"text", stack_of_watched_thread(stack_limit)}}});
         } else if (event.kind == "end") {
+            process::OutputTee::settle_current();
             ::_exit(EXIT_FAILURE); // without destructors: the thread that trains hangs
         } else if (event.kind == "preempt") {
             preempt_asked_ = event.body.at("grace_s").as_double();
@@ -356,7 +352,8 @@ private:
                 throw Ended{};
             }
         }
-        console::say("rank %d has lost its driver (%s) and ends, too [RT-L10]", rank_, how.c_str());
+        console::error("rank %d has lost its driver (%s) and ends, too [RT-L10]", rank_,
+                       how.c_str());
         if (before_exit_) {
             before_exit_();
         }

@@ -6,13 +6,14 @@
 ///
 /// A frame may come from anybody who can reach the driver. Its length is checked before memory is
 /// taken for it, JSON is at most 32 levels deep, and a message is accepted only if it is one of
-/// the list below with exactly its fields.
+/// event_kinds.hpp with exactly its fields.
 /// Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/launch/control/event_kinds.hpp>
 #include <rtrain/launch/control/frame_reader.hpp>
 #include <rtrain/launch/control/rank_report.hpp>
 #include <rtrain/process/rank_status.hpp>
@@ -20,7 +21,6 @@
 #include <boost/json/parse_options.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <exception>
@@ -54,91 +54,6 @@ struct Event {
     boost::json::object body{};
 
     bool operator==(const Event&) const = default;
-};
-
-/// Who says an event.
-enum class Sender : unsigned char { rank, driver };
-
-enum class FieldType : unsigned char {
-    text,
-    flag,
-    seconds, ///< a number that is not negative; as double when it was parsed
-    texts,   ///< an array of text
-    count,   ///< a whole number that is not negative
-    rank,
-    ranks ///< an array of ranks
-};
-
-struct EventField {
-    std::string_view name;
-    FieldType type = FieldType::text;
-    bool optional = false; ///< whoever was built before it came does not send it
-};
-
-struct EventKind {
-    std::string_view name;
-    Sender sender;
-    std::array<EventField, 7> fields{}; ///< those without a name are none
-
-    [[nodiscard]] constexpr std::size_t field_count() const noexcept {
-        std::size_t count = 0;
-        for (const EventField& field : fields) {
-            count += static_cast<std::size_t>(!field.name.empty());
-        }
-        return count;
-    }
-};
-
-/// What a Failure holds besides code and message (base/failure_json.hpp).
-inline constexpr EventField failure_kind{"how", FieldType::text, true};
-inline constexpr EventField failure_rank{"rank", FieldType::rank, true};
-inline constexpr EventField failure_from_outside{"from_outside", FieldType::flag, true};
-
-/// All events there are.
-inline constexpr std::array event_kinds{
-    // The training function begins, from that checkpoint or, if empty, from the start.
-    EventKind{"training", Sender::rank, {{{"checkpoint"}}}},
-    // The training function has failed; its processes live, but for the lost ones, and wait for a
-    // decision.
-    EventKind{"failed",
-              Sender::rank,
-              {{{"code"},
-                {"message"},
-                {"checkpoint"},
-                {"lost", FieldType::ranks},
-                failure_kind,
-                failure_rank,
-                failure_from_outside}}},
-    // This rank is about to die of that error.
-    EventKind{"last_words",
-              Sender::rank,
-              {{{"code"}, {"message"}, failure_kind, failure_rank, failure_from_outside}}},
-    // That checkpoint was committed; it holds so many reports.
-    EventKind{"saved", Sender::rank, {{{"checkpoint"}, {"iteration", FieldType::count}}}},
-    // The answer to "dump"; empty when the thread did not react.
-    EventKind{"stack", Sender::rank, {{{"text"}}}},
-    // This rank has nothing more to say.
-    EventKind{"done", Sender::rank},
-
-    // The answer to a Hello, one of both.
-    EventKind{"welcome", Sender::driver},
-    EventKind{"refused", Sender::driver, {{{"why"}}}},
-    // I am still there.
-    EventKind{"ping", Sender::driver},
-    // Save and end within that time.
-    EventKind{"preempt", Sender::driver, {{{"grace_s", FieldType::seconds}}}},
-    // Send the stack of the thread that trains.
-    EventKind{"dump", Sender::driver},
-    // The ranks hang, and all is said about it: end now. Between ranks without a driver.
-    EventKind{"end", Sender::driver},
-    // Whether the training function is called again in the same processes, after that pause, and
-    // from which checkpoints not.
-    EventKind{"decision",
-              Sender::driver,
-              {{{"restart", FieldType::flag},
-                {"delay_s", FieldType::seconds},
-                {"skip", FieldType::texts},
-                {"reason"}}}},
 };
 
 namespace control {

@@ -5,8 +5,11 @@
 #pragma once
 
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/reading.hpp>
 
+#include <atomic>
 #include <cstdint>
+#include <ctime>
 #include <string>
 
 namespace rtrain::launch {
@@ -22,6 +25,22 @@ struct RankReport {
     std::string reading{};         ///< Reading::longest(); empty: it reads nothing
 
     bool operator==(const RankReport&) const = default;
+
+    /// Of this process.
+    [[nodiscard]] static RankReport now(int rank) {
+        const RankStatus& status = RankStatus::current();
+        const char* const waiting_in = status.waiting_in.load(std::memory_order_relaxed);
+        timespec cpu{};
+        ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+        return {.rank = rank,
+                .phase = status.phase.load(std::memory_order_relaxed),
+                .progress = status.progress.load(std::memory_order_relaxed),
+                .steps = status.steps.load(std::memory_order_relaxed),
+                .collectives = status.collectives.load(std::memory_order_relaxed),
+                .waiting_in = waiting_in != nullptr ? waiting_in : "",
+                .cpu_s = static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec),
+                .reading = Reading::longest()};
+    }
 };
 
 } // namespace rtrain::launch

@@ -6,10 +6,13 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/rank_prefix.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/console/screen.hpp>
+#include <rtrain/launch/control/bar_event.hpp>
 #include <rtrain/launch/control/server.hpp>
 #include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
@@ -41,6 +44,15 @@ struct JobEnd {
     std::optional<Failure> failure{};
     /// Name of the newest checkpoint; empty: there is none, or the ranks have not come so far.
     std::string checkpoint{};
+
+    /// Of a run that was to make room.
+    [[nodiscard]] Failure without_a_save() const {
+        const bool hung = failure && failure->kind == Failure::Kind::hang;
+        return detail::failure_of(PreemptionError(
+            detail::concat("the run was told to make room and ",
+                           hung ? "could not save: " + failure->message : "had no time to save",
+                           "; start the same command again to go on from the newest checkpoint")));
+    }
 };
 
 class Job {
@@ -80,7 +92,7 @@ public:
                    .status = [this](const RankReport& report) { hangs_.on_report(report); },
                    .event = [this](int rank, const Event& event) { heard(rank, event); },
                    .left = [this](int rank) { left(rank); },
-                   .refused = [](const std::string& why) { console::say("%s", why.c_str()); }}),
+                   .refused = [](const std::string& why) { console::warn("%s", why.c_str()); }}),
           mpirun_(io, with_variables(std::move(command), server_.variables()),
                   [this] { mpirun_ended(); }) {
         look_again();
@@ -150,6 +162,11 @@ private:
             handlers_.saved(newest_, event.body.at("iteration").to_number<std::int64_t>());
         } else if (event.kind == "failed") {
             decide(rank, event.body);
+        } else if (event.kind == "bar") {
+            console::Screen::current().show(progress_from(event.body));
+        } else if (event.kind == "shown") {
+            console::Screen::current().take_off();
+            console::Screen::current().print(text("text"));
         } else if (event.kind == "last_words") {
             ranks_.at(rank).last_words = failure_from(event.body);
         } else if (event.kind == "stack") {
@@ -194,6 +211,7 @@ private:
         JobRanks::Rank& gone = ranks_.at(rank);
         gone.connected = false;
         hangs_.left(rank);
+        console::Screen::current().take_off(); // it comes back with the next word of who is rank 0
         if (bereaved_ && !broken_ && ranks_.living() == 0) { // they could not
             kill(bereaved_->why);
             return;

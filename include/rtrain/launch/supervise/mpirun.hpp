@@ -46,6 +46,8 @@ struct MpirunCommand {
     bool survive_deaths = false;
     /// Whether this process's standard input stays its own. Else mpirun hands it on to rank 0.
     bool keeps_input = false;
+    /// Hears each line of the ranks; throws nothing.
+    Heard heard{};
 };
 
 /// The version of Open MPI that the mpirun on PATH is of, such as 4; empty for another MPI.
@@ -79,8 +81,17 @@ public:
             tell();
         };
         try {
-            out_ = std::make_unique<OutputRelay>(io, child_.out, stdout, at_end);
-            err_ = std::make_unique<OutputRelay>(io, child_.err, stderr, at_end);
+            const auto hear = [&](OutputStream stream) {
+                return [stream, heard = command.heard](const RankLine& line) {
+                    if (heard) {
+                        heard(stream, line);
+                    }
+                };
+            };
+            out_ = std::make_unique<OutputRelay>(io, child_.out, stdout, hear(OutputStream::out),
+                                                 at_end);
+            err_ = std::make_unique<OutputRelay>(io, child_.err, stderr, hear(OutputStream::err),
+                                                 at_end);
         } catch (...) {
             end();
             throw;

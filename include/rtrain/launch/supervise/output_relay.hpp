@@ -3,6 +3,7 @@
 /// Passes on what ranks print, and keeps what mpirun itself says.
 #pragma once
 
+#include <rtrain/console/screen.hpp>
 #include <rtrain/launch/supervise/rank_output.hpp>
 
 #include <boost/asio/buffer.hpp>
@@ -16,15 +17,18 @@
 #include <string>
 #include <utility>
 
+#include <unistd.h>
+
 namespace rtrain::launch {
 
 /// Reads lines of one of mpirun's streams, prints those of ranks, and keeps mpirun's own last ones.
 class OutputRelay {
 public:
-    /// `at_end` is called when the stream has ended.
+    /// `heard` is called with each line of a rank, `at_end` when the stream has ended.
     OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target,
-                std::function<void()> at_end)
-        : stream_(io, descriptor), target_(target), at_end_(std::move(at_end)) {
+                std::function<void(const RankLine&)> heard, std::function<void()> at_end)
+        : stream_(io, descriptor), target_(target), is_terminal_(::isatty(::fileno(target)) == 1),
+          heard_(std::move(heard)), at_end_(std::move(at_end)) {
         read();
     }
 
@@ -54,7 +58,7 @@ private:
 
     void print(const std::string& line) {
         if (const auto text = ranks_.complete(line)) {
-            write(*text);
+            tell(*text);
         } else if (!line.empty()) {
             constexpr std::size_t kept = 40;
             own_.push_back(line);
@@ -69,20 +73,25 @@ private:
         if (!buffer_.empty()) {
             print(buffer_);
         }
-        for (const std::string& line : ranks_.rest()) {
-            write(line);
+        for (const RankLine& line : ranks_.rest()) {
+            tell(line);
         }
         at_end_();
     }
 
-    void write(const std::string& line) {
-        std::fprintf(target_, "%s\n", line.c_str());
-        std::fflush(target_);
+    void tell(const RankLine& line) {
+        heard_(line);
+        console::Screen::current().around(is_terminal_, [&] {
+            std::fprintf(target_, "%s\n", line.readable().c_str());
+            std::fflush(target_);
+        });
     }
 
     boost::asio::posix::stream_descriptor stream_;
     RankOutput ranks_;
     std::FILE* target_;
+    bool is_terminal_; ///< where the bar may be
+    std::function<void(const RankLine&)> heard_;
     std::function<void()> at_end_;
     std::string buffer_;
     std::deque<std::string> own_;

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <rtrain/base/failure.hpp>
+#include <rtrain/launch/supervise/rank_output.hpp>
 #include <rtrain/process/child.hpp>
+#include <rtrain/process/tee_thread.hpp>
 
 #include <filesystem>
 #include <functional>
@@ -27,6 +29,9 @@ struct Program {
     /// Another one.
     [[nodiscard]] static Program argv(std::vector<std::string> words) { return {std::move(words)}; }
 };
+
+/// Hears a line that a rank has printed.
+using Heard = std::function<void(OutputStream, const RankLine&)>;
 
 /// What one start of the ranks is given.
 struct Surroundings {
@@ -54,6 +59,12 @@ struct Task {
     std::function<std::optional<Failure>(const std::string& result)> failure_in{};
     /// Of ranks that have ended by themselves and left nothing.
     Failure without_result{};
+    /// Told of each failure that has ended the ranks, before another start; throws nothing.
+    std::function<void(const Failure&)> on_failure = [](const Failure&) {};
+    /// Hears each line that ranks print, before it is shown; throws nothing.
+    Heard heard{};
+    /// Told when ranks that have survived a failure begin anew; throws nothing.
+    std::function<void()> on_restart = [] {};
 };
 
 /// How a run ended: none of both never.

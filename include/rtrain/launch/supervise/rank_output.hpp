@@ -1,23 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The output of ranks as mpirun --tag-output prints it, made readable: `[1,0]<stdout>:text` of
-/// Open MPI 4, `[prterun-host-1@1,0]<stdout>: text` of Open MPI 5, become `[rank 0] text`.
+/// Open MPI 4, `[prterun-host-1@1,0]<stdout>: text` of Open MPI 5, is `text` of rank 0.
 #pragma once
 
-#include <cctype>
+#include <rtrain/base/console.hpp>
+#include <rtrain/base/error.hpp>
+
+#include <charconv>
 #include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 namespace rtrain::launch {
 
+/// A line that a rank has printed.
+struct RankLine {
+    int rank = 0;
+    std::string text; ///< without its end
+
+    /// For people: behind "[rank 0] ". One that rtrain has made for machines says whose it is.
+    [[nodiscard]] std::string readable() const {
+        return console::manner.json && text.starts_with(console::begin_of_record)
+                   ? text
+                   : detail::concat("[rank ", rank, "] ", text);
+    }
+};
+
 /// A tag at the beginning of `text`.
 struct RankTag {
-    std::string rank;
+    int rank = 0;
     std::size_t length = 0;
 
     [[nodiscard]] static std::optional<RankTag> at_begin_of(std::string_view text) {
@@ -27,11 +44,10 @@ struct RankTag {
             comma == std::string_view::npos || comma + 1 == close) {
             return std::nullopt;
         }
-        const std::string_view rank = text.substr(comma + 1, close - comma - 1);
-        for (const char c : rank) {
-            if (std::isdigit(static_cast<unsigned char>(c)) == 0) {
-                return std::nullopt;
-            }
+        int rank = 0;
+        const auto [end, error] = std::from_chars(&text[comma + 1], &text[close], rank);
+        if (error != std::errc{} || end != &text[close] || rank < 0) {
+            return std::nullopt;
         }
         for (const std::string_view stream : {"]<stdout>:", "]<stderr>:"}) {
             if (text.substr(close).starts_with(stream)) {
@@ -39,7 +55,7 @@ struct RankTag {
                 if (comma > 2 && text.substr(length).starts_with(' ')) {
                     ++length; // Open MPI 5 separates tag and text
                 }
-                return RankTag{std::string(rank), length};
+                return RankTag{rank, length};
             }
         }
         return std::nullopt;
@@ -50,9 +66,9 @@ struct RankTag {
 /// several ranks mixed, each with a tag in front.
 class RankOutput {
 public:
-    /// Takes in one line of mpirun's output and returns what it completes, readable. Empty when the
+    /// Takes in one line of mpirun's output and returns what it completes. Empty when the
     /// line is mpirun's own and no rank's.
-    [[nodiscard]] std::optional<std::string> complete(std::string_view line) {
+    [[nodiscard]] std::optional<RankLine> complete(std::string_view line) {
         auto tag = RankTag::at_begin_of(line);
         if (!tag) {
             return std::nullopt;
@@ -63,7 +79,7 @@ public:
             auto next = find_tag(line);
             if (!next) {
                 text += line;
-                return readable(tag->rank, std::exchange(text, {}));
+                return RankLine{tag->rank, std::exchange(text, {})};
             }
             text += line.substr(0, next->first);
             line.remove_prefix(next->first);
@@ -72,20 +88,17 @@ public:
     }
 
     /// What ranks have printed since their last end of line.
-    [[nodiscard]] std::vector<std::string> rest() {
-        std::vector<std::string> lines;
+    [[nodiscard]] std::vector<RankLine> rest() {
+        std::vector<RankLine> lines;
         for (auto& [rank, text] : std::exchange(unfinished_, {})) {
             if (!text.empty()) {
-                lines.push_back(readable(rank, text));
+                lines.push_back({rank, text});
             }
         }
         return lines;
     }
 
 private:
-    static std::string readable(const std::string& rank, const std::string& text) {
-        return "[rank " + rank + "] " + text;
-    }
     static std::optional<std::pair<std::size_t, RankTag>> find_tag(std::string_view text) {
         for (auto at = text.find('['); at != std::string_view::npos; at = text.find('[', at + 1)) {
             if (auto tag = RankTag::at_begin_of(text.substr(at))) {
@@ -95,7 +108,7 @@ private:
         return std::nullopt;
     }
 
-    std::map<std::string, std::string> unfinished_; ///< by rank
+    std::map<int, std::string> unfinished_; ///< by rank
 };
 
 } // namespace rtrain::launch

@@ -149,7 +149,7 @@ private:
     [[nodiscard]] bool wait_for_hosts(const std::string& why) {
         const double limit_s = config_.hang.start_s;
         if (!hosts_until_) {
-            console::say("%s; waiting for up to %g s", why.c_str(), limit_s);
+            console::warn("%s; waiting for up to %g s", why.c_str(), limit_s);
             hosts_until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                               std::chrono::duration<double>(limit_s));
         }
@@ -173,7 +173,8 @@ private:
                               .arguments = place.arguments,
                               .program = task_.program,
                               .variables = std::move(given.variables),
-                              .keeps_input = given.keeps_input};
+                              .keeps_input = given.keeps_input,
+                              .heard = task_.heard};
         if (!place.remote) {
             command.scratch = given.directory;
             command.shared_memory = given.shared_memory;
@@ -193,22 +194,27 @@ private:
 
     /// The job's end is dealt with later, because that destroys the job.
     Job::Handlers handlers() {
-        return {
-            .over =
-                [this](JobEnd end) {
-                    resize_timer_.cancel();
-                    later([this, end = std::move(end)] { conclude(end); });
-                },
-            .ended = [this] { later([this] { tidy_up(); }); },
-            .saved =
-                [this](const std::string& checkpoint, std::int64_t iteration) {
-                    deaths_unexplained_ = 0;
-                    policy_.on_progress(checkpoint, iteration);
-                },
-            .decide = [this](const Failure& failure,
-                             const std::string& checkpoint) { return decide(failure, checkpoint); },
-            .in_a_hurry = [this] { return restarts_without_question(); },
-            .shrunk = [this](int ranks) { look_for_room(ranks); }};
+        return {.over =
+                    [this](JobEnd end) {
+                        resize_timer_.cancel();
+                        later([this, end = std::move(end)] { conclude(end); });
+                    },
+                .ended = [this] { later([this] { tidy_up(); }); },
+                .saved =
+                    [this](const std::string& checkpoint, std::int64_t iteration) {
+                        deaths_unexplained_ = 0;
+                        policy_.on_progress(checkpoint, iteration);
+                    },
+                .decide =
+                    [this](const Failure& failure, const std::string& checkpoint) {
+                        Decision decision = decide(failure, checkpoint);
+                        if (decision.restart) {
+                            task_.on_restart();
+                        }
+                        return decision;
+                    },
+                .in_a_hurry = [this] { return restarts_without_question(); },
+                .shrunk = [this](int ranks) { look_for_room(ranks); }};
     }
 
     /// See Job::Job(). Says once why it is not what the user wants.
@@ -224,9 +230,9 @@ private:
             return least;
         }
         if (attempt_ == 1) {
-            console::say("keep_survivors has no effect: %s",
-                         has_ulfm ? "num_workers allows no fewer ranks"
-                                  : "the mpirun on PATH is not of Open MPI 5");
+            console::warn("keep_survivors has no effect: %s",
+                          has_ulfm ? "num_workers allows no fewer ranks"
+                                   : "the mpirun on PATH is not of Open MPI 5");
         }
         return 0;
     }
@@ -255,20 +261,12 @@ private:
         } else if (asked_to_make_room_ && has_saved) {
             finish({.failure = told, .result = result});
         } else if (asked_to_make_room_) {
-            finish({.failure = without_a_save(end)});
+            finish({.failure = end.without_a_save()});
         } else if (has_saved && resizing_) {
             restart(0, "there is room for more ranks");
         } else {
             go_on_or_finish(end, end_of(end, told, result));
         }
-    }
-
-    [[nodiscard]] static Failure without_a_save(const JobEnd& end) {
-        const bool hung = end.failure && end.failure->kind == Kind::hang;
-        return detail::failure_of(PreemptionError(
-            detail::concat("the run was told to make room and ",
-                           hung ? "could not save: " + end.failure->message : "had no time to save",
-                           "; start the same command again to go on from the newest checkpoint")));
     }
 
     /// What a job's end and what its ranks have `told` in their result say together.
@@ -293,6 +291,7 @@ private:
 
     void go_on_or_finish(const JobEnd& end, const RunEnd& otherwise) {
         const Failure& failure = *otherwise.failure;
+        task_.on_failure(failure);
         const Decision decision = decided_to_end_ ? Decision{} // the ranks have asked already
                                                   : decide(failure, end.checkpoint);
         if (decision.restart) {
@@ -303,7 +302,7 @@ private:
     }
 
     void restart(double delay_s, const std::string& why) {
-        console::say("%s", why.c_str());
+        console::warn("%s", why.c_str());
         retire_job();
         wait(timer_, delay_s, [this] { start(); });
     }
@@ -367,7 +366,7 @@ private:
         try {
             return find_room(scaling_).ranks > ranks;
         } catch (const LaunchError& error) { // a hostfile that is being written, perhaps
-            console::say("cannot look for room: %s", error.what());
+            console::warn("cannot look for room: %s", error.what());
             return false;
         }
     }

@@ -82,7 +82,7 @@ public:
         if (!finding || !finding->is_hang) {
             stands_since_.reset();
             if (finding && patience_ == Clock::duration::zero()) { // else another one names it
-                console::say("%s", finding->text.c_str());
+                console::warn("%s", finding->text.c_str());
             }
             return std::nullopt;
         }
@@ -115,10 +115,10 @@ private:
     }
 
     void print() const {
-        console::say("what the ranks do:\n%s", watch_.describe(Clock::now()).c_str());
+        console::error("what the ranks do:\n%s", watch_.describe(Clock::now()).c_str());
         for (const auto& [rank, state] : ranks_) {
             if (!state.stack.empty()) {
-                console::say("stack of rank %d:\n%s", rank, state.stack.c_str());
+                console::error("stack of rank %d:\n%s", rank, state.stack.c_str());
             }
         }
     }

@@ -17,6 +17,7 @@
 #include <rtrain/launch/watch/hang_finder.hpp>
 #include <rtrain/process/descriptor_limit.hpp>
 #include <rtrain/process/others.hpp>
+#include <rtrain/process/output_tee.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 #include <rtrain/storage/process_directory.hpp>
 #include <rtrain/storage/temporary.hpp>
@@ -193,7 +194,7 @@ private:
                     "RT-L19",
                     detail::concat("hangs of the ranks may go unnoticed: rank ", options_.rank,
                                    " has lost its connection to rank ", lost_.front().rank));
-                console::say("%s", why.what());
+                console::warn("%s", why.what());
             }
         });
     }
@@ -202,8 +203,8 @@ private:
         try {
             io_.run();
         } catch (const std::exception& error) { // such as std::bad_alloc
-            console::say("rank %d does not look for hangs any more: %s", options_.rank,
-                         error.what());
+            console::warn("rank %d does not look for hangs any more: %s", options_.rank,
+                          error.what());
         }
     }
 
@@ -226,7 +227,7 @@ private:
 
     void end_job(const std::string& found) {
         const LaunchError error("RT-L14", "the ranks hang: " + found);
-        console::say("%s", error.what());
+        console::error("%s", error.what());
         for (const auto& [rank, state] : ranks_) {
             if (rank != options_.rank) {
                 server_->send(rank, {"end", {}});
@@ -248,6 +249,7 @@ private:
                     ::kill(state.local_process, SIGKILL);
                 }
             }
+            process::OutputTee::settle_current();
             ::_exit(EXIT_FAILURE);
         }
         constexpr std::chrono::milliseconds often{10};

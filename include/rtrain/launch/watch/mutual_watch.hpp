@@ -189,7 +189,7 @@ private:
                 const LaunchError error("RT-L19",
                                         detail::concat("hangs of the ranks may go unnoticed: rank ",
                                                        rank, " of ", size_, ": ", why));
-                console::say("%s", error.what());
+                console::warn("%s", error.what());
                 return;
             }
         }

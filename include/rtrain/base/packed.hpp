@@ -27,8 +27,12 @@ public:
     requires std::is_arithmetic_v<T>
     void put(const std::vector<T>& values) {
         put(values.size());
-        append(values.data(), values.size() * sizeof(T));
+        put_all(values);
     }
+    /// Without a length: who takes them knows it.
+    template <class T>
+    requires std::is_arithmetic_v<T>
+    void put_all(const std::vector<T>& values) { append(values.data(), values.size() * sizeof(T)); }
     [[nodiscard]] const std::string& bytes() const noexcept { return bytes_; }
 
 private:
@@ -58,8 +62,13 @@ public:
     template <class T>
     [[nodiscard]] std::vector<T> take_vector() {
         std::vector<T> values(take<std::size_t>());
-        copy(values.data(), values.size() * sizeof(T));
+        take_all(values);
         return values;
+    }
+    /// As many as there are places.
+    template <class T>
+    void take_all(std::vector<T>& values) {
+        copy(values.data(), values.size() * sizeof(T));
     }
 
 private:

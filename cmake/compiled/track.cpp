@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rtrain/track/live_page_definitions.hpp>
+#include <rtrain/track/mlflow_definitions.hpp>
+#include <rtrain/track/tensorboard_definitions.hpp>

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A line of a log as a JSON object: when, by which rank, how urgent, what. Cost tier 0: std only.
+#pragma once
+
+#include <rtrain/base/utf8.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <ctime>
+#include <string>
+#include <string_view>
+
+namespace rtrain::console {
+
+/// How much something rtrain says matters: `info` is as planned, a `warning` is not, or has no
+/// effect, and behind an `error` something ends.
+enum class Level : unsigned char { info, warning, error };
+
+inline constexpr std::array level_names{"info", "warning", "error"};
+[[nodiscard]] constexpr const char* name_of(Level level) noexcept {
+    return level_names[static_cast<std::size_t>(level)];
+}
+
+/// Now, in UTC, such as 2026-11-23T09:31:24.120Z.
+[[nodiscard]] inline std::string time_of_record() {
+    using namespace std::chrono;
+    const auto since_1970 =
+        duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+    const auto seconds = static_cast<std::time_t>(since_1970 / 1000);
+    std::tm parts{};
+    std::array<char, 32> date{};
+    const std::size_t length =
+        std::strftime(date.data(), date.size(), "%Y-%m-%dT%H:%M:%S", ::gmtime_r(&seconds, &parts));
+    std::array<char, 8> rest{};
+    std::snprintf(rest.data(), rest.size(), ".%03dZ", static_cast<int>(since_1970 % 1000));
+    return std::string(date.data(), length) + rest.data();
+}
+
+/// A text of JSON, with its quotes. A byte that belongs to no character of UTF-8 becomes '?'.
+[[nodiscard]] inline std::string json_text(std::string_view text) {
+    std::string json = "\"";
+    while (!text.empty()) {
+        const std::size_t length = rtrain::detail::utf8_length(text);
+        const auto first = static_cast<unsigned char>(text[0]);
+        if (length == 0) {
+            json += '?';
+        } else if (first < 0x20) {
+            std::array<char, 8> escape{};
+            std::snprintf(escape.data(), escape.size(), "\\u%04x", first);
+            json += escape.data();
+        } else {
+            json += first == '"' || first == '\\' ? "\\" : "";
+            json += text.substr(0, length);
+        }
+        text.remove_prefix(length == 0 ? 1 : length);
+    }
+    return json + '"';
+}
+
+inline constexpr std::string_view begin_of_record = "{\"time\":\"";
+
+/// `rank`: -1 for a process that is none. `more`: further members, each with a comma in front.
+[[nodiscard]] inline std::string record(int rank, Level level, std::string_view message,
+                                        std::string_view more = {}) {
+    std::string line(begin_of_record);
+    line += time_of_record() + "\",\"rank\":" + (rank < 0 ? "null" : std::to_string(rank)) +
+            ",\"level\":\"" + name_of(level) + "\",\"message\":" + json_text(message);
+    line += more;
+    return line + '}';
+}
+
+} // namespace rtrain::console

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// LoggingConfig: what rtrain says while a run goes, how, and whether what ranks print is kept.
+/// Cost tier 0: std only.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/log_record.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace rtrain {
+
+/// "info", "warning" or "error".
+class LogLevel {
+public:
+    using Value = console::Level;
+
+    constexpr LogLevel(Value value) noexcept : value_(value) {} // NOLINT(google-explicit-*)
+    LogLevel(std::string_view name) {                           // NOLINT
+        const auto& names = console::level_names;
+        const auto* const found = std::find(names.begin(), names.end(), name);
+        if (found == names.end()) {
+            throw ConfigError("RT-C40", detail::concat("\"", name,
+                                                       "\" is no level of a log; expected "
+                                                       "\"info\", \"warning\" or \"error\""));
+        }
+        value_ = static_cast<Value>(found - names.begin());
+    }
+    LogLevel(const char* name) : LogLevel(std::string_view(name)) {}        // NOLINT
+    LogLevel(const std::string& name) : LogLevel(std::string_view(name)) {} // NOLINT
+
+    [[nodiscard]] constexpr operator Value() const noexcept { return value_; } // NOLINT
+
+private:
+    Value value_ = Value::info;
+};
+
+/// See docs/logs.md.
+struct LoggingConfig {
+    /// What rtrain itself says, on standard error: everything; "warning": only what does not go as
+    /// planned; "error": only what ends a rank or the run (RT-C40). Errors that fit() throws are
+    /// the program's to print.
+    LogLevel level = LogLevel::Value::info;
+    /// Keep what each rank writes to its standard output and standard error in logs/rank-N.log, in
+    /// the run's directory. It is shown as before.
+    bool to_file = false;
+    /// What rtrain says, and each line of those files, is a JSON object with the fields time, rank,
+    /// level and message.
+    bool json = false;
+};
+
+} // namespace rtrain

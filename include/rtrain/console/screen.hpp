@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Screen: what a run shows of itself in one place: lines that stay, and below them, on a terminal,
+/// a bar that moves. Elsewhere the bar is a line each 10 s.
+#pragma once
+
+#include <rtrain/base/console.hpp>
+#include <rtrain/console/bar.hpp>
+#include <rtrain/console/display.hpp>
+#include <rtrain/console/terminal.hpp>
+#include <rtrain/console/text.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <unistd.h>
+
+namespace rtrain::console {
+
+class Screen final : public Display {
+public:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::milliseconds between_bars{100};
+    static constexpr std::chrono::seconds between_lines{10};
+    /// Bytes that may wait for a reader; what comes behind is lost.
+    static constexpr std::size_t most_waiting = std::size_t{1} << 20;
+
+    /// Of what standard error is now.
+    [[nodiscard]] static std::shared_ptr<Screen> of_stderr() {
+        return std::make_shared<Screen>(STDERR_FILENO, bar_is_up);
+    }
+    /// The driver's.
+    [[nodiscard]] static Screen& current() {
+        static const std::shared_ptr<Screen> screen = of_stderr();
+        return *screen;
+    }
+
+    /// `descriptor` outlives this object, and so does `is_up`, which tells others of the bar.
+    Screen(int descriptor, std::atomic<bool>& is_up) : terminal_(descriptor), is_up_(is_up) {}
+    Screen(const Screen&) = delete;
+    Screen& operator=(const Screen&) = delete;
+    ~Screen() override { clear_bar(); }
+
+    [[nodiscard]] bool is_terminal() const noexcept override { return terminal_.is_terminal(); }
+    [[nodiscard]] int columns() const noexcept override { return terminal_.columns(); }
+
+    /// They matter as little as what say() says, and look like it where that is JSON.
+    void print(std::string_view lines) override {
+        const std::scoped_lock lock(mutex_);
+        if (Level::info >= manner.least && waiting_.size() + lines.size() <= most_waiting) {
+            waiting_ += above_bar() + (manner.json ? records(lines) : printable_lines(lines));
+        }
+        flush();
+        draw_again();
+    }
+
+    /// Unless it has just done so.
+    void show(const Progress& now) override { show(now, Clock::now()); }
+    void show(const Progress& now, Clock::time_point when) {
+        const std::scoped_lock lock(mutex_);
+        now_ = now;
+        const auto pause = is_terminal() ? Clock::duration(between_bars) : between_lines;
+        if (shown_ && when - *shown_ < pause) {
+            return;
+        }
+        if (is_terminal()) {
+            shown_ = when;
+            draw();
+        } else if (std::exchange(shown_, when) && Level::info >= manner.least) {
+            waiting_ += line_of(Level::info, progress_line(now).c_str()) + '\n';
+            flush();
+        } // not at once: short runs need no such line
+    }
+
+    /// Calls `write()`, which prints whole lines, to this terminal if it `is_here`; the bar comes
+    /// back below them.
+    template <class Write>
+    void around(bool is_here, Write&& write) {
+        const std::scoped_lock lock(mutex_);
+        if (is_here) {
+            waiting_ += above_bar();
+            flush();
+        }
+        write();
+        if (is_here) {
+            draw_again();
+        }
+    }
+
+    void take_off() override { clear_bar(); }
+
+    bool drain(std::chrono::milliseconds limit) override {
+        const auto end = Clock::now() + limit;
+        for (;;) {
+            {
+                const std::scoped_lock lock(mutex_);
+                if (flush()) {
+                    return true;
+                }
+            }
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+            if (left.count() <= 0) {
+                return false;
+            }
+            terminal_.wait(static_cast<int>(left.count()));
+        }
+    }
+
+private:
+    /// What clears the bar's line, if there may be one.
+    [[nodiscard]] std::string above_bar() const { return is_up_ ? clear : ""; }
+
+    void clear_bar() {
+        const std::scoped_lock lock(mutex_);
+        waiting_ += above_bar();
+        now_.reset();
+        shown_.reset();
+        is_up_ = false;
+        flush();
+    }
+
+    [[nodiscard]] static std::string records(std::string_view lines) {
+        std::string text;
+        while (!lines.empty()) {
+            const std::size_t end = std::min(lines.find('\n'), lines.size());
+            text += record(manner.rank, Level::info, lines.substr(0, end)) + '\n';
+            lines.remove_prefix(std::min(end + 1, lines.size()));
+        }
+        return text;
+    }
+
+    bool flush() {
+        waiting_.erase(0, terminal_.write_some(waiting_));
+        return waiting_.empty();
+    }
+
+    /// Lines may have come where the bar was.
+    void draw_again() {
+        const auto now = Clock::now();
+        if (is_terminal() && now_ && now - *shown_ >= between_bars) {
+            shown_ = now;
+            draw();
+        }
+    }
+
+    /// A bar that finds no room is left out: the next follows soon.
+    void draw() {
+        if (!flush()) {
+            return;
+        }
+        is_up_ = true;
+        const std::string bar = clear + bar_line(*now_, terminal_.style());
+        (void)terminal_.write_some(bar);
+    }
+
+    static constexpr const char* clear = "\r\x1b[K";
+
+    std::mutex mutex_;
+    Terminal terminal_;
+    std::atomic<bool>& is_up_;
+    std::string waiting_; ///< lines that nobody has taken yet
+    std::optional<Progress> now_;
+    std::optional<Clock::time_point> shown_;
+};
+
+} // namespace rtrain::console

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Terminal: standard error, or another descriptor, written to without ever waiting for whoever
+/// reads it, and without being ended by that one's end.
+#pragma once
+
+#include <rtrain/console/bar.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+#include <string_view>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace rtrain::console {
+
+namespace detail {
+
+[[nodiscard]] inline std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr ? value : "";
+}
+
+/// Whether the locale of this process's surroundings says so.
+[[nodiscard]] inline bool shows_utf8() {
+    for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+        if (std::string locale = variable(name); !locale.empty()) {
+            std::transform(locale.begin(), locale.end(), locale.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+            return locale.find("utf-8") != std::string::npos ||
+                   locale.find("utf8") != std::string::npos;
+        }
+    }
+    return false;
+}
+
+/// While it lives, this thread gets no SIGPIPE; one that came meanwhile is forgotten.
+class NoSigpipe {
+public:
+    NoSigpipe() noexcept {
+        ::sigemptyset(&pipe_);
+        ::sigaddset(&pipe_, SIGPIPE);
+        sigset_t pending{};
+        ::sigpending(&pending);
+        was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+        ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+    }
+    NoSigpipe(const NoSigpipe&) = delete;
+    NoSigpipe& operator=(const NoSigpipe&) = delete;
+    ~NoSigpipe() {
+        if (!was_pending_) {
+            const timespec now{};
+            while (::sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
+            }
+        }
+        ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+
+private:
+    sigset_t pipe_{};
+    sigset_t before_{};
+    bool was_pending_ = false;
+};
+
+} // namespace detail
+
+class Terminal {
+public:
+    /// `descriptor` stays the caller's.
+    explicit Terminal(int descriptor)
+        : descriptor_(descriptor),
+          is_terminal_(::isatty(descriptor) == 1 && detail::variable("TERM") != "dumb"),
+          is_utf8_(detail::shows_utf8()),
+          is_colored_(is_terminal_ && detail::variable("NO_COLOR").empty()) {
+        // A description of its own can be told not to block; the one there is, others share.
+        const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+        own_ =
+            is_terminal_ ? ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    }
+    Terminal(const Terminal&) = delete;
+    Terminal& operator=(const Terminal&) = delete;
+    ~Terminal() {
+        if (own_ >= 0) {
+            ::close(own_);
+        }
+    }
+
+    /// Whether a cursor can be moved on it.
+    [[nodiscard]] bool is_terminal() const noexcept { return is_terminal_; }
+
+    /// As of now: people resize it. `if_unknown` where that is not told.
+    [[nodiscard]] int columns(int if_unknown = 80) const noexcept {
+        winsize size{};
+        const bool known = ::ioctl(descriptor_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+        return known ? size.ws_col : if_unknown;
+    }
+    [[nodiscard]] Style style() const noexcept {
+        return {.columns = columns(), .utf8 = is_utf8_, .color = is_colored_};
+    }
+
+    /// Nobody is there any more who could read.
+    [[nodiscard]] bool is_gone() const noexcept { return is_gone_; }
+
+    /// Writes as much from the beginning of `text` as can be without waiting, and returns how many
+    /// bytes that is; all of it where nobody is there.
+    std::size_t write_some(std::string_view text) noexcept {
+        constexpr std::size_t most = 4096; // what poll() promises room for in a pipe
+        std::size_t written = 0;
+        const detail::NoSigpipe no_signal;
+        while (written < text.size() && !is_gone_) {
+            if (!can_write(0)) {
+                return written;
+            }
+            const std::string_view part = text.substr(written, most);
+            const auto got = ::write(own_ >= 0 ? own_ : descriptor_, part.data(), part.size());
+            if (got >= 0) {
+                written += static_cast<std::size_t>(got);
+            } else if (errno == EAGAIN) {
+                return written;
+            } else {
+                is_gone_ = errno != EINTR;
+            }
+        }
+        return text.size();
+    }
+
+    /// Waits until something can be written, or nobody is there; at most that long.
+    void wait(int milliseconds) const noexcept { (void)can_write(milliseconds); }
+
+private:
+    [[nodiscard]] bool can_write(int milliseconds) const noexcept {
+        pollfd end{own_ >= 0 ? own_ : descriptor_, POLLOUT, 0};
+        return ::poll(&end, 1, milliseconds) == 1; // an error shows itself in the write
+    }
+
+    int descriptor_;
+    int own_ = -1;
+    bool is_terminal_;
+    bool is_utf8_;
+    bool is_colored_;
+    bool is_gone_ = false;
+};
+
+} // namespace rtrain::console

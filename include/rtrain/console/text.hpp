@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Text for a terminal: which of it may be printed, and how many columns it takes.
+/// Cost tier 0: std only.
+#pragma once
+
+#include <rtrain/base/utf8.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rtrain::console {
+
+namespace detail {
+
+using Range = std::pair<char32_t, char32_t>;
+
+/// Take no column: combining marks, joiners, selectors of variants.
+inline constexpr std::array no_column{
+    Range{0x0300, 0x036f}, Range{0x0483, 0x0489}, Range{0x0591, 0x05bd}, Range{0x064b, 0x065f},
+    Range{0x200b, 0x200d}, Range{0x20d0, 0x20ff}, Range{0xfe00, 0xfe0f}, Range{0xfe20, 0xfe2f}};
+/// Take two: East Asian scripts, emoji.
+inline constexpr std::array two_columns{
+    Range{0x1100, 0x115f},   Range{0x2e80, 0x303e},   Range{0x3041, 0xa4cf},
+    Range{0xac00, 0xd7a3},   Range{0xf900, 0xfaff},   Range{0xfe30, 0xfe6f},
+    Range{0xff00, 0xff60},   Range{0xffe0, 0xffe6},   Range{0x1f300, 0x1f64f},
+    Range{0x1f680, 0x1f6ff}, Range{0x1f900, 0x1f9ff}, Range{0x20000, 0x3fffd}};
+/// Move the cursor, or change the order of what stands beside them.
+inline constexpr std::array controls{Range{0x0000, 0x001f}, Range{0x007f, 0x009f},
+                                     Range{0x200e, 0x200f}, Range{0x2028, 0x202e},
+                                     Range{0x2060, 0x206f}, Range{0xfeff, 0xfeff}};
+
+[[nodiscard]] constexpr bool is_in(const auto& ranges, char32_t c) noexcept {
+    return std::any_of(ranges.begin(), ranges.end(),
+                       [c](const Range& range) { return range.first <= c && c <= range.second; });
+}
+
+/// Of a well-formed character.
+[[nodiscard]] constexpr char32_t code_of(std::string_view character) noexcept {
+    constexpr std::array<unsigned, 5> bits_of_first{0, 0x7f, 0x1f, 0x0f, 0x07};
+    char32_t code = static_cast<unsigned char>(character[0]) & bits_of_first[character.size()];
+    for (const char c : character.substr(1)) {
+        code = (code << 6U) | (static_cast<unsigned char>(c) & 0x3fU);
+    }
+    return code;
+}
+
+/// Calls `visit(character, columns)` for each; what must not be printed is a '?'.
+template <class Visit>
+void each_character(std::string_view text, Visit&& visit) {
+    while (!text.empty()) {
+        const std::size_t length = rtrain::detail::utf8_length(text);
+        const std::string_view character = text.substr(0, length);
+        text.remove_prefix(std::max<std::size_t>(length, 1));
+        const char32_t code = length == 0 ? 0 : code_of(character);
+        if (is_in(controls, code)) {
+            visit(std::string_view("?"), 1);
+        } else {
+            visit(character, is_in(no_column, code) ? 0 : is_in(two_columns, code) ? 2 : 1);
+        }
+    }
+}
+
+} // namespace detail
+
+/// Columns that a printable text takes.
+[[nodiscard]] inline int columns_of(std::string_view text) {
+    int columns = 0;
+    detail::each_character(text, [&](std::string_view, int its) { columns += its; });
+    return columns;
+}
+
+/// `text` as UTF-8 in which a '?' stands for each byte that belongs to no character, and for each
+/// character that controls a terminal, the end of a line, too.
+[[nodiscard]] inline std::string printable(std::string_view text) {
+    std::string result;
+    detail::each_character(text, [&](std::string_view character, int) { result += character; });
+    return result;
+}
+
+/// The same, of at most `columns` columns: what is longer ends in "..".
+[[nodiscard]] inline std::string cut(std::string_view text, int columns) {
+    std::string result = printable(text);
+    if (columns_of(result) <= columns) {
+        return result;
+    }
+    const int left = std::max(columns - 2, 0);
+    std::string begin;
+    int taken = 0;
+    detail::each_character(result, [&](std::string_view character, int its) {
+        taken += its;
+        begin += taken <= left ? character : std::string_view();
+    });
+    return begin + std::string(static_cast<std::size_t>(std::min(std::max(columns, 0), 2)), '.');
+}
+
+/// The same of several lines, which stay lines; none is cut.
+[[nodiscard]] inline std::string printable_lines(std::string_view text) {
+    std::string result;
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        result += printable(text.substr(0, end)) + '\n';
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return result;
+}
+
+} // namespace rtrain::console

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How CSV files are read. Part of the component arrow.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/bad_rows.hpp>
+#include <rtrain/data/files.hpp>
+
+#include <arrow/type.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rtrain::data {
+
+struct CsvOptions {
+    /// The columns to read, in this order; all when empty. Others are not converted.
+    std::vector<std::string> columns = {};
+    /// Of columns whose first rows do not tell: `{{"price", arrow::float64()}}`.
+    std::map<std::string, std::shared_ptr<arrow::DataType>> types = {};
+    /// Of the columns of files without a header. When empty, the first line of each file has them.
+    std::vector<std::string> names = {};
+    char delimiter = ',';
+    char quote = '"'; ///< 0: values are never quoted
+    /// What stands for no value; when empty, what pyarrow takes for it: "", "NA", "NaN", "null"...
+    std::vector<std::string> null_values = {};
+    bool text_can_be_null = false;                     ///< whether null_values count in text, too
+    std::size_t max_row_bytes = std::size_t{1} << 26U; ///< longer rows are errors; 64 MiB
+    FileOptions files = {.endings = {".csv"}};
+    /// Of rows with too many or too few values, or values of another type.
+    OnError on_error = OnError::raise;
+    std::int64_t max_errors = 100; ///< bad rows that are skipped before it is an error
+};
+
+/// Throws DataError [RT-D51].
+inline void require_usable(const CsvOptions& options) {
+    const auto require = [](bool holds, std::string_view what) {
+        if (!holds) {
+            throw DataError("RT-D51", detail::concat("options of read_csv(): ", what));
+        }
+    };
+    constexpr std::string_view ends("\n\r\0", 3);
+    require(ends.find(options.delimiter) == std::string_view::npos &&
+                (options.quote == 0 || ends.find(options.quote) == std::string_view::npos) &&
+                options.delimiter != options.quote,
+            ".delimiter and .quote must be two characters, and not the end of a line");
+    require(options.max_row_bytes >= 1 && options.max_row_bytes <= std::size_t{1} << 30U,
+            ".max_row_bytes must be 1 to 2^30");
+    for (const auto& [column, type] : options.types) {
+        require(type != nullptr, ".types has nothing for \"" + column + '"');
+    }
+}
+
+} // namespace rtrain::data

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Memory for tensors that stay long: pages of their own, beside what comes and goes.
+#pragma once
+
+#include <rtrain/data/pages.hpp>
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+
+namespace rtrain::detail {
+
+/// Pages of the system for what is large, libtorch's memory for the rest.
+class PageMemory final : public c10::Allocator {
+public:
+    /// Lives as long as the process: static objects may hold tensors.
+    [[nodiscard]] static PageMemory* instance() {
+        static auto* const memory = new PageMemory;
+        return memory;
+    }
+
+    /// Throws std::bad_alloc.
+    [[nodiscard]] c10::DataPtr allocate(std::size_t bytes) override {
+        if (bytes < worth_pages) {
+            return c10::GetCPUAllocator()->allocate(bytes);
+        }
+        auto pages = std::make_unique<Pages>(bytes);
+        void* const begin = pages->begin;
+        return {begin, pages.release(), &free_pages, c10::Device(c10::kCPU)};
+    }
+    void copy_data(void* to, const void* from, std::size_t bytes) const override {
+        std::memcpy(to, from, bytes);
+    }
+
+private:
+    struct Pages {
+        explicit Pages(std::size_t size) : begin(map_pages(size)), bytes(size) {
+            if (begin == nullptr) {
+                throw std::bad_alloc();
+            }
+        }
+        Pages(const Pages&) = delete;
+        Pages& operator=(const Pages&) = delete;
+        ~Pages() { unmap_pages(begin, bytes); }
+
+        void* begin;
+        std::size_t bytes;
+    };
+
+    PageMemory() = default;
+    static void free_pages(void* pages) { delete static_cast<Pages*>(pages); }
+};
+
+/// As at::empty(), on the CPU, in memory that resize_() keeps to.
+[[nodiscard]] inline at::Tensor empty_in_pages(at::IntArrayRef shape, at::ScalarType type) {
+    return at::detail::empty_generic(shape, PageMemory::instance(),
+                                     c10::DispatchKeySet(c10::DispatchKey::CPU), type,
+                                     std::nullopt);
+}
+
+} // namespace rtrain::detail

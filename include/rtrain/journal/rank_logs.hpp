@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// RankLogs: logs/rank-N.log in a run's directory, what ranks write to their standard output and
+/// standard error. Whatever goes wrong with them, the run goes on.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/base/log_record.hpp>
+#include <rtrain/journal/log_files.hpp>
+#include <rtrain/process/machine.hpp>
+#include <rtrain/process/signals_blocked.hpp>
+#include <rtrain/process/tee_thread.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/growing_file.hpp>
+#include <rtrain/storage/location.hpp>
+#include <rtrain/storage/process_directory.hpp>
+#include <rtrain/storage/temporary.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <unistd.h>
+
+namespace rtrain::track {
+
+/// On a storage service, where files cannot grow, they grow in a directory of this machine and are
+/// copied from there twice a minute, less often when that takes long, and by close(). Its members
+/// may be called from several threads.
+class RankLogs {
+public:
+    using Clock = std::chrono::steady_clock;
+    /// Between two copies to a storage service, at least.
+    static constexpr std::chrono::seconds interval{30};
+
+    /// Of the run in the directory `run`. `complain` is told once when something goes wrong.
+    RankLogs(storage::Location run, bool json,
+             std::function<void(const std::string& what)> complain)
+        : run_(std::move(run)), json_(json), complain_(std::move(complain)) {
+        if (!run_.filesystem.is_local()) {
+            scratch_.emplace(storage::temporary_directory(), "rtrain-rank-logs");
+            const launch::SignalsBlocked blocked;
+            publisher_ = std::thread([this] { publish_now_and_then(); });
+        }
+    }
+    RankLogs(const RankLogs&) = delete;
+    RankLogs& operator=(const RankLogs&) = delete;
+    ~RankLogs() { close(); }
+
+    /// What follows is of the next attempt to train; each log that goes on says so.
+    void begin() {
+        const std::lock_guard lock(mutex_);
+        ++attempt_;
+        files_.clear(); // the run's directory may be another one
+    }
+
+    /// One more line of a rank, without its end.
+    void add(int rank, OutputStream stream, std::string_view line) noexcept {
+        const std::lock_guard lock(mutex_);
+        if (closed_) {
+            return;
+        }
+        try {
+            storage::GrowingFile& file = file_of(rank);
+            if (json_) {
+                buffer_ = record_of(rank, stream, line);
+            } else {
+                buffer_ = line; // which takes no memory as a rule: who crashes may hold its lock
+            }
+            buffer_ += '\n';
+            file.append(buffer_);
+        } catch (const std::exception& error) {
+            complain(error.what());
+        }
+    }
+
+    /// No line follows; a storage service has all of them, if it takes them.
+    void close() noexcept {
+        {
+            const std::lock_guard lock(mutex_);
+            if (std::exchange(closed_, true)) {
+                return;
+            }
+            files_.clear();
+        }
+        closing_.notify_all();
+        if (publisher_.joinable()) {
+            publisher_.join();
+        }
+        scratch_.reset();
+    }
+
+private:
+    static std::string name_of(int rank) {
+        return rtrain::detail::concat(rank_logs_directory, "/rank-", rank, ".log");
+    }
+    /// Where the files grow.
+    [[nodiscard]] std::filesystem::path place() const {
+        return scratch_ ? scratch_->path() : std::filesystem::path(run_.path);
+    }
+
+    /// What rtrain says is a record already.
+    [[nodiscard]] static std::string record_of(int rank, OutputStream stream,
+                                               std::string_view line) {
+        if (line.starts_with(console::begin_of_record)) {
+            try {
+                (void)json::parse(line);
+                return std::string(line);
+            } catch (const std::exception&) { // it only looks like one
+            }
+        }
+        return console::record(rank, console::Level::info, line,
+                               stream == OutputStream::out ? ",\"stream\":\"stdout\""
+                                                           : ",\"stream\":\"stderr\"");
+    }
+
+    storage::GrowingFile& file_of(int rank) {
+        if (const auto found = files_.find(rank); found != files_.end()) {
+            return found->second;
+        }
+        const std::filesystem::path path = place() / name_of(rank);
+        storage::create_directories(path.parent_path());
+        storage::GrowingFile& file = files_.try_emplace(rank, path).first->second;
+        const std::string begins =
+            rtrain::detail::concat("attempt ", attempt_, " of process ", ::getpid(), " on ",
+                                   storage::host_name(), " begins");
+        file.append(json_ ? console::record(rank, console::Level::info, begins) + "\n"
+                          : "--- " + console::time_of_record() + " " + begins + "\n");
+        return file;
+    }
+
+    void complain(const char* what) noexcept {
+        if (std::exchange(has_complained_, true)) {
+            return;
+        }
+        try {
+            complain_(
+                rtrain::detail::concat(rank_logs_directory, " of ", run_.filesystem.uri(run_.path),
+                                       " may lack what ranks print, and the run goes on: ", what,
+                                       "; what else goes wrong there is not said"));
+        } catch (const std::exception&) { // memory
+        }
+    }
+
+    void publish_now_and_then() {
+        Clock::duration pause = interval;
+        for (bool last = false; !last;) {
+            {
+                std::unique_lock lock(mutex_);
+                last = closing_.wait_for(lock, pause, [this] { return closed_; });
+            }
+            const auto begin = Clock::now();
+            try {
+                publish();
+            } catch (const std::exception& error) {
+                const std::lock_guard lock(mutex_);
+                complain(error.what());
+            }
+            constexpr int rarely = 10; // times as long
+            pause = std::max<Clock::duration>(interval, rarely * (Clock::now() - begin));
+        }
+    }
+
+    void publish() {
+        const auto logs = place() / rank_logs_directory;
+        if (!std::filesystem::exists(logs)) {
+            return;
+        }
+        for (const auto& entry : std::filesystem::directory_iterator(logs)) {
+            const std::string name =
+                rtrain::detail::concat(rank_logs_directory, "/", entry.path().filename().string());
+            const std::string path = run_.path + "/" + name;
+            if (!earlier_.contains(name)) { // of other starts of the run
+                earlier_[name] =
+                    run_.filesystem.exists(path) ? run_.filesystem.read(path) : std::string();
+            }
+            const std::string text = storage::read_file(entry.path());
+            if (std::uint64_t& size = published_[name]; text.size() > size) {
+                run_.filesystem.write(path, earlier_[name] + text);
+                size = text.size();
+            }
+        }
+    }
+
+    storage::Location run_;
+    bool json_;
+    std::function<void(const std::string&)> complain_;
+    std::optional<storage::ProcessDirectory> scratch_;
+    std::mutex mutex_; ///< over what follows
+    int attempt_ = 0;
+    bool closed_ = false;
+    bool has_complained_ = false;
+    std::map<int, storage::GrowingFile> files_; ///< by rank
+    std::string buffer_;
+    std::condition_variable closing_;
+    std::map<std::string, std::string> earlier_;     ///< by name; of the publisher
+    std::map<std::string, std::uint64_t> published_; ///< bytes
+    std::thread publisher_;
+};
+
+} // namespace rtrain::track

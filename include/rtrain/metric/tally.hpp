@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a metric remembers of the rows that it has seen, and how what two ranks have seen becomes
+/// one. Whole numbers are added as such, so their sums have the same bits in any order.
+/// Cost tier 0: std only.
+#pragma once
+
+#include <rtrain/base/packed.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace rtrain::metric {
+
+/// A metric chooses how many numbers of each kind it needs, and never changes that, except for
+/// samples.
+struct Tally {
+    std::vector<std::int64_t> counts{}; ///< added up
+    std::vector<double> sums{};         ///< added up
+    std::vector<double> maxima{};       ///< the greater one stays; NaN if one is NaN
+    std::vector<double> samples{};      ///< as many as there are, one behind the other
+
+    void clear() {
+        std::ranges::fill(counts, 0);
+        std::ranges::fill(sums, 0.0);
+        std::ranges::fill(maxima, -std::numeric_limits<double>::infinity());
+        samples.clear();
+    }
+
+    /// One that is_like() this and has seen nothing.
+    [[nodiscard]] Tally empty() const {
+        Tally other{counts, sums, maxima};
+        other.clear();
+        return other;
+    }
+
+    [[nodiscard]] bool is_like(const Tally& other) const {
+        return counts.size() == other.counts.size() && sums.size() == other.sums.size() &&
+               maxima.size() == other.maxima.size();
+    }
+
+    void see_maximum(std::size_t i, double value) {
+        if (value > maxima[i] || std::isnan(value)) {
+            maxima[i] = value;
+        }
+    }
+
+    /// Adds what another one, which is_like() this, has seen behind this one.
+    void merge(const Tally& next) {
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+            counts[i] += next.counts[i];
+        }
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+            sums[i] += next.sums[i];
+        }
+        for (std::size_t i = 0; i < maxima.size(); ++i) {
+            see_maximum(i, next.maxima[i]);
+        }
+        samples.insert(samples.end(), next.samples.begin(), next.samples.end());
+    }
+
+    /// All but the samples, of which it says how many there are: equally many bytes on all ranks.
+    void pack(rtrain::detail::Packer& out) const {
+        out.put_all(counts);
+        out.put_all(sums);
+        out.put_all(maxima);
+        out.put(samples.size());
+    }
+    /// Takes the same, and returns how many samples there are.
+    [[nodiscard]] std::size_t unpack(rtrain::detail::Unpacker& in) {
+        in.take_all(counts);
+        in.take_all(sums);
+        in.take_all(maxima);
+        return in.take<std::size_t>();
+    }
+    /// The bytes that pack() gives.
+    [[nodiscard]] std::size_t packed_size() const noexcept {
+        return counts.size() * sizeof(std::int64_t) +
+               (sums.size() + maxima.size()) * sizeof(double) + sizeof(std::size_t);
+    }
+};
+
+} // namespace rtrain::metric

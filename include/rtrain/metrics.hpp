@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Metrics: what a model did on the rows of all ranks. Names and values are those of torchmetrics
+/// 1.9. Guide: docs/metrics.md
+///
+/// @code
+/// rtrain::metric::Accuracy accuracy({.num_classes = 10});
+/// auto metrics = rtrain::metric::Collection{}.add("accuracy", accuracy);
+/// for (const auto& batch : worker.dataset_shard("test").batches({.size = 256})) {
+///     metrics.update(model(batch["image"]), batch["label"]);
+/// }
+/// worker.report({}, metrics);
+/// @endcode
+#pragma once
+
+#include <rtrain/metric/aggregates.hpp>
+#include <rtrain/metric/calibration.hpp>
+#include <rtrain/metric/classification.hpp>
+#include <rtrain/metric/collection.hpp>
+#include <rtrain/metric/curves.hpp>
+#include <rtrain/metric/perplexity.hpp>
+#include <rtrain/metric/regression.hpp>

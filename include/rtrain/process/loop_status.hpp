@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How far this rank's training loop is, for those who show it: written by the thread that trains,
+/// a store each batch, and read by another. Cost tier 0: std only; any room may include it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace rtrain {
+
+class LoopStatus {
+public:
+    /// Of a loop over batches that trains.
+    struct Length {
+        std::int64_t first = 0;       ///< batches that were taken before, in a run that goes on
+        std::int64_t total = 0;       ///< batches; 0: not known
+        std::int64_t rows = 0;        ///< of a batch
+        std::int64_t rows_of_all = 0; ///< of a step of all ranks
+    };
+
+    /// What a reader sees. It may be of two moments, a batch apart.
+    struct Reading {
+        std::int64_t epoch = 0;  ///< from 1; 0: in none
+        std::int64_t epochs = 0; ///< 0: not known
+        std::int64_t loop = 0;   ///< each loop has another number; 0: there was none
+        bool under_way = false;  ///< the loop
+        std::int64_t done = 0;   ///< batches of it
+        Length length{};
+
+        bool operator==(const Reading&) const = default;
+    };
+
+    /// That of this process.
+    [[nodiscard]] static LoopStatus& current() noexcept {
+        static LoopStatus status;
+        return status;
+    }
+
+    /// A run begins.
+    void reset() noexcept {
+        epoch_ = epochs_ = loop_ = done_ = 0;
+        under_way_ = false;
+    }
+
+    /// `epoch` counts from 0.
+    void begin_epoch(std::int64_t epoch, std::int64_t epochs) noexcept {
+        epoch_.store(epoch + 1, std::memory_order_relaxed);
+        epochs_.store(epochs, std::memory_order_relaxed);
+    }
+
+    void begin_loop(const Length& length) noexcept {
+        first_.store(length.first, std::memory_order_relaxed);
+        total_.store(length.total, std::memory_order_relaxed);
+        rows_.store(length.rows, std::memory_order_relaxed);
+        rows_of_all_.store(length.rows_of_all, std::memory_order_relaxed);
+        done_.store(length.first, std::memory_order_relaxed);
+        under_way_.store(true, std::memory_order_relaxed);
+        loop_.fetch_add(1, std::memory_order_release);
+    }
+    /// A batch of it was used.
+    void advance() noexcept { done_.fetch_add(1, std::memory_order_relaxed); }
+    void end_loop() noexcept { under_way_.store(false, std::memory_order_relaxed); }
+
+    [[nodiscard]] Reading read() const noexcept {
+        Reading now;
+        now.loop = loop_.load(std::memory_order_acquire);
+        now.epoch = epoch_.load(std::memory_order_relaxed);
+        now.epochs = epochs_.load(std::memory_order_relaxed);
+        now.under_way = under_way_.load(std::memory_order_relaxed);
+        now.done = done_.load(std::memory_order_relaxed);
+        now.length = {first_.load(std::memory_order_relaxed),
+                      total_.load(std::memory_order_relaxed), rows_.load(std::memory_order_relaxed),
+                      rows_of_all_.load(std::memory_order_relaxed)};
+        return now;
+    }
+
+private:
+    std::atomic<std::int64_t> epoch_{0};
+    std::atomic<std::int64_t> epochs_{0};
+    std::atomic<std::int64_t> loop_{0};
+    std::atomic<bool> under_way_{false};
+    std::atomic<std::int64_t> first_{0};
+    std::atomic<std::int64_t> done_{0};
+    std::atomic<std::int64_t> total_{0};
+    std::atomic<std::int64_t> rows_{0};
+    std::atomic<std::int64_t> rows_of_all_{0};
+};
+
+} // namespace rtrain

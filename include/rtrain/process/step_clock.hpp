@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the time of this process goes to while it trains: reading data, forward, backward, waiting
+/// for other ranks. Whoever begins something says so; a report takes what has added up.
+/// Cost tier 0: std only; any room may include it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace rtrain {
+
+enum class StepPart : std::uint8_t {
+    data,          ///< a loop waits for its next batch
+    forward,       ///< from the call of a prepared model on; the loss, too
+    backward,      ///< less what it waits for other ranks
+    communication, ///< what computing does not hide: other ranks' gradients, their reports
+    optimizer,     ///< and whatever is nothing of the others
+    checkpoint     ///< training waits until a state is saved, or copied to be saved meanwhile
+};
+inline constexpr std::array<std::string_view, 6> step_part_names{
+    "data", "forward", "backward", "communication", "optimizer", "checkpoint"};
+
+/// What a rank did between two reports.
+struct StepTimes {
+    std::array<double, step_part_names.size()> seconds{}; ///< by StepPart
+    double steps = 0;                                     ///< backward passes of prepared models
+    double rows = 0; ///< of batches that loops with gradients got
+
+    [[nodiscard]] double of(StepPart part) const noexcept {
+        return seconds[static_cast<std::size_t>(part)];
+    }
+    [[nodiscard]] double total() const noexcept {
+        double sum = 0;
+        for (const double part : seconds) {
+            sum += part;
+        }
+        return sum;
+    }
+};
+
+/// Each moment belongs to one part, so the parts add up to the time that has passed. For the thread
+/// that trains; backward may run in one of autograd's meanwhile.
+class StepClock {
+public:
+    /// That of this process.
+    [[nodiscard]] static StepClock& current() noexcept {
+        static StepClock clock;
+        return clock;
+    }
+
+    /// Of steady_clock.
+    [[nodiscard]] static std::int64_t now_ns() noexcept {
+        using std::chrono::nanoseconds;
+        return std::chrono::duration_cast<nanoseconds>(
+                   std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+    }
+
+    /// One who hears of each change, in the thread that makes it.
+    class Observer {
+    public:
+        /// At `now_ns()`. `steps`: backward passes that have ended, of all times.
+        virtual void entered(StepPart part, std::int64_t now_ns, std::int64_t steps) noexcept = 0;
+
+    protected:
+        ~Observer() = default;
+    };
+    /// At most one; null: nobody.
+    void observe(Observer* observer) noexcept { observer_.store(observer); }
+
+    /// From now on; returns what it was.
+    StepPart enter(StepPart next) noexcept {
+        const std::int64_t now = now_ns();
+        const std::int64_t before = since_.exchange(now, std::memory_order_relaxed);
+        const StepPart part = part_.exchange(next, std::memory_order_relaxed);
+        sums_[static_cast<std::size_t>(part)].fetch_add(now - before, std::memory_order_relaxed);
+        if (Observer* const observer = observer_.load(std::memory_order_acquire)) {
+            observer->entered(next, now, steps());
+        }
+        return part;
+    }
+
+    /// What time goes to now.
+    [[nodiscard]] StepPart part() const noexcept { return part_.load(std::memory_order_relaxed); }
+
+    /// Backward passes of prepared models that have ended, of all times.
+    [[nodiscard]] std::int64_t steps() const noexcept {
+        return steps_.load(std::memory_order_relaxed);
+    }
+    void add_step() noexcept { steps_.fetch_add(1, std::memory_order_relaxed); }
+    void add_rows(std::int64_t rows) noexcept { rows_.fetch_add(rows, std::memory_order_relaxed); }
+
+    /// What has added up since it was last taken.
+    [[nodiscard]] StepTimes take() noexcept {
+        (void)enter(part_.load(std::memory_order_relaxed));
+        StepTimes times;
+        for (std::size_t i = 0; i < sums_.size(); ++i) {
+            times.seconds[i] = 1e-9 * static_cast<double>(sums_[i].exchange(0));
+        }
+        const std::int64_t ended = steps();
+        times.steps = static_cast<double>(ended - steps_taken_.exchange(ended));
+        times.rows = static_cast<double>(rows_.exchange(0));
+        return times;
+    }
+
+    /// While it lives, time goes to a part.
+    class In {
+    public:
+        explicit In(StepPart part) noexcept : before_(current().enter(part)) {}
+        In(const In&) = delete;
+        In& operator=(const In&) = delete;
+        ~In() { (void)current().enter(before_); }
+
+    private:
+        StepPart before_;
+    };
+
+private:
+    std::atomic<StepPart> part_{StepPart::optimizer};
+    std::atomic<std::int64_t> since_{now_ns()};
+    std::array<std::atomic<std::int64_t>, step_part_names.size()> sums_{};
+    std::atomic<std::int64_t> steps_{0}; ///< of all times
+    std::atomic<std::int64_t> steps_taken_{0};
+    std::atomic<std::int64_t> rows_{0};
+    std::atomic<Observer*> observer_{nullptr};
+};
+
+} // namespace rtrain

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What ranks did between two reports: for result.json, and to find one that is always slower than
+/// the others. launch/watch/straggler_watch.hpp finds one that becomes so.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/process/step_clock.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// Sums, which begin anew with another number of ranks.
+inline void add_to(std::vector<StepTimes>& sums, const std::vector<StepTimes>& by_rank) {
+    if (sums.size() != by_rank.size()) {
+        sums.assign(by_rank.size(), {});
+    }
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+        for (std::size_t part = 0; part < step_part_names.size(); ++part) {
+            sums[rank].seconds[part] += by_rank[rank].seconds[part];
+        }
+        sums[rank].steps += by_rank[rank].steps;
+        sums[rank].rows += by_rank[rank].rows;
+    }
+}
+
+/// Seconds by part, the mean of ranks, which add up to the time since the report before; steps of
+/// rank 0; rows of all.
+[[nodiscard]] inline boost::json::object time_of(const std::vector<StepTimes>& by_rank) {
+    boost::json::object time;
+    for (std::size_t part = 0; part < step_part_names.size(); ++part) {
+        double sum = 0;
+        for (const StepTimes& times : by_rank) {
+            sum += times.seconds[part];
+        }
+        time[step_part_names[part]] = sum / static_cast<double>(by_rank.size());
+    }
+    double rows = 0;
+    for (const StepTimes& times : by_rank) {
+        rows += times.rows;
+    }
+    time["steps"] = static_cast<std::int64_t>(by_rank.front().steps);
+    time["rows"] = static_cast<std::int64_t>(rows);
+    return time;
+}
+
+/// A rank that all others wait for, all the time between two reports.
+class SlowRank {
+public:
+    /// Reports count together until they span so many seconds.
+    static constexpr double least_s = 10;
+    /// It waits itself for at most this part of the time, and each other rank for at least that.
+    static constexpr double waits_little = 0.1;
+    static constexpr double waits_much = 0.25;
+
+    /// Says, once for a rank, that it slows the others down, and with what.
+    [[nodiscard]] std::optional<std::string> look(const std::vector<StepTimes>& by_rank) {
+        add_to(sums_, by_rank);
+        if (named_.size() != by_rank.size()) {
+            named_.assign(by_rank.size(), false);
+        }
+        if (sums_.size() < 2 || sums_.front().total() < least_s) {
+            return std::nullopt;
+        }
+        const auto slow = slowest();
+        std::optional<std::string> text;
+        if (slow && !named_[*slow]) {
+            named_[*slow] = true;
+            text = text_of(*slow);
+        }
+        sums_.assign(by_rank.size(), {});
+        return text;
+    }
+
+private:
+    [[nodiscard]] static double waiting(const StepTimes& times) {
+        return times.of(StepPart::communication) / times.total();
+    }
+
+    [[nodiscard]] std::optional<std::size_t> slowest() const {
+        std::optional<std::size_t> slow;
+        for (std::size_t rank = 0; rank < sums_.size(); ++rank) {
+            const double part = waiting(sums_[rank]);
+            if (part <= waits_little && !slow) {
+                slow = rank;
+            } else if (!(part >= waits_much)) {
+                return std::nullopt; // two that do not wait, or one that waits a little
+            }
+        }
+        return slow;
+    }
+
+    [[nodiscard]] std::string text_of(std::size_t slow) const {
+        std::size_t most = 0; // the part that it takes longer for than the others
+        double excess = 0;
+        double others = 0;
+        for (std::size_t part = 0; part < step_part_names.size(); ++part) {
+            double sum = 0;
+            for (std::size_t rank = 0; rank < sums_.size(); ++rank) {
+                sum += rank == slow ? 0 : sums_[rank].seconds[part];
+            }
+            const double mean = sum / static_cast<double>(sums_.size() - 1);
+            if (sums_[slow].seconds[part] - mean > excess) {
+                excess = sums_[slow].seconds[part] - mean;
+                others = mean;
+                most = part;
+            }
+        }
+        const auto rounded = [](double seconds) { return std::round(seconds * 10) / 10; };
+        return concat("rank ", slow, " slows the others down: of the last ",
+                      rounded(sums_[slow].total()), " s its ", step_part_names[most], " took ",
+                      rounded(sums_[slow].seconds[most]), " s, that of the others ",
+                      rounded(others), " s, and they waited for it");
+    }
+
+    std::vector<StepTimes> sums_;
+    std::vector<bool> named_;
+};
+
+} // namespace rtrain::detail

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// GrowingFile: a file that records are appended to, each as a whole or not at all as far as this
+/// process lives. Not durable before the system writes it. Cost tier 0: std only.
+#pragma once
+
+#include <rtrain/storage/file.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace rtrain::storage {
+
+class GrowingFile {
+public:
+    /// Creates the file, or goes on at its end. Throws StorageError [RT-S3].
+    explicit GrowingFile(std::filesystem::path path)
+        : path_(std::move(path)),
+          descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666)) {
+        struct stat status {};
+        if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
+            throw system_error("create", path_);
+        }
+        size_ = static_cast<std::uint64_t>(status.st_size);
+    }
+    GrowingFile(const GrowingFile&) = delete;
+    GrowingFile& operator=(const GrowingFile&) = delete;
+    ~GrowingFile() { ::close(descriptor_); }
+
+    [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+
+    /// Throws StorageError [RT-S3] when there is no room, and leaves the file as it was; where not
+    /// even that can be done, the next call does it first.
+    void append(std::string_view record) {
+        if (!is_whole_) {
+            cut();
+        }
+        is_whole_ = false;
+        for (std::string_view rest = record; !rest.empty();) {
+            const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
+            if (written < 0 && errno == EINTR) {
+                continue;
+            }
+            if (written < 0) {
+                const auto error = system_error("write to", path_);
+                is_whole_ = ::ftruncate(descriptor_, static_cast<off_t>(size_)) == 0;
+                throw error;
+            }
+            rest.remove_prefix(static_cast<std::size_t>(written));
+        }
+        is_whole_ = true;
+        size_ += record.size();
+    }
+
+    /// After an error, what reached the disk is unknown.
+    void sync() {
+        if (::fsync(descriptor_) != 0) {
+            throw system_error("sync", path_);
+        }
+    }
+
+private:
+    void cut() {
+        if (::ftruncate(descriptor_, static_cast<off_t>(size_)) != 0) {
+            throw system_error("cut", path_);
+        }
+    }
+
+    std::filesystem::path path_;
+    int descriptor_;
+    std::uint64_t size_ = 0;
+    bool is_whole_ = true; ///< no part of a record is behind `size_`
+};
+
+/// Leaves the first `bytes` of a file, durably: a power failure brings back no more, or all of it.
+inline void cut_off(const std::filesystem::path& path, std::uint64_t bytes) {
+    if (std::filesystem::file_size(path) == bytes) {
+        return;
+    }
+    replace_file_by(path, [&](OutputFile& output) {
+        InputFile input(path);
+        std::string part(std::size_t{1} << 16, '\0');
+        for (std::uint64_t left = bytes; left > 0;) {
+            const std::size_t got =
+                input.read(part.data(), std::min<std::uint64_t>(part.size(), left));
+            output.write(part.data(), got);
+            left = got > 0 ? left - got : 0;
+        }
+    });
+}
+
+} // namespace rtrain::storage

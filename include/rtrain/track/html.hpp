@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Text and values as HTML. Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <rtrain/base/clean_text.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/track/curve.hpp>
+
+#include <boost/json/value.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace rtrain::track::html {
+
+inline constexpr std::size_t longest = 1000; ///< bytes of a text, unless said otherwise
+
+/// `text` for the content of an element or a quoted attribute, cut to `limit` bytes.
+[[nodiscard]] inline std::string escaped(std::string_view text, std::size_t limit = longest) {
+    std::string result;
+    for (const char c : launch::clean_text(text, limit)) {
+        switch (c) {
+        case '&':
+            result += "&amp;";
+            break;
+        case '<':
+            result += "&lt;";
+            break;
+        case '>':
+            result += "&gt;";
+            break;
+        case '"':
+            result += "&quot;";
+            break;
+        default:
+            result += c;
+        }
+    }
+    return result + (text.size() > limit ? "&hellip;" : "");
+}
+
+/// JSON for the content of a `script` element, which only "<" can end.
+[[nodiscard]] inline std::string script_data(std::string_view json) {
+    std::string result;
+    result.reserve(json.size());
+    for (const char c : json) {
+        result += c == '<' ? std::string_view("\\u003c") : std::string_view(&c, 1);
+    }
+    return result;
+}
+
+[[nodiscard]] inline std::string number(double value) {
+    std::string text;
+    append_number(text, value);
+    return std::isnan(value) ? "NaN" : std::isinf(value) ? (value > 0 ? "inf" : "-inf") : text;
+}
+
+/// A value of a report or of a configuration.
+[[nodiscard]] inline std::string of(const boost::json::value& value) {
+    if (const auto* const array = value.if_array()) {
+        std::string items;
+        for (const boost::json::value& item : *array) {
+            if (items.size() > longest) {
+                return items + ", &hellip;";
+            }
+            items += (items.empty() ? "" : ", ") + of(item);
+        }
+        return "[" + items + "]";
+    }
+    return value.is_double()   ? number(value.get_double())
+           : value.is_string() ? escaped(std::string_view(value.get_string()))
+                               : escaped(json::serialize(value));
+}
+
+/// "1 h 02 min", "3 min 04 s", "5.6 s".
+[[nodiscard]] inline std::string duration(double seconds) {
+    char text[64] = {};
+    const double minutes = std::floor(seconds / 60);
+    if (seconds < 60) {
+        std::snprintf(text, sizeof text, "%.3g s", seconds);
+    } else if (minutes < 60) {
+        std::snprintf(text, sizeof text, "%.0f min %02.0f s", minutes,
+                      std::floor(seconds - 60 * minutes));
+    } else {
+        const double hours = std::floor(minutes / 60);
+        std::snprintf(text, sizeof text, "%.0f h %02.0f min", hours, minutes - 60 * hours);
+    }
+    return text;
+}
+
+[[nodiscard]] inline std::string cell(const std::string& content, const char* of_class = "") {
+    return std::string("<td") + (*of_class != '\0' ? " class=\"" : "") + of_class +
+           (*of_class != '\0' ? "\"" : "") + ">" + content + "</td>";
+}
+[[nodiscard]] inline std::string number_cell(const std::string& content) {
+    return cell(content, "number");
+}
+[[nodiscard]] inline std::string row(const std::string& name, const std::string& cells) {
+    return "<tr><th scope=\"row\">" + name + "</th>" + cells + "</tr>\n";
+}
+
+} // namespace rtrain::track::html

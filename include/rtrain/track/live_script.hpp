@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a live page does besides what report.html does: it hears of reports, and shows them.
+#pragma once
+
+namespace rtrain::track {
+
+inline constexpr const char* live_script = R"js(
+/// What somebody has chosen to look at.
+function chosen() {
+  const search = document.querySelector("#tools input[type=search]");
+  return {filter: search?.value ?? "", has_focus: document.activeElement === search,
+    range: group && group.range !== group.all ? group.range : null,
+    logs: new Set((group?.charts ?? []).filter(chart => chart.log).map(chart => chart.name))};
+}
+function choose({filter, has_focus, range, logs}) {
+  const search = document.querySelector("#tools input[type=search]");
+  if (search) {
+    search.value = filter;
+    search.dispatchEvent(new Event("input"));
+    if (has_focus) search.focus();
+  }
+  for (const chart of group?.charts ?? []) if (logs.has(chart.name)) chart.set_log(true);
+  if (range && group) group.show(range);
+}
+async function refresh() {
+  const answer = await fetch(location.href, {cache: "no-store"});
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const before = chosen(), place = [scrollX, scrollY];
+  document.querySelector("main").replaceWith(page.querySelector("main"));
+  data = JSON.parse(page.getElementById("data").textContent);
+  draw_all();
+  choose(before);
+  scrollTo(...place);
+}
+
+/// At most once a second, however many reports come.
+let timer = 0, last = 0;
+function refresh_soon() {
+  timer ||= setTimeout(() => {
+    timer = 0;
+    last = Date.now();
+    refresh().catch(() => {}); // the events come back, and with them the page
+  }, Math.max(0, last + 1000 - Date.now()));
+}
+const events = new EventSource("events" + location.search);
+for (const kind of ["report", "rewind", "checkpoint", "status"])
+  events.addEventListener(kind, refresh_soon);
+events.addEventListener("end", () => { // the server waits a moment for who still listens
+  clearTimeout(timer);
+  refresh().catch(() => {}).finally(() => events.close());
+});
+)js";
+
+} // namespace rtrain::track

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// LiveServer: a page and a stream of its reports (server-sent events), over HTTP, for programs of
+/// this machine that know the secret. Included by definitions only: Beast takes long to compile.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/process/token.hpp>
+#include <rtrain/track/live_run.hpp>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/field.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <list>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+
+namespace rtrain::track::live {
+
+using Tcp = boost::asio::ip::tcp;
+using Code = boost::system::error_code;
+using Request = boost::beast::http::request_parser<boost::beast::http::empty_body>;
+using Response = boost::beast::http::response<boost::beast::http::string_body>;
+namespace http = boost::beast::http;
+
+/// The part of a target behind '?': the value of `name`, or nothing.
+[[nodiscard]] inline std::string_view query_value(std::string_view target, std::string_view name) {
+    std::string_view query = target.substr(std::min(target.find('?'), target.size() - 1) + 1);
+    while (!query.empty()) {
+        const std::string_view field = query.substr(0, query.find('&'));
+        query.remove_prefix(std::min(field.size() + 1, query.size()));
+        if (field.starts_with(name) && field.substr(name.size()).starts_with('=')) {
+            return field.substr(name.size() + 1);
+        }
+    }
+    return {};
+}
+
+/// Whether a Host is this machine as its own programs call it. A page of somewhere else whose name
+/// was made to lead here has the name of that somewhere; a tunnel has another port.
+[[nodiscard]] inline bool is_this_machine(std::string_view host) {
+    const std::size_t colon = host.rfind(':');
+    const bool has_port = colon != std::string_view::npos && host.find(']', colon) == host.npos;
+    const std::string_view name = has_port ? host.substr(0, colon) : host;
+    return name == "127.0.0.1" || name == "localhost" || name == "[::1]";
+}
+
+/// One event of the stream; `data` has no end of a line.
+[[nodiscard]] inline std::string event_text(std::string_view kind, std::string_view data,
+                                            const SeenReports* seen = nullptr) {
+    std::string text = rtrain::detail::concat("event: ", kind, "\n");
+    if (seen != nullptr) {
+        text += rtrain::detail::concat("id: ", seen->attempt, "-", seen->iteration, "\n");
+    }
+    return text + rtrain::detail::concat("data: ", data, "\n\n");
+}
+
+/// What an id of event_text() says.
+[[nodiscard]] inline SeenReports seen_from(std::string_view id) {
+    const std::size_t dash = std::min(id.rfind('-'), id.size());
+    SeenReports seen{std::string(id.substr(0, dash)), 0};
+    const std::string_view number = id.substr(std::min(dash + 1, id.size()));
+    std::from_chars(number.data(), number.data() + number.size(), seen.iteration);
+    return seen;
+}
+
+/// What connections are to know of the run.
+struct Shown {
+    LiveNote& note;
+    LiveRun& run;
+};
+
+/// One connection: a request and its answer, which may be the stream.
+class Connection : public std::enable_shared_from_this<Connection> {
+public:
+    static constexpr std::chrono::seconds patience{10}; ///< for a request, and to take an answer
+    static constexpr std::chrono::seconds heartbeat{15};
+    static constexpr std::uint32_t largest_header = 8192;        ///< bytes
+    static constexpr std::size_t portion = std::size_t{1} << 16; ///< bytes of events at a time
+
+    Connection(Tcp::socket socket, Shown shown) : stream_(std::move(socket)), shown_(shown) {
+        request_.header_limit(largest_header);
+        request_.body_limit(0);
+        ::fcntl(stream_.socket().native_handle(), F_SETFD, FD_CLOEXEC);
+    }
+
+    void begin() {
+        stream_.expires_after(patience);
+        http::async_read_header(
+            stream_, buffer_, request_,
+            [self = shared_from_this()](Code code, std::size_t) { self->answer(code); });
+    }
+
+    [[nodiscard]] bool is_open() const { return stream_.socket().is_open(); }
+    [[nodiscard]] bool is_stream() const noexcept { return reports_.has_value(); }
+    void close() {
+        Code ignored;
+        stream_.socket().shutdown(Tcp::socket::shutdown_both, ignored);
+        stream_.close();
+    }
+
+    /// There may be more reports.
+    void go_on() {
+        if (reports_) {
+            send();
+        }
+    }
+    /// The run was taken up: what somebody has seen may not count any more.
+    void rewind() {
+        if (reports_) {
+            take_up({attempt_, reports_->seen()});
+            send();
+        }
+    }
+    void tell(std::string_view event, std::string_view data) {
+        if (reports_) {
+            waiting_ += event_text(event, data);
+            send();
+        }
+    }
+    void beat() {
+        if (reports_) {
+            waiting_ += ":\n\n";
+            send();
+        }
+    }
+
+private:
+    void answer(Code code) {
+        const Code none = http::make_error_code(http::error::end_of_stream);
+        if (!code) {
+            look_at(request_.get());
+        } else if (code == http::error::header_limit || code == http::error::buffer_overflow) {
+            refuse(http::status::request_header_fields_too_large, "the header is too large");
+        } else if (code.category() == none.category() && code != none) {
+            refuse(http::status::bad_request, "this is no request that is understood here");
+        } else { // nothing came, or not in time
+            close();
+        }
+    }
+
+    void look_at(const http::request<http::empty_body>& request) {
+        const std::string_view target(request.target().data(), request.target().size());
+        const auto field = [&](http::field name) {
+            const auto value = request[name];
+            return std::string_view(value.data(), value.size());
+        };
+        const std::string_view path = target.substr(0, target.find('?'));
+        if (request.method() != http::verb::get) {
+            refuse(http::status::method_not_allowed, "this page can be read only");
+        } else if (!is_this_machine(field(http::field::host))) {
+            refuse(http::status::misdirected_request, "another Host than localhost was asked for");
+        } else if (!launch::control::equal_in_constant_time(query_value(target, "token"),
+                                                            shown_.note.token)) {
+            refuse(http::status::forbidden, "the token is missing or wrong; rtrain has said the "
+                                            "whole address");
+        } else if (path == "/") {
+            reply_page();
+        } else if (path == "/events") {
+            const auto seen = request["Last-Event-ID"];
+            stream(seen_from({seen.data(), seen.size()}));
+        } else {
+            refuse(http::status::not_found, "there is / and /events");
+        }
+    }
+
+    void reply_page() {
+        try {
+            reply(response(http::status::ok, "text/html; charset=utf-8", shown_.run.page()));
+        } catch (const std::exception& error) { // such as a storage service that is away
+            refuse(http::status::internal_server_error, error.what());
+        }
+    }
+
+    void refuse(http::status status, const char* why) {
+        Response refusal = response(status, "text/plain; charset=utf-8", std::string(why) + "\n");
+        if (status == http::status::method_not_allowed) {
+            refusal.set(http::field::allow, "GET");
+        }
+        reply(std::move(refusal));
+    }
+
+    static Response response(http::status status, const char* type, std::string body) {
+        Response made(status, 11, std::move(body));
+        made.set(http::field::content_type, type);
+        made.set(http::field::cache_control, "no-store");
+        made.set(http::field::connection, "close");
+        made.set("Referrer-Policy", "no-referrer"); // the address holds the secret
+        made.set(http::field::x_frame_options, "DENY");
+        made.set("X-Content-Type-Options", "nosniff");
+        made.set("Cross-Origin-Resource-Policy", "same-origin");
+        return made;
+    }
+
+    void reply(Response made) {
+        response_ = std::move(made);
+        response_.prepare_payload();
+        stream_.expires_after(patience);
+        http::async_write(stream_, response_,
+                          [self = shared_from_this()](Code, std::size_t) { self->linger(); });
+    }
+
+    /// Until whoever has asked has closed, so that an answer is not lost with what was not read.
+    void linger() {
+        Code ignored;
+        stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
+        stream_.expires_after(std::chrono::seconds(1));
+        stream_.async_read_some(boost::asio::buffer(rest_),
+                                [self = shared_from_this()](Code, std::size_t) { self->close(); });
+    }
+
+    void stream(SeenReports seen) {
+        stream_.expires_never();
+        Response head = response(http::status::ok, "text/event-stream", "");
+        std::ostringstream text;
+        text << head.base() << "retry: 1000\n\n";
+        waiting_ = text.str();
+        take_up(std::move(seen));
+        stream_.socket().async_read_some(
+            boost::asio::buffer(rest_),
+            [self = shared_from_this()](Code, std::size_t) { self->close(); });
+        send();
+    }
+
+    /// Goes on behind what was seen, as far as it counts.
+    void take_up(SeenReports seen) {
+        const std::int64_t count = shown_.note.still_count(seen);
+        attempt_ = shown_.run.attempt();
+        if (count < seen.iteration) {
+            const SeenReports left{attempt_, count};
+            waiting_ +=
+                event_text("rewind", rtrain::detail::concat("{\"iteration\":", count, "}"), &left);
+        }
+        reports_.emplace(shown_.run.results(), count);
+    }
+
+    void send() {
+        if (is_sending_ || !is_open()) {
+            return;
+        }
+        sent_ = std::exchange(waiting_, {});
+        while (sent_.size() < portion) {
+            const auto report = reports_->next(shown_.run.log_size());
+            if (!report) {
+                break;
+            }
+            const SeenReports seen{attempt_, report->iteration};
+            sent_ += event_text("report", report->line, &seen);
+        }
+        if (sent_.empty()) {
+            return;
+        }
+        is_sending_ = true;
+        stream_.expires_after(patience);
+        boost::asio::async_write(stream_, boost::asio::buffer(sent_),
+                                 [self = shared_from_this()](Code code, std::size_t) {
+                                     self->is_sending_ = false;
+                                     code ? self->close() : self->send();
+                                 });
+    }
+
+    boost::beast::tcp_stream stream_;
+    Shown shown_;
+    boost::beast::flat_buffer buffer_{largest_header};
+    Request request_;
+    Response response_;
+    std::array<char, 512> rest_{};
+    std::optional<UnseenReports> reports_; ///< of a stream
+    std::string attempt_;                  ///< that they are of
+    std::string waiting_;                  ///< to be sent before them
+    std::string sent_;
+    bool is_sending_ = false;
+};
+
+/// Takes connections, a few at a time.
+class Listener {
+public:
+    static constexpr std::size_t most_connections = 32;
+
+    /// At that port of the loopback interface, 0: any that is free. Throws
+    /// boost::system::system_error when the port is not free.
+    Listener(boost::asio::io_context& io, int port, Shown shown)
+        : acceptor_(io), heart_(io), shown_(shown) {
+        const Tcp::endpoint here(boost::asio::ip::address_v4::loopback(),
+                                 static_cast<std::uint16_t>(port));
+        acceptor_.open(here.protocol());
+        ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
+        acceptor_.set_option(Tcp::acceptor::reuse_address(true));
+        acceptor_.bind(here);
+        acceptor_.listen();
+    }
+
+    [[nodiscard]] int port() const { return acceptor_.local_endpoint().port(); }
+
+    void begin() {
+        accept();
+        beat();
+    }
+
+    template <class F>
+    void for_each(F&& action) {
+        std::erase_if(connections_, [](const auto& item) { return !item->is_open(); });
+        const auto open = connections_; // an action may close one
+        for (const auto& connection : open) {
+            action(*connection);
+        }
+    }
+    [[nodiscard]] bool has_streams() {
+        bool found = false;
+        for_each([&](Connection& one) { found = found || one.is_stream(); });
+        return found;
+    }
+
+private:
+    void accept() {
+        acceptor_.async_accept([this](Code code, Tcp::socket socket) {
+            if (code == boost::asio::error::operation_aborted) {
+                return;
+            }
+            for_each([](Connection&) {}); // forgets those that have ended
+            if (!code && connections_.size() < most_connections) {
+                connections_.push_back(std::make_shared<Connection>(std::move(socket), shown_));
+                connections_.back()->begin();
+            }
+            code ? wait_and_accept() : accept();
+        });
+    }
+
+    /// No descriptor is left, perhaps.
+    void wait_and_accept() {
+        pause_.expires_after(std::chrono::seconds(1));
+        pause_.async_wait([this](Code code) {
+            if (!code) {
+                accept();
+            }
+        });
+    }
+
+    /// Connections whose other end is gone are noticed.
+    void beat() {
+        heart_.expires_after(Connection::heartbeat);
+        heart_.async_wait([this](Code code) {
+            if (!code) {
+                for_each([](Connection& one) { one.beat(); });
+                beat();
+            }
+        });
+    }
+
+    Tcp::acceptor acceptor_;
+    boost::asio::steady_timer heart_;
+    boost::asio::steady_timer pause_{acceptor_.get_executor()};
+    Shown shown_;
+    std::list<std::shared_ptr<Connection>> connections_;
+};
+
+} // namespace rtrain::track::live

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// MlFlow: the reports of a run on an MLflow server. Numbers are metrics, with the report's number
+/// as their step; TrainerOptions::config is the run's parameters. It sends what it has as soon as
+/// it can, and notes in the run's directory how far it has come, so a server that is away misses
+/// nothing: track/sync.hpp brings it later. Guide: docs/tracking.md.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/config/tracker.hpp>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace rtrain::track {
+
+struct MlFlowOptions {
+    /// http://host:port of the server; "": MLFLOW_TRACKING_URI.
+    std::string uri{};
+    /// Made when there is none; "": MLFLOW_EXPERIMENT_NAME, else "Default".
+    std::string experiment{};
+    std::string run_name{}; ///< "": RunInfo::name
+    std::map<std::string, std::string> tags{};
+    std::string file = "mlflow.json"; ///< which run on the server, and what it has; in the run's
+                                      ///< directory
+};
+
+class MlFlow {
+public:
+    /// Throws ConfigError [RT-V60] for a `uri` that cannot be one.
+    explicit MlFlow(MlFlowOptions options = {});
+    /// Whether `file` is one that a tracker of this sort has left.
+    [[nodiscard]] static bool has_left(const std::filesystem::path& file);
+    MlFlow(MlFlow&&) noexcept;
+    MlFlow& operator=(MlFlow&&) noexcept;
+    ~MlFlow();
+
+    [[nodiscard]] std::string name() const { return "MLflow"; }
+    [[nodiscard]] std::string output() const { return options_.file; }
+
+    void start(const RunInfo& info);
+    Position rewind(Position position);
+    void write(const Line& line);
+    /// Throws Error [RT-V61] to [RT-V64]; what was not sent is sent by the next call.
+    void flush();
+    void finish(Ending ending);
+
+private:
+    struct Sender;
+
+    MlFlowOptions options_;
+    std::unique_ptr<Sender> sender_;
+};
+
+} // namespace rtrain::track
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/track/mlflow_definitions.hpp>
+#endif

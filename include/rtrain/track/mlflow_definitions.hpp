@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Behind the door mlflow.hpp.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/base/console.hpp>
+#include <rtrain/track/mlflow.hpp>
+#include <rtrain/track/mlflow_entries.hpp>
+#include <rtrain/track/mlflow_note.hpp>
+#include <rtrain/track/mlflow_server.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+#include <random>
+#include <utility>
+
+#include <errno.h> // program_invocation_name
+
+namespace rtrain::track {
+
+struct MlFlow::Sender {
+    static constexpr std::size_t most_metrics = 1000; ///< in a request, as of the others
+    static constexpr std::size_t most_parameters = 100;
+    static constexpr std::size_t most_bytes = 900'000;
+    static constexpr std::size_t most_kept = 10'000; ///< metrics of lines; one may have more
+    static constexpr const char* id_tag = "rtrain.id";
+    static constexpr const char* running = "RUNNING";
+
+    RunInfo run;
+    std::filesystem::path file;
+    MlFlowNote note;
+    MlFlowServer server;
+    std::vector<std::string> metrics{}; ///< of lines up to `last` that are to be sent
+    std::int64_t last = 0;
+
+    void save() const { note.write(file); }
+
+    /// Milliseconds since 1970.
+    static std::int64_t now() {
+        using namespace std::chrono;
+        return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+    }
+
+    static std::string new_id() {
+        std::random_device random;
+        return rtrain::detail::concat(std::hex, random(), '-', random(), '-', random());
+    }
+
+    /// What is on the server cannot be taken back, so it gets another run, and that the whole log.
+    void begin_anew() {
+        if (!note.run_id.empty()) {
+            note.old.push_back(note.run_id);
+        }
+        note = {.uri = note.uri,
+                .experiment = note.experiment,
+                .run_name = note.run_name,
+                .tags = note.tags,
+                .id = new_id(),
+                .old = note.old};
+        save();
+    }
+
+    /// The server has the run, and what there is but its metrics.
+    void prepare() {
+        if (note.run_id.empty()) {
+            make_run();
+        }
+        while (!note.old.empty()) {
+            server.delete_run(note.old.back());
+            note.old.pop_back();
+            save();
+        }
+        if (!note.has_parameters) {
+            send_parameters();
+        }
+        if (note.status != running) {
+            (void)server.post("runs/update", {{"run_id", note.run_id}, {"status", running}});
+            note.status = running;
+            save();
+        }
+    }
+
+    /// Whoever was killed, or waited too long, in create_run() does not know whether it is there.
+    void make_run() {
+        const std::string experiment = server.experiment(note.experiment);
+        if (note.is_asked_for) {
+            note.run_id = server.find_run(experiment, id_tag, note.id).value_or("");
+        }
+        if (note.run_id.empty()) {
+            note.is_asked_for = true;
+            save();
+            note.run_id = server.create_run(description(experiment));
+        }
+        note.status = running;
+        save();
+    }
+
+    [[nodiscard]] Config description(const std::string& experiment) {
+        std::map<std::string, std::string> tags{{"mlflow.source.name", program_invocation_name},
+                                                {"mlflow.source.type", "LOCAL"},
+                                                {"rtrain.directory", run.location}};
+        if (const char* const user = std::getenv("USER")) {
+            tags["mlflow.user"] = user;
+        }
+        std::string name = note.run_name.empty() ? run.name : note.run_name;
+        std::int64_t start = now();
+        if (!note.old.empty()) {
+            take_over(note.old.back(), tags, name, start);
+        }
+        for (const auto& [key, value] : note.tags) {
+            tags[key] = value;
+        }
+        tags[id_tag] = note.id;
+        boost::json::array all_tags;
+        for (const auto& [key, value] : tags) {
+            all_tags.push_back(mlflow::tag(key, value));
+        }
+        return {{"experiment_id", experiment},
+                {"run_name", name},
+                {"start_time", start},
+                {"tags", all_tags}};
+    }
+
+    /// What people have written to the run that is to be replaced.
+    void take_over(const std::string& old, std::map<std::string, std::string>& tags,
+                   std::string& name, std::int64_t& start) {
+        const Config there = server.run(old).value_or(Config{});
+        const Config info = object_in(there, "info");
+        if (const auto* const value = info.if_contains("run_name"); value && value->is_string()) {
+            name = value->get_string();
+        }
+        if (const auto* const value = info.if_contains("start_time"); value && value->is_int64()) {
+            start = value->get_int64();
+        }
+        const Config data = object_in(there, "data");
+        const auto* const all = data.if_contains("tags");
+        if (all == nullptr || !all->is_array()) {
+            return;
+        }
+        for (const auto& tag : all->get_array()) {
+            const auto* const pair = tag.if_object();
+            const auto* const key = pair ? pair->if_contains("key") : nullptr;
+            const auto* const value = pair ? pair->if_contains("value") : nullptr;
+            if (key && key->is_string() && value && value->is_string()) {
+                tags[std::string(key->get_string())] = value->get_string();
+            }
+        }
+        tags.erase("mlflow.runName");
+    }
+
+    /// Removes from `entries` what the server has got.
+    void send(const char* field, std::vector<std::string>& entries, std::size_t most) {
+        const std::string end = "]}";
+        while (!entries.empty()) {
+            std::string body = "{\"run_id\":" + json::serialize(boost::json::value(note.run_id)) +
+                               ",\"" + field + "\":[";
+            std::size_t count = 0;
+            for (; count < std::min(entries.size(), most); ++count) {
+                if (count > 0 && body.size() + entries[count].size() > most_bytes) {
+                    break;
+                }
+                body += (count > 0 ? "," : "") + entries[count];
+            }
+            (void)server.post("runs/log-batch", body + end);
+            entries.erase(entries.begin(),
+                          std::next(entries.begin(), static_cast<std::ptrdiff_t>(count)));
+        }
+    }
+
+    /// Metrics do not wait for parameters that the server never takes.
+    void send_parameters() {
+        auto parameters = mlflow::parameters_of(run.config);
+        try {
+            send("params", parameters, most_parameters);
+        } catch (const MlFlowRefusal& refusal) {
+            if (refusal.reason() != MlFlowServer::invalid) {
+                throw;
+            }
+            console::warn("MLflow shows this run without some of its parameters: %s",
+                          refusal.what());
+        }
+        note.has_parameters = true;
+        save();
+    }
+
+    void send_metrics() {
+        if (note.sent == last) {
+            return;
+        }
+        if (note.on_its_way < last) {
+            note.on_its_way = last;
+            save();
+        }
+        send("metrics", metrics, most_metrics);
+        note.sent = last;
+        save();
+    }
+};
+
+namespace detail {
+
+[[nodiscard]] inline std::string first_of(const std::string& given, const char* variable,
+                                          const std::string& otherwise) {
+    const char* const value = std::getenv(variable);
+    return !given.empty() ? given : value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+} // namespace detail
+
+RTRAIN_DOOR MlFlow::MlFlow(MlFlowOptions options) : options_(std::move(options)) {
+    if (!options_.uri.empty()) {
+        options_.uri = parse_url(options_.uri).text();
+    }
+}
+RTRAIN_DOOR MlFlow::MlFlow(MlFlow&&) noexcept = default;
+RTRAIN_DOOR MlFlow& MlFlow::operator=(MlFlow&&) noexcept = default;
+RTRAIN_DOOR MlFlow::~MlFlow() = default;
+
+RTRAIN_DOOR bool MlFlow::has_left(const std::filesystem::path& file) {
+    return storage::read_file(file).starts_with(MlFlowNote::begin);
+}
+
+RTRAIN_DOOR void MlFlow::start(const RunInfo& info) {
+    const auto file = info.directory / options_.file;
+    MlFlowNote note = MlFlowNote::read(file).value_or(MlFlowNote{.id = Sender::new_id()});
+    const Url server = parse_url(detail::first_of(options_.uri, "MLFLOW_TRACKING_URI", note.uri));
+    note.uri = server.text();
+    note.experiment = detail::first_of(options_.experiment, "MLFLOW_EXPERIMENT_NAME",
+                                       note.experiment.empty() ? "Default" : note.experiment);
+    note.run_name = options_.run_name.empty() ? note.run_name : options_.run_name;
+    note.tags = options_.tags.empty() ? note.tags : options_.tags;
+    storage::create_directories(file.parent_path());
+    sender_ = std::make_unique<Sender>(
+        Sender{.run = info, .file = file, .note = note, .server = MlFlowServer(server)});
+    sender_->save();
+}
+
+/// Does not ask the server, so that it never has to be told twice what to forget.
+RTRAIN_DOOR Position MlFlow::rewind(Position position) {
+    MlFlowNote& note = sender_->note;
+    if (note.on_its_way > position.iteration) {
+        sender_->begin_anew();
+    }
+    sender_->metrics.clear();
+    sender_->last = note.sent;
+    return {.iteration = note.sent, .step = position.step};
+}
+
+RTRAIN_DOOR void MlFlow::write(const Line& line) {
+    if (line.is_step) {
+        return;
+    }
+    if (sender_->metrics.size() >= Sender::most_kept) {
+        flush();
+    }
+    auto metrics = mlflow::metrics_of(line);
+    std::move(metrics.begin(), metrics.end(), std::back_inserter(sender_->metrics));
+    sender_->last = line.number;
+}
+
+RTRAIN_DOOR void MlFlow::flush() {
+    sender_->prepare();
+    sender_->send_metrics();
+}
+
+/// A run that pauses goes on as it is.
+RTRAIN_DOOR void MlFlow::finish(Ending ending) {
+    MlFlowNote& note = sender_->note;
+    const std::string status = ending == Ending::finished ? "FINISHED"
+                               : ending == Ending::failed ? "FAILED"
+                                                          : note.status;
+    if (status != note.status) {
+        (void)sender_->server.post(
+            "runs/update",
+            {{"run_id", note.run_id}, {"status", status}, {"end_time", Sender::now()}});
+        note.status = status;
+        sender_->save();
+    }
+}
+
+} // namespace rtrain::track

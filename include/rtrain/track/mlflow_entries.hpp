@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a run has, as MLflow takes it: names, metrics, parameters and tags.
+#pragma once
+
+#include <rtrain/base/clean_text.hpp>
+#include <rtrain/base/crc32c.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/config/tracker.hpp>
+#include <rtrain/track/metrics.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+namespace rtrain::track::mlflow {
+
+inline constexpr std::size_t longest_name = 250;
+inline constexpr std::size_t longest_parameter = 6000;
+inline constexpr std::size_t longest_tag = 5000;
+
+namespace detail {
+
+/// Of ASCII only: which other letters count as such depends on the server's Python.
+[[nodiscard]] inline bool is_allowed(char letter) {
+    constexpr std::string_view others = "_-./: ";
+    return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
+           (letter >= 'A' && letter <= 'Z') || others.find(letter) != std::string_view::npos;
+}
+
+/// MLflow takes names for paths, and refuses "a//b", "a/../b", "/a" and "a/".
+[[nodiscard]] inline std::string with_plain_parts(std::string_view name) {
+    std::string plain;
+    for (;;) {
+        const std::size_t end = name.find('/');
+        const std::string_view part = name.substr(0, end);
+        plain += part.empty() || part == "." || part == ".." ? "_" : part;
+        if (end == std::string_view::npos) {
+            return plain;
+        }
+        plain += '/';
+        name.remove_prefix(end + 1);
+    }
+}
+
+} // namespace detail
+
+/// `name` as MLflow allows it. What has to change gets a checksum of what it was, because two
+/// metrics of one name would be one curve.
+[[nodiscard]] inline std::string name_of(std::string_view name) {
+    std::string allowed = detail::with_plain_parts(name);
+    for (char& letter : allowed) {
+        letter = detail::is_allowed(letter) ? letter : '_';
+    }
+    if (allowed == name && allowed.size() <= longest_name) {
+        return allowed;
+    }
+    char sum[16] = {};
+    std::snprintf(sum, sizeof sum, "-%08x", static_cast<unsigned>(checkpoint::crc32c(name)));
+    return allowed.substr(0, longest_name - std::string_view(sum).size()) + sum;
+}
+
+/// The metrics of a line, each as JSON. What is neither a number nor true or false is none.
+[[nodiscard]] inline std::vector<std::string> metrics_of(const Line& line) {
+    std::vector<std::string> metrics;
+    std::unordered_set<std::string> names; // {"a": {"b": 1}, "a/b": 2} has one twice
+    const auto time_ms = static_cast<std::int64_t>(std::llround(line.time_s * 1000));
+    visit_metrics(line, [&](const std::string& name, const boost::json::value& metric) {
+        const auto number =
+            metric.is_bool() ? std::optional(metric.get_bool() ? 1.0 : 0.0) : json::number(metric);
+        if (!number || !names.insert(name).second) {
+            return;
+        }
+        boost::json::value value = *number;
+        if (!std::isfinite(*number)) { // as protocol buffers have it in JSON
+            value = std::isnan(*number) ? "NaN" : *number > 0 ? "Infinity" : "-Infinity";
+        }
+        metrics.push_back(json::serialize({{"key", name_of(name)},
+                                           {"value", value},
+                                           {"timestamp", time_ms},
+                                           {"step", line.number}}));
+    });
+    return metrics;
+}
+
+/// The leaves of a configuration, each as JSON.
+[[nodiscard]] inline std::vector<std::string> parameters_of(const Config& config) {
+    std::vector<std::string> parameters;
+    std::unordered_set<std::string> names;
+    const auto all = [](std::string_view) { return true; };
+    visit_leaves_if(config, all, [&](const std::string& name, const boost::json::value& value) {
+        if (!names.insert(name).second) {
+            return;
+        }
+        const std::string text =
+            value.is_string() ? std::string(value.get_string()) : json::serialize(value);
+        parameters.push_back(json::serialize(
+            {{"key", name_of(name)}, {"value", launch::clean_text(text, longest_parameter)}}));
+    });
+    return parameters;
+}
+
+[[nodiscard]] inline boost::json::object tag(std::string_view name, std::string_view value) {
+    return {{"key", name_of(name)}, {"value", launch::clean_text(value, longest_tag)}};
+}
+
+} // namespace rtrain::track::mlflow

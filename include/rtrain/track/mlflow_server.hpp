@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// MlFlowServer: MLflow's REST API 2.0
+/// (https://mlflow.org/docs/latest/api_reference/rest-api.html), as far as a tracker needs it.
+/// Included by definitions only.
+#pragma once
+
+#include <rtrain/base/clean_text.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/track/http_exchange.hpp>
+#include <rtrain/track/url.hpp>
+
+#include <boost/json/array.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rtrain::track {
+
+/// The server has understood, and says no.
+class MlFlowRefusal : public Error {
+public:
+    MlFlowRefusal(const std::string& message, std::string reason)
+        : Error("RT-V62", message), reason_(std::move(reason)) {}
+    /// MLflow's name for it, such as "RESOURCE_DOES_NOT_EXIST"; "" for none.
+    [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+
+private:
+    std::string reason_;
+};
+
+/// An empty one when there is none.
+[[nodiscard]] inline Config object_in(const Config& object, const char* field) {
+    const auto* const value = object.if_contains(field);
+    return value != nullptr && value->is_object() ? value->get_object() : Config{};
+}
+
+class MlFlowServer {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    static constexpr const char* does_not_exist = "RESOURCE_DOES_NOT_EXIST";
+    static constexpr const char* invalid = "INVALID_PARAMETER_VALUE";
+    static constexpr const char* already_exists = "RESOURCE_ALREADY_EXISTS";
+
+    /// Takes MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN.
+    /// Throws ConfigError [RT-V60].
+    explicit MlFlowServer(Url server)
+        : server_(std::move(server)), authorization_(authorization()) {}
+
+    /// Makes it when there is none.
+    [[nodiscard]] std::string experiment(const std::string& name) {
+        if (const auto id = find_experiment(name)) {
+            return *id;
+        }
+        try {
+            return text(post("experiments/create", {{"name", name}}), "experiment_id");
+        } catch (const MlFlowRefusal& refusal) { // somebody else has just made it
+            if (refusal.reason() != already_exists) {
+                throw;
+            }
+        }
+        return find_experiment(name).value_or("");
+    }
+
+    /// The run with a tag of that value.
+    [[nodiscard]] std::optional<std::string>
+    find_run(const std::string& experiment, const std::string& tag, const std::string& value) {
+        const Config found =
+            post("runs/search", {{"experiment_ids", boost::json::array{experiment}},
+                                 {"filter", "tags.`" + tag + "` = '" + value + "'"},
+                                 {"max_results", 1}});
+        const auto* const runs = found.if_contains("runs");
+        if (runs == nullptr || !runs->is_array() || runs->get_array().empty()) {
+            return std::nullopt;
+        }
+        const auto* const run = runs->get_array()[0].if_object();
+        return id_of(run != nullptr ? *run : Config{});
+    }
+
+    [[nodiscard]] std::string create_run(const Config& request) {
+        const Config created = post("runs/create", request);
+        return id_of(object_in(created, "run"));
+    }
+
+    /// {"info": {...}, "data": {...}}; nothing when there is none, and none in the bin.
+    [[nodiscard]] std::optional<Config> run(const std::string& id) {
+        try {
+            return object_in(request({.target = api + ("runs/get?run_id=" + percent_encoded(id))}),
+                             "run");
+        } catch (const MlFlowRefusal& refusal) {
+            if (refusal.reason() != does_not_exist) {
+                throw;
+            }
+        }
+        return std::nullopt;
+    }
+
+    /// Moves it to the bin. One that is gone is no error.
+    void delete_run(const std::string& id) {
+        try {
+            (void)post("runs/delete", {{"run_id", id}});
+        } catch (const MlFlowRefusal& refusal) {
+            if (refusal.reason() != does_not_exist) {
+                throw;
+            }
+        }
+    }
+
+    /// Throws MlFlowRefusal [RT-V62], or Error [RT-V61], [RT-V63] or [RT-V64].
+    Config post(const char* what, const Config& body) { return post(what, json::serialize(body)); }
+    Config post(const char* what, std::string body) {
+        return request({.posts = true, .target = std::string(api) + what, .body = std::move(body)});
+    }
+
+private:
+    static constexpr const char* api = "/api/2.0/mlflow/";
+    static constexpr std::chrono::seconds longest_wait{60};
+
+    [[nodiscard]] static std::string authorization() {
+        const auto variable = [](const char* name) {
+            const char* const value = std::getenv(name);
+            return std::string(value != nullptr ? value : "");
+        };
+        const std::string user = variable("MLFLOW_TRACKING_USERNAME");
+        const std::string password = variable("MLFLOW_TRACKING_PASSWORD");
+        if (!user.empty() && !password.empty()) {
+            return "Basic " + base64(user + ':' + password);
+        }
+        const std::string token = variable("MLFLOW_TRACKING_TOKEN");
+        if (!std::ranges::all_of(token, detail::is_graphic)) {
+            throw ConfigError("RT-V60", "MLFLOW_TRACKING_TOKEN has a space, a line's end or a "
+                                        "character that is not ASCII; expected a token alone");
+        }
+        return token.empty() ? "" : "Bearer " + token;
+    }
+
+    [[nodiscard]] std::optional<std::string> find_experiment(const std::string& name) {
+        try {
+            const Config found =
+                request({.target = api + ("experiments/get-by-name?experiment_name=" +
+                                          percent_encoded(name))});
+            return text(object_in(found, "experiment"), "experiment_id");
+        } catch (const MlFlowRefusal& refusal) {
+            if (refusal.reason() != does_not_exist) {
+                throw;
+            }
+        }
+        return std::nullopt;
+    }
+
+    [[nodiscard]] Config request(HttpRequest request) {
+        if (const auto now = Clock::now(); now < not_before_) {
+            throw Error("RT-V63", server_.text() + " has asked to be left alone for a while");
+        }
+        request.authorization = authorization_;
+        const std::string target = request.target.substr(0, request.target.find('?'));
+        const HttpAnswer answer = http_exchange(server_, std::move(request));
+        const auto body = parsed(answer.body);
+        if (answer.status == 200 && body) {
+            return *body;
+        }
+        if (answer.status == 429 || answer.status == 503) {
+            wait_as_told(answer);
+        }
+        if (answer.status == 200) {
+            throw Error("RT-V64", rtrain::detail::concat(server_.text(), " answers ", target,
+                                                         " with what is no JSON object; is it an "
+                                                         "MLflow server?"));
+        }
+        throw MlFlowRefusal(rtrain::detail::concat(
+                                server_.text(), " answers ", target, " with status ", answer.status,
+                                body ? ": " + shortened(text_or_none(*body, "message")) : ""),
+                            body ? text_or_none(*body, "error_code") : "");
+    }
+
+    void wait_as_told(const HttpAnswer& answer) {
+        const std::string& told = answer.retry_after;
+        std::int64_t seconds = 0; // a date is none
+        std::from_chars(told.data(), told.data() + told.size(), seconds);
+        seconds = std::clamp<std::int64_t>(seconds, 0, longest_wait.count());
+        not_before_ = Clock::now() + std::chrono::seconds(seconds);
+    }
+
+    [[nodiscard]] static std::optional<Config> parsed(const std::string& body) {
+        try {
+            return json::parse(body).as_object();
+        } catch (const std::bad_alloc&) { // says nothing about the text
+            throw;
+        } catch (const std::exception&) {
+            return std::nullopt;
+        }
+    }
+
+    [[nodiscard]] static std::string text_or_none(const Config& object, const char* field) {
+        const auto* const value = object.if_contains(field);
+        return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
+    }
+
+    /// For one line of a message.
+    [[nodiscard]] static std::string shortened(std::string message) {
+        std::ranges::replace_if(
+            message, [](unsigned char letter) { return letter < ' ' || letter == 0x7f; }, ' ');
+        return launch::clean_text(message, 300);
+    }
+
+    [[nodiscard]] std::string text(const Config& object, const char* field) const {
+        std::string found = text_or_none(object, field);
+        if (found.empty()) {
+            throw Error("RT-V64", rtrain::detail::concat(server_.text(), " has answered without \"",
+                                                         field, "\"; is it an MLflow server?"));
+        }
+        return found;
+    }
+
+    [[nodiscard]] std::string id_of(const Config& run) const {
+        return text(object_in(run, "info"), "run_id");
+    }
+
+    Url server_;
+    std::string authorization_;
+    Clock::time_point not_before_{};
+};
+
+} // namespace rtrain::track

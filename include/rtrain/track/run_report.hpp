@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// report.html: a page that shows a run, in the run's directory. RunReport leaves it when a fit()
+/// call ends, write_report() at any time.
+#pragma once
+
+#include <rtrain/base/json.hpp>
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/ranking.hpp>
+#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/journal/log_files.hpp>
+#include <rtrain/journal/observer.hpp>
+#include <rtrain/journal/report_lines.hpp>
+#include <rtrain/journal/result.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/storage/location.hpp>
+#include <rtrain/track/log_reader.hpp>
+#include <rtrain/track/report_page.hpp>
+#include <rtrain/track/run_summary.hpp>
+
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::track {
+
+inline constexpr const char* report_file = "report.html";
+
+/// Marks the best checkpoint, if something says which is better.
+inline void mark_best(RunSummary& run, const CheckpointConfig& config) {
+    KeptCheckpoint* best = nullptr;
+    double best_score = 0;
+    for (KeptCheckpoint& item : run.checkpoints) {
+        const auto score = config.score_attribute
+                               ? checkpoint::metric_at(item.metrics, *config.score_attribute)
+                               : std::nullopt;
+        const bool is_better =
+            score &&
+            (best == nullptr ||
+             (config.score_order == ScoreOrder::max ? *score >= best_score : *score <= best_score));
+        if (is_better) {
+            best = &item;
+            best_score = *score;
+        }
+    }
+    if (best != nullptr) {
+        best->is_best = true;
+    }
+}
+
+/// How a run ranks its checkpoints, by its trainer.json.
+[[nodiscard]] inline CheckpointConfig ranking_in(const storage::Location& run) {
+    CheckpointConfig config;
+    const std::string file = run.path + "/trainer.json";
+    if (!run.filesystem.exists(file)) {
+        return config;
+    }
+    const Config saved = json::parse(run.filesystem.read(file)).as_object();
+    const auto* const options = saved.if_contains("checkpoint");
+    if (options != nullptr && options->is_object()) {
+        const Config& given = options->get_object();
+        if (auto metric = RunSummary::text_of(given, "score_attribute"); !metric.empty()) {
+            config.score_attribute = std::move(metric);
+        }
+        config.score_order =
+            RunSummary::text_of(given, "score_order") == "min" ? ScoreOrder::min : ScoreOrder::max;
+    }
+    return config;
+}
+
+[[nodiscard]] inline storage::Location location_of(const Result& result) {
+    return result.filesystem ? storage::Location{*result.filesystem, result.path.string()}
+                             : storage::locate(result.path);
+}
+
+/// Puts the page into the run's directory; returns its path or URI.
+inline std::string write_page(const storage::Location& run, const std::string& page) {
+    const std::string file = run.path + "/" + report_file;
+    if (run.filesystem.is_local()) {
+        constexpr bool durably = false; // it can be made anew
+        storage::replace_file_by(
+            file, [&](storage::OutputFile& output) { output.write(page); }, durably);
+    } else {
+        run.filesystem.write(file, page);
+    }
+    return run.filesystem.uri(file);
+}
+
+[[nodiscard]] inline RunSummary summary_of(const Result& result) {
+    const storage::Location at = location_of(result);
+    RunSummary run;
+    run.name = result.path.filename().string();
+    run.location = at.filesystem.uri(at.path);
+    if (!result.stop_reason.empty()) {
+        run.status = "stopped: " + result.stop_reason;
+    }
+    if (result.error) {
+        run.status = "failed";
+        run.error_code = result.error->code();
+        run.error = result.error->message();
+    }
+    for (const Config& line : result.metrics_history) {
+        run.add(line);
+    }
+    run.last = result.metrics;
+    if (const auto file = at.path + "/" + superseded_file; at.filesystem.exists(file)) {
+        for (const Config& line : read_reports(at.filesystem.read(file), 0).reports) {
+            run.add_superseded(line);
+        }
+    }
+    for (const auto& [checkpoint, metrics] : result.best_checkpoints) {
+        run.checkpoints.push_back(
+            {checkpoint.path.filename().string(), number_of(metrics), metrics});
+    }
+    return run;
+}
+
+/// Writes report.html into the run's directory, whatever state the run is in; returns its path or
+/// URI. Throws StorageError where that cannot be written.
+inline std::string write_report(const Result& result) {
+    const storage::Location at = location_of(result);
+    RunSummary run = summary_of(result);
+    mark_best(run, ranking_in(at));
+    return write_page(at, report_page(run));
+}
+
+[[nodiscard]] inline const char* words_of(Ended::How how) {
+    return how == Ended::How::finished    ? "finished"
+           : how == Ended::How::preempted ? "has made room"
+                                          : "failed";
+}
+
+[[nodiscard]] inline std::vector<KeptCheckpoint> kept_checkpoints_in(const storage::Location& run) {
+    std::vector<KeptCheckpoint> kept;
+    for (auto& item : checkpoint::list_checkpoints(run).committed) {
+        kept.push_back({item.name, number_of(item.metrics), std::move(item.metrics)});
+    }
+    return kept;
+}
+
+/// The lines of a log that can be read: a crash may have cut one off.
+template <class Visit>
+void visit_lines(const std::filesystem::path& log, Visit&& visit) {
+    if (!std::filesystem::exists(log)) {
+        return;
+    }
+    LogReader lines(log);
+    for (; const auto text = lines.line(); lines.pass()) {
+        try {
+            visit(json::parse(*text).as_object());
+        } catch (const std::bad_alloc&) { // says nothing about the line
+            throw;
+        } catch (const std::exception&) {
+        }
+    }
+}
+
+/// Does the same on rank 0 when a fit() call ends, and keeps no more than a part of the log in
+/// memory.
+class RunReport : public Observer {
+public:
+    explicit RunReport(CheckpointConfig config) : config_(std::move(config)) {}
+
+    [[nodiscard]] std::string name() const override { return report_file; }
+
+    void started(const Started& event) override {
+        name_ = event.name;
+        directory_ = event.directory;
+        logs_ = event.logs;
+    }
+
+    void ended(const Ended& event) override {
+        const storage::Location& at = *directory_;
+        const bool has_logs = std::filesystem::exists(logs_ / results_file);
+        if (!has_logs && at.filesystem.is_local()) {
+            return; // the run's directory is gone; writing would make it anew
+        }
+        RunSummary run =
+            has_logs ? gather() : summary_of(Result::from_path(at.path, at.filesystem));
+        if (run.status.empty() || event.how != Ended::How::finished) {
+            run.status = words_of(event.how);
+        }
+        run.error = event.message;
+        mark_best(run, config_);
+        write_page(at, report_page(run));
+    }
+
+private:
+    /// From the logs on this machine.
+    [[nodiscard]] RunSummary gather() const {
+        RunSummary run;
+        run.name = name_;
+        run.location = directory_->filesystem.uri(directory_->path);
+        visit_lines(logs_ / results_file, [&run](Config line) {
+            run.add(line);
+            run.last = std::move(line);
+        });
+        visit_lines(logs_ / superseded_file,
+                    [&run](const Config& line) { run.add_superseded(line); });
+        run.checkpoints = kept_checkpoints_in(*directory_);
+        if (const auto file = directory_->path + "/" + Result::stop_file;
+            directory_->filesystem.exists(file)) {
+            const Config stopped = json::parse(directory_->filesystem.read(file)).as_object();
+            run.status = "stopped: " + RunSummary::text_of(stopped, "reason");
+        }
+        return run;
+    }
+
+    CheckpointConfig config_;
+    std::string name_;
+    std::optional<storage::Location> directory_;
+    std::filesystem::path logs_;
+};
+
+} // namespace rtrain::track

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// RunSummary: what a run has left, gathered line by line in bounded memory, for a page that shows
+/// it.
+#pragma once
+
+#include <rtrain/config/config.hpp>
+#include <rtrain/journal/report_lines.hpp>
+#include <rtrain/journal/run_log.hpp>
+#include <rtrain/track/curves.hpp>
+#include <rtrain/track/time_shares.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rtrain::track {
+
+/// Reports of one start of the run, one behind the other.
+struct RunStart {
+    std::int64_t first = 0; ///< iterations
+    std::int64_t last = 0;
+    std::string date{}; ///< of the first report
+    std::string host{}; ///< of rank 0
+    std::int64_t process = 0;
+    std::int64_t reports = 0; ///< also those that were superseded
+    double seconds = 0;       ///< up to the last report
+};
+
+struct KeptCheckpoint {
+    std::string name;
+    std::int64_t iteration = 0;
+    Config metrics;
+    bool is_best = false;
+};
+
+/// Whether a name in a line is that of a metric.
+struct IsMetric {
+    const Config& line;
+
+    bool operator()(std::string_view name) const {
+        return !RunLog::fills_in(name) && !(name == time_field && TimeShares::has(line));
+    }
+};
+
+class RunSummary {
+public:
+    static constexpr std::size_t most_rows = 1000; ///< of any table
+
+    std::string name{};
+    std::string location{}; ///< path or URI
+    std::string status{};   ///< how it ended, in a word or two; "" when that is not known
+    std::string error_code{};
+    std::string error{};                       ///< "" for none
+    std::vector<KeptCheckpoint> checkpoints{}; ///< oldest first
+    Config last{};                             ///< the newest line; empty before the first
+
+    /// The next line of result.json.
+    void add(const Config& line) {
+        curves_.add(number_of(line), line, IsMetric{line});
+        time_.add(number_of(line), line);
+        add_to(starts_, line);
+        ++reports_;
+    }
+
+    /// The next line of superseded.json.
+    void add_superseded(const Config& line) {
+        superseded_.add(number_of(line), line, IsMetric{line});
+        add_to(superseded_starts_, line);
+        ++superseded_reports_;
+    }
+
+    [[nodiscard]] const Curves& curves() const noexcept { return curves_; }
+    [[nodiscard]] const Curves& superseded() const noexcept { return superseded_; }
+    [[nodiscard]] const TimeShares& time() const noexcept { return time_; }
+    /// At most most_rows.
+    [[nodiscard]] const std::vector<RunStart>& starts() const noexcept { return starts_; }
+    [[nodiscard]] const std::vector<RunStart>& superseded_starts() const noexcept {
+        return superseded_starts_;
+    }
+    [[nodiscard]] std::size_t reports() const noexcept { return reports_; }
+    [[nodiscard]] std::size_t superseded_reports() const noexcept { return superseded_reports_; }
+    /// What a line has under one of rtrain's names, in the form it should have; lines of other
+    /// programs may lack it.
+    [[nodiscard]] static std::string text_of(const Config& line, std::string_view field) {
+        const auto* const value = line.if_contains(field);
+        return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
+    }
+    [[nodiscard]] static double number_in(const Config& line, std::string_view field) {
+        const auto* const value = line.if_contains(field);
+        return value != nullptr && value->is_number() ? value->to_number<double>() : 0;
+    }
+
+private:
+    /// A start of the run counts its reports from 1.
+    static void add_to(std::vector<RunStart>& starts, const Config& line) {
+        const std::int64_t iteration = number_of(line);
+        const double since_restore = number_in(line, "time_since_restore");
+        const auto process = static_cast<std::int64_t>(number_in(line, "pid"));
+        const auto reports = static_cast<std::int64_t>(number_in(line, "iterations_since_restore"));
+        const bool goes_on = !starts.empty() && starts.back().process == process &&
+                             starts.back().last < iteration && starts.back().reports < reports &&
+                             starts.back().seconds <= since_restore;
+        if (!goes_on && starts.size() < most_rows) {
+            starts.push_back({.first = iteration,
+                              .date = text_of(line, "date"),
+                              .host = text_of(line, "hostname"),
+                              .process = process});
+        }
+        starts.back().last = iteration;
+        starts.back().reports = reports;
+        starts.back().seconds = since_restore;
+    }
+
+    Curves curves_{800};
+    Curves superseded_{100};
+    TimeShares time_;
+    std::vector<RunStart> starts_;
+    std::vector<RunStart> superseded_starts_;
+    std::size_t reports_ = 0;
+    std::size_t superseded_reports_ = 0;
+};
+
+} // namespace rtrain::track

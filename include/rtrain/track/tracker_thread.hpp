@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// TrackerThread: brings the lines of result.json to one tracker. The log is the queue: a report
+/// only says how long it has become. So trackers wait for nobody else's server, memory stays as it
+/// is however far one is behind, and what a tracker could not take is still there.
+#pragma once
+
+#include <rtrain/base/console.hpp>
+#include <rtrain/config/tracker.hpp>
+#include <rtrain/journal/log_files.hpp>
+#include <rtrain/journal/report_lines.hpp>
+#include <rtrain/process/signals_blocked.hpp>
+#include <rtrain/track/log_lane.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <sys/resource.h>
+
+namespace rtrain::track {
+
+/// Of reports, and of steps.
+using LogEnds = std::array<LogEnd, 2>;
+inline constexpr std::size_t report_log = 0;
+inline constexpr std::size_t step_log = 1;
+
+namespace detail {
+
+/// What a tracker's thread works on. The thread holds it, and may outlive whoever has started it,
+/// because a tracker may block for ever.
+class Delivery {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    explicit Delivery(AnyTracker tracker) : tracker_(std::move(tracker)), name_(tracker_.name()) {}
+
+    /// The run was taken up; its logs end there. The tracker is to rewind to `to`, which need not
+    /// have all that counts, and `rewound` is called when it has.
+    void take_up(const RunInfo& info, const LogEnds& ends, Position to,
+                 std::function<void()> rewound) {
+        tell([&] {
+            start_ = {info, ends, to, std::move(rewound)};
+            orders_.logs = ends;
+            ++orders_.start;
+        });
+    }
+
+    /// One of the logs has grown.
+    void grow(std::size_t log, const LogEnd& end) {
+        tell([&] { orders_.logs[log] = end; });
+    }
+
+    /// Nothing follows.
+    void end(Ending ending) {
+        tell([&] {
+            orders_.ends = true;
+            orders_.ending = ending;
+        });
+        hurry_.notify_one();
+    }
+
+    /// Whether the thread has come to its end before `limit`. Says what the tracker lacks.
+    [[nodiscard]] bool ended_by(Clock::time_point limit) {
+        std::unique_lock lock(mutex_);
+        const bool ended = ended_.wait_until(lock, limit, [&] { return has_ended_; });
+        is_given_up_ = !ended;
+        if (!ended || lacks_something_) {
+            say_what_is_missing(ended);
+        }
+        return ended;
+    }
+
+    /// In the thread.
+    void run() noexcept {
+        static_cast<void>(::setpriority(PRIO_PROCESS, 0, niceness)); // of this thread, on Linux
+        const bool mine = tracker_.take();
+        if (!mine) {
+            console::warn("%s has not come back from an earlier fit() call, and gets nothing of "
+                          "this run",
+                          name_.c_str());
+        }
+        while (mine && work_once()) {
+        }
+        if (mine) {
+            tracker_.give_back();
+        }
+        const std::scoped_lock lock(mutex_);
+        has_ended_ = true;
+        ended_.notify_all();
+    }
+
+private:
+    static constexpr int niceness = 10; ///< training goes first
+    /// Between two looks into the log, so that a report wakes nobody whose last one is younger.
+    static constexpr std::chrono::milliseconds pause{50};
+    static constexpr std::chrono::milliseconds longest_pause{5000};
+
+    struct Start {
+        RunInfo info;
+        LogEnds logs{};
+        Position to;
+        std::function<void()> rewound;
+    };
+    struct Orders {
+        std::uint64_t start = 0; ///< counts take_up()
+        LogEnds logs{};
+        bool ends = false;
+        Ending ending = Ending::paused;
+    };
+
+    template <class Change>
+    void tell(Change&& change) {
+        const std::scoped_lock lock(mutex_);
+        change();
+        if (sleeps_) {
+            work_.notify_one();
+        }
+    }
+
+    /// False: it was the last time.
+    bool work_once() noexcept {
+        Orders orders;
+        {
+            std::unique_lock lock(mutex_);
+            sleeps_ = true;
+            work_.wait(lock, [&] {
+                return failures_ > 0 || orders_.ends || orders_.start != taken_up_ ||
+                       (taken_up_ != 0 && orders_.logs != delivered());
+            });
+            sleeps_ = false;
+            orders = orders_;
+        }
+        const bool done = deliver(orders);
+        std::unique_lock lock(mutex_);
+        if (orders.ends || is_given_up_) {
+            lacks_something_ = !done;
+            return false;
+        }
+        const auto rest = done ? pause : std::min(longest_pause, pause * (1 << failures_));
+        hurry_.wait_for(lock, rest, [&] { return orders_.ends; });
+        return true;
+    }
+
+    /// Whether the tracker has got all.
+    bool deliver(const Orders& orders) noexcept {
+        if (orders.start == 0) { // it ends before it has begun
+            return true;
+        }
+        try {
+            if (orders.start != taken_up_) {
+                take_up(orders.start);
+            }
+            for (std::size_t i = 0; i < lanes_.size(); ++i) {
+                lanes_[i].deliver(
+                    orders.logs[i], [this](const Line& line) { write(line); },
+                    [this] { return !is_over(); });
+            }
+            if (!is_over()) {
+                flush();
+            }
+            if (orders.ends && !is_over()) {
+                tracker_.finish(orders.ending);
+            }
+            failures_ = 0;
+            return true;
+        } catch (const std::exception& error) {
+            failed(error.what());
+        } catch (...) {
+            failed("it threw something that is no std::exception");
+        }
+        return false;
+    }
+
+    void take_up(std::uint64_t number) {
+        Start start;
+        {
+            const std::scoped_lock lock(mutex_);
+            start = start_;
+        }
+        if (!started_) {
+            tracker_.start(start.info);
+            started_ = true;
+        }
+        const Position at = tracker_.rewind(start.to);
+        start.rewound();
+        lanes_[report_log].take_up(start.info.directory, at.iteration, start.logs[report_log]);
+        lanes_[step_log].take_up(start.info.directory, at.step, start.logs[step_log]);
+        taken_up_ = number;
+        lines_kept_ = 0;
+        note_reached();
+    }
+
+    void write(const Line& line) {
+        if (lines_kept_ >= tracker_.lines_together()) {
+            flush();
+        }
+        tracker_.write(line);
+        ++lines_kept_;
+    }
+
+    /// From here on the tracker has what it was given.
+    void flush() {
+        tracker_.flush();
+        lines_kept_ = 0;
+        note_reached();
+    }
+
+    void note_reached() {
+        const std::scoped_lock lock(mutex_);
+        reached_ = lanes_[report_log].at();
+    }
+
+    [[nodiscard]] LogEnds delivered() const {
+        return {lanes_[report_log].delivered(), lanes_[step_log].delivered()};
+    }
+
+    /// What is left of the log is for nobody: the run was taken up anew, or nobody waits any more.
+    bool is_over() {
+        const std::scoped_lock lock(mutex_);
+        return orders_.start != taken_up_ || is_given_up_;
+    }
+
+    void failed(const char* what) noexcept {
+        failures_ = std::min(failures_ + 1, 10);
+        if (!std::exchange(has_failed_, true)) {
+            console::warn("%s may lack something of this run, which goes on: %s; it is tried again "
+                          "from time to time, and what it lacks at the end is said",
+                          name_.c_str(), what);
+        }
+    }
+
+    void say_what_is_missing(bool ended) const noexcept {
+        const auto missing = static_cast<long long>(orders_.logs[report_log].number - reached_);
+        if (missing > 0) {
+            console::warn(
+                "%s%s and lacks the last %lld of this run's %lld reports, which are in %s",
+                name_.c_str(), ended ? " has failed" : " takes too long", missing,
+                static_cast<long long>(orders_.logs[report_log].number), results_file);
+        } else {
+            console::warn("%s has all reports but %s", name_.c_str(),
+                          ended ? "has failed to finish" : "takes too long to finish");
+        }
+    }
+
+    AnyTracker tracker_;
+    std::string name_;
+
+    std::mutex mutex_;
+    std::condition_variable work_;  ///< wakes the thread that has nothing to do
+    std::condition_variable hurry_; ///< wakes the thread that pauses
+    std::condition_variable ended_;
+    Start start_;
+    Orders orders_;
+    std::int64_t reached_ = 0;
+    bool sleeps_ = false;
+    bool has_ended_ = false;
+    bool is_given_up_ = false;
+    bool lacks_something_ = false;
+
+    // Of the thread.
+    std::uint64_t taken_up_ = 0;
+    std::array<LogLane, 2> lanes_{LogLane(results_file, iteration_field, false),
+                                  LogLane(steps_file, step_field, true)};
+    int lines_kept_ = 0; ///< by the tracker, since flush()
+    int failures_ = 0;   ///< in a row
+    bool started_ = false;
+    bool has_failed_ = false;
+};
+
+} // namespace detail
+
+class TrackerThread {
+public:
+    using Clock = detail::Delivery::Clock;
+
+    explicit TrackerThread(AnyTracker tracker)
+        : delivery_(std::make_shared<detail::Delivery>(std::move(tracker))) {
+        const launch::SignalsBlocked blocked;
+        thread_ = std::thread([delivery = delivery_] { delivery->run(); });
+    }
+    TrackerThread(TrackerThread&&) noexcept = default;
+    TrackerThread& operator=(TrackerThread&&) = delete;
+    ~TrackerThread() {
+        if (thread_.joinable()) {
+            delivery_->end(Ending::paused);
+            wait_until(Clock::now());
+        }
+    }
+
+    void take_up(const RunInfo& info, const LogEnds& ends, Position to,
+                 std::function<void()> rewound) {
+        delivery_->take_up(info, ends, to, std::move(rewound));
+    }
+    void grow(std::size_t log, const LogEnd& end) { delivery_->grow(log, end); }
+    void end(Ending ending) { delivery_->end(ending); }
+
+    /// Behind end(): for the thread, which is left to itself when it takes longer.
+    void wait_until(Clock::time_point limit) {
+        if (delivery_->ended_by(limit)) {
+            thread_.join();
+        } else {
+            thread_.detach();
+        }
+    }
+
+private:
+    std::shared_ptr<detail::Delivery> delivery_;
+    std::thread thread_;
+};
+
+} // namespace rtrain::track

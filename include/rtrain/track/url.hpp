@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Url: where an HTTP server is, and how text travels in its addresses. Cost tier 0: std only.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+namespace rtrain::track {
+
+/// Of a server that is spoken to without encryption.
+struct Url {
+    std::string host;
+    std::string port = "80";
+    std::string path{}; ///< "/some/place", or nothing
+
+    /// As it stands in a request's Host.
+    [[nodiscard]] std::string authority() const {
+        const bool is_ipv6 = host.find(':') != std::string::npos;
+        return (is_ipv6 ? '[' + host + ']' : host) + (port == "80" ? "" : ':' + port);
+    }
+    [[nodiscard]] std::string text() const { return "http://" + authority() + path; }
+};
+
+namespace detail {
+
+[[nodiscard]] inline bool is_graphic(char letter) noexcept {
+    return letter > ' ' && letter < 0x7f;
+}
+
+/// Throws ConfigError [RT-V60]. It does not show the text, which may hold a password.
+[[noreturn]] inline void refuse_url(const char* what) {
+    throw ConfigError("RT-V60", rtrain::detail::concat("the URI of a tracking server ", what,
+                                                       "; expected http://host:port"));
+}
+
+} // namespace detail
+
+/// Throws ConfigError [RT-V60].
+[[nodiscard]] inline Url parse_url(std::string_view text) {
+    constexpr std::string_view scheme = "http://";
+    if (text.starts_with("https://")) {
+        detail::refuse_url("begins with https, which is not supported: let a proxy on this machine "
+                           "or an SSH tunnel encrypt");
+    }
+    if (!text.starts_with(scheme)) {
+        detail::refuse_url("does not begin with http://");
+    }
+    if (!std::ranges::all_of(text, detail::is_graphic)) {
+        detail::refuse_url("has a space or a character that is not ASCII");
+    }
+    if (text.find_first_of("?#") != std::string_view::npos) {
+        detail::refuse_url("has a query");
+    }
+    text = text.substr(scheme.size());
+    const std::size_t slash = std::min(text.find('/'), text.size());
+    std::string_view authority = text.substr(0, slash);
+    if (authority.find('@') != std::string_view::npos) {
+        detail::refuse_url("holds a name and password, which would be kept with the run: set "
+                           "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD");
+    }
+    Url url;
+    url.path = text.substr(slash);
+    url.path.erase(url.path.find_last_not_of('/') + 1);
+    const bool is_ipv6 = authority.starts_with('[');
+    const std::size_t end = std::min(authority.find(is_ipv6 ? ']' : ':'), authority.size());
+    url.host = authority.substr(is_ipv6 ? 1 : 0, is_ipv6 ? end - 1 : end);
+    authority.remove_prefix(std::min(end + (is_ipv6 ? 1 : 0), authority.size()));
+    if (!authority.empty()) {
+        url.port = authority.front() == ':' ? authority.substr(1) : "";
+    }
+    const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
+    if (url.host.empty() || url.port.empty() || url.port.size() > 5 ||
+        !std::ranges::all_of(url.port, is_digit)) {
+        detail::refuse_url("has no host, or a port that is no number");
+    }
+    return url;
+}
+
+/// As it stands in a query.
+[[nodiscard]] inline std::string percent_encoded(std::string_view text) {
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    constexpr std::string_view unreserved = "-._~";
+    std::string encoded;
+    for (const char letter : text) {
+        const auto byte = static_cast<unsigned char>(letter);
+        const bool is_plain =
+            (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
+            (letter >= 'A' && letter <= 'Z') || unreserved.find(letter) != std::string_view::npos;
+        encoded += is_plain ? std::string(1, letter)
+                            : std::string{'%', digits[byte >> 4U], digits[byte & 15U]};
+    }
+    return encoded;
+}
+
+/// Of a name and password, for a request.
+[[nodiscard]] inline std::string base64(std::string_view text) {
+    constexpr std::string_view digits =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string encoded;
+    for (std::size_t at = 0; at < text.size(); at += 3) {
+        unsigned bits = 0;
+        for (std::size_t i = at; i < at + 3; ++i) {
+            bits = bits << 8U | (i < text.size() ? static_cast<unsigned char>(text[i]) : 0U);
+        }
+        for (std::size_t i = 0; i < 4; ++i) {
+            encoded += at + i <= text.size() ? digits[bits >> (18 - 6 * i) & 63U] : '=';
+        }
+    }
+    return encoded;
+}
+
+} // namespace rtrain::track

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// OwnLog: what a rank does about its log, as RunConfig::logging says. One that no driver has
+/// launched keeps it itself.
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/console.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/journal/rank_logs.hpp>
+#include <rtrain/process/output_tee.hpp>
+#include <rtrain/run/run_directory.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace rtrain::detail {
+
+class OwnLog {
+public:
+    /// `name`: of the run, as rank 0 knows it. Collective where there are logs.
+    OwnLog(AnyBackend& backend, const RunConfig& run, const std::string& name, bool has_driver) {
+        console::manner.rank = backend.rank();
+        if (!run.logging.to_file) {
+            return;
+        }
+        if (has_driver) { // which has what this rank prints
+            process::OutputTee::flush_each_line();
+            return;
+        }
+        const auto complain = [before = std::make_shared<process::Descriptor>(
+                                   process::OutputTee::copy_of(OutputStream::err))](
+                                  const std::string& what) { // perhaps in the thread of the tee
+            if (console::Level::warning >= console::manner.least) {
+                process::write_all(before->get(),
+                                   console::line_of(console::Level::warning, what.c_str()) + "\n");
+            }
+        };
+        logs_ = std::make_shared<track::RankLogs>(run_location(run, broadcast(backend, name, 0)),
+                                                  run.logging.json, complain);
+        try {
+            tee_.emplace(
+                [logs = logs_, rank = backend.rank()](OutputStream stream, std::string_view line) {
+                    logs->add(rank, stream, line);
+                });
+        } catch (const std::system_error& error) {
+            complain(error.what());
+        }
+    }
+    OwnLog(const OwnLog&) = delete;
+    OwnLog& operator=(const OwnLog&) = delete;
+    ~OwnLog() {
+        tee_.reset();
+        if (logs_) {
+            logs_->close();
+        }
+    }
+
+    /// The function is about to be called, perhaps again.
+    void begin() {
+        if (tee_) {
+            tee_->settle();
+            logs_->begin();
+        }
+    }
+
+private:
+    std::shared_ptr<track::RankLogs> logs_; ///< the tee's thread may outlive this object
+    std::optional<process::OutputTee> tee_;
+};
+
+} // namespace rtrain::detail

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run with an MLflow tracker, as the Python beside it wants it.
+//
+// Usage: mlflow_run DIRECTORY COMMAND... with commands
+//   lr X        in the configuration; before all others
+//   begin N     the run is taken up behind N reports
+//   report N    N reports; the loss is the report's number and what `add` has set
+//   add X       to losses from now on
+//   odd         a report of names and values that break things
+//   many N      a report of N metrics more
+//   sent N      waits until the server has N reports
+//   kill        this process by SIGKILL
+//   close HOW   finished, paused or failed; prints the seconds that it took
+//   sync        brings what is missing
+#include "tracked_run.hpp"
+
+#include <rtrain/track/mlflow.hpp>
+#include <rtrain/track/sync.hpp>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <thread>
+
+using namespace rtrain;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::vector<track::AnyTracker> trackers() {
+    return {track::MlFlow({.run_name = "stand", .tags = {{"team", "a"}}})};
+}
+
+Config config_with(double lr) {
+    Config all{{"lr", lr},
+               {"deep", {{"er", "text"}}},
+               {"deep/er", "twice"},
+               {"long", std::string(10'000, 'x')}};
+    for (int i = 0; i < 250; ++i) {
+        all["option " + std::to_string(i)] = i;
+    }
+    return all;
+}
+
+void report_odd(test::TrackedRun& run) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    run.report({{"loss", std::numeric_limits<double>::quiet_NaN()},
+                {"up", infinity},
+                {"down", -infinity},
+                {"nested", {{"f1", 0.75}}},
+                {"nested/f1", 0.5},
+                {"ok", true},
+                {"words", "no metric"},
+                {"a\"b<script>", 1},
+                {"a?b?script?", 2},
+                {"gr\xc3\xbc\xc3\x9f", 3},
+                {"/a//../", 4},
+                {"", 5},
+                {std::string(300, 'n'), 6},
+                {"great", std::numeric_limits<std::int64_t>::max()},
+                {"small", 5e-324}});
+}
+
+void report_many(test::TrackedRun& run, std::int64_t count) {
+    Config many{{"loss", 2}};
+    for (std::int64_t i = 0; i < count; ++i) {
+        many["many/" + std::to_string(i)] = i;
+    }
+    run.report(many);
+}
+
+void wait_until_sent(const std::filesystem::path& directory, std::int64_t reports) {
+    for (;;) {
+        const auto note = directory / "mlflow.json";
+        if (std::filesystem::exists(note) &&
+            json::parse(storage::read_file(note)).at("sent").as_int64() >= reports) {
+            return;
+        }
+        std::this_thread::sleep_for(5ms);
+    }
+}
+
+track::Ending ending(const std::string& how) {
+    return how == "failed"   ? track::Ending::failed
+           : how == "paused" ? track::Ending::paused
+                             : track::Ending::finished;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const std::filesystem::path directory(argv[1]);
+    std::optional<test::TrackedRun> run;
+    double added = 0;
+    double lr = 0.25;
+    std::int64_t reports = 0;
+    for (int i = 2; i < argc; ++i) {
+        const std::string command = argv[i];
+        const auto argument = [&] { return std::string(argv[++i]); };
+        if (command == "sync") {
+            for (const auto& note : track::sync(directory)) {
+                std::printf("synced %s\n", note.filename().c_str());
+            }
+            continue;
+        }
+        if (command == "lr") {
+            lr = std::stod(argument());
+            continue;
+        }
+        if (!run) {
+            run.emplace(directory, trackers(), 8s, config_with(lr));
+        }
+        if (command == "begin") {
+            reports = std::stoll(argument());
+            run->begin(reports);
+        } else if (command == "report") {
+            for (auto left = std::stoll(argument()); left > 0; --left) {
+                run->report({{"loss", static_cast<double>(++reports) + added}});
+            }
+        } else if (command == "add") {
+            added = std::stod(argument());
+        } else if (command == "odd") {
+            report_odd(*run);
+        } else if (command == "many") {
+            report_many(*run, std::stoll(argument()));
+        } else if (command == "sent") {
+            wait_until_sent(directory, std::stoll(argument()));
+        } else if (command == "kill") {
+            std::raise(SIGKILL);
+        } else if (command == "close") {
+            const auto before = std::chrono::steady_clock::now();
+            run->close(ending(argument()));
+            const auto took = std::chrono::steady_clock::now() - before;
+            std::printf("closed in %.1f s\n", std::chrono::duration<double>(took).count());
+        }
+    }
+    std::fflush(stdout);
+    std::_Exit(0); // a thread may wait for a server
+}

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether runs with an MLflow tracker are on the server as in result.json, whatever servers do and wherever
+processes are killed.
+
+Usage: mlflow_stand_in_test.py MLFLOW_RUN [SYNC]
+
+MLFLOW_RUN is mlflow_run.cpp's program, SYNC examples/sync.cpp's. The server is mlflow_stand_in.py's.
+"""
+
+import math
+import pathlib
+import sys
+import tempfile
+import time
+
+import mlflow_stand_in as stand_in
+from mlflow_place import TOKEN, Place, reports_in
+from mlflow_stand_in import Server, times
+
+def check_values(root):
+    server = Server()
+    place = Place(root, "values", server.uri)
+    place.do("begin", 0, "odd", "many", 100000, "close", "finished")
+    (run,) = server.active()
+    assert run.status == "FINISHED" and run.end_time >= run.start_time
+    assert run.name == "stand" and run.tags["team"] == "a" and run.tags["rtrain.directory"] == str(place.path)
+    assert run.params["lr"] == "2.5E-1" and run.params["deep/er"] == "text" and run.params["option 249"] == "249"
+    assert len(run.params) == 253 and run.params["long"] == "x" * 6000
+    assert math.isnan(run.history("loss")[0][1]) and run.history("loss")[1] == (2, 2)
+    assert run.history("up") == [(1, math.inf)] and run.history("down") == [(1, -math.inf)]
+    assert run.history("nested/f1") == [(1, 0.75)] and run.history("ok") == [(1, 1)]
+    assert run.history("great") == [(1, float(2**63 - 1))] and run.history("small") == [(1, 5e-324)]
+    assert run.history("many/99999") == [(2, 99999)]
+    names = {key for key, *_ in run.points if not key.startswith("many/")}
+    assert len(names) == 13 and "words" not in names, names
+    assert sorted(run.history(name)[0][1] for name in names if name[-9:-8] == "-") == [1, 2, 3, 4, 5, 6], names
+    assert server.authorizations == {f"Bearer {TOKEN}"}
+    assert all(size <= 1_000_000 for _, size in server.requests)
+
+
+def check_goes_on_in_the_same_run(root):
+    server = Server()
+    place = Place(root, "same", server.uri)
+    place.do("begin", 0, "report", 5, "sent", 5, "kill")
+    first = place.check(server, "RUNNING")
+    place.do("begin", 5, "report", 3, "close", "paused")
+    assert place.check(server, "RUNNING", runs=1) is first
+    place.do("begin", 8, "report", 1, "close", "failed")
+    place.check(server, "FAILED", runs=1)
+    place.do("begin", 9, "close", "finished")
+    place.check(server, runs=1)
+    created = [what for what, _ in server.requests if what in ("runs/create", "runs/search")]
+    assert created == ["runs/create"], created
+
+
+def check_shows_nothing_that_is_made_again(root):
+    server = Server()
+    place = Place(root, "again", server.uri)
+    place.do("begin", 0, "report", 5, "sent", 5, "kill")
+    first = place.check(server, "RUNNING")
+    first.name, first.start_time = "renamed", 1000
+    first.tags["mlflow.note.content"] = "a person's note"
+    place.do("begin", 3, "add", 0.5, "report", 4, "close", "finished")
+    run = place.check(server, runs=2)
+    assert run is not first and run.name == "renamed" and run.start_time == 1000
+    assert run.tags["mlflow.note.content"] == "a person's note" and run.tags["team"] == "a"
+    place.do("begin", 7, "report", 3, "sent", 10, "begin", 8, "add", 0.25, "report", 1, "close", "finished")
+    place.check(server, runs=3)
+
+
+def check_server_that_is_away(root):
+    server = Server()
+    place = Place(root, "away", "http://127.0.0.1:9")
+    started = time.monotonic()
+    said = place.do("begin", 0, "report", 20, "close", "finished")
+    assert time.monotonic() - started < 10, said
+    assert said.count("MLflow may lack something") == 1 and "127.0.0.1:9" in said, said
+    assert "MLflow has failed and lacks the last 20 of this run's 20 reports" in said, said
+    assert [number for number, _ in reports_in(place.path)] == list(range(1, 21))
+    (place.path / "foreign.json").write_text("{")
+    note = place.path / "mlflow.json"
+    note.write_text(note.read_text().replace("http://127.0.0.1:9", server.uri))
+    place.uri = ""  # the note has it
+    assert "synced mlflow.json" in place.do("sync")
+    place.check(server, runs=1)
+    sizes = len(server.requests)
+    place.do("sync")  # has nothing to do
+    place.check(server, runs=1)
+    assert not [what for what, _ in server.requests[sizes:] if what == "runs/log-batch"]
+
+
+def check_faults(root):
+    faults = {
+        "400": stand_in.status(400), "401": stand_in.status(401), "500": stand_in.status(500),
+        "429": stand_in.status(429, Retry_After="1"), "503": stand_in.status(503, Retry_After="-7 a"),
+        "302": stand_in.status(302, Location="http://127.0.0.1:9/"),
+        "html": stand_in.html(200), "html 502": stand_in.html(502), "empty": stand_in.empty,
+        "huge": stand_in.huge, "endless body": stand_in.endless_body, "endless head": stand_in.endless_head,
+        "hangs up": stand_in.hangs_up, "hangs up behind it": stand_in.hangs_up_behind_it,
+        "half": stand_in.half, "no HTTP": stand_in.no_http,
+    }
+    for name, fault in faults.items():
+        server = Server()
+        server.fault = times(2, fault)
+        place = Place(root, name, server.uri)
+        said = place.do("begin", 0, "report", 3, "sent", 3, "report", 3, "close", "finished")
+        assert said.count("MLflow may lack") == 1 and "\x1b" not in said, (name, said)
+        place.check(server, runs=1)
+
+
+def check_slow_server(root):
+    server = Server()
+    server.fault = stand_in.slow(10)
+    place = Place(root, "slow", server.uri)
+    started = time.monotonic()
+    said = place.do("begin", 0, "report", 20, "close", "finished")
+    assert time.monotonic() - started < 10, said
+    assert "MLflow takes too long and lacks the last 20 of this run's 20 reports" in said, said
+    server.fault = None
+    assert "synced" in place.do("sync")
+    place.check(server)
+
+
+def kill_at_request(server, place, count, behind):
+    left = [count]
+    process = None
+
+    def kill(_, answer):
+        left[0] -= 1
+        if left[0] != 0:
+            return False
+        if behind:
+            answer()
+        process.kill()
+        return True
+
+    server.fault = kill
+    process = place.start("begin", 0, "report", 3, "sent", 3, "report", 3, "sent", 6, "report", 1, "close", "finished")
+    process.communicate(timeout=60)
+    server.fault = None
+
+
+def check_parameters_that_were_changed(root):
+    server = Server()
+    place = Place(root, "parameters", server.uri)
+    kill_at_request(server, place, 3, behind=True)
+    assert server.requests[-1][0] == "runs/log-batch" and len(server.active()[0].params) == 100
+    said = place.do("lr", 0.5, "begin", 0, "report", 2, "close", "finished")
+    assert place.check(server, runs=1).params["lr"] == "2.5E-1"
+    assert "without some of its parameters" in said, said
+
+
+def check_killed_at_each_request(root):
+    """Before the server deals with a request, and behind it."""
+    for behind in (False, True):
+        for count in range(1, 12):
+            server = Server()
+            place = Place(root, f"kill-{behind}-{count}", server.uri)
+            kill_at_request(server, place, count, behind)
+            counts = len(reports_in(place.path)) // 3 * 3
+            place.do("begin", counts, "add", 0.5, "report", 2, "close", "finished")
+            place.check(server)
+
+
+def check_run_that_was_deleted(root):
+    server = Server()
+    place = Place(root, "deleted", server.uri)
+    place.do("begin", 0, "report", 2, "close", "paused")
+    (run,) = server.active()
+    run.stage = "deleted"
+    said = place.do("begin", 2, "report", 1, "close", "finished")
+    assert said.count("must be in the 'active' state [RT-V62]") == 1, said
+    run.stage = "active"
+    place.do("sync")
+    place.check(server, runs=1)
+
+
+def check_bad_notes_and_uris(root):
+    place = Place(root, "bad", "http://user:password@127.0.0.1:9")
+    said = place.do("begin", 0, "report", 1, "close", "finished")
+    assert "[RT-V60]" in said and "password@" not in said, said
+    for uri in ("https://127.0.0.1", "file:/tmp", "", "http://", "http://a:b", "http://a b", "http://a?x"):
+        place.uri = uri
+        assert "[RT-V60]" in place.do("begin", 0, "report", 1, "close", "finished"), uri
+    (place.path / "mlflow.json").write_text('{"tracker":"mlflow","uri"')
+    assert "mlflow.json is damaged" in place.do("begin", 0, "report", 1, "close", "finished")
+
+
+def main():
+    checks = [check for name, check in globals().items() if name.startswith("check_")]
+    with tempfile.TemporaryDirectory() as root:
+        for check in checks:
+            started = time.monotonic()
+            check(pathlib.Path(root))
+            print(f"{check.__name__}: {time.monotonic() - started:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
