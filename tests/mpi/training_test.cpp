@@ -2,13 +2,19 @@
 // Whole runs on ranks.
 #include "../support.hpp"
 
+#include <rtrain/data/json.hpp>
+
 #include <doctest/doctest.h>
 
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <string>
 #include <thread>
+#include <vector>
+
+#include <unistd.h>
 
 using namespace rtrain;
 using test::code_of;
@@ -181,6 +187,38 @@ TEST_CASE("Report.says_what_the_time_went_to") {
     CHECK(metric_of(first, "time/steps") == 2);
     CHECK(metric_of(first, "time/rows") == 24);
     CHECK(result.metrics.at("time") == "mine"); // a user's metric stays
+}
+
+TEST_CASE("Report.says_how_many_rows_could_not_be_read") {
+    const test::Directory directory("report-skipped");
+    const auto path = directory.path() / ("rows-" + std::to_string(::getpid()) + ".json");
+    std::ofstream file(path);
+    for (int row = 0; row < 40; ++row) {
+        file << (row % 16 == 3 ? "nonsense" : "{\"x\": 1}") << '\n'; // three bad ones
+    }
+    file.close();
+    Trainer<> trainer(
+        {.run = run_in(directory, "skipped"),
+         .datasets = {{"rows", data::read_json(
+                                   path, {.on_error = data::OnError::skip, .block_bytes = 64})}},
+         .datasets_to_split = std::vector<std::string>{}});
+    const auto result = trainer.fit([&](auto& worker) {
+        worker.report({{"before", 1}});
+        for (int epoch = 0; epoch < 2; ++epoch) { // the second one finds none that is new
+            auto batches = worker.dataset_shard("rows").batches({.size = 8, .shuffle = true});
+            for (auto& batch : batches) {
+                CHECK((batch["x"] == 1).all().template item<bool>());
+            }
+            worker.report({{"epoch", epoch}});
+        }
+        worker.report({{"data", "mine"}});
+    });
+    REQUIRE(result.metrics_history.size() == 4);
+    CHECK_FALSE(result.metrics_history[0].contains("data"));
+    CHECK(metric_of(result.metrics_history[1], "data/skipped_rows") ==
+          3 * launch::ranks().value_or(1));
+    CHECK_FALSE(result.metrics_history[2].contains("data"));
+    CHECK(result.metrics_history[3].at("data") == "mine"); // a user's metric stays
 }
 
 TEST_CASE("Profile.traces_the_steps_asked_for_on_all_ranks") {

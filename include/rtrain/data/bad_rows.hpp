@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/step_clock.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,8 @@ enum class OnError : unsigned char {
     skip,  ///< the good row before stands in for it, so that batches keep their size
 };
 
-/// Counts the bad rows of a data set, each once however often it is read.
+/// Counts the bad rows of a data set, each once however often it is read. The next report has how
+/// many are new.
 class BadRows {
 public:
     BadRows(OnError on_error, std::int64_t max_errors)
@@ -32,11 +34,14 @@ public:
             throw error;
         }
         const std::scoped_lock lock(mutex_);
-        met_.emplace(file, row);
+        const bool is_new = met_.emplace(file, row).second;
         if (static_cast<std::int64_t>(met_.size()) > max_errors_) {
             throw DataError(
                 "RT-D34", detail::concat("more than max_errors = ", max_errors_,
                                          " rows cannot be read; the last one: ", error.message()));
+        }
+        if (is_new) {
+            StepClock::current().add_skipped();
         }
     }
     [[nodiscard]] std::int64_t count() const {

@@ -8,6 +8,7 @@
 #include <rtrain/data/dataset_handle.hpp>
 #include <rtrain/data/gather.hpp>
 #include <rtrain/data/rows.hpp>
+#include <rtrain/process/reading.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -48,6 +49,7 @@ private:
                 return kept_;
             }
         }
+        const Reading reading(index_->source().name_of(block));
         auto batch = std::make_shared<const Batch>(index_->source().read(block));
         if (batch->size() != index_->rows_of(block)) {
             throw index_->miscounted(block, std::to_string(batch->size()));

@@ -23,6 +23,8 @@ inline constexpr const char* iteration_field = "training_iteration";
 inline constexpr const char* step_field = "step"; ///< of a line of steps.jsonl
 /// What ranks did since the report before; a metric of that name wins.
 inline constexpr const char* time_field = "time";
+/// What ranks found in their data since then, where there is something to say; the same.
+inline constexpr const char* data_field = "data";
 
 [[nodiscard]] inline std::int64_t number_of(const Config& report) {
     return report.at(iteration_field).to_number<std::int64_t>();

@@ -29,7 +29,8 @@ inline constexpr std::array<std::string_view, 6> step_part_names{
 struct StepTimes {
     std::array<double, step_part_names.size()> seconds{}; ///< by StepPart
     double steps = 0;                                     ///< backward passes of prepared models
-    double rows = 0; ///< of batches that loops with gradients got
+    double rows = 0;    ///< of batches that loops with gradients got
+    double skipped = 0; ///< rows that readers could not read, and left out
 
     [[nodiscard]] double of(StepPart part) const noexcept {
         return seconds[static_cast<std::size_t>(part)];
@@ -94,6 +95,8 @@ public:
     }
     void add_step() noexcept { steps_.fetch_add(1, std::memory_order_relaxed); }
     void add_rows(std::int64_t rows) noexcept { rows_.fetch_add(rows, std::memory_order_relaxed); }
+    /// A reader leaves out a row; called by any threads.
+    void add_skipped() noexcept { skipped_.fetch_add(1, std::memory_order_relaxed); }
 
     /// What has added up since it was last taken.
     [[nodiscard]] StepTimes take() noexcept {
@@ -105,6 +108,7 @@ public:
         const std::int64_t ended = steps();
         times.steps = static_cast<double>(ended - steps_taken_.exchange(ended));
         times.rows = static_cast<double>(rows_.exchange(0));
+        times.skipped = static_cast<double>(skipped_.exchange(0));
         return times;
     }
 
@@ -127,6 +131,7 @@ private:
     std::atomic<std::int64_t> steps_{0}; ///< of all times
     std::atomic<std::int64_t> steps_taken_{0};
     std::atomic<std::int64_t> rows_{0};
+    std::atomic<std::int64_t> skipped_{0};
     std::atomic<Observer*> observer_{nullptr};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What ranks tell each other when they report: 64 bytes each, and for callbacks their metrics.
+/// What ranks tell each other when they report: 80 bytes each, and for callbacks their metrics.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>

@@ -204,10 +204,13 @@ public:
     void wait_for_validations(std::optional<double> timeout_s) { validations_.wait(timeout_s); }
 
 private:
-    /// A user's metric named "time" stays.
+    /// A user's metrics named "time" and "data" stay.
     [[nodiscard]] Config line_of(Config metrics, std::optional<std::string> checkpoint) const {
         Config line = log_.complete(std::move(metrics), std::move(checkpoint));
         line.emplace(track::time_field, detail::time_of(times_));
+        if (const std::int64_t skipped = detail::skipped_rows(times_); skipped > 0) {
+            line.emplace(track::data_field, Config{{"skipped_rows", skipped}});
+        }
         return line;
     }
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ inline void add_to(std::vector<StepTimes>& sums, const std::vector<StepTimes>& b
         }
         sums[rank].steps += by_rank[rank].steps;
         sums[rank].rows += by_rank[rank].rows;
+        sums[rank].skipped += by_rank[rank].skipped;
     }
 }
 
@@ -50,6 +52,15 @@ inline void add_to(std::vector<StepTimes>& sums, const std::vector<StepTimes>& b
     time["steps"] = static_cast<std::int64_t>(by_rank.front().steps);
     time["rows"] = static_cast<std::int64_t>(rows);
     return time;
+}
+
+/// On all ranks together.
+[[nodiscard]] inline std::int64_t skipped_rows(const std::vector<StepTimes>& by_rank) {
+    double rows = 0;
+    for (const StepTimes& times : by_rank) {
+        rows += times.skipped;
+    }
+    return static_cast<std::int64_t>(rows);
 }
 
 /// A rank that all others wait for, all the time between two reports.

@@ -3,6 +3,7 @@
 /// A file of any file system, read in parts.
 #pragma once
 
+#include <rtrain/process/reading.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/local.hpp>
 #include <rtrain/storage/node_cache.hpp>
@@ -30,8 +31,10 @@ public:
                                        std::move(config))) {}
 
     /// `length` bytes from `offset` on; fewer at the end of the file, and none behind it. Throws
-    /// StorageError as RandomAccessFilesystem and copy_to_node().
+    /// StorageError as RandomAccessFilesystem and copy_to_node(). Those who watch this process are
+    /// told meanwhile.
     [[nodiscard]] std::string read_at(std::uint64_t offset, std::size_t length) const {
+        const Reading reading(uri());
         if (held_->files.reads_at()) {
             return held_->files.read_at(held_->path, offset, length);
         }
