@@ -434,6 +434,44 @@ TEST_CASE("Images.each_is_read_once_on_any_number_of_ranks_and_threads") {
     check(data::Streaming{});
 }
 
+namespace {
+
+/// Where a loop is behind its next batch, which began at `from`. With `stages`, over what some make
+/// of the images.
+data::Position next_batch(const fs::path& path, const data::Position& from, bool stages) {
+    data::Dataset images = data::read_images(path.string(), {.size = {8, 8}});
+    if (stages) {
+        images = images.map_batches([](data::Batch batch) { return batch; })
+                     .zip(data::from_tensors({{"x", at::arange(images.size())}}))
+                     .union_with({data::from_tensors({{"x", at::zeros({0}, at::kLong)}})});
+    }
+    const auto position = std::make_shared<data::Position>(from);
+    data::Batches<data::Permuted> batches(images, {}, 0, 1, at::kCPU, {.size = 4}, position);
+    const auto first = batches.begin();
+    data::Position reached = *position;
+    reached.iterating = false;
+    return reached;
+}
+
+} // namespace
+
+TEST_CASE("Images.a_checkpoint_notices_other_files") {
+    for (const bool stages : {false, true}) {
+        CAPTURE(stages);
+        const testing::ScratchDirectory scratch;
+        const testing::ScratchDirectory elsewhere;
+        write_classes(scratch.path(), 3, 60);
+        const data::Position saved = next_batch(scratch.path(), {}, stages);
+        CHECK(saved.samples == 4);
+        CHECK(saved.content != 0);
+        fs::copy(scratch.path(), elsewhere.path(), fs::copy_options::recursive);
+        CHECK(next_batch(elsewhere.path(), saved, stages).samples == 8); // a copy is the same
+        fs::rename(elsewhere.path() / "class-0" / "0.png", elsewhere.path() / "class-0" / "x.png");
+        CHECK_THROWS_WITH_AS(static_cast<void>(next_batch(elsewhere.path(), saved, stages)),
+                             doctest::Contains("[RT-D21]"), DataError);
+    }
+}
+
 TEST_CASE("Images.are_decoded_by_several_threads_at_a_time") {
     std::vector<std::jthread> threads;
     std::array<at::Tensor, 4> read;

@@ -155,6 +155,17 @@ TEST_CASE("Uncounted.what_a_function_throws_comes_out") {
     CHECK_THROWS_AS((void)throws.take(), std::logic_error);
 }
 
+TEST_CASE("Uncounted.a_filter_that_keeps_others_each_time_is_an_error") {
+    int calls = 0;
+    const Dataset counted =
+        numbers_in_blocks({4, 6})
+            .filter([&](const Batch& batch) { return at::arange(batch.size()) < ++calls; })
+            .counted();
+    CHECK(counted.size() == 3);
+    CHECK(code_of([&] { (void)counted.take(3); }) == "RT-D18");
+    CHECK(test::contains(test::message_of([&] { (void)counted.take(3); }), "each time"));
+}
+
 TEST_CASE("Uncounted.rows_are_counted_once_when_they_are_first_asked_for") {
     int rows = 0;
     const Dataset counted = numbers_in_blocks({4, 6})

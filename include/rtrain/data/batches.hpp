@@ -228,8 +228,7 @@ public:
         }
         const Course course = course_of(position_->epoch);
         position_->begin_pass(course.epoch.rows, order_of(course),
-                              course.blocks ? course.blocks->digest() : 0,
-                              course.blocks ? course.blocks->content() : 0);
+                              course.blocks ? course.blocks->digest() : 0, course.content);
         return Iterator(*this, position_->epoch, position_->samples,
                         Pass(position_, c10::GradMode::is_enabled()));
     }
@@ -277,7 +276,8 @@ private:
                 options_.memory_bytes,
                 uncounted,
                 position_->lanes,
-                options_.threads};
+                options_.threads,
+                rows ? rows->content() : 0};
     }
 
     /// What a position counts in.

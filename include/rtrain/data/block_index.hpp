@@ -77,7 +77,9 @@ public:
     [[nodiscard]] DataError miscounted(std::int64_t block, const std::string& found) const {
         return DataError("RT-D18",
                          detail::concat(source_->name_of(block), " has ", found, " rows; expected ",
-                                        rows_of(block), ", as blocks() has said"));
+                                        rows_of(block),
+                                        ", as blocks() has said. Functions in front of counted() "
+                                        "and pack() must keep as many rows each time"));
     }
 
 private:

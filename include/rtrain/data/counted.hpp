@@ -106,7 +106,7 @@ private:
         }
         constexpr std::int64_t rows_of_block = 4096;
         return std::make_shared<const BlockIndex>(std::make_shared<EvenBlocks>(
-            *rows.input(), (rows.input()->size() + rows_of_block - 1) / rows_of_block, 0, 0));
+            *rows.input(), (rows.input()->size() + rows_of_block - 1) / rows_of_block, 0));
     }
 
     std::shared_ptr<const Uncounted> rows_;

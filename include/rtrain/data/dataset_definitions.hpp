@@ -101,6 +101,7 @@ RTRAIN_DOOR Dataset lazy(std::function<Dataset()> open) {
         [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override {
             return opened().blocks();
         }
+        [[nodiscard]] std::uint64_t content() const override { return opened().content(); }
         [[nodiscard]] std::shared_ptr<const Uncounted> uncounted() const override {
             return opened().uncounted();
         }
@@ -115,6 +116,11 @@ RTRAIN_DOOR Dataset lazy(std::function<Dataset()> open) {
         mutable std::unique_ptr<Dataset> dataset_;
     };
     return Dataset(std::make_shared<Lazy>(std::move(open)));
+}
+
+RTRAIN_DOOR std::uint64_t Dataset::content() const {
+    const auto index = blocks();
+    return index ? index->content() : source_->content();
 }
 
 RTRAIN_DOOR Dataset Dataset::map_batches(std::function<Batch(Batch)> function) const {
@@ -274,8 +280,8 @@ RTRAIN_DOOR Dataset Dataset::repartition(std::int64_t blocks) const {
     }
     return lazy([inner = *this, blocks] {
         const auto index = inner.blocks();
-        return Dataset(std::make_shared<Repartitioned>(
-            inner, blocks, index ? index->row_bytes() : 0, index ? index->content() : 0));
+        return Dataset(
+            std::make_shared<Repartitioned>(inner, blocks, index ? index->row_bytes() : 0));
     });
 }
 

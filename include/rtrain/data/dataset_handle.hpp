@@ -50,6 +50,9 @@ public:
         [[nodiscard]] virtual Batch rows(const at::Tensor& indices) const = 0;
         /// What is known of its blocks, where it is read in blocks: see from_blocks().
         [[nodiscard]] virtual std::shared_ptr<const BlockIndex> blocks() const { return nullptr; }
+        /// As a block's `content`, of all rows, for a source that is not read in blocks; 0: not
+        /// known.
+        [[nodiscard]] virtual std::uint64_t content() const { return 0; }
         /// What it has in place of all that, where it does not know how many rows there are.
         [[nodiscard]] virtual std::shared_ptr<const Uncounted> uncounted() const { return nullptr; }
     };
@@ -106,6 +109,9 @@ public:
     [[nodiscard]] Batch rows(const at::Tensor& indices) const { return source_->rows(indices); }
     /// Null when it is not read in blocks.
     [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const { return source_->blocks(); }
+    /// Another number when the rows are others, as far as that is known without reading them; 0: it
+    /// is not.
+    [[nodiscard]] std::uint64_t content() const;
     /// Null when it knows how many rows it has.
     [[nodiscard]] std::shared_ptr<const Uncounted> uncounted() const {
         return source_->uncounted();

@@ -43,6 +43,8 @@ struct Course {
     std::shared_ptr<const Uncounted> uncounted = nullptr;
     std::vector<LanePlace> lanes = {};
     std::int64_t threads = 0; ///< that read ahead
+    std::uint64_t content =
+        0; ///< of the data set, or what its rows are made of: Dataset::content()
 
     [[nodiscard]] std::int64_t place_among_sharing() const noexcept {
         return sharing > 1 ? epoch.rank : 0;

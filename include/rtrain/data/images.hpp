@@ -4,6 +4,7 @@
 /// rtrain::images.
 #pragma once
 
+#include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/bad_rows.hpp>
 #include <rtrain/data/batch.hpp>
@@ -12,9 +13,11 @@
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/image_classes.hpp>
+#include <rtrain/data/permutation.hpp>
 #include <rtrain/format/image.hpp>
 #include <rtrain/format/jpeg.hpp>
 #include <rtrain/format/png.hpp>
+#include <rtrain/process/reading.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
 #include <ATen/Functions.h>
@@ -168,11 +171,21 @@ public:
                ImageOptions options)
         : files_(std::move(files)), labels_(std::move(labels)), options_(std::move(options)),
           decoder_(options_.mode, options_.max_pixels),
-          bad_(options_.on_error, options_.max_errors) {}
+          bad_(options_.on_error, options_.max_errors) {
+        for (std::size_t i = 0; i < files_.size(); ++i) {
+            const std::string& path = files_[i].path();
+            const auto name = std::string_view(path).substr(path.rfind('/') + 1);
+            content_ = hash_of(content_, files_[i].size(), checkpoint::crc32c(name),
+                               labels_.empty() ? 0 : labels_[i]);
+        }
+    }
 
     [[nodiscard]] std::int64_t size() const override {
         return static_cast<std::int64_t>(files_.size());
     }
+
+    /// Of names, sizes and labels: what was listed, without a look into the files.
+    [[nodiscard]] std::uint64_t content() const override { return content_; }
 
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
         const at::Tensor numbers = indices.contiguous();
@@ -261,6 +274,7 @@ private:
                                                      " bytes, more than an image of max_pixels = ",
                                                      options_.max_pixels, " takes"));
         }
+        const Reading reading(file.uri());
         require_unchanged(file);
         std::string bytes = file.filesystem().is_local()
                                 ? file.read_at(0, static_cast<std::size_t>(file.size()))
@@ -277,6 +291,7 @@ private:
     ImageOptions options_;
     ImageDecoder decoder_;
     BadRows bad_;
+    std::uint64_t content_ = 0;
     mutable std::once_flag once_;
     mutable ImageSize size_; ///< of the first image
 };

@@ -66,6 +66,16 @@ private:
     std::vector<std::shared_ptr<const BlockIndex>> parts_;
 };
 
+/// Of rows that are made of these data sets'.
+[[nodiscard]] inline std::uint64_t content_of(const std::vector<Dataset>& parts) {
+    std::uint64_t content = 0;
+    for (const Dataset& part : parts) {
+        const std::uint64_t of_part = part.content();
+        content = of_part == 0 && content == 0 ? 0 : hash_of(content, of_part);
+    }
+    return content;
+}
+
 /// All rows of one data set, then all of the next.
 class UnionOfRows : public Dataset::Source {
 public:
@@ -91,6 +101,7 @@ public:
         });
     }
     [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override { return blocks_; }
+    [[nodiscard]] std::uint64_t content() const override { return content_of(parts_); }
 
 private:
     std::vector<Dataset> parts_;
@@ -139,6 +150,7 @@ public:
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
         return join_columns(left_.rows(indices), right_.rows(indices));
     }
+    [[nodiscard]] std::uint64_t content() const override { return content_of({left_, right_}); }
 
 private:
     Dataset left_;
@@ -238,6 +250,7 @@ public:
                 return parts_[static_cast<std::size_t>(part)].rows(rows);
             });
     }
+    [[nodiscard]] std::uint64_t content() const override { return content_of(parts_); }
 
 private:
     std::vector<Dataset> parts_;
@@ -249,17 +262,14 @@ private:
 [[nodiscard]] inline Dataset in_blocks_of(const std::vector<Dataset>& parts, Dataset dataset) {
     std::int64_t blocks = 0;
     std::int64_t row_bytes = 0;
-    std::uint64_t content = 0;
     for (const Dataset& part : parts) {
         if (const auto index = part.blocks()) {
             blocks += index->size();
             row_bytes += index->row_bytes();
-            content = hash_of(content, index->content());
         }
     }
-    return blocks == 0
-               ? dataset
-               : Dataset(std::make_shared<Repartitioned>(dataset, blocks, row_bytes, content));
+    return blocks == 0 ? dataset
+                       : Dataset(std::make_shared<Repartitioned>(dataset, blocks, row_bytes));
 }
 
 } // namespace rtrain::data

@@ -92,6 +92,7 @@ public:
         return map_rows(function_, inner_.rows(indices), first);
     }
     [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override { return blocks_; }
+    [[nodiscard]] std::uint64_t content() const override { return inner_.content(); }
 
 private:
     Dataset inner_;

@@ -115,6 +115,7 @@ public:
         return inner_.rows(rows);
     }
     [[nodiscard]] std::shared_ptr<const BlockIndex> blocks() const override { return blocks_; }
+    [[nodiscard]] std::uint64_t content() const override { return inner_.content(); }
 
 private:
     Dataset inner_;
@@ -126,16 +127,16 @@ private:
 /// The rows of any data set in blocks that have equally many, but for one.
 class EvenBlocks : public Dataset::BlockSource {
 public:
-    /// `content`: of all of them, as Block's.
-    EvenBlocks(Dataset inner, std::int64_t blocks, std::int64_t row_bytes, std::uint64_t content)
-        : inner_(std::move(inner)), blocks_(blocks), row_bytes_(row_bytes), content_(content) {}
+    EvenBlocks(Dataset inner, std::int64_t blocks, std::int64_t row_bytes)
+        : inner_(std::move(inner)), blocks_(blocks), row_bytes_(row_bytes) {}
 
     [[nodiscard]] std::vector<Block> blocks() const override {
         std::vector<Block> blocks;
+        const std::uint64_t content = inner_.content();
         for (std::int64_t block = 0; block < blocks_; ++block) {
             const RowRange part = even_part(inner_.size(), blocks_, block);
             const std::int64_t rows = part.end - part.begin;
-            blocks.push_back({.rows = rows, .bytes = rows * row_bytes_, .content = content_});
+            blocks.push_back({.rows = rows, .bytes = rows * row_bytes_, .content = content});
         }
         return blocks;
     }
@@ -148,17 +149,15 @@ private:
     Dataset inner_;
     std::int64_t blocks_;
     std::int64_t row_bytes_;
-    std::uint64_t content_;
 };
 
 /// A data set with blocks of its own, whatever blocks it had.
 class Repartitioned : public Dataset::Source {
 public:
-    /// `row_bytes` is what a row takes in memory, about; 0: not known. `content` as EvenBlocks'.
-    Repartitioned(const Dataset& inner, std::int64_t blocks, std::int64_t row_bytes,
-                  std::uint64_t content)
+    /// `row_bytes` is what a row takes in memory, about; 0: not known.
+    Repartitioned(const Dataset& inner, std::int64_t blocks, std::int64_t row_bytes)
         : inner_(inner), blocks_(std::make_shared<const BlockIndex>(
-                             std::make_shared<EvenBlocks>(inner, blocks, row_bytes, content))) {}
+                             std::make_shared<EvenBlocks>(inner, blocks, row_bytes))) {}
 
     [[nodiscard]] std::int64_t size() const override { return inner_.size(); }
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
