@@ -12,7 +12,10 @@
 #include <csignal>
 #include <functional>
 #include <iostream>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -26,8 +29,22 @@ struct Case {
     const char* storage;
 };
 
+/// A file that nothing comes from.
+class Stalled : public rtrain::data::Dataset::BlockSource {
+public:
+    [[nodiscard]] std::vector<Block> blocks() const override { return {{.rows = 10}}; }
+    [[nodiscard]] rtrain::data::Batch read(std::int64_t /*block*/) const override {
+        std::this_thread::sleep_for(1h);
+        return {};
+    }
+    [[nodiscard]] std::string name_of(std::int64_t /*block*/) const override {
+        return "s3://bucket/stalled.csv, rows 0 to 9";
+    }
+};
+
 rtrain::TrainerOptions options(const Case& of, const std::string& name) {
     rtrain::TrainerOptions result;
+    result.datasets = {{"stalled", rtrain::data::from_blocks(std::make_shared<const Stalled>())}};
     result.run = {.name = name, .storage_path = of.storage};
     result.run.failure.max_failures = 1;
     result.run.failure.hang = {.enabled = of.how != "sleeps-unwatched",
@@ -64,6 +81,9 @@ void disturb(const Case& of, WorkerType& worker) {
         std::this_thread::sleep_for(of.how == "sleeps-unwatched" ? 3 * idle_s * 1s : 3600.0 * 1s);
     } else if (of.how == "spins") {
         for (std::atomic<bool> go_on{true}; go_on;) {
+        }
+    } else if (of.how == "reads") {
+        for ([[maybe_unused]] auto& batch : worker.dataset_shard("stalled").batches()) {
         }
     } else if (of.how == "stops") {
         std::raise(SIGSTOP);

@@ -45,6 +45,16 @@ TEST_CASE("MutualWatch.a_rank_that_sleeps_is_found") {
     }
 }
 
+TEST_CASE("MutualWatch.the_file_is_named_that_a_rank_waits_for") {
+    const test::Directory storage("reads");
+    const auto ended = hanging(2, "reads", 1, storage);
+    CAPTURE(ended.output);
+    check_found(ended, "no rank has made progress for", {0, 1});
+    CHECK(contains(ended.output, "rank 1 waits for nobody"));
+    CHECK(contains(ended.output, "rank 1 reads s3://bucket/stalled.csv, rows 0 to 9"));
+    CHECK(test::no_process_is_left(storage));
+}
+
 TEST_CASE("MutualWatch.a_rank_that_spins_is_found") {
     const test::Directory storage("spins");
     const auto ended = hanging(2, "spins", 0, storage);
