@@ -3,6 +3,7 @@
 #include "../support.hpp"
 
 #include <rtrain/data/blocks.hpp>
+#include <rtrain/data/json.hpp>
 #include <rtrain/data/loader.hpp>
 #include <rtrain/data/permuted.hpp>
 #include <rtrain/data/random.hpp>
@@ -22,10 +23,15 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -220,6 +226,79 @@ TEST_CASE("Batches.errors_of_threads_come_in_their_place_and_loops_may_end_early
         break;
     }
     CHECK(batches.epoch() == 2);
+}
+
+namespace {
+
+/// What this process has of threads or open files ("task", "fd").
+std::size_t count_of(const std::string& what) {
+    const std::filesystem::directory_iterator all("/proc/self/" + what);
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+/// A thread that was joined may be listed for a moment.
+bool is_left_with(std::size_t threads, std::size_t descriptors) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (count_of("task") > threads && std::chrono::steady_clock::now() < limit) {
+        std::this_thread::yield();
+    }
+    return count_of("task") <= threads && count_of("fd") <= descriptors;
+}
+
+/// A run whose loop over batches is left by `how`.
+template <class D>
+std::string run_left_by(const std::string& how, const test::Directory& directory,
+                        const std::filesystem::path& file) {
+    const auto dataset =
+        data::read_json(file, {.block_bytes = 256}).map_batches([=](data::Batch batch) {
+            if (how == "throw-of-function" && (batch["x"] == 70).any().item<bool>()) {
+                throw DataError("RT-D4", "row 70");
+            }
+            return batch;
+        });
+    Trainer<backend::Local, D> trainer(
+        {.run = {.name = how,
+                 .storage_path = directory.path(),
+                 .failure = {.max_failures = how == "restart" ? 1 : 0}},
+         .datasets = {{"rows", dataset}}});
+    bool has_thrown = false;
+    return code_of([&] {
+        (void)trainer.fit([&](auto& worker) {
+            int batches = 0;
+            for ([[maybe_unused]] auto& batch : worker.dataset_shard("rows").batches(
+                     {.size = 4, .shuffle = true, .threads = 3, .memory_bytes = 1 << 16})) {
+                if (++batches == 5 && how == "break") {
+                    break;
+                }
+                if (batches == 5 && (how == "throw" || how == "restart") &&
+                    !(how == "restart" && std::exchange(has_thrown, true))) {
+                    throw std::runtime_error("bad luck");
+                }
+            }
+        });
+    });
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("Batches.leave_no_thread_and_no_open_file", D, data::Sharded, data::Permuted,
+                   data::Streaming) {
+    const test::Directory directory("left");
+    const auto file = directory.path() / "rows.json";
+    {
+        std::ofstream text(file);
+        for (int row = 0; row < 400; ++row) {
+            text << "{\"x\": " << row << "}\n";
+        }
+    }
+    CHECK(run_left_by<D>("end", directory, file).empty()); // what libraries keep is there now
+    const std::size_t threads = count_of("task");
+    const std::size_t descriptors = count_of("fd");
+    for (const std::string how : {"break", "throw", "throw-of-function", "restart"}) {
+        CAPTURE(how);
+        CHECK(run_left_by<D>(how, directory, file) == (how.starts_with("throw") ? "RT-T1" : ""));
+        CHECK(is_left_with(threads, descriptors));
+    }
 }
 
 TEST_CASE("Batches.are_collated_and_converted") {
