@@ -6,12 +6,12 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/autocast.hpp>
+#include <rtrain/model/dropped_slot.hpp>
 #include <rtrain/model/outside_writes.hpp>
 #include <rtrain/model/random_states.hpp>
 #include <rtrain/model/recompute.hpp>
 
 #include <ATen/SequenceNumber.h>
-#include <c10/util/DimVector.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -25,27 +25,6 @@
 #include <unordered_set>
 
 namespace rtrain::detail {
-
-/// Whether a tensor has been edited in place since, as autograd counts edits: views share the
-/// count.
-class EditCheck {
-public:
-    explicit EditCheck(const at::Tensor& tensor)
-        : counter_(tensor.unsafeGetTensorImpl()->version_counter()) {
-        renew();
-    }
-    void renew() { version_ = now(); }
-    [[nodiscard]] bool is_edited() const { return now() != version_; }
-
-private:
-    [[nodiscard]] std::uint32_t now() const {
-        return counter_.enabled() ? counter_.current_version() : 0;
-    }
-    c10::VariableVersion counter_;
-    std::uint32_t version_ = 0;
-};
-
-class Recomputation;
 
 /// One call of recompute(). Lives as long as a node that has saved something in it.
 class RecomputeRegion : public std::enable_shared_from_this<RecomputeRegion> {
@@ -89,7 +68,7 @@ public:
         const std::lock_guard lock(mutex_);
         random_.forget_unused();
         writes_.keep_all_but(outputs);
-        for (Slot& slot : slots_) {
+        for (DroppedSlot& slot : slots_) {
             slot.edits.renew();
         }
         find_leaves(outputs, begin);
@@ -111,27 +90,6 @@ public:
     [[nodiscard]] at::Tensor give(std::size_t number);
 
 private:
-    friend class Recomputation;
-
-    /// What a node has saved in the first pass.
-    struct Slot {
-        explicit Slot(const at::Tensor& tensor)
-            : sizes(tensor.sizes()), type(tensor.scalar_type()), device(tensor.device()),
-              edits(tensor) {}
-        [[nodiscard]] bool is_like(const at::Tensor& tensor) const {
-            return tensor.sizes() == sizes && tensor.scalar_type() == type &&
-                   tensor.device() == device;
-        }
-        c10::DimVector sizes;
-        at::ScalarType type;
-        at::Device device;
-        EditCheck edits;
-        bool is_wanted = true; ///< its node lives
-        bool is_given = false; ///< to the graph task that runs
-        at::Tensor again;      ///< computed, and not yet given
-        std::optional<EditCheck> edits_again;
-    };
-
     /// What f is called with. Saved as a node would: inside another region it is dropped, too.
     struct Input {
         explicit Input(const at::Tensor& tensor) {
@@ -162,65 +120,9 @@ private:
 
     /// Autograd has a thread for each device. Recursive, because nodes may go while f runs.
     std::recursive_mutex mutex_;
-    std::vector<Slot> slots_;
+    std::vector<DroppedSlot> slots_;
     int task_ = -1; ///< the graph task that `again` and `is_given` are of
     bool is_recomputing_ = false;
-};
-
-/// f has computed all that is wanted. No std::exception, so that f does not take it for one.
-struct AllIsRecomputed {};
-
-/// f's second run.
-class Recomputation {
-public:
-    Recomputation(RecomputeRegion& region, std::size_t asked) : slots_(region.slots_) {
-        is_kept_.resize(slots_.size());
-        for (std::size_t i = 0; i < slots_.size(); ++i) {
-            is_kept_[i] = i == asked || (slots_[i].is_wanted && !slots_[i].is_given);
-            end_ = is_kept_[i] ? i + 1 : end_;
-        }
-    }
-
-    /// A node of this run saves a tensor.
-    void keep(const at::Tensor& tensor) {
-        const std::size_t i = count_++;
-        if (i < end_ && !slots_[i].is_like(tensor)) {
-            throw ModelError("RT-M30",
-                             concat("a function under recompute() did otherwise when it ran again: "
-                                    "tensor ",
-                                    i, " that it saves for backward was ", slots_[i].type, " ",
-                                    slots_[i].sizes, ", and is ", tensor.scalar_type(), " ",
-                                    tensor.sizes(), advice));
-        }
-        if (i < end_ && is_kept_[i]) {
-            slots_[i].again = at::Tensor(tensor.tensor_data());
-            slots_[i].edits_again.emplace(tensor);
-        }
-        if (i + 1 >= end_) {
-            throw AllIsRecomputed{};
-        }
-    }
-
-    /// f has returned.
-    void require_all() const {
-        if (count_ < end_) {
-            throw ModelError("RT-M30",
-                             concat("a function under recompute() did otherwise when it ran again: "
-                                    "it saved ",
-                                    count_, " tensors for backward, of ", slots_.size(), " before",
-                                    advice));
-        }
-    }
-
-private:
-    static constexpr const char* advice = "; it must do the same on the same arguments, so capture "
-                                          "by value what it needs, and change "
-                                          "nothing that it decides by before backward()";
-
-    std::vector<RecomputeRegion::Slot>& slots_;
-    std::vector<bool> is_kept_;
-    std::size_t end_ = 0; ///< behind the last that is kept
-    std::size_t count_ = 0;
 };
 
 /// Stands for a tensor of the first pass.
@@ -326,7 +228,7 @@ RTRAIN_DOOR at::Tensor RecomputeRegion::give(std::size_t number) {
     if (task != task_ || task < 0) {
         begin_task(task);
     }
-    Slot& slot = slots_[number];
+    DroppedSlot& slot = slots_[number];
     if (slot.edits.is_edited() && is_complete_) {
         require_unedited();
     }
@@ -374,7 +276,7 @@ RTRAIN_DOOR void RecomputeRegion::recompute(std::size_t asked) {
     const RandomStates::Scope random(random_);
     const AutocastAs autocast(autocast_);
     const c10::AutoGradMode with_gradients(true);
-    Recomputation recomputation(*this, asked);
+    Recomputation recomputation(slots_, asked);
     const Saving saving(*this, &recomputation);
     try {
         again_(inputs);
@@ -391,7 +293,7 @@ RTRAIN_DOOR void RecomputeRegion::require_unedited() const {
         what = "an argument";
     } else if (std::ranges::any_of(leaves_, edited)) {
         what = "a parameter that it uses";
-    } else if (std::ranges::any_of(slots_, [&](const Slot& slot) {
+    } else if (std::ranges::any_of(slots_, [&](const DroppedSlot& slot) {
                    return slot.is_wanted && edited(slot.edits);
                })) {
         what = "a tensor that backward needs";
@@ -424,7 +326,7 @@ RTRAIN_DOOR void RecomputeRegion::end_task(int task) {
         return;
     }
     task_ = -1;
-    for (Slot& slot : slots_) {
+    for (DroppedSlot& slot : slots_) {
         slot.is_given = false;
         slot.again.reset();
     }

@@ -17,6 +17,7 @@
 #include <rtrain/model/fused_optimizer.hpp>
 #include <rtrain/model/grad_scaler.hpp>
 #include <rtrain/model/local_sgd.hpp>
+#include <rtrain/model/recompute.hpp>
 #include <rtrain/model/reproducibility.hpp>
 #include <rtrain/train/worker_reports.hpp>
 

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What recompute() keeps instead of a tensor, and how a second run of the function fills it.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/DimVector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// Whether a tensor has been edited in place since, as autograd counts edits: views share the
+/// count.
+class EditCheck {
+public:
+    explicit EditCheck(const at::Tensor& tensor)
+        : counter_(tensor.unsafeGetTensorImpl()->version_counter()) {
+        renew();
+    }
+    void renew() { version_ = now(); }
+    [[nodiscard]] bool is_edited() const { return now() != version_; }
+
+private:
+    [[nodiscard]] std::uint32_t now() const {
+        return counter_.enabled() ? counter_.current_version() : 0;
+    }
+    c10::VariableVersion counter_;
+    std::uint32_t version_ = 0;
+};
+
+/// What a node has saved in the first pass.
+struct DroppedSlot {
+    explicit DroppedSlot(const at::Tensor& tensor)
+        : sizes(tensor.sizes()), type(tensor.scalar_type()), device(tensor.device()),
+          edits(tensor) {}
+    [[nodiscard]] bool is_like(const at::Tensor& tensor) const {
+        return tensor.sizes() == sizes && tensor.scalar_type() == type && tensor.device() == device;
+    }
+    c10::DimVector sizes;
+    at::ScalarType type;
+    at::Device device;
+    EditCheck edits;
+    bool is_wanted = true; ///< its node lives
+    bool is_given = false; ///< to the graph task that runs
+    at::Tensor again;      ///< computed, and not yet given
+    std::optional<EditCheck> edits_again;
+};
+
+/// f has computed all that is wanted. No std::exception, so that f does not take it for one.
+struct AllIsRecomputed {};
+
+/// f's second run, which fills the slots of the first.
+class Recomputation {
+public:
+    Recomputation(std::vector<DroppedSlot>& slots, std::size_t asked) : slots_(slots) {
+        is_kept_.resize(slots_.size());
+        for (std::size_t i = 0; i < slots_.size(); ++i) {
+            is_kept_[i] = i == asked || (slots_[i].is_wanted && !slots_[i].is_given);
+            end_ = is_kept_[i] ? i + 1 : end_;
+        }
+    }
+
+    /// A node of this run saves a tensor.
+    void keep(const at::Tensor& tensor) {
+        const std::size_t i = count_++;
+        if (i < end_ && !slots_[i].is_like(tensor)) {
+            throw ModelError("RT-M30",
+                             concat("a function under recompute() did otherwise when it ran again: "
+                                    "tensor ",
+                                    i, " that it saves for backward was ", slots_[i].type, " ",
+                                    slots_[i].sizes, ", and is ", tensor.scalar_type(), " ",
+                                    tensor.sizes(), advice));
+        }
+        if (i < end_ && is_kept_[i]) {
+            slots_[i].again = at::Tensor(tensor.tensor_data());
+            slots_[i].edits_again.emplace(tensor);
+        }
+        if (i + 1 >= end_) {
+            throw AllIsRecomputed{};
+        }
+    }
+
+    /// f has returned.
+    void require_all() const {
+        if (count_ < end_) {
+            throw ModelError("RT-M30",
+                             concat("a function under recompute() did otherwise when it ran again: "
+                                    "it saved ",
+                                    count_, " tensors for backward, of ", slots_.size(), " before",
+                                    advice));
+        }
+    }
+
+private:
+    static constexpr const char* advice = "; it must do the same on the same arguments, so capture "
+                                          "by value what it needs, and change "
+                                          "nothing that it decides by before backward()";
+
+    std::vector<DroppedSlot>& slots_;
+    std::vector<bool> is_kept_;
+    std::size_t end_ = 0; ///< behind the last that is kept
+    std::size_t count_ = 0;
+};
+
+} // namespace rtrain::detail
