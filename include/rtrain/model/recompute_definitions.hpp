@@ -12,6 +12,8 @@
 #include <rtrain/model/recompute.hpp>
 
 #include <ATen/SequenceNumber.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -19,10 +21,16 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 namespace rtrain::detail {
 
