@@ -2,6 +2,9 @@
 // Brings the reports of a run that has ended to the servers of its trackers that were away
 // meanwhile.
 #include <rtrain/track/sync.hpp>
+#ifdef RTRAIN_EXAMPLE_HTTPS // servers at https://...
+#include <rtrain/track/https.hpp>
+#endif
 
 #include <exception>
 #include <iostream>
@@ -11,7 +14,11 @@ int main(int argc, char** argv) try {
         std::cerr << "usage: sync <run directory>\n";
         return 2;
     }
+#ifdef RTRAIN_EXAMPLE_HTTPS
+    const auto notes = rtrain::track::sync(argv[1], rtrain::track::https());
+#else
     const auto notes = rtrain::track::sync(argv[1]);
+#endif
     for (const auto& note : notes) {
         std::cout << "synced " << note.filename().string() << '\n';
     }

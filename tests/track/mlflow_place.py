@@ -30,13 +30,13 @@ def check_shown(server, directory, status="FINISHED", runs=None):
 class Place:
     """A run's directory."""
 
-    def __init__(self, root, name, uri, experiment=""):
-        self.path, self.uri, self.experiment = root / name, uri, experiment
+    def __init__(self, root, name, uri, experiment="", **variables):
+        self.path, self.uri, self.experiment, self.variables = root / name, uri, experiment, variables
         self.path.mkdir()
 
     def start(self, *commands):
         environment = os.environ | {"MLFLOW_TRACKING_URI": self.uri, "MLFLOW_TRACKING_TOKEN": TOKEN,
-                                    "MLFLOW_EXPERIMENT_NAME": self.experiment}
+                                    "MLFLOW_EXPERIMENT_NAME": self.experiment} | self.variables
         program = SYNC + [self.path] if SYNC and commands == ("sync",) else [PROGRAM, self.path, *commands]
         return subprocess.Popen([str(word) for word in program], env=environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -45,9 +45,12 @@ class Place:
         process = self.start(*commands)
         out, error = process.communicate(timeout=60)
         assert process.returncode == (-signal.SIGKILL if "kill" in commands else 0), (commands, out, error)
-        assert TOKEN not in out + error, error
-        for file in self.path.iterdir():
-            assert TOKEN not in file.read_text(), file
+        secrets = [value for name, value in (os.environ | self.variables).items()
+                   if name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")] + [TOKEN]
+        for secret in secrets:
+            assert secret not in out + error, error
+            for file in self.path.iterdir():
+                assert secret not in file.read_text(), file
         return out + error
 
     def check(self, server, status="FINISHED", runs=None):

@@ -3,6 +3,7 @@
 //
 // Usage: mlflow_run DIRECTORY COMMAND... with commands
 //   lr X        in the configuration; before all others
+//   no_https    as a program without rtrain::https; before all others
 //   begin N     the run is taken up behind N reports
 //   report N    N reports; the loss is the report's number and what `add` has set
 //   add X       to losses from now on
@@ -16,6 +17,9 @@
 
 #include <rtrain/track/mlflow.hpp>
 #include <rtrain/track/sync.hpp>
+#ifdef RTRAIN_TEST_HTTPS
+#include <rtrain/track/https.hpp>
+#endif
 
 #include <csignal>
 #include <cstdio>
@@ -29,8 +33,16 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::vector<track::AnyTracker> trackers() {
-    return {track::MlFlow({.run_name = "stand", .tags = {{"team", "a"}}})};
+track::HttpSender https() {
+#ifdef RTRAIN_TEST_HTTPS
+    return track::https();
+#else
+    return {};
+#endif
+}
+
+std::vector<track::AnyTracker> trackers(const track::HttpSender& sender) {
+    return {track::MlFlow({.run_name = "stand", .tags = {{"team", "a"}}, .https = sender})};
 }
 
 Config config_with(double lr) {
@@ -90,8 +102,9 @@ track::Ending ending(const std::string& how) {
 
 } // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
     const std::filesystem::path directory(argv[1]);
+    track::HttpSender sender = https();
     std::optional<test::TrackedRun> run;
     double added = 0;
     double lr = 0.25;
@@ -100,7 +113,7 @@ int main(int argc, char** argv) {
         const std::string command = argv[i];
         const auto argument = [&] { return std::string(argv[++i]); };
         if (command == "sync") {
-            for (const auto& note : track::sync(directory)) {
+            for (const auto& note : track::sync(directory, sender)) {
                 std::printf("synced %s\n", note.filename().c_str());
             }
             continue;
@@ -109,8 +122,12 @@ int main(int argc, char** argv) {
             lr = std::stod(argument());
             continue;
         }
+        if (command == "no_https") {
+            sender = {};
+            continue;
+        }
         if (!run) {
-            run.emplace(directory, trackers(), 8s, config_with(lr));
+            run.emplace(directory, trackers(sender), 8s, config_with(lr));
         }
         if (command == "begin") {
             reports = std::stoll(argument());
@@ -137,5 +154,8 @@ int main(int argc, char** argv) {
         }
     }
     std::fflush(stdout);
-    std::_Exit(0); // a thread may wait for a server
+    std::_Exit(0);                   // a thread may wait for a server
+} catch (const ConfigError& error) { // before anything has begun
+    std::fprintf(stderr, "refused: %s\n", error.what());
+    return 0;
 }

@@ -71,7 +71,8 @@ class Run:
 
 
 class Server:
-    def __init__(self):
+    def __init__(self, tls=None):
+        """`tls`: an ssl.SSLContext; without one it speaks http."""
         self.experiments = {"Default": "0"}
         self.runs = {}
         self.fault = None
@@ -81,7 +82,10 @@ class Server:
         handler = type("Handler", (Handler,), {"server_state": self})
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.http.daemon_threads = True
-        self.uri = f"http://127.0.0.1:{self.http.server_port}"
+        if tls:
+            self.http.socket = tls.wrap_socket(self.http.socket, server_side=True, do_handshake_on_connect=False)
+        self.port = self.http.server_port
+        self.uri = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
     def active(self):

@@ -177,12 +177,17 @@ def check_run_that_was_deleted(root):
 
 
 def check_bad_notes_and_uris(root):
+    server_uri = Server().uri
     place = Place(root, "bad", "http://user:password@127.0.0.1:9")
     said = place.do("begin", 0, "report", 1, "close", "finished")
     assert "[RT-V60]" in said and "password@" not in said, said
-    for uri in ("https://127.0.0.1", "file:/tmp", "", "http://", "http://a:b", "http://a b", "http://a?x"):
+    for uri in ("https://", "file:/tmp", "", "http://", "http://a:b", "https://a:", "http://a b", "http://a?x"):
         place.uri = uri
         assert "[RT-V60]" in place.do("begin", 0, "report", 1, "close", "finished"), uri
+    place.uri = "https://127.0.0.1"
+    said = place.do("no_https", "begin", 0, "report", 1, "close", "finished")
+    assert "link rtrain::https" in said and "[RT-V66]" in said, said
+    place.uri = server_uri
     (place.path / "mlflow.json").write_text('{"tracker":"mlflow","uri"')
     assert "mlflow.json is damaged" in place.do("begin", 0, "report", 1, "close", "finished")
 

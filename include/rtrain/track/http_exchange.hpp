@@ -2,10 +2,11 @@
 /// @file
 /// http_exchange(): one request to an HTTP server and its answer, on a connection of its own. A
 /// server may be away, slow, endless or no HTTP server: it costs a bounded time and memory.
-/// Included by definitions only: Beast takes long to compile.
+/// Included by definitions and by https.hpp only: Beast takes long to compile.
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/track/http_message.hpp>
 #include <rtrain/track/url.hpp>
 
 #include <boost/asio/connect.hpp>
@@ -13,6 +14,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/field.hpp>
+#include <boost/beast/http/file_body.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
@@ -22,63 +24,75 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace rtrain::track {
-
-struct HttpRequest {
-    bool posts = false; ///< `body`, which is JSON
-    std::string target; ///< behind the server's path
-    std::string body{};
-    std::string authorization{}; ///< the header's value; "" for none
-};
-
-struct HttpAnswer {
-    unsigned status = 0;
-    std::string body;
-    std::string retry_after; ///< the header's value
-};
-
 namespace detail {
 
+using Tcp = boost::asio::ip::tcp;
+using HttpCode = boost::system::error_code;
+
+/// "no answer from http://host: " and why.
+[[nodiscard]] inline Error no_answer(const Url& server, const std::string& why,
+                                     const char* code = "RT-V61") {
+    return {code, rtrain::detail::concat("no answer from ", server.text(), ": ", why)};
+}
+
+/// Without encryption.
+class PlainConnection {
+public:
+    PlainConnection(boost::asio::io_context& io, const Url& /*server*/) : socket_(io) {}
+
+    [[nodiscard]] Tcp::socket& socket() noexcept { return socket_; }
+    [[nodiscard]] Tcp::socket& stream() noexcept { return socket_; }
+    /// The socket is connected. Calls done(std::optional<Error>).
+    template <class Done>
+    void agree(Done&& done) {
+        done(std::nullopt);
+    }
+
+private:
+    Tcp::socket socket_;
+};
+
+template <class Connection>
 class HttpExchange {
 public:
-    /// For the whole of it.
+    /// For the whole of it, and for each megabyte of a file.
     static constexpr std::chrono::seconds time_limit{30};
+    static constexpr std::chrono::seconds time_limit_a_megabyte{1};
     static constexpr std::uint64_t largest_body = std::uint64_t{8} << 20;
 
-    HttpExchange(const Url& server, HttpRequest request)
-        : server_(server), request_(request.posts ? Http::verb::post : Http::verb::get,
-                                    server.path + request.target, 11, std::move(request.body)) {
-        request_.set(Http::field::host, server.authority());
-        request_.set(Http::field::user_agent, "rtrain");
-        request_.set(Http::field::connection, "close");
-        if (request.posts) {
-            request_.set(Http::field::content_type, "application/json");
+    /// `more` is handed to the connection.
+    template <class... More>
+    HttpExchange(const Url& server, const HttpRequest& request, More&... more)
+        : server_(server), connection_(io_, server, more...) {
+        if (request.file.empty()) {
+            text_.emplace();
+            text_->body() = request.body;
+            prepare(*text_, request);
+        } else {
+            open(request);
         }
-        if (!request.authorization.empty()) {
-            request_.set(Http::field::authorization, request.authorization);
-        }
-        request_.prepare_payload();
         parser_.body_limit(largest_body);
     }
 
-    /// Throws Error [RT-V61].
     [[nodiscard]] HttpAnswer run() {
         resolver_.async_resolve(server_.host, server_.port, [this](Code code, auto addresses) {
             if (go_on(code, "it cannot be found")) {
                 connect(std::move(addresses));
             }
         });
-        io_.run_for(time_limit);
-        if (!done_ && failed_.empty()) {
-            failed_ =
-                rtrain::detail::concat("it has not answered within ", time_limit.count(), " s");
+        const auto limit = time_limit + megabytes_ * time_limit_a_megabyte;
+        io_.run_for(limit);
+        if (!done_ && !error_) {
+            error_ = no_answer(server_, rtrain::detail::concat("it has not answered within ",
+                                                               limit.count(), " s"));
         }
-        if (!failed_.empty()) {
-            throw Error("RT-V61",
-                        rtrain::detail::concat("no answer from ", server_.text(), ": ", failed_));
+        if (error_) {
+            throw Error(*error_);
         }
         auto& answer = parser_.get();
         return {.status = answer.result_int(),
@@ -91,55 +105,101 @@ private:
         using verb = boost::beast::http::verb;
         using field = boost::beast::http::field;
     };
-    using Code = boost::system::error_code;
-    using Tcp = boost::asio::ip::tcp;
-    using Body = boost::beast::http::string_body;
+    using Code = HttpCode;
+    using Text = boost::beast::http::string_body;
+    using File = boost::beast::http::file_body;
+
+    template <class Message>
+    void prepare(Message& message, const HttpRequest& request) const {
+        using Method = HttpRequest::Method;
+        message.version(11);
+        message.method(request.method == Method::get    ? Http::verb::get
+                       : request.method == Method::post ? Http::verb::post
+                                                        : Http::verb::put);
+        message.target(server_.path + request.target);
+        message.set(Http::field::host, server_.authority());
+        message.set(Http::field::user_agent, "rtrain");
+        message.set(Http::field::connection, "close");
+        if (request.method != Method::get) {
+            message.set(Http::field::content_type,
+                        request.file.empty() ? "application/json" : "application/octet-stream");
+        }
+        if (!request.authorization.empty()) {
+            message.set(Http::field::authorization, request.authorization);
+        }
+        message.prepare_payload();
+    }
+
+    /// Throws Error [RT-V69].
+    void open(const HttpRequest& request) {
+        Code code;
+        file_.emplace();
+        file_->body().open(request.file.c_str(), boost::beast::file_mode::scan, code);
+        if (code) {
+            throw Error("RT-V69", rtrain::detail::concat(request.file.string(),
+                                                         " cannot be read: ", code.message()));
+        }
+        constexpr std::uint64_t megabyte = 1'000'000;
+        megabytes_ = static_cast<int>(file_->body().size() / megabyte);
+        prepare(*file_, request);
+    }
 
     bool go_on(const Code& code, const char* what) {
         if (code) {
-            failed_ = rtrain::detail::concat(what, ": ", code.message());
+            error_ = no_answer(server_, rtrain::detail::concat(what, ": ", code.message()));
         }
         return !code;
     }
 
     void connect(Tcp::resolver::results_type addresses) {
-        boost::asio::async_connect(socket_, addresses, [this](Code code, const auto& /*end*/) {
-            if (go_on(code, "it cannot be reached")) {
-                write();
-            }
-        });
+        boost::asio::async_connect(connection_.socket(), addresses,
+                                   [this](Code code, const auto& /*end*/) {
+                                       if (go_on(code, "it cannot be reached")) {
+                                           connection_.agree([this](std::optional<Error> error) {
+                                               error_ = std::move(error);
+                                               if (!error_) {
+                                                   text_ ? write(*text_) : write(*file_);
+                                               }
+                                           });
+                                       }
+                                   });
     }
 
-    void write() {
-        boost::beast::http::async_write(socket_, request_, [this](Code code, std::size_t) {
-            if (go_on(code, "it takes no request")) {
-                read();
-            }
-        });
+    template <class Message>
+    void write(Message& message) {
+        boost::beast::http::async_write(connection_.stream(), message,
+                                        [this](Code code, std::size_t) {
+                                            if (go_on(code, "it takes no request")) {
+                                                read();
+                                            }
+                                        });
     }
 
     void read() {
-        boost::beast::http::async_read(socket_, buffer_, parser_, [this](Code code, std::size_t) {
-            done_ = go_on(code, "what it has sent is no whole answer");
-        });
+        boost::beast::http::async_read(
+            connection_.stream(), buffer_, parser_, [this](Code code, std::size_t) {
+                done_ = go_on(code, "what it has sent is no whole answer");
+            });
     }
 
     const Url& server_;
-    boost::beast::http::request<Body> request_;
-    boost::beast::http::response_parser<Body> parser_;
+    std::optional<boost::beast::http::request<Text>> text_; ///< or
+    std::optional<boost::beast::http::request<File>> file_;
+    int megabytes_ = 0;
+    boost::beast::http::response_parser<Text> parser_;
     boost::beast::flat_buffer buffer_;
     boost::asio::io_context io_{1};
     Tcp::resolver resolver_{io_};
-    Tcp::socket socket_{io_};
-    std::string failed_;
+    Connection connection_;
+    std::optional<Error> error_;
     bool done_ = false;
 };
 
 } // namespace detail
 
-/// Throws Error [RT-V61] when there is no whole answer, of whatever status.
-[[nodiscard]] inline HttpAnswer http_exchange(const Url& server, HttpRequest request) {
-    return detail::HttpExchange(server, std::move(request)).run();
+/// Without encryption. An HttpSender.
+[[nodiscard]] inline HttpAnswer http_exchange(const Url& server, const HttpRequest& request) {
+    return detail::HttpExchange<detail::PlainConnection>(server, request).run();
 }
 
 } // namespace rtrain::track

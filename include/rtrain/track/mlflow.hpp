@@ -8,6 +8,7 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/config/tracker.hpp>
+#include <rtrain/track/http_message.hpp>
 
 #include <filesystem>
 #include <map>
@@ -17,7 +18,7 @@
 namespace rtrain::track {
 
 struct MlFlowOptions {
-    /// http://host:port of the server; "": MLFLOW_TRACKING_URI.
+    /// http://host:port or https://host of the server; "": MLFLOW_TRACKING_URI.
     std::string uri{};
     /// Made when there is none; "": MLFLOW_EXPERIMENT_NAME, else "Default".
     std::string experiment{};
@@ -25,11 +26,13 @@ struct MlFlowOptions {
     std::map<std::string, std::string> tags{};
     std::string file = "mlflow.json"; ///< which run on the server, and what it has; in the run's
                                       ///< directory
+    HttpSender https{}; ///< for an https:// URI: track::https() of <rtrain/track/https.hpp>
 };
 
 class MlFlow {
 public:
-    /// Throws ConfigError [RT-V60] for a `uri` that cannot be one.
+    /// Throws ConfigError: [RT-V60] for a URI that cannot be one, [RT-V66] for https:// without
+    /// `https`.
     explicit MlFlow(MlFlowOptions options = {});
     /// Whether `file` is one that a tracker of this sort has left.
     [[nodiscard]] static bool has_left(const std::filesystem::path& file);

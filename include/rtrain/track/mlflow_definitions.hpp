@@ -204,6 +204,8 @@ struct MlFlow::Sender {
 
 namespace detail {
 
+inline constexpr const char* uri_variable = "MLFLOW_TRACKING_URI";
+
 [[nodiscard]] inline std::string first_of(const std::string& given, const char* variable,
                                           const std::string& otherwise) {
     const char* const value = std::getenv(variable);
@@ -213,8 +215,9 @@ namespace detail {
 } // namespace detail
 
 RTRAIN_DOOR MlFlow::MlFlow(MlFlowOptions options) : options_(std::move(options)) {
-    if (!options_.uri.empty()) {
-        options_.uri = parse_url(options_.uri).text();
+    const std::string uri = detail::first_of(options_.uri, detail::uri_variable, "");
+    if (!uri.empty()) {
+        (void)MlFlowServer(parse_url(uri), options_.https);
     }
 }
 RTRAIN_DOOR MlFlow::MlFlow(MlFlow&&) noexcept = default;
@@ -228,15 +231,15 @@ RTRAIN_DOOR bool MlFlow::has_left(const std::filesystem::path& file) {
 RTRAIN_DOOR void MlFlow::start(const RunInfo& info) {
     const auto file = info.directory / options_.file;
     MlFlowNote note = MlFlowNote::read(file).value_or(MlFlowNote{.id = Sender::new_id()});
-    const Url server = parse_url(detail::first_of(options_.uri, "MLFLOW_TRACKING_URI", note.uri));
+    const Url server = parse_url(detail::first_of(options_.uri, detail::uri_variable, note.uri));
     note.uri = server.text();
     note.experiment = detail::first_of(options_.experiment, "MLFLOW_EXPERIMENT_NAME",
                                        note.experiment.empty() ? "Default" : note.experiment);
     note.run_name = options_.run_name.empty() ? note.run_name : options_.run_name;
     note.tags = options_.tags.empty() ? note.tags : options_.tags;
     storage::create_directories(file.parent_path());
-    sender_ = std::make_unique<Sender>(
-        Sender{.run = info, .file = file, .note = note, .server = MlFlowServer(server)});
+    sender_ = std::make_unique<Sender>(Sender{
+        .run = info, .file = file, .note = note, .server = MlFlowServer(server, options_.https)});
     sender_->save();
 }
 

@@ -54,9 +54,21 @@ public:
     static constexpr const char* already_exists = "RESOURCE_ALREADY_EXISTS";
 
     /// Takes MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN.
-    /// Throws ConfigError [RT-V60].
-    explicit MlFlowServer(Url server)
-        : server_(std::move(server)), authorization_(authorization()) {}
+    /// `https` sends what goes to an https:// server. Throws ConfigError [RT-V60], or [RT-V66] when
+    /// it is empty.
+    explicit MlFlowServer(Url server, const HttpSender& https)
+        : server_(std::move(server)), send_(server_.encrypted ? https : http_exchange),
+          authorization_(authorization()) {
+        if (!send_) {
+            throw ConfigError(
+                "RT-V66",
+                server_.text() +
+                    " takes rtrain's component https: in CMake, find_package(rtrain COMPONENTS "
+                    "https) and link rtrain::https; in the program, #include "
+                    "<rtrain/track/https.hpp> and give MlFlowOptions, or track::sync, "
+                    "rtrain::track::https()");
+        }
+    }
 
     /// Makes it when there is none.
     [[nodiscard]] std::string experiment(const std::string& name) {
@@ -120,7 +132,9 @@ public:
     /// Throws MlFlowRefusal [RT-V62], or Error [RT-V61], [RT-V63] or [RT-V64].
     Config post(const char* what, const Config& body) { return post(what, json::serialize(body)); }
     Config post(const char* what, std::string body) {
-        return request({.posts = true, .target = std::string(api) + what, .body = std::move(body)});
+        return request({.method = HttpRequest::Method::post,
+                        .target = std::string(api) + what,
+                        .body = std::move(body)});
     }
 
 private:
@@ -165,7 +179,7 @@ private:
         }
         request.authorization = authorization_;
         const std::string target = request.target.substr(0, request.target.find('?'));
-        const HttpAnswer answer = http_exchange(server_, std::move(request));
+        const HttpAnswer answer = send_(server_, request);
         const auto body = parsed(answer.body);
         if (answer.status == 200 && body) {
             return *body;
@@ -228,6 +242,7 @@ private:
     }
 
     Url server_;
+    HttpSender send_;
     std::string authorization_;
     Clock::time_point not_before_{};
 };

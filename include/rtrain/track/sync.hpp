@@ -8,6 +8,7 @@
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
+#include <rtrain/track/http_message.hpp>
 #include <rtrain/track/log_reader.hpp>
 #include <rtrain/track/mlflow.hpp>
 #include <rtrain/track/pending_rewind.hpp>
@@ -56,8 +57,10 @@ inline void catch_up(const AnyTracker& tracker, const RunInfo& info) {
 /// For a run in a local directory that is not under way: trackers of servers that have left a note
 /// there get what they lack, and hear that the run has finished, or failed. Returns those notes.
 /// Throws StorageError [RT-S4] without a result.json, Error [RT-V61] to [RT-V65] when a server does
-/// not take it; another call goes on from there.
-inline std::vector<std::filesystem::path> sync(const std::filesystem::path& run_directory) {
+/// not take it; another call goes on from there. `https` is for those at https://..., which else
+/// are a ConfigError [RT-V66].
+inline std::vector<std::filesystem::path> sync(const std::filesystem::path& run_directory,
+                                               const HttpSender& https = {}) {
     const auto directory = std::filesystem::canonical(run_directory);
     const RunInfo info = detail::info_of(directory);
     std::vector<std::filesystem::path> notes;
@@ -69,7 +72,7 @@ inline std::vector<std::filesystem::path> sync(const std::filesystem::path& run_
     }
     std::sort(notes.begin(), notes.end());
     for (const auto& note : notes) {
-        detail::catch_up(MlFlow({.file = note.filename().string()}), info);
+        detail::catch_up(MlFlow({.file = note.filename().string(), .https = https}), info);
     }
     return notes;
 }

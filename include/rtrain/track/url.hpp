@@ -11,18 +11,21 @@
 
 namespace rtrain::track {
 
-/// Of a server that is spoken to without encryption.
 struct Url {
     std::string host;
-    std::string port = "80";
+    std::string port;
     std::string path{}; ///< "/some/place", or nothing
+    bool encrypted = false;
 
     /// As it stands in a request's Host.
     [[nodiscard]] std::string authority() const {
         const bool is_ipv6 = host.find(':') != std::string::npos;
-        return (is_ipv6 ? '[' + host + ']' : host) + (port == "80" ? "" : ':' + port);
+        return (is_ipv6 ? '[' + host + ']' : host) + (port == usual_port() ? "" : ':' + port);
     }
-    [[nodiscard]] std::string text() const { return "http://" + authority() + path; }
+    [[nodiscard]] std::string text() const {
+        return (encrypted ? "https://" : "http://") + authority() + path;
+    }
+    [[nodiscard]] const char* usual_port() const noexcept { return encrypted ? "443" : "80"; }
 };
 
 namespace detail {
@@ -34,20 +37,19 @@ namespace detail {
 /// Throws ConfigError [RT-V60]. It does not show the text, which may hold a password.
 [[noreturn]] inline void refuse_url(const char* what) {
     throw ConfigError("RT-V60", rtrain::detail::concat("the URI of a tracking server ", what,
-                                                       "; expected http://host:port"));
+                                                       "; expected http://host:port or "
+                                                       "https://host"));
 }
 
 } // namespace detail
 
 /// Throws ConfigError [RT-V60].
 [[nodiscard]] inline Url parse_url(std::string_view text) {
-    constexpr std::string_view scheme = "http://";
-    if (text.starts_with("https://")) {
-        detail::refuse_url("begins with https, which is not supported: let a proxy on this machine "
-                           "or an SSH tunnel encrypt");
-    }
+    Url url;
+    url.encrypted = text.starts_with("https://");
+    const std::string_view scheme = url.encrypted ? "https://" : "http://";
     if (!text.starts_with(scheme)) {
-        detail::refuse_url("does not begin with http://");
+        detail::refuse_url("does not begin with http:// or https://");
     }
     if (!std::ranges::all_of(text, detail::is_graphic)) {
         detail::refuse_url("has a space or a character that is not ASCII");
@@ -62,16 +64,15 @@ namespace detail {
         detail::refuse_url("holds a name and password, which would be kept with the run: set "
                            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD");
     }
-    Url url;
     url.path = text.substr(slash);
     url.path.erase(url.path.find_last_not_of('/') + 1);
     const bool is_ipv6 = authority.starts_with('[');
     const std::size_t end = std::min(authority.find(is_ipv6 ? ']' : ':'), authority.size());
     url.host = authority.substr(is_ipv6 ? 1 : 0, is_ipv6 ? end - 1 : end);
     authority.remove_prefix(std::min(end + (is_ipv6 ? 1 : 0), authority.size()));
-    if (!authority.empty()) {
-        url.port = authority.front() == ':' ? authority.substr(1) : "";
-    }
+    url.port = authority.empty()          ? url.usual_port()
+               : authority.front() == ':' ? authority.substr(1)
+                                          : "";
     const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
     if (url.host.empty() || url.port.empty() || url.port.size() > 5 ||
         !std::ranges::all_of(url.port, is_digit)) {

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// https(): lets trackers speak to servers over TLS, by OpenSSL. Part of the component https: the
+/// program links rtrain::https. Guide: docs/https.md.
+///
+/// @code
+/// rtrain::track::MlFlow({.uri = "https://mlflow.example.org", .https = rtrain::track::https()});
+/// @endcode
+#pragma once
+
+#include <rtrain/base/console.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/track/http_exchange.hpp>
+#include <rtrain/track/http_message.hpp>
+#include <rtrain/track/url.hpp>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace rtrain::track {
+
+struct HttpsOptions {
+    /// Who may vouch for a server: a file of certificates in PEM, or a directory of them as
+    /// `openssl rehash` makes. "": MLFLOW_TRACKING_SERVER_CERT_PATH, else whom this machine trusts
+    /// (SSL_CERT_FILE and SSL_CERT_DIR, else the system's store).
+    std::filesystem::path authorities{};
+    /// False, or MLFLOW_TRACKING_INSECURE_TLS=true: any certificate will do, so whoever is in
+    /// between may read all, credentials included.
+    bool verify = true;
+};
+
+namespace detail {
+
+/// What all connections share.
+struct Tls {
+    boost::asio::ssl::context context{boost::asio::ssl::context::tls_client};
+    bool verifies = true;
+    std::once_flag has_warned;
+};
+
+class TlsConnection {
+public:
+    TlsConnection(boost::asio::io_context& io, const Url& server, Tls& tls)
+        : server_(server), stream_(io, tls.context) {
+        SSL* const ssl = stream_.native_handle();
+        boost::system::error_code is_name;
+        (void)boost::asio::ip::make_address(server.host, is_name);
+        bool done = true;
+        if (is_name) {
+            std::string name = server.host; // OpenSSL's macro casts in C's way
+            done = SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+                            name.data()) == 1;
+        }
+        if (tls.verifies) {
+            SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+            done = done && (is_name ? SSL_set1_host(ssl, server.host.c_str())
+                                    : X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl),
+                                                                    server.host.c_str())) == 1;
+        }
+        if (!done) {
+            throw no_answer(server, "its name cannot be one of a server with TLS");
+        }
+    }
+
+    [[nodiscard]] Tcp::socket& socket() noexcept { return stream_.next_layer(); }
+    [[nodiscard]] auto& stream() noexcept { return stream_; }
+    template <class Done>
+    void agree(Done done) {
+        stream_.async_handshake(boost::asio::ssl::stream_base::client,
+                                [this, done](const HttpCode& code) { done(error_of(code)); });
+    }
+
+private:
+    [[nodiscard]] std::optional<Error> error_of(const HttpCode& code) {
+        if (!code) {
+            return std::nullopt;
+        }
+        const long verdict = SSL_get_verify_result(stream_.native_handle());
+        if (verdict != X509_V_OK) {
+            return no_answer(server_,
+                             rtrain::detail::concat("its certificate is not accepted: ",
+                                                    X509_verify_cert_error_string(verdict)),
+                             "RT-V68");
+        }
+        return no_answer(server_, "no encryption could be agreed upon with it: " + code.message() +
+                                      "; does it speak https there, and TLS 1.2 or later?");
+    }
+
+    const Url& server_;
+    boost::asio::ssl::stream<Tcp::socket> stream_;
+};
+
+/// The value of a variable as MLflow reads it. Throws ConfigError [RT-V67].
+[[nodiscard]] inline bool is_true(const char* variable) {
+    const char* const value = std::getenv(variable);
+    std::string text = value != nullptr ? value : "";
+    std::ranges::transform(text, text.begin(), [](unsigned char letter) {
+        return static_cast<char>(std::tolower(letter));
+    });
+    if (!text.empty() && text != "true" && text != "1" && text != "false" && text != "0") {
+        throw ConfigError("RT-V67", rtrain::detail::concat(variable, " is \"", value,
+                                                           "\"; expected true or false"));
+    }
+    return text == "true" || text == "1";
+}
+
+/// Throws ConfigError [RT-V67].
+inline void trust(boost::asio::ssl::context& context, const std::filesystem::path& authorities) {
+    HttpCode code;
+    if (authorities.empty()) {
+        context.set_default_verify_paths(code);
+    } else if (std::filesystem::is_directory(authorities)) {
+        context.add_verify_path(authorities.string(), code);
+    } else {
+        context.load_verify_file(authorities.string(), code);
+    }
+    if (code) {
+        throw ConfigError("RT-V67",
+                          rtrain::detail::concat(
+                              "the certificates of those who may vouch for a server cannot be "
+                              "read from ",
+                              authorities.empty() ? "the system's store" : authorities.string(),
+                              ": ", code.message(), "; expected a file of certificates in PEM"));
+    }
+}
+
+} // namespace detail
+
+/// For servers at https://...: TLS 1.2 or later, with a certificate that somebody trusted vouches
+/// for and that names the host. Reads the environment now; throws ConfigError [RT-V67] when what it
+/// says cannot be. Copies share what it has read.
+[[nodiscard]] inline HttpSender https(const HttpsOptions& options = {}) {
+    // A thread that waits for a server outlives main(), where OpenSSL would tidy up under it.
+    OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, nullptr);
+    const char* const variable = std::getenv("MLFLOW_TRACKING_SERVER_CERT_PATH");
+    const std::filesystem::path authorities =
+        options.authorities.empty() && variable != nullptr ? variable : options.authorities;
+    const auto tls = std::make_shared<detail::Tls>();
+    tls->verifies = options.verify && !detail::is_true("MLFLOW_TRACKING_INSECURE_TLS");
+    if (!tls->verifies && !authorities.empty()) {
+        throw ConfigError("RT-V67", "TLS is to accept any certificate, and those that " +
+                                        authorities.string() +
+                                        " vouches for: set one of HttpsOptions::authorities or "
+                                        "MLFLOW_TRACKING_SERVER_CERT_PATH, and verify = false or "
+                                        "MLFLOW_TRACKING_INSECURE_TLS");
+    }
+    SSL_CTX_set_min_proto_version(tls->context.native_handle(), TLS1_2_VERSION);
+    if (tls->verifies) {
+        tls->context.set_verify_mode(boost::asio::ssl::verify_peer);
+        detail::trust(tls->context, authorities);
+    } else {
+        tls->context.set_verify_mode(boost::asio::ssl::verify_none);
+    }
+    return [tls](const Url& server, const HttpRequest& request) {
+        if (!tls->verifies) {
+            std::call_once(tls->has_warned, [&] {
+                console::warn("the certificate of %s is not looked at, as the program or "
+                              "MLFLOW_TRACKING_INSECURE_TLS says: whoever is in between can read "
+                              "and change all",
+                              server.text().c_str());
+            });
+        }
+        return detail::HttpExchange<detail::TlsConnection>(server, request, *tls).run();
+    };
+}
+
+} // namespace rtrain::track
