@@ -94,7 +94,7 @@ def check_is_shown_and_goes_on(authority, other, root):
     place = Place(root, "ok", server.uri.replace("127.0.0.1", "localhost"), SSL_CERT_FILE=str(authority.file))
     place.do("begin", 0, "report", 5, "sent", 5, "kill")
     first = place.check(server, "RUNNING")
-    place.do("begin", 5, "many", 100000, "close", "paused")
+    place.do("begin", 5, "many", 3000, "close", "paused")
     assert set(asked_for) == {"localhost"}, set(asked_for)
     asked_for.clear()
     place.uri = server.uri  # by number; IP addresses are no names
