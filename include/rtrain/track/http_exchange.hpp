@@ -29,7 +29,7 @@
 #include <utility>
 
 namespace rtrain::track {
-namespace detail {
+namespace internal {
 
 using Tcp = boost::asio::ip::tcp;
 using HttpCode = boost::system::error_code;
@@ -195,11 +195,11 @@ private:
     bool done_ = false;
 };
 
-} // namespace detail
+} // namespace internal
 
 /// Without encryption. An HttpSender.
 [[nodiscard]] inline HttpAnswer http_exchange(const Url& server, const HttpRequest& request) {
-    return detail::HttpExchange<detail::PlainConnection>(server, request).run();
+    return internal::HttpExchange<internal::PlainConnection>(server, request).run();
 }
 
 } // namespace rtrain::track

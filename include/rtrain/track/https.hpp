@@ -43,7 +43,7 @@ struct HttpsOptions {
     bool verify = true;
 };
 
-namespace detail {
+namespace internal {
 
 /// What all connections share.
 struct Tls {
@@ -138,7 +138,7 @@ inline void trust(boost::asio::ssl::context& context, const std::filesystem::pat
     }
 }
 
-} // namespace detail
+} // namespace internal
 
 /// For servers at https://...: TLS 1.2 or later, with a certificate that somebody trusted vouches
 /// for and that names the host. Reads the environment now; throws ConfigError [RT-V67] when what it
@@ -149,8 +149,8 @@ inline void trust(boost::asio::ssl::context& context, const std::filesystem::pat
     const char* const variable = std::getenv("MLFLOW_TRACKING_SERVER_CERT_PATH");
     const std::filesystem::path authorities =
         options.authorities.empty() && variable != nullptr ? variable : options.authorities;
-    const auto tls = std::make_shared<detail::Tls>();
-    tls->verifies = options.verify && !detail::is_true("MLFLOW_TRACKING_INSECURE_TLS");
+    const auto tls = std::make_shared<internal::Tls>();
+    tls->verifies = options.verify && !internal::is_true("MLFLOW_TRACKING_INSECURE_TLS");
     if (!tls->verifies && !authorities.empty()) {
         throw ConfigError("RT-V67", "TLS is to accept any certificate, and those that " +
                                         authorities.string() +
@@ -161,7 +161,7 @@ inline void trust(boost::asio::ssl::context& context, const std::filesystem::pat
     SSL_CTX_set_min_proto_version(tls->context.native_handle(), TLS1_2_VERSION);
     if (tls->verifies) {
         tls->context.set_verify_mode(boost::asio::ssl::verify_peer);
-        detail::trust(tls->context, authorities);
+        internal::trust(tls->context, authorities);
     } else {
         tls->context.set_verify_mode(boost::asio::ssl::verify_none);
     }
@@ -174,7 +174,7 @@ inline void trust(boost::asio::ssl::context& context, const std::filesystem::pat
                               server.text().c_str());
             });
         }
-        return detail::HttpExchange<detail::TlsConnection>(server, request, *tls).run();
+        return internal::HttpExchange<internal::TlsConnection>(server, request, *tls).run();
     };
 }
 

@@ -202,7 +202,7 @@ struct MlFlow::Sender {
     }
 };
 
-namespace detail {
+namespace internal {
 
 inline constexpr const char* uri_variable = "MLFLOW_TRACKING_URI";
 
@@ -212,10 +212,10 @@ inline constexpr const char* uri_variable = "MLFLOW_TRACKING_URI";
     return !given.empty() ? given : value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-} // namespace detail
+} // namespace internal
 
 RTRAIN_DOOR MlFlow::MlFlow(MlFlowOptions options) : options_(std::move(options)) {
-    const std::string uri = detail::first_of(options_.uri, detail::uri_variable, "");
+    const std::string uri = internal::first_of(options_.uri, internal::uri_variable, "");
     if (!uri.empty()) {
         (void)MlFlowServer(parse_url(uri), options_.https);
     }
@@ -231,10 +231,11 @@ RTRAIN_DOOR bool MlFlow::has_left(const std::filesystem::path& file) {
 RTRAIN_DOOR void MlFlow::start(const RunInfo& info) {
     const auto file = info.directory / options_.file;
     MlFlowNote note = MlFlowNote::read(file).value_or(MlFlowNote{.id = Sender::new_id()});
-    const Url server = parse_url(detail::first_of(options_.uri, detail::uri_variable, note.uri));
+    const Url server =
+        parse_url(internal::first_of(options_.uri, internal::uri_variable, note.uri));
     note.uri = server.text();
-    note.experiment = detail::first_of(options_.experiment, "MLFLOW_EXPERIMENT_NAME",
-                                       note.experiment.empty() ? "Default" : note.experiment);
+    note.experiment = internal::first_of(options_.experiment, "MLFLOW_EXPERIMENT_NAME",
+                                         note.experiment.empty() ? "Default" : note.experiment);
     note.run_name = options_.run_name.empty() ? note.run_name : options_.run_name;
     note.tags = options_.tags.empty() ? note.tags : options_.tags;
     storage::create_directories(file.parent_path());

@@ -152,7 +152,7 @@ private:
             return "Basic " + base64(user + ':' + password);
         }
         const std::string token = variable("MLFLOW_TRACKING_TOKEN");
-        if (!std::ranges::all_of(token, detail::is_graphic)) {
+        if (!std::ranges::all_of(token, internal::is_graphic)) {
             throw ConfigError("RT-V60", "MLFLOW_TRACKING_TOKEN has a space, a line's end or a "
                                         "character that is not ASCII; expected a token alone");
         }

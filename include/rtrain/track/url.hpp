@@ -28,7 +28,7 @@ struct Url {
     [[nodiscard]] const char* usual_port() const noexcept { return encrypted ? "443" : "80"; }
 };
 
-namespace detail {
+namespace internal {
 
 [[nodiscard]] inline bool is_graphic(char letter) noexcept {
     return letter > ' ' && letter < 0x7f;
@@ -41,7 +41,7 @@ namespace detail {
                                                        "https://host"));
 }
 
-} // namespace detail
+} // namespace internal
 
 /// Throws ConfigError [RT-V60].
 [[nodiscard]] inline Url parse_url(std::string_view text) {
@@ -49,20 +49,20 @@ namespace detail {
     url.encrypted = text.starts_with("https://");
     const std::string_view scheme = url.encrypted ? "https://" : "http://";
     if (!text.starts_with(scheme)) {
-        detail::refuse_url("does not begin with http:// or https://");
+        internal::refuse_url("does not begin with http:// or https://");
     }
-    if (!std::ranges::all_of(text, detail::is_graphic)) {
-        detail::refuse_url("has a space or a character that is not ASCII");
+    if (!std::ranges::all_of(text, internal::is_graphic)) {
+        internal::refuse_url("has a space or a character that is not ASCII");
     }
     if (text.find_first_of("?#") != std::string_view::npos) {
-        detail::refuse_url("has a query");
+        internal::refuse_url("has a query");
     }
     text = text.substr(scheme.size());
     const std::size_t slash = std::min(text.find('/'), text.size());
     std::string_view authority = text.substr(0, slash);
     if (authority.find('@') != std::string_view::npos) {
-        detail::refuse_url("holds a name and password, which would be kept with the run: set "
-                           "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD");
+        internal::refuse_url("holds a name and password, which would be kept with the run: set "
+                             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD");
     }
     url.path = text.substr(slash);
     url.path.erase(url.path.find_last_not_of('/') + 1);
@@ -76,7 +76,7 @@ namespace detail {
     const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
     if (url.host.empty() || url.port.empty() || url.port.size() > 5 ||
         !std::ranges::all_of(url.port, is_digit)) {
-        detail::refuse_url("has no host, or a port that is no number");
+        internal::refuse_url("has no host, or a port that is no number");
     }
     return url;
 }
