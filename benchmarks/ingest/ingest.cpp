@@ -4,14 +4,15 @@
 //   ingest READER PATH [--batch 256] [--threads 0] [--epochs 1] [--memory-mb 256] [--shuffle 1]
 //                      [--from 0] [--batches -1]
 //
-// READER: csv, parquet, json, tar by data::Streaming; arrow-csv and arrow-parquet, Arrow alone;
-// files, each text file of a directory a row; memory and index-select, rows that are in memory
-// (PATH: their number); train-memory and train-csv, a small network on such rows.
+// READER: csv, parquet, json, tar, mds by data::Streaming; arrow-csv and arrow-parquet, Arrow
+// alone; files, each text file of a directory a row; memory and index-select, rows that are in
+// memory (PATH: their number); train-memory and train-csv, a small network on such rows.
 //
 // Prints a line of JSON for each epoch: rows, seconds, seconds to the first batch, the
 // bytes of their columns, and by how many bytes the resident set has grown at most.
 #include <rtrain/data/arrow.hpp>
 #include <rtrain/data/json.hpp>
+#include <rtrain/data/mds.hpp>
 #include <rtrain/data/permuted.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/streaming.hpp>
@@ -248,6 +249,8 @@ void run(const std::string& reader, const std::string& path, const Arguments& ar
         loop<data::Streaming>(data::read_json(path), arguments, idle);
     } else if (reader == "tar") {
         loop<data::Streaming>(data::read_webdataset(path), arguments, idle);
+    } else if (reader == "mds") {
+        loop<data::Streaming>(data::read_mds(path), arguments, idle);
     } else if (reader == "files") {
         loop<data::Streaming>(data::read_text(path, {.whole_files = true}), arguments, idle);
     } else if (reader == "memory") {

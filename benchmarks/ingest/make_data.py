@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the files that the contestants read: the same numbers as CSV, Parquet and JSON lines, small
-samples in a tar archive, and many small files.
+samples in a tar archive, and many small files; as MDS shards, too, where mosaicml-streaming is installed.
 
     python make_data.py DIRECTORY ROWS
 """
@@ -44,6 +44,19 @@ def write_tar(path, samples):
                 archive.addfile(member, io.BytesIO(data))
 
 
+def write_mds(path, rows):
+    try:
+        from streaming import MDSWriter
+    except ImportError:
+        return
+    names = rows.column_names
+    columns = {name: "int" if name == "label" else "float64" for name in names}
+    with MDSWriter(out=str(path), columns=columns, compression=None) as out:
+        for batch in rows.to_batches():
+            for values in zip(*(column.to_numpy() for column in batch.columns)):
+                out.write({n: int(v) if n == "label" else v for n, v in zip(names, values)})
+
+
 def write_small_files(directory, count):
     for number in range(count):
         folder = directory / f"{number // 1000:03}"
@@ -57,6 +70,7 @@ def main():
         numbers = table(count)
         csv.write_csv(numbers, directory / f"{name}.csv")
         parquet.write_table(numbers, directory / f"{name}.parquet", row_group_size=GROUP_ROWS)
+    write_mds(directory / "mds", table(rows))
     write_json(directory / "rows.jsonl", table(rows // 5))
     write_tar(directory / "rows.tar", rows // 25)
     write_small_files(directory / "small", 100_000)

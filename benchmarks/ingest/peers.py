@@ -78,8 +78,17 @@ def grain(_, rows, batch):
     return pygrain.MapDataset.source(Rows()).shuffle(seed=0).batch(batch).to_iter_dataset()
 
 
+def streaming(_, path, batch):
+    import streaming
+    from torch.utils.data import DataLoader
+
+    streaming.base.util.clean_stale_shared_memory()
+    rows = streaming.StreamingDataset(local=path, shuffle=True, batch_size=batch)
+    return DataLoader(rows, batch_size=batch)
+
+
 PEERS = {"torch": torch_memory, "datasets": datasets, "ray": ray, "webdataset": webdataset}
-PEERS["grain"] = grain
+PEERS |= {"grain": grain, "streaming": streaming}
 
 
 def main():
