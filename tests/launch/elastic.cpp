@@ -2,7 +2,7 @@
 // A training that is killed on some ranks and goes on on others; elastic_test.cpp runs it under
 // mpirun.
 //
-//   elastic <bits|streamed-bits|streamed-filtered-bits|permuted|streamed|sharded>
+//   elastic <bits|streamed-bits|streamed-csv-bits|streamed-filtered-bits|permuted|streamed|sharded>
 //           <step to be killed behind, or 0> <storage path>
 //
 // Each rank writes the rows of each step into rows/<epoch>-<step>-<rank>. With "bits" a model is
@@ -10,8 +10,15 @@
 #include "../bits.hpp"
 #include "../support.hpp"
 
+#ifdef RTRAIN_TEST_CSV
+#include <rtrain/data/arrow.hpp>
+#endif
+
 #include <csignal>
+#include <fstream>
 #include <iostream>
+#include <string>
+#include <vector>
 
 using namespace rtrain;
 
@@ -67,7 +74,46 @@ private:
 };
 
 /// Of data::Streaming: windows of 5 rows, of which a lane has about 21.
-constexpr std::int64_t memory_bytes = 2 * 24 * 5 * InBlocks::row_bytes;
+constexpr std::int64_t memory_of(std::int64_t row_bytes) {
+    return 2 * 24 * 5 * row_bytes;
+}
+
+#ifdef RTRAIN_TEST_CSV
+constexpr std::int64_t pixels = 49;
+
+/// Every 16th pixel, in four files of which each rank has a copy.
+data::Dataset as_csv(const data::Batch& batch, const std::filesystem::path& storage) {
+    const auto directory =
+        storage / ("csv-" + std::to_string(launch::env_int("OMPI_COMM_WORLD_RANK").value_or(0)));
+    std::filesystem::create_directories(directory);
+    const auto image =
+        (batch["image"].flatten(1).slice(1, 0, 784, 784 / pixels) * 255).round().to(torch::kLong);
+    for (std::int64_t part = 0; part < 4; ++part) {
+        std::ofstream file(directory / (std::to_string(part) + ".csv"));
+        file << "row,label";
+        for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+            file << ",p" << pixel;
+        }
+        for (std::int64_t row = batch.size() * part / 4; row < batch.size() * (part + 1) / 4;
+             ++row) {
+            file << '\n' << row << ',' << batch["label"][row].item<std::int64_t>();
+            for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+                file << ',' << image[row][pixel].item<std::int64_t>();
+            }
+        }
+    }
+    return data::read_csv(directory.string()).map_batches([](const data::Batch& read) {
+        std::vector<torch::Tensor> values;
+        for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+            values.push_back(read["p" + std::to_string(pixel)]);
+        }
+        const auto read_image = torch::stack(values, 1).to(torch::kFloat) / 255;
+        return data::Batch({{"row", read["row"]},
+                            {"image", read_image.repeat_interleave(784 / pixels, 1)},
+                            {"label", read["label"]}});
+    });
+}
+#endif
 
 /// Dies as if by the kernel, on the last rank; mpirun then ends the others.
 void maybe_die(const auto& worker, int step, int killed_behind) {
@@ -77,7 +123,7 @@ void maybe_die(const auto& worker, int step, int killed_behind) {
 }
 
 /// Adam, dropout and shuffled data, in steps of 8 micro-batches.
-void train_bits(auto& worker, const RowLog& log, int killed_behind) {
+void train_bits(auto& worker, const RowLog& log, int killed_behind, std::int64_t memory_bytes) {
     worker.enable_reproducibility(5);
     auto model = worker.prepare(test::Net(0.3), {.reduction_order = ReductionOrder::micro_batches});
     auto optimizer =
@@ -127,7 +173,7 @@ void read_rows(auto& worker, const RowLog& log, int killed_behind) {
     int step = 0;
     const auto state = State{}.add("step", step);
     auto batches = worker.dataset_shard("train").batches(
-        {.size = 7, .shuffle = true, .memory_bytes = memory_bytes});
+        {.size = 7, .shuffle = true, .memory_bytes = memory_of(InBlocks::row_bytes)});
     for (const int epoch : worker.epochs(epochs, state)) {
         if (worker.rank() == 0) {
             log.forget_after(step);
@@ -149,7 +195,13 @@ void run(const std::string& variant, int killed_behind, const std::string& stora
     const auto images = test::fashion_mnist(rows).rows(torch::arange(rows));
     data::Dataset dataset = data::from_tensors(
         {{"row", torch::arange(rows)}, {"image", images["image"]}, {"label", images["label"]}});
-    if constexpr (std::same_as<D, data::Streaming>) {
+    std::int64_t row_bytes = InBlocks::row_bytes;
+    if (variant == "streamed-csv-bits") {
+#ifdef RTRAIN_TEST_CSV
+        dataset = as_csv(dataset.take(rows), storage);
+        row_bytes = 8 * (2 + pixels);
+#endif
+    } else if constexpr (std::same_as<D, data::Streaming>) {
         dataset = data::from_blocks(std::make_shared<InBlocks>(std::move(dataset)));
         if (filters) {
             dataset = dataset.filter(
@@ -163,7 +215,7 @@ void run(const std::string& variant, int killed_behind, const std::string& stora
     trainer.fit([&](auto& worker) {
         const RowLog log(storage);
         if (trains) {
-            train_bits(worker, log, killed_behind);
+            train_bits(worker, log, killed_behind, memory_of(row_bytes));
         } else {
             read_rows(worker, log, killed_behind);
         }

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 using namespace test;
 
@@ -65,7 +67,11 @@ std::filesystem::path copy_of(const std::filesystem::path& killed, int resumed_o
 } // namespace
 
 TEST_CASE("Elastic.the_bits_of_a_training_do_not_depend_on_ranks_or_kills") {
-    for (const std::string variant : {"bits", "streamed-bits"}) {
+    std::vector<std::string> variants{"bits", "streamed-bits"};
+#ifdef RTRAIN_TEST_CSV
+    variants.emplace_back("streamed-csv-bits");
+#endif
+    for (const std::string& variant : variants) {
         CAPTURE(variant);
         const Directory directory("elastic-" + variant);
         // 8 steps an epoch, the last of 52 rows.
