@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings the reports of a run that has ended to the servers of its trackers that were away
-// meanwhile.
+// Gives the trackers of a run that has ended what they lack of its reports: servers that were away,
+// and files of a run that was killed.
 #include <rtrain/track/sync.hpp>
 #ifdef RTRAIN_EXAMPLE_HTTPS // servers at https://...
 #include <rtrain/track/https.hpp>
@@ -15,15 +15,16 @@ int main(int argc, char** argv) try {
         return 2;
     }
 #ifdef RTRAIN_EXAMPLE_HTTPS
-    const auto notes = rtrain::track::sync(argv[1], rtrain::track::https());
+    const auto left = rtrain::track::sync(argv[1], rtrain::track::https());
 #else
-    const auto notes = rtrain::track::sync(argv[1]);
+    const auto left = rtrain::track::sync(argv[1]);
 #endif
-    for (const auto& note : notes) {
-        std::cout << "synced " << note.filename().string() << '\n';
+    for (const auto& path : left) {
+        std::cout << "synced " << path.filename().string() << '\n';
     }
-    if (notes.empty()) {
-        std::cout << "no tracker of a server has left a note in " << argv[1] << '\n';
+    if (left.empty()) {
+        std::cout << "no tracker that could be brought up to date has left anything in " << argv[1]
+                  << '\n';
     }
     return 0;
 } catch (const std::exception& error) {

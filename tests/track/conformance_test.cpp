@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // rtrain's trackers in the suite for everybody's, and trackers that it must notice.
+#include "offline_files.hpp"
+
 #include <rtrain/testing/tracker.hpp>
+#include <rtrain/track/comet.hpp>
 #include <rtrain/track/csv.hpp>
 #include <rtrain/track/event_file.hpp>
 #include <rtrain/track/json_lines.hpp>
 #include <rtrain/track/tensorboard.hpp>
+#include <rtrain/track/wandb.hpp>
 
 #include <doctest/doctest.h>
 
@@ -112,6 +116,30 @@ ShownReports read_events(const fs::path& run) {
     return shown;
 }
 
+ShownReports read_wandb(const fs::path& run) {
+    const test::WandbRun shown_run = test::read_wandb(run);
+    ShownReports shown;
+    for (std::size_t i = 0; i < shown_run.history.size(); ++i) {
+        const auto& items = shown_run.history.at(i);
+        CHECK(items.at("_step") == std::to_string(shown_run.steps.at(i)));
+        shown.emplace_back(std::stoll(items.at("_step")), std::stod(items.at("loss")));
+    }
+    CHECK((shown.empty() || shown_run.summary.at("loss") == shown_run.history.back().at("loss")));
+    return shown;
+}
+
+ShownReports read_comet(const fs::path& run) {
+    ShownReports shown;
+    for (const Config& payload : test::read_comet(run).payloads("metric_msg")) {
+        const auto& metric = payload.at("metric").as_object();
+        if (metric.at("metricName").as_string() == "loss") {
+            shown.emplace_back(metric.at("step").as_int64(),
+                               metric.at("metricValue").to_number<double>());
+        }
+    }
+    return shown;
+}
+
 /// "number loss" in each line of "losses".
 ShownReports read_losses(const fs::path& run) {
     ShownReports shown;
@@ -201,6 +229,8 @@ struct IsAhead : Losses {
 RTRAIN_TEST_TRACKER(JsonLines, read_json_lines, track::JsonLines("deep/metrics.jsonl"));
 RTRAIN_TEST_TRACKER(Csv, read_csv, track::Csv("table.csv"));
 RTRAIN_TEST_TRACKER(TensorBoard, read_events, track::TensorBoard());
+RTRAIN_TEST_TRACKER(Wandb, read_wandb, track::Wandb());
+RTRAIN_TEST_TRACKER(Comet, read_comet, track::Comet());
 RTRAIN_TEST_TRACKER(Losses, read_losses, Losses());
 
 #define MUST_FAIL(type, holds)                                                                     \

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes event files for tensorboard_test.py, which reads them with TensorBoard's own reader.
+// Writes files of trackers, which tensorboard_test.py, wandb_test.py and comet_test.py read with
+// what the services themselves read them with.
 // Argument: a directory. Prints nothing.
 #include "tracked_run.hpp"
 
 #include <rtrain/storage/file.hpp>
+#include <rtrain/track/comet.hpp>
 #include <rtrain/track/tensorboard.hpp>
+#include <rtrain/track/wandb.hpp>
 
 #include <boost/json/array.hpp>
 
@@ -21,7 +24,9 @@ using test::TrackedRun;
 namespace {
 
 std::vector<track::AnyTracker> trackers() {
-    return {track::TensorBoard{}};
+    return {track::TensorBoard{},
+            track::Wandb{{.project = "digits", .notes = "of a test", .tags = {"a", "b"}}},
+            track::Comet{{.project = "digits", .workspace = "w", .tags = {"a", "b\nc"}}}};
 }
 
 /// Every sort of metric, and names and values that break things.

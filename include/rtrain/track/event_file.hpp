@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The bytes of TensorBoard's event files: protocol buffers
-/// (https://protobuf.dev/programming-guides/encoding) in records with masked checksums. Fields are
-/// those of TensorFlow's event.proto and summary.proto.
+/// The bytes of TensorBoard's event files: protocol buffers in records with masked checksums.
+/// Fields are those of TensorFlow's event.proto and summary.proto.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
+#include <rtrain/format/protobuf.hpp>
 
 #include <bit>
 #include <cstdint>
@@ -18,111 +18,8 @@
 
 namespace rtrain::track::event {
 
-static_assert(std::endian::native == std::endian::little);
-
-/// A message of protocol buffers, written field by field.
-class Message {
-public:
-    Message& number(unsigned field, std::uint64_t value) {
-        tag(field, 0);
-        varint(value);
-        return *this;
-    }
-    Message& real(unsigned field, double value) {
-        tag(field, 1);
-        raw(value);
-        return *this;
-    }
-    Message& real(unsigned field, float value) {
-        tag(field, 5);
-        raw(value);
-        return *this;
-    }
-    /// A string, bytes or another message.
-    Message& bytes(unsigned field, std::string_view value) {
-        tag(field, 2);
-        varint(value.size());
-        text_ += value;
-        return *this;
-    }
-
-    [[nodiscard]] const std::string& text() const noexcept { return text_; }
-
-private:
-    void tag(unsigned field, unsigned wire_type) { varint(field << 3U | wire_type); }
-    void varint(std::uint64_t value) {
-        for (; value > 0x7f; value >>= 7U) {
-            text_ += static_cast<char>(value | 0x80U);
-        }
-        text_ += static_cast<char>(value);
-    }
-    template <class T>
-    void raw(T value) {
-        text_.append(reinterpret_cast<const char*>(&value), sizeof value);
-    }
-
-    std::string text_;
-};
-
-/// A message read field by field, as far as it is well-formed.
-class Fields {
-public:
-    explicit Fields(std::string_view text) : rest_(text) {}
-
-    struct Field {
-        unsigned number = 0;
-        std::uint64_t value = 0;  ///< of a number
-        std::string_view bytes{}; ///< of everything else
-    };
-
-    std::optional<Field> next() {
-        const auto tag = varint();
-        if (!tag) {
-            return std::nullopt;
-        }
-        Field field{.number = static_cast<unsigned>(*tag >> 3U)};
-        std::optional<std::uint64_t> size;
-        switch (*tag & 7U) {
-        case 0:
-            size = varint();
-            field.value = size.value_or(0);
-            return size ? std::optional(field) : std::nullopt;
-        case 1:
-            size = 8;
-            break;
-        case 2:
-            size = varint();
-            break;
-        case 5:
-            size = 4;
-            break;
-        default:
-            break;
-        }
-        if (!size || *size > rest_.size()) {
-            return std::nullopt;
-        }
-        field.bytes = rest_.substr(0, *size);
-        rest_.remove_prefix(*size);
-        return field;
-    }
-
-private:
-    std::optional<std::uint64_t> varint() {
-        std::uint64_t value = 0;
-        for (unsigned shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
-            const auto byte = static_cast<unsigned char>(rest_.front());
-            rest_.remove_prefix(1);
-            value |= static_cast<std::uint64_t>(byte & 0x7fU) << shift;
-            if (byte < 0x80) {
-                return value;
-            }
-        }
-        return std::nullopt;
-    }
-
-    std::string_view rest_;
-};
+using protobuf::Fields;
+using protobuf::Message;
 
 [[nodiscard]] inline std::uint32_t masked_checksum(std::string_view bytes) {
     return std::rotr(checkpoint::crc32c(bytes), 15) + 0xa282ead8U;

@@ -113,8 +113,7 @@ namespace rtrain::track::event {
         }
         session.bytes(1, Message().bytes(1, name).bytes(2, value.text()).text());
     };
-    visit_leaves_if(
-        config, [](std::string_view) { return true; }, visit);
+    visit_settings(config, visit);
     session.bytes(4, run).real(5, time_s);
     const auto content = Message().bytes(3, session.text());
     return Message()

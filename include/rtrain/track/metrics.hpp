@@ -3,14 +3,19 @@
 /// The metrics of a report, one by one, for trackers.
 #pragma once
 
+#include <rtrain/base/crc32c.hpp>
+#include <rtrain/base/json.hpp>
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/run_log.hpp>
 
 #include <boost/json/value.hpp>
 
+#include <cmath>
+#include <cstdio>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 
 namespace rtrain::track {
 
@@ -37,13 +42,63 @@ void visit_leaves_if(const Config& object, IsWanted&& is_wanted, Visit&& visit) 
     }
 }
 
+/// The same, with each name once: {"a": {"b": 1}, "a/b": 2} has "a/b" twice, of which the first
+/// counts.
+template <class IsWanted, class Visit>
+void visit_names_if(const Config& object, IsWanted&& is_wanted, Visit&& visit) {
+    std::unordered_set<std::string> names;
+    visit_leaves_if(object, is_wanted,
+                    [&](const std::string& name, const boost::json::value& value) {
+                        if (names.insert(name).second) {
+                            visit(name, value);
+                        }
+                    });
+}
+
+/// The same for all of a configuration.
+template <class Visit>
+void visit_settings(const Config& config, Visit&& visit) {
+    visit_names_if(
+        config, [](std::string_view) { return true; }, visit);
+}
+
 /// The same for the metrics of a line, without what rtrain fills in.
 template <class Visit>
 void visit_metrics(const Line& line, Visit&& visit) {
     const auto is_metric = [&](std::string_view name) {
         return !RunLog::fills_in(name) && !(line.is_step && name == step_field);
     };
-    visit_leaves_if(line.values, is_metric, visit);
+    visit_names_if(line.values, is_metric, visit);
+}
+
+/// Calls `visit(name, number)` for each metric of a line that is a number, or true or false, which
+/// are 1 and 0. The number may be NaN or infinite.
+template <class Visit>
+void visit_numbers(const Line& line, Visit&& visit) {
+    visit_metrics(line, [&](const std::string& name, const boost::json::value& metric) {
+        if (metric.is_bool()) {
+            visit(name, metric.get_bool() ? 1.0 : 0.0);
+        } else if (const auto number = json::number(metric)) {
+            visit(name, *number);
+        }
+    });
+}
+
+/// Goes behind a name that a service does not take as it is: two metrics that become one name would
+/// be one curve.
+[[nodiscard]] inline std::string checksum_of(std::string_view name) {
+    char sum[16] = {};
+    std::snprintf(sum, sizeof sum, "-%08x", static_cast<unsigned>(checkpoint::crc32c(name)));
+    return sum;
+}
+
+/// A number as a value of JSON, with NaN and infinities as protocol buffers and Python have them in
+/// texts.
+[[nodiscard]] inline boost::json::value number_or_name(double number) {
+    if (std::isfinite(number)) {
+        return number;
+    }
+    return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
 }
 
 } // namespace rtrain::track

@@ -9,6 +9,7 @@
 #include <rtrain/track/mlflow_entries.hpp>
 #include <rtrain/track/mlflow_note.hpp>
 #include <rtrain/track/mlflow_server.hpp>
+#include <rtrain/track/option.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -206,16 +207,10 @@ namespace internal {
 
 inline constexpr const char* uri_variable = "MLFLOW_TRACKING_URI";
 
-[[nodiscard]] inline std::string first_of(const std::string& given, const char* variable,
-                                          const std::string& otherwise) {
-    const char* const value = std::getenv(variable);
-    return !given.empty() ? given : value != nullptr && *value != '\0' ? value : otherwise;
-}
-
 } // namespace internal
 
 RTRAIN_DOOR MlFlow::MlFlow(MlFlowOptions options) : options_(std::move(options)) {
-    const std::string uri = internal::first_of(options_.uri, internal::uri_variable, "");
+    const std::string uri = option_or(options_.uri, internal::uri_variable, "");
     if (!uri.empty()) {
         (void)MlFlowServer(parse_url(uri), options_.https);
     }
@@ -231,11 +226,10 @@ RTRAIN_DOOR bool MlFlow::has_left(const std::filesystem::path& file) {
 RTRAIN_DOOR void MlFlow::start(const RunInfo& info) {
     const auto file = info.directory / options_.file;
     MlFlowNote note = MlFlowNote::read(file).value_or(MlFlowNote{.id = Sender::new_id()});
-    const Url server =
-        parse_url(internal::first_of(options_.uri, internal::uri_variable, note.uri));
+    const Url server = parse_url(option_or(options_.uri, internal::uri_variable, note.uri));
     note.uri = server.text();
-    note.experiment = internal::first_of(options_.experiment, "MLFLOW_EXPERIMENT_NAME",
-                                         note.experiment.empty() ? "Default" : note.experiment);
+    note.experiment = option_or(options_.experiment, "MLFLOW_EXPERIMENT_NAME",
+                                note.experiment.empty() ? "Default" : note.experiment);
     note.run_name = options_.run_name.empty() ? note.run_name : options_.run_name;
     note.tags = options_.tags.empty() ? note.tags : options_.tags;
     storage::create_directories(file.parent_path());

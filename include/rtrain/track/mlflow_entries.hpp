@@ -4,7 +4,6 @@
 #pragma once
 
 #include <rtrain/base/clean_text.hpp>
-#include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/track/metrics.hpp>
@@ -14,11 +13,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
 namespace rtrain::track::mlflow {
@@ -53,8 +49,7 @@ namespace detail {
 
 } // namespace detail
 
-/// `name` as MLflow allows it. What has to change gets a checksum of what it was, because two
-/// metrics of one name would be one curve.
+/// `name` as MLflow allows it. What has to change gets a checksum of what it was.
 [[nodiscard]] inline std::string name_of(std::string_view name) {
     std::string allowed = detail::with_plain_parts(name);
     for (char& letter : allowed) {
@@ -63,28 +58,17 @@ namespace detail {
     if (allowed == name && allowed.size() <= longest_name) {
         return allowed;
     }
-    char sum[16] = {};
-    std::snprintf(sum, sizeof sum, "-%08x", static_cast<unsigned>(checkpoint::crc32c(name)));
-    return allowed.substr(0, longest_name - std::string_view(sum).size()) + sum;
+    const std::string sum = checksum_of(name);
+    return allowed.substr(0, longest_name - sum.size()) + sum;
 }
 
 /// The metrics of a line, each as JSON. What is neither a number nor true or false is none.
 [[nodiscard]] inline std::vector<std::string> metrics_of(const Line& line) {
     std::vector<std::string> metrics;
-    std::unordered_set<std::string> names; // {"a": {"b": 1}, "a/b": 2} has one twice
     const auto time_ms = static_cast<std::int64_t>(std::llround(line.time_s * 1000));
-    visit_metrics(line, [&](const std::string& name, const boost::json::value& metric) {
-        const auto number =
-            metric.is_bool() ? std::optional(metric.get_bool() ? 1.0 : 0.0) : json::number(metric);
-        if (!number || !names.insert(name).second) {
-            return;
-        }
-        boost::json::value value = *number;
-        if (!std::isfinite(*number)) { // as protocol buffers have it in JSON
-            value = std::isnan(*number) ? "NaN" : *number > 0 ? "Infinity" : "-Infinity";
-        }
+    visit_numbers(line, [&](const std::string& name, double number) {
         metrics.push_back(json::serialize({{"key", name_of(name)},
-                                           {"value", value},
+                                           {"value", number_or_name(number)},
                                            {"timestamp", time_ms},
                                            {"step", line.number}}));
     });
@@ -94,12 +78,7 @@ namespace detail {
 /// The leaves of a configuration, each as JSON.
 [[nodiscard]] inline std::vector<std::string> parameters_of(const Config& config) {
     std::vector<std::string> parameters;
-    std::unordered_set<std::string> names;
-    const auto all = [](std::string_view) { return true; };
-    visit_leaves_if(config, all, [&](const std::string& name, const boost::json::value& value) {
-        if (!names.insert(name).second) {
-            return;
-        }
+    visit_settings(config, [&](const std::string& name, const boost::json::value& value) {
         const std::string text =
             value.is_string() ? std::string(value.get_string()) : json::serialize(value);
         parameters.push_back(json::serialize(

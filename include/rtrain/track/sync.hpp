@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// sync(): brings a run's reports to the servers that its trackers could not reach.
+/// sync(): gives a run's trackers what they lack of its reports: servers that could not be reached,
+/// and files of a run that was killed.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -8,14 +9,17 @@
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
+#include <rtrain/track/comet.hpp>
 #include <rtrain/track/http_message.hpp>
 #include <rtrain/track/log_reader.hpp>
 #include <rtrain/track/mlflow.hpp>
 #include <rtrain/track/pending_rewind.hpp>
 #include <rtrain/track/replay.hpp>
+#include <rtrain/track/wandb.hpp>
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,29 +56,47 @@ inline void catch_up(const AnyTracker& tracker, const RunInfo& info) {
     tracker.finish(has_failed ? Ending::failed : Ending::finished);
 }
 
+/// The tracker that such an entry of a run's directory is of, set up as it was.
+[[nodiscard]] inline std::optional<AnyTracker>
+tracker_that_left(const std::filesystem::directory_entry& entry, const HttpSender& https) {
+    const auto& path = entry.path();
+    const std::string name = path.filename().string();
+    if (entry.is_directory()) {
+        return Wandb::has_left(path)   ? std::optional<AnyTracker>(Wandb({.directory = name}))
+               : Comet::has_left(path) ? std::optional<AnyTracker>(Comet({.directory = name}))
+                                       : std::nullopt;
+    }
+    const bool may_be_note =
+        entry.is_regular_file() && path.extension() == ".json" && name != results_file;
+    return may_be_note && MlFlow::has_left(path)
+               ? std::optional<AnyTracker>(MlFlow({.file = name, .https = https}))
+               : std::nullopt;
+}
+
 } // namespace detail
 
-/// For a run in a local directory that is not under way: trackers of servers that have left a note
-/// there get what they lack, and hear that the run has finished, or failed. Returns those notes.
-/// Throws StorageError [RT-S4] without a result.json, Error [RT-V61] to [RT-V65] when a server does
-/// not take it; another call goes on from there. `https` is for those at https://..., which else
-/// are a ConfigError [RT-V66].
+/// For a run in a local directory that is not under way: trackers that have left something of their
+/// own there get what they lack, and hear that the run has finished, or failed. Those are of
+/// servers (MlFlow), and of files for other programs to upload (Wandb, Comet). Returns what they
+/// have left. Throws StorageError [RT-S4] without a result.json, Error [RT-V61] to [RT-V70] when
+/// one cannot have all; another call goes on from there. `https` is for servers at https://...,
+/// which else are a ConfigError [RT-V66].
 inline std::vector<std::filesystem::path> sync(const std::filesystem::path& run_directory,
                                                const HttpSender& https = {}) {
     const auto directory = std::filesystem::canonical(run_directory);
     const RunInfo info = detail::info_of(directory);
-    std::vector<std::filesystem::path> notes;
+    std::vector<std::filesystem::path> left;
     for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-        if (entry.path().extension() == ".json" && entry.is_regular_file() &&
-            entry.path().filename() != results_file && MlFlow::has_left(entry.path())) {
-            notes.push_back(entry.path());
+        if (detail::tracker_that_left(entry, https)) {
+            left.push_back(entry.path());
         }
     }
-    std::sort(notes.begin(), notes.end());
-    for (const auto& note : notes) {
-        detail::catch_up(MlFlow({.file = note.filename().string(), .https = https}), info);
+    std::sort(left.begin(), left.end());
+    for (const auto& path : left) {
+        detail::catch_up(*detail::tracker_that_left(std::filesystem::directory_entry(path), https),
+                         info);
     }
-    return notes;
+    return left;
 }
 
 } // namespace rtrain::track

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// ZipWriter: a zip file whose records are stored as they are, with their CRC-32. It has at most
+/// 4 GiB and 65,534 records: zip64 is not written.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/storage/file.hpp>
+
+#include <zlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <string_view>
+
+namespace rtrain::format {
+
+class ZipWriter {
+public:
+    /// Begins at the beginning of `output`, which must outlive it.
+    explicit ZipWriter(storage::OutputFile& output) : output_(output) {}
+
+    /// A record; its name is ASCII, and no other has it. Throws StorageError [RT-S19] when there is
+    /// no room for it, [RT-S3] when it cannot be written.
+    void add(std::string_view name, std::string_view bytes) {
+        require_room(name, bytes.size());
+        begin(name, bytes.size(), checksum(0, bytes));
+        write(bytes);
+    }
+
+    /// The same of a file that nobody writes to meanwhile. Throws StorageError [RT-S4], too.
+    void add_file(std::string_view name, const std::filesystem::path& file) {
+        const std::uint64_t size = std::filesystem::file_size(file);
+        require_room(name, size);
+        std::uint32_t sum = 0;
+        each_part(file, [&](std::string_view part) { sum = checksum(sum, part); });
+        begin(name, size, sum);
+        each_part(file, [this](std::string_view part) { write(part); });
+    }
+
+    /// What makes it a zip file. Nothing may follow.
+    void finish() {
+        const std::uint64_t begin = at_;
+        write(directory_);
+        std::string end = "PK\5\6";
+        put(end, 0, 4); // on this disk, of which there is one
+        put(end, records_, 2);
+        put(end, records_, 2);
+        put(end, directory_.size(), 4);
+        put(end, begin, 4);
+        put(end, 0, 2); // no comment
+        write(end);
+    }
+
+private:
+    static constexpr std::uint64_t most_bytes = std::numeric_limits<std::uint32_t>::max();
+    static constexpr std::uint64_t most_records = std::numeric_limits<std::uint16_t>::max() - 1;
+
+    [[nodiscard]] static std::uint32_t checksum(std::uint32_t sum, std::string_view bytes) {
+        return static_cast<std::uint32_t>(
+            ::crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+    }
+
+    static void put(std::string& text, std::uint64_t value, int bytes) {
+        for (int i = 0; i < bytes; ++i) {
+            text += static_cast<char>(value >> (8 * i) & 0xffU);
+        }
+    }
+
+    template <class Visit>
+    static void each_part(const std::filesystem::path& file, Visit&& visit) {
+        storage::InputFile input(file);
+        std::string part(std::size_t{1} << 16, '\0');
+        while (const std::size_t got = input.read(part.data(), part.size())) {
+            visit(std::string_view(part).substr(0, got));
+        }
+    }
+
+    void write(std::string_view bytes) {
+        output_.write(bytes);
+        at_ += bytes.size();
+    }
+
+    void require_room(std::string_view name, std::uint64_t size) const {
+        constexpr std::uint64_t heads = 30 + 46 + 22; // of the record, its entry, and the end
+        if (at_ + size + directory_.size() + 2 * name.size() + heads > most_bytes ||
+            records_ == most_records) {
+            throw StorageError(
+                "RT-S19",
+                rtrain::detail::concat("\"", name, "\" of ", size,
+                                       " bytes does not fit into a zip file; expected 4 GiB and "
+                                       "65,534 records at most"));
+        }
+    }
+
+    void begin(std::string_view name, std::uint64_t size, std::uint32_t sum) {
+        std::string head;
+        put(head, 20, 2);       // version of the format that a reader needs
+        put(head, 0, 4);        // neither flags nor compression
+        put(head, 0x210000, 4); // made in 1980, so that equal records are equal files
+        put(head, sum, 4);
+        put(head, size, 4);
+        put(head, size, 4);
+        put(head, name.size(), 2);
+        put(head, 0, 2); // nothing else
+        directory_ += "PK\1\2";
+        put(directory_, 20, 2); // version of the writer
+        directory_ += head;
+        directory_.append(10, '\0'); // no comment, disk 0, no attributes
+        put(directory_, at_, 4);
+        directory_ += name;
+        ++records_;
+        write("PK\3\4");
+        write(head);
+        write(name);
+    }
+
+    storage::OutputFile& output_;
+    std::string directory_;
+    std::uint64_t at_ = 0;
+    std::uint64_t records_ = 0;
+};
+
+} // namespace rtrain::format

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Comet, experimental: the reports of a run as an offline archive of Comet, which its own program
+/// `comet upload` uploads. Nothing here speaks to a server, or knows a key. Guide:
+/// docs/tracking.md.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/config/tracker.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rtrain::track {
+
+/// Not supported: worker.log(), texts and lists of numbers, assets, what the system does, output on
+/// the terminal, and archives of more than 4 GiB (RT-S19).
+struct CometOptions {
+    std::string project{};   ///< "": COMET_PROJECT_NAME, else "Uncategorized" on the server
+    std::string workspace{}; ///< "": COMET_WORKSPACE, else that of whoever calls `comet upload`
+    std::string run_name{};  ///< "": COMET_EXPERIMENT_NAME, else RunInfo::name
+    std::vector<std::string> tags{};
+    std::string directory = "comet"; ///< below the run's
+};
+
+/// Writes `<key>.zip` when the run ends or pauses, and `messages.json` until then.
+class Comet {
+public:
+    explicit Comet(CometOptions options = {});
+    /// Whether `directory` is one that a tracker of this sort has left.
+    [[nodiscard]] static bool has_left(const std::filesystem::path& directory);
+    Comet(Comet&&) noexcept;
+    Comet& operator=(Comet&&) noexcept;
+    ~Comet();
+
+    [[nodiscard]] std::string name() const { return "Comet's " + options_.directory; }
+    [[nodiscard]] std::string output() const { return options_.directory; }
+
+    /// Throws Error [RT-V70] when the note of the run's key is damaged.
+    void start(const RunInfo& info);
+    Position rewind(Position position);
+    void write(const Line& line);
+    /// Throws StorageError [RT-S19] when the archive would have more than 4 GiB.
+    void finish(Ending ending);
+
+private:
+    struct Archive;
+
+    CometOptions options_;
+    std::unique_ptr<Archive> archive_;
+};
+
+} // namespace rtrain::track
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/track/comet_definitions.hpp>
+#endif

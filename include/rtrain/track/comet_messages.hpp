@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a run has, as lines of the file messages.json in Comet's offline archives.
+#pragma once
+
+#include <rtrain/base/json.hpp>
+#include <rtrain/config/tracker.hpp>
+#include <rtrain/track/metrics.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rtrain::track {
+
+/// Comet's program drops a name or a tag of several lines, and metrics behind it.
+[[nodiscard]] inline std::string in_one_line(std::string text) {
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text;
+}
+
+/// Numbers the messages of an archive.
+class CometMessages {
+public:
+    /// "Name" is that of the run.
+    [[nodiscard]] std::string other(std::string_view key, std::string_view value) {
+        return message("log_other", {{"key", key}, {"value", value}});
+    }
+
+    /// The leaves of a configuration.
+    [[nodiscard]] std::string parameters(const Config& config, double time_s) {
+        std::string lines;
+        visit_settings(config, [&](const std::string& name, const boost::json::value& value) {
+            lines += message("parameter_msg", {{"param",
+                                                {{"paramName", name_of(name)},
+                                                 {"paramValue", parameter_value(value)},
+                                                 {"step", nullptr},
+                                                 {"source", "manual"}}},
+                                               {"local_timestamp", milliseconds(time_s)}});
+        });
+        return lines;
+    }
+
+    /// The metrics of a line.
+    [[nodiscard]] std::string metrics(const Line& line) {
+        std::string lines;
+        visit_numbers(line, [&](const std::string& name, double number) {
+            lines += message("metric_msg", {{"metric",
+                                             {{"metricName", name_of(name)},
+                                              {"metricValue", number_or_name(number)},
+                                              {"step", line.number},
+                                              {"epoch", nullptr}}},
+                                            {"local_timestamp", milliseconds(line.time_s)}});
+        });
+        return lines;
+    }
+
+    [[nodiscard]] static std::int64_t milliseconds(double time_s) {
+        return std::llround(time_s * 1000);
+    }
+
+private:
+    [[nodiscard]] std::string message(std::string_view type, Config payload) {
+        payload["message_id"] = ++messages_;
+        return json::serialize(Config{{"type", type}, {"payload", std::move(payload)}}) + "\n";
+    }
+
+    [[nodiscard]] static std::string name_of(const std::string& name) {
+        std::string allowed = in_one_line(name);
+        return allowed == name ? name : allowed + checksum_of(name);
+    }
+
+    /// Comet has no lists.
+    [[nodiscard]] static boost::json::value parameter_value(const boost::json::value& value) {
+        return value.is_array() ? boost::json::value(json::serialize(value)) : value;
+    }
+
+    std::int64_t messages_ = 0;
+};
+
+} // namespace rtrain::track

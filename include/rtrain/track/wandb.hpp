@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Wandb, experimental: the reports of a run as an offline run of Weights & Biases, which its own
+/// program `wandb sync` uploads. Nothing here speaks to a server, or knows a key. Guide:
+/// docs/tracking.md.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/config/tracker.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rtrain::track {
+
+/// Not supported: worker.log(), lists of numbers, artifacts, media, what the system does, and
+/// output on the terminal.
+struct WandbOptions {
+    std::string project{};  ///< "": WANDB_PROJECT, else the one that `wandb sync --project` names
+    std::string entity{};   ///< "": WANDB_ENTITY, else that of whoever calls `wandb sync`
+    std::string run_name{}; ///< "": WANDB_NAME, else RunInfo::name
+    std::string group{};    ///< "": WANDB_RUN_GROUP, else none
+    std::string notes{};    ///< "": WANDB_NOTES, else none
+    std::vector<std::string> tags{};
+    std::string directory = "wandb"; ///< below the run's
+};
+
+/// Writes `offline-run-<time>-<id>/run-<id>.wandb`, one file for all starts of a run, because W&B
+/// does not join parts: it is written anew from result.json each time that the run is taken up.
+class Wandb {
+public:
+    explicit Wandb(WandbOptions options = {});
+    /// Whether `directory` is one that a tracker of this sort has left.
+    [[nodiscard]] static bool has_left(const std::filesystem::path& directory);
+    Wandb(Wandb&&) noexcept;
+    Wandb& operator=(Wandb&&) noexcept;
+    ~Wandb();
+
+    [[nodiscard]] std::string name() const { return "W&B's " + options_.directory; }
+    [[nodiscard]] std::string output() const { return options_.directory; }
+
+    /// Throws Error [RT-V70] when the note of the run's id is damaged.
+    void start(const RunInfo& info);
+    Position rewind(Position position);
+    void write(const Line& line);
+    void flush();
+    void finish(Ending ending);
+
+private:
+    struct File;
+
+    WandbOptions options_;
+    std::unique_ptr<File> file_;
+};
+
+} // namespace rtrain::track
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/track/wandb_definitions.hpp>
+#endif

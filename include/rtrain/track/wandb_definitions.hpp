@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Behind the door wandb.hpp.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/process/machine.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/growing_file.hpp>
+#include <rtrain/track/offline_note.hpp>
+#include <rtrain/track/wandb.hpp>
+#include <rtrain/track/wandb_records.hpp>
+#include <rtrain/version.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace rtrain::track {
+
+struct Wandb::File {
+    static constexpr const char* sort = "wandb";
+    static constexpr std::size_t id_letters = 8;
+
+    std::filesystem::path path;
+    wandb::RunShown shown;
+    Config config;
+    std::unique_ptr<storage::GrowingFile> output{};
+    std::uint64_t records = 0;                    ///< in the file
+    std::map<std::string, std::string> summary{}; ///< what its reports have had since the last one
+    double last_s = 0;                            ///< when the last report was made
+
+    void append(wandb::Kind kind, const wandb::Message& content) {
+        output->append(wandb::in_parts(wandb::record(records + 1, kind, content), output->size()));
+        ++records;
+    }
+
+    /// The file has nothing but what the run is.
+    void begin() {
+        output.reset();
+        records = 0;
+        summary.clear();
+        last_s = static_cast<double>(shown.start_s);
+        std::string text(wandb::file_begin);
+        for (const auto& [kind, content] :
+             {std::pair(wandb::Kind::header, wandb::header("rtrain-" RTRAIN_VERSION)),
+              std::pair(wandb::Kind::run, wandb::run(shown, config))}) {
+            text += wandb::in_parts(wandb::record(++records, kind, content), text.size());
+        }
+        storage::create_directories(path.parent_path());
+        storage::replace_file(path, text);
+        for (const char* const mark : {".synced", ".syncstate"}) { // `wandb sync` has sent another
+            storage::remove_all(path.string() + mark);
+        }
+        output = std::make_unique<storage::GrowingFile>(path);
+    }
+};
+
+RTRAIN_DOOR Wandb::Wandb(WandbOptions options) : options_(std::move(options)) {}
+RTRAIN_DOOR Wandb::Wandb(Wandb&&) noexcept = default;
+RTRAIN_DOOR Wandb& Wandb::operator=(Wandb&&) noexcept = default;
+RTRAIN_DOOR Wandb::~Wandb() = default;
+
+RTRAIN_DOOR bool Wandb::has_left(const std::filesystem::path& directory) {
+    return OfflineNote::is_in(directory, File::sort);
+}
+
+RTRAIN_DOOR void Wandb::start(const RunInfo& info) {
+    const auto directory = info.directory / options_.directory;
+    storage::create_directories(directory);
+    OfflineNote note(directory, File::sort, File::id_letters);
+    wandb::RunShown shown{.id = note.id(),
+                          .entity = note.option("entity", options_.entity, "WANDB_ENTITY"),
+                          .project = note.option("project", options_.project, "WANDB_PROJECT"),
+                          .group = note.option("group", options_.group, "WANDB_RUN_GROUP"),
+                          .name =
+                              note.option("run_name", options_.run_name, "WANDB_NAME", info.name),
+                          .notes = note.option("notes", options_.notes, "WANDB_NOTES"),
+                          .tags = note.tags(options_.tags),
+                          .host = storage::host_name(),
+                          .start_s = note.start_s()};
+    note.write();
+    const std::time_t start = shown.start_s;
+    std::tm parts{};
+    char time[32] = {};
+    std::strftime(time, sizeof time, "%Y%m%d_%H%M%S", gmtime_r(&start, &parts));
+    const auto path = directory / rtrain::detail::concat("offline-run-", time, '-', shown.id) /
+                      rtrain::detail::concat("run-", shown.id, ".wandb");
+    file_ = std::make_unique<File>(File{path, std::move(shown), info.config});
+}
+
+RTRAIN_DOOR Position Wandb::rewind(Position position) {
+    file_->begin();
+    return {.iteration = 0, .step = position.step};
+}
+
+RTRAIN_DOOR void Wandb::write(const Line& line) {
+    if (line.is_step) {
+        return;
+    }
+    wandb::Message history;
+    wandb::visit_items(line, static_cast<double>(file_->shown.start_s),
+                       [&](const std::string& name, const std::string& value) {
+                           history.bytes(1, wandb::item(name, value));
+                           file_->summary[name] = value;
+                       });
+    history.bytes(2, wandb::Message().number(1, static_cast<std::uint64_t>(line.number)).text());
+    file_->append(wandb::Kind::history, history);
+    file_->last_s = line.time_s;
+}
+
+/// The values that W&B shows in its tables, which it does not find in the history.
+RTRAIN_DOOR void Wandb::flush() {
+    if (file_->summary.empty()) {
+        return;
+    }
+    wandb::Message summary;
+    for (const auto& [name, value] : file_->summary) {
+        summary.bytes(1, wandb::item(name, value));
+    }
+    file_->append(wandb::Kind::summary, summary);
+    file_->summary.clear();
+}
+
+/// A run that pauses has not ended.
+RTRAIN_DOOR void Wandb::finish(Ending ending) {
+    if (ending == Ending::paused) {
+        return;
+    }
+    const double took = std::max(0.0, file_->last_s - static_cast<double>(file_->shown.start_s));
+    file_->append(wandb::Kind::exit, wandb::Message()
+                                         .number(1, std::uint64_t{ending == Ending::failed})
+                                         .number(2, static_cast<std::uint64_t>(took)));
+}
+
+} // namespace rtrain::track

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The bytes of W&B's offline files: messages of protocol buffers in the parts of LevelDB's logs
+/// (https://github.com/google/leveldb/blob/main/doc/log_format.md), which here have a plain CRC-32.
+/// Fields are those of wandb_internal.proto.
+#pragma once
+
+#include <rtrain/base/clean_text.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/format/protobuf.hpp>
+#include <rtrain/track/metrics.hpp>
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rtrain::track::wandb {
+
+using protobuf::Message;
+
+inline constexpr std::string_view file_begin{":W&B\xe1\xbe\x00", 7};
+
+/// Which field of a Record says what it is.
+enum class Kind : unsigned { history = 2, summary = 3, run = 17, exit = 18, header = 21 };
+
+/// A Record, the `number`th of its file.
+[[nodiscard]] inline std::string record(std::uint64_t number, Kind kind, const Message& content) {
+    return Message().number(1, number).bytes(static_cast<unsigned>(kind), content.text()).text();
+}
+
+/// A record as it stands in a file behind `at` bytes: in parts, none of which lies in two blocks.
+[[nodiscard]] inline std::string in_parts(std::string_view record, std::uint64_t at) {
+    constexpr std::size_t block = std::size_t{1} << 15;
+    constexpr std::size_t head = 7;
+    enum Type : char { whole = 1, first, middle, last };
+    std::string text;
+    bool is_first = true;
+    do {
+        std::size_t room = block - (at + text.size()) % block;
+        if (room < head) {
+            text.append(room, '\0');
+            room = block;
+        }
+        const std::string_view part = record.substr(0, room - head);
+        record.remove_prefix(part.size());
+        const Type type = record.empty() ? (is_first ? whole : last) : (is_first ? first : middle);
+        is_first = false;
+        std::string typed(1, type);
+        typed += part;
+        const auto sum = ::crc32_z(0, reinterpret_cast<const Bytef*>(typed.data()), typed.size());
+        for (const unsigned shift : {0U, 8U, 16U, 24U}) {
+            text += static_cast<char>(sum >> shift & 0xffU);
+        }
+        text += static_cast<char>(part.size() & 0xffU);
+        text += static_cast<char>(part.size() >> 8U);
+        text += typed;
+    } while (!record.empty());
+    return text;
+}
+
+/// Nothing older than W&B's 0.13 can read it.
+[[nodiscard]] inline Message header(std::string_view writer) {
+    const auto versions = Message().bytes(1, writer).bytes(2, "0.13.0");
+    return Message().bytes(1, versions.text());
+}
+
+/// How W&B is to show the run. Texts are UTF-8.
+struct RunShown {
+    std::string id;
+    std::string entity;
+    std::string project;
+    std::string group;
+    std::string name;
+    std::string notes;
+    std::vector<std::string> tags;
+    std::string host;
+    std::int64_t start_s = 0;
+};
+
+[[nodiscard]] inline Message run(const RunShown& shown, const Config& config) {
+    Message settings;
+    for (const auto& item : config) {
+        const std::string key = launch::clean_text(item.key(), item.key().size());
+        settings.bytes(1, Message().bytes(1, key).bytes(16, json::serialize(item.value())).text());
+    }
+    Message run;
+    const auto add = [&run](unsigned field, const std::string& text) {
+        if (!text.empty()) {
+            run.bytes(field, text);
+        }
+    };
+    add(1, shown.id);
+    add(2, shown.entity);
+    add(3, shown.project);
+    add(4, settings.text());
+    add(6, shown.group);
+    add(8, shown.name);
+    add(9, shown.notes);
+    for (const std::string& tag : shown.tags) {
+        run.bytes(10, tag);
+    }
+    add(13, shown.host);
+    return run.bytes(17, Message().number(1, static_cast<std::uint64_t>(shown.start_s)).text());
+}
+
+/// A named value of a history or of a summary, which is the same there: `value` is JSON.
+[[nodiscard]] inline std::string item(std::string_view name, std::string_view value) {
+    return Message().bytes(2, name).bytes(16, value).text();
+}
+
+/// A number as W&B's own programs write it, with NaN and infinities by their names.
+[[nodiscard]] inline std::string number_text(double number) {
+    return std::isfinite(number) ? json::serialize(boost::json::value(number))
+                                 : std::string(number_or_name(number).get_string());
+}
+
+/// Calls `visit(name, value)` for each metric of a line that W&B shows, and then for its number and
+/// times; `value` is JSON. Lists are left out, and names that W&B has itself.
+template <class Visit>
+void visit_items(const Line& line, double start_s, Visit&& visit) {
+    visit_metrics(line, [&](const std::string& name, const boost::json::value& metric) {
+        constexpr std::string_view taken[] = {"_step", "_timestamp", "_runtime", "_wandb"};
+        if (metric.is_array() || std::ranges::find(taken, name) != std::end(taken)) {
+            return;
+        }
+        const auto number = json::number(metric);
+        visit(name, number ? number_text(*number) : json::serialize(metric));
+    });
+    visit("_step", std::to_string(line.number));
+    visit("_timestamp", number_text(line.time_s));
+    visit("_runtime", number_text(std::max(0.0, line.time_s - start_s)));
+}
+
+} // namespace rtrain::track::wandb

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether Comet's own program uploads what was reported.
+
+Usage: comet_test.py WRITE_EVENTS
+
+WRITE_EVENTS is write_events.cpp's program. `comet upload` talks to a stand-in for Comet's server.
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+import upload_stand_in as stand_in
+
+SKIPPED = 77
+
+try:
+    import comet_ml
+except ImportError as error:
+    print(f"skipped: comet_ml is not installed (pip install comet_ml==3.58.8): {error}")
+    sys.exit(SKIPPED)
+
+
+def answer(path, _):
+    if path.endswith("/add/run"):
+        return {"runId": "r", "project_id": "p", "focusUrl": "http://127.0.0.1/"}
+    return {"is_alive_beat_duration_millis": 1000, "gpu_monitor_interval_millis": 1000,
+            "cpu_monitor_interval_millis": 1000}
+
+
+def upload(run, home):
+    with stand_in.stand_in(answer) as (uri, got):
+        out = stand_in.upload(home, "comet", ["upload", *(run / "comet").glob("*.zip")],
+                              {"COMET_URL_OVERRIDE": f"{uri}/clientlib/",
+                               "COMET_API_KEY": stand_in.SECRET[:25]})
+        assert "Number of uploaded experiments: 1" in out, out
+        assert "invalid" not in out and "Error processing" not in out, out
+    return [(path, json.loads(body)) for path, body in got if body.startswith(b"{")]
+
+
+def all_values(requests, sort):
+    return [value for path, body in requests if path.endswith(f"/experiment/{sort}")
+            for value in body["values"]]
+
+
+def metric(requests, name):
+    return sorted((value["step"], stand_in.number(value["metricValue"]))
+                  for value in all_values(requests, "metric") if value["metricName"] == name)
+
+
+def check_all(run, home):
+    requests = upload(run, home)
+    for name in ("loss", "count"):
+        stand_in.check_same(metric(requests, name), stand_in.reported(run, name))
+    assert metric(requests, "nested/f1") == [(1, 0.75)]
+    (odd,) = {value["metricName"] for value in all_values(requests, "metric")
+              if value["metricName"].startswith('a/"b"')}
+    assert odd.startswith('a/"b" <script>-') and metric(requests, odd) == [(1, 1)], odd
+    assert metric(requests, "changes") == [(1, 1)] and metric(requests, "ok") == [(1, 1)]
+    assert metric(requests, "many/9999") == [(4, 9999)]
+    parameters = {value["parameterName"]: value["parameterValue"]
+                  for value in all_values(requests, "parameter")}
+    assert parameters == {"lr": 0.25, "deep/er": "text", "on": True, "layers": "[1,2]"}, parameters
+    (added,) = [body for path, body in requests if path.endswith("/add/run")]
+    assert (added["projectName"], added["teamName"]) == ("digits", "w"), added
+    tags = [body["addedTags"] for path, body in requests if path.endswith("/add-tags-to-experiment")]
+    assert tags == [["a", "b c"]], tags
+    others = {body["key"]: body["value"] for path, body in requests if path.endswith("/log-other")}
+    assert others == {"Name": "r"}, others
+
+
+def main():
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        runs, home = place / "runs", place / "home"
+        runs.mkdir()
+        home.mkdir()
+        stand_in.write_runs(sys.argv[1], runs)
+        check_all(runs / "all", home)
+        stand_in.check_same(metric(upload(runs / "restarts", home), "loss"),
+                            stand_in.reported(runs / "restarts", "loss"))
+    print(f"checked with comet_ml {comet_ml.__version__}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
