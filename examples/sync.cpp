@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gives the trackers of a run that has ended what they lack of its reports: servers that were away,
 // and files of a run that was killed.
+#include <rtrain/track/run_report.hpp>
 #include <rtrain/track/sync.hpp>
 #ifdef RTRAIN_EXAMPLE_HTTPS // servers at https://...
 #include <rtrain/track/https.hpp>
@@ -13,6 +14,9 @@ int main(int argc, char** argv) try {
     if (argc != 2) {
         std::cerr << "usage: sync <run directory>\n";
         return 2;
+    }
+    if (!rtrain::track::ending_of(argv[1])) { // it was killed
+        rtrain::track::write_report(rtrain::Result::from_path(argv[1]));
     }
 #ifdef RTRAIN_EXAMPLE_HTTPS
     const auto left = rtrain::track::sync(argv[1], rtrain::track::https());

@@ -6,12 +6,16 @@
 #include <rtrain/track/comet.hpp>
 #include <rtrain/track/csv.hpp>
 #include <rtrain/track/event_file.hpp>
+#include <rtrain/track/http_exchange.hpp>
 #include <rtrain/track/json_lines.hpp>
+#include <rtrain/track/mlflow.hpp>
+#include <rtrain/track/mlflow_note.hpp>
 #include <rtrain/track/tensorboard.hpp>
 #include <rtrain/track/wandb.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -113,6 +117,23 @@ ShownReports read_events(const fs::path& run) {
             }
         }
     }
+    return shown;
+}
+
+/// On the server of mlflow_conformance_test.py.
+ShownReports read_mlflow(const fs::path& run) {
+    const auto note = track::MlFlowNote::read(run / "mlflow.json").value();
+    const auto answer = track::http_exchange(
+        track::parse_url(note.uri),
+        {.target = "/api/2.0/mlflow/metrics/get-history?metric_key=loss&run_id=" + note.run_id});
+    ShownReports shown;
+    const Config found = json::parse(answer.body).as_object();
+    if (const auto* const points = found.if_contains("metrics")) {
+        for (const auto& point : points->as_array()) {
+            shown.emplace_back(point.at("step").as_int64(), point.at("value").to_number<double>());
+        }
+    }
+    std::ranges::sort(shown);
     return shown;
 }
 
@@ -229,6 +250,7 @@ struct IsAhead : Losses {
 RTRAIN_TEST_TRACKER(JsonLines, read_json_lines, track::JsonLines("deep/metrics.jsonl"));
 RTRAIN_TEST_TRACKER(Csv, read_csv, track::Csv("table.csv"));
 RTRAIN_TEST_TRACKER(TensorBoard, read_events, track::TensorBoard());
+RTRAIN_TEST_TRACKER(MlFlow, read_mlflow, track::MlFlow());
 RTRAIN_TEST_TRACKER(Wandb, read_wandb, track::Wandb());
 RTRAIN_TEST_TRACKER(Comet, read_comet, track::Comet());
 RTRAIN_TEST_TRACKER(Losses, read_losses, Losses());

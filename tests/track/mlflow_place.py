@@ -3,6 +3,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -12,9 +13,16 @@ SYNC = sys.argv[2:]  # examples/sync.cpp's, where it is there
 TOKEN = "a-secret-token"
 
 
+def lines_in(file):
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
 def reports_in(directory):
-    lines = [json.loads(line) for line in (directory / "result.json").read_text().splitlines()]
-    return [(line["training_iteration"], float(line["loss"])) for line in lines]
+    return [(line["training_iteration"], float(line["loss"])) for line in lines_in(directory / "result.json")]
+
+
+def steps_in(directory):
+    return [(line["step"], float(line["loss"])) for line in lines_in(directory / "steps.jsonl")]
 
 
 def check_shown(server, directory, status="FINISHED", runs=None):
@@ -22,6 +30,7 @@ def check_shown(server, directory, status="FINISHED", runs=None):
     active = server.active()
     assert len(active) == 1, [run.id for run in active]
     assert active[0].history("loss") == reports_in(directory), (active[0].history("loss"), reports_in(directory))
+    assert active[0].history("steps/loss") == steps_in(directory), (active[0].history("steps/loss"), steps_in(directory))
     assert active[0].status == status, active[0].status
     assert runs is None or len(server.runs) == runs, len(server.runs)
     return active[0]
@@ -49,8 +58,8 @@ class Place:
                    if name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")] + [TOKEN]
         for secret in secrets:
             assert secret not in out + error, error
-            for file in self.path.iterdir():
-                assert secret not in file.read_text(), file
+            for file in filter(pathlib.Path.is_file, self.path.rglob("*")):
+                assert secret.encode() not in file.read_bytes(), file
         return out + error
 
     def check(self, server, status="FINISHED", runs=None):

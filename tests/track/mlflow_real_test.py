@@ -39,6 +39,11 @@ class Run:
         points = self.server.ask(f"metrics/get-history?{query}").get("metrics", [])
         return sorted((point["step"], float(point["value"])) for point in points)
 
+    def artifact(self, name):
+        path = urllib.parse.quote(f"{self.server.experiment}/{self.id}/artifacts/{name}")
+        with urllib.request.urlopen(f"{self.server.uri}/api/2.0/mlflow-artifacts/artifacts/{path}") as answer:
+            return answer.read()
+
 
 class Server:
     def __init__(self, directory):
@@ -52,7 +57,7 @@ class Server:
                    "--artifacts-destination", directory]
         with open(directory / "server.log", "wb") as log:
             self.process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log, cwd=directory)
-        limit = time.monotonic() + 90
+        limit = time.monotonic() + 200
         while True:
             try:
                 self.ask("experiments/get?experiment_id=0")
@@ -119,6 +124,27 @@ def check_made_again(server, place):
     assert run.start_time == first.start_time and run.name == "stand"
 
 
+def check_steps_and_artifacts(server, place):
+    (place.path / "report.html").write_text("<p>page</p>")
+    (place.path / "checkpoint_000000" / "deep").mkdir(parents=True)
+    contents = bytes(range(256)) * 40_000
+    (place.path / "checkpoint_000000" / "deep" / "a b").write_bytes(contents)
+    place.do("artifact", "checkpoint_*", "begin", 0, "log", 700, "report", 2, "log", 3, "steps_sent", 703,
+             "close", "failed")
+    run = place.check(server, "FAILED", runs=1)
+    assert len(run.history("steps/loss")) == 703
+    assert run.artifact("report.html") == b"<p>page</p>" and run.artifact("checkpoint_000000/deep/a b") == contents
+
+
+def check_killed(server, place):
+    place.do("begin", 0, "report", 5, "sent", 5, "kill")
+    place.check(server, "RUNNING", runs=1)
+    place.do("sync")
+    place.check(server, "KILLED", runs=1)
+    place.do("begin", 5, "report", 1, "close", "finished")
+    place.check(server, "FINISHED", runs=1)
+
+
 def check_sync(server, place):
     uri, place.uri = place.uri, "http://127.0.0.1:9"
     place.do("begin", 0, "report", 1000, "close", "finished")
@@ -139,7 +165,8 @@ def main():
         server = Server(root)
         print(f"the server has started within {time.monotonic() - started:.1f} s", flush=True)
         try:
-            for check in (check_values, check_goes_on, check_made_again, check_sync):
+            for check in (check_values, check_goes_on, check_made_again, check_steps_and_artifacts, check_killed,
+                          check_sync):
                 name = check.__name__
                 server.use(name)
                 place = Place(root, name, server.uri, experiment=name)

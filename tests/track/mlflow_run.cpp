@@ -4,12 +4,18 @@
 // Usage: mlflow_run DIRECTORY COMMAND... with commands
 //   lr X        in the configuration; before all others
 //   no_https    as a program without rtrain::https; before all others
+//   no_steps    steps are not shown; before all others
+//   artifact X  is to be uploaded, too; before all others
 //   begin N     the run is taken up behind N reports
+//   go_on N M   the run is taken up behind N reports and M steps
+//   log N       N steps; the loss is the step's number and what `add` has set
 //   report N    N reports; the loss is the report's number and what `add` has set
 //   add X       to losses from now on
 //   odd         a report of names and values that break things
+//   prefixed    a report of a metric named as those of steps are
 //   many N      a report of N metrics more
 //   sent N      waits until the server has N reports
+//   steps_sent N  waits until it has N steps
 //   kill        this process by SIGKILL
 //   close HOW   finished, paused or failed; prints the seconds that it took
 //   sync        brings what is missing
@@ -39,10 +45,6 @@ track::HttpSender https() {
 #else
     return {};
 #endif
-}
-
-std::vector<track::AnyTracker> trackers(const track::HttpSender& sender) {
-    return {track::MlFlow({.run_name = "stand", .tags = {{"team", "a"}}, .https = sender})};
 }
 
 Config config_with(double lr) {
@@ -83,11 +85,11 @@ void report_many(test::TrackedRun& run, std::int64_t count) {
     run.report(many);
 }
 
-void wait_until_sent(const std::filesystem::path& directory, std::int64_t reports) {
+void wait_until_sent(const std::filesystem::path& directory, const char* what, std::int64_t count) {
     for (;;) {
         const auto note = directory / "mlflow.json";
         if (std::filesystem::exists(note) &&
-            json::parse(storage::read_file(note)).at("sent").as_int64() >= reports) {
+            json::parse(storage::read_file(note)).at(what).as_int64() >= count) {
             return;
         }
         std::this_thread::sleep_for(5ms);
@@ -104,16 +106,17 @@ track::Ending ending(const std::string& how) {
 
 int main(int argc, char** argv) try {
     const std::filesystem::path directory(argv[1]);
-    track::HttpSender sender = https();
+    track::MlFlowOptions options{.run_name = "stand", .tags = {{"team", "a"}}, .https = https()};
     std::optional<test::TrackedRun> run;
     double added = 0;
     double lr = 0.25;
     std::int64_t reports = 0;
+    std::int64_t steps = 0;
     for (int i = 2; i < argc; ++i) {
         const std::string command = argv[i];
         const auto argument = [&] { return std::string(argv[++i]); };
         if (command == "sync") {
-            for (const auto& note : track::sync(directory, sender)) {
+            for (const auto& note : track::sync(directory, options.https)) {
                 std::printf("synced %s\n", note.filename().c_str());
             }
             continue;
@@ -123,15 +126,33 @@ int main(int argc, char** argv) try {
             continue;
         }
         if (command == "no_https") {
-            sender = {};
+            options.https = {};
+            continue;
+        }
+        if (command == "no_steps") {
+            options.steps = false;
+            continue;
+        }
+        if (command == "artifact") {
+            options.artifacts.push_back(argument());
             continue;
         }
         if (!run) {
-            run.emplace(directory, trackers(sender), 8s, config_with(lr));
+            run.emplace(directory, std::vector<track::AnyTracker>{track::MlFlow(options)}, 8s,
+                        config_with(lr));
         }
         if (command == "begin") {
             reports = std::stoll(argument());
+            steps = 0;
             run->begin(reports);
+        } else if (command == "go_on") {
+            reports = std::stoll(argument());
+            steps = std::stoll(argument());
+            run->begin(reports, steps);
+        } else if (command == "log") {
+            for (auto left = std::stoll(argument()); left > 0; --left) {
+                run->log({{"loss", static_cast<double>(++steps) + added}});
+            }
         } else if (command == "report") {
             for (auto left = std::stoll(argument()); left > 0; --left) {
                 run->report({{"loss", static_cast<double>(++reports) + added}});
@@ -140,10 +161,14 @@ int main(int argc, char** argv) try {
             added = std::stod(argument());
         } else if (command == "odd") {
             report_odd(*run);
+        } else if (command == "prefixed") {
+            run->report({{"loss", 1}, {"steps", {{"loss", 100}}}, {"steps/loss", 100}});
         } else if (command == "many") {
             report_many(*run, std::stoll(argument()));
         } else if (command == "sent") {
-            wait_until_sent(directory, std::stoll(argument()));
+            wait_until_sent(directory, "sent", std::stoll(argument()));
+        } else if (command == "steps_sent") {
+            wait_until_sent(directory, "steps_sent", std::stoll(argument()));
         } else if (command == "kill") {
             std::raise(SIGKILL);
         } else if (command == "close") {

@@ -64,9 +64,9 @@ class Run:
     def history(self, key):
         return sorted((step, float(value)) for name, step, _, value in self.points if name == key)
 
-    def as_json(self):
+    def as_json(self, artifacts):
         info = {"run_id": self.id, "run_name": self.name, "status": self.status, "start_time": self.start_time,
-                "lifecycle_stage": self.stage}
+                "lifecycle_stage": self.stage, "artifact_uri": f"{artifacts}/{self.experiment}/{self.id}/artifacts"}
         return {"info": info, "data": {"tags": [{"key": k, "value": v} for k, v in self.tags.items()]}}
 
 
@@ -74,6 +74,8 @@ class Server:
     def __init__(self, tls=None):
         """`tls`: an ssl.SSLContext; without one it speaks http."""
         self.experiments = {"Default": "0"}
+        self.artifact_root = "mlflow-artifacts:"  # or where else artifacts are
+        self.artifacts = {}  # path: bytes
         self.runs = {}
         self.fault = None
         self.requests = []  # (what, size)
@@ -117,14 +119,18 @@ class Server:
     def runs_create(self, request):
         run = Run(len(self.runs) + 1, request)
         self.runs[run.id] = run
-        return {"run": run.as_json()}
+        return {"run": run.as_json(self.artifact_root)}
 
     def runs_get(self, request):
-        return {"run": self.run(request["run_id"], active=False).as_json()}
+        return {"run": self.run(request["run_id"], active=False).as_json(self.artifact_root)}
+
+    def artifacts_of(self, run):
+        root = f"{run.experiment}/{run.id}/artifacts/"
+        return {path.removeprefix(root): text for path, text in self.artifacts.items() if path.startswith(root)}
 
     def runs_search(self, request):
         tag, value = re.fullmatch(r"tags\.`([^`]*)` = '([^']*)'", request["filter"]).groups()
-        found = [run.as_json() for run in self.active()
+        found = [run.as_json(self.artifact_root) for run in self.active()
                  if run.experiment in request["experiment_ids"] and run.tags.get(tag) == value]
         return {"runs": found} if found else {}
 
@@ -132,7 +138,13 @@ class Server:
         run = self.run(request["run_id"])
         run.status = request["status"]
         run.end_time = request.get("end_time", run.end_time)
-        return {"run_info": run.as_json()["info"]}
+        return {"run_info": run.as_json(self.artifact_root)["info"]}
+
+    def metrics_get_history(self, request):
+        points = self.run(request["run_id"], active=False).points
+        found = [{"key": key, "step": step, "timestamp": time, "value": float(value)}
+                 for key, step, time, value in sorted(points) if key == request["metric_key"]]
+        return {"metrics": found} if found else {}
 
     def runs_delete(self, request):
         self.run(request["run_id"], active=False).stage = "deleted"
@@ -170,6 +182,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.deal_with(self.path, json.loads(body), len(body))
 
+    def do_PUT(self):
+        path = urllib.parse.unquote(self.path).removeprefix("/api/2.0/mlflow-artifacts/artifacts/")
+        assert path != self.path, path
+        size = int(self.headers["Content-Length"])
+        text = self.rfile.read(size)
+        assert len(text) == size, "it was cut off"
+
+        def answer():
+            self.server_state.artifacts[path] = text
+            return b""  # as MLflow 3.17; earlier ones answer {}
+
+        self.server_state.requests.append((path, 0))
+        self.server_state.authorizations.add(self.headers.get("Authorization"))
+        self.give(answer)
+
     def deal_with(self, path, request, size):
         state = self.server_state
         self.what = path.removeprefix("/api/2.0/mlflow/")
@@ -180,7 +207,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             require(size <= 1_000_000, "too long")
             return state.answer(self.what, request)
 
-        fault = state.fault
+        self.give(answer)
+
+    def give(self, answer):
+        fault = self.server_state.fault
         if fault and fault(self, answer):
             self.close_connection = True
             return

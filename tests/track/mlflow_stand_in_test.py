@@ -69,6 +69,108 @@ def check_shows_nothing_that_is_made_again(root):
     place.check(server, runs=3)
 
 
+def check_steps(root):
+    server = Server()
+    place = Place(root, "steps", server.uri)
+    place.do("begin", 0, "log", 7, "report", 2, "log", 5, "sent", 2, "close", "paused")
+    first = place.check(server, "RUNNING", runs=1)
+    assert [step for step, _ in first.history("steps/loss")] == list(range(1, 13))
+    place.do("go_on", 2, 12, "log", 3, "report", 1, "close", "paused")
+    assert place.check(server, "RUNNING", runs=1) is first
+    place.do("go_on", 3, 14, "add", 0.5, "log", 2, "close", "finished")  # 15 is made again
+    assert place.check(server, runs=2) is not first
+    place.do("no_steps", "go_on", 3, 16, "log", 4, "report", 1, "close", "finished")
+    (run,) = server.active()
+    assert [step for step, _ in run.history("steps/loss")] == list(range(1, 17)) and len(run.history("loss")) == 4
+    place.do("sync")  # which knows that
+    assert len(run.history("steps/loss")) == 16 and run.status == "FINISHED"
+
+
+def check_names_of_steps(root):
+    """A report's metric is never taken for a step's."""
+    server = Server()
+    place = Place(root, "names", server.uri)
+    place.do("begin", 0, "prefixed", "log", 2, "close", "finished")
+    (run,) = server.active()
+    assert run.history("steps/loss") == [(1, 1), (2, 2)], run.history("steps/loss")
+    assert sorted(key for key, *_ in run.points if key.startswith("steps/loss-")) and len(run.points) > 3
+
+
+def check_artifacts(root):
+    server = Server()
+    place = Place(root, "artifacts", server.uri)
+    (place.path / "report.html").write_text("first")
+    (place.path / "checkpoint_000003" / "deep").mkdir(parents=True)
+    (place.path / "checkpoint_000003" / "deep" / "a b%\u00fc").write_bytes(bytes(range(256)) * 80_000)  # 20 MB
+    (place.path / "other").write_text("stays here")
+    elsewhere = root / "elsewhere.txt"
+    elsewhere.write_text("")
+    place.do("artifact", "checkpoint_*", "artifact", elsewhere, "begin", 0, "report", 1, "close", "paused")
+    assert not server.artifacts
+    place.do("artifact", "checkpoint_*", "artifact", elsewhere, "begin", 1, "report", 1, "close", "failed")
+    (run,) = server.active()
+    assert run.status == "FAILED" and server.artifacts_of(run) == {
+        "report.html": b"first", "elsewhere.txt": b"",
+        "checkpoint_000003/deep/a b%\u00fc": bytes(range(256)) * 80_000}, server.artifacts.keys()
+    (place.path / "report.html").write_text("another")
+    before = len(server.requests)
+    place.do("begin", 2, "close", "finished")  # which uploads no checkpoint any more
+    assert server.artifacts_of(run)["report.html"] == b"another" and run.status == "FINISHED"
+    assert len([what for what, _ in server.requests[before:] if "/artifacts/" in what]) == 1
+    before = len(server.requests)
+    place.do("sync")
+    assert not [what for what, _ in server.requests[before:] if "/artifacts/" in what]
+
+
+def check_artifacts_that_fail(root):
+    """They come later, and cost no report."""
+    for name, fault in {"500": stand_in.status(500), "hangs up": stand_in.hangs_up, "html": stand_in.html(200)}.items():
+        server = Server()
+        server.fault = lambda handler, answer: "/artifacts/" in handler.path and (fault(handler, answer) or True)
+        place = Place(root, f"artifacts {name}", server.uri)
+        (place.path / "report.html").write_text("page")
+        said = place.do("begin", 0, "report", 3, "close", "finished")
+        run = place.check(server, runs=1)
+        assert "MLflow has all reports but has failed to finish" in said and not server.artifacts, said
+        server.fault = None
+        place.do("sync")
+        assert server.artifacts_of(run) == {"report.html": b"page"} and run.status == "FINISHED"
+
+
+def check_artifacts_that_are_elsewhere(root):
+    server = Server()
+    server.artifact_root = "s3://CANARY:secret@bucket"
+    place = Place(root, "no proxy", server.uri)
+    (place.path / "report.html").write_text("page")
+    said = place.do("begin", 0, "report", 3, "close", "finished")
+    place.check(server, runs=1)
+    assert said.count("does not take files itself") == 1 and "CANARY" not in said and not server.artifacts, said
+    assert "failed" not in said, said
+
+
+def check_how_it_has_ended(root):
+    """Whoever brings the rest of a run tells the server how the run has ended."""
+    endings = {"killed": ("kill",), "failed": ("close", "failed"), "finished": ("close", "finished"),
+               "paused": ("close", "paused")}
+    statuses = {"killed": "KILLED", "failed": "FAILED", "finished": "FINISHED", "paused": "RUNNING"}
+    for name, end in endings.items():
+        for away in (False, True):
+            server = Server()
+            place = Place(root, f"{name}-{away}", "http://127.0.0.1:9" if away else server.uri)
+            wait = () if away or name != "killed" else ("sent", 3)
+            place.do("begin", 0, "log", 2, "report", 3, *wait, *end)
+            if name == "killed" and away and not (place.path / "mlflow.json").exists():
+                continue  # it was killed before that was there
+            note = place.path / "mlflow.json"
+            note.write_text(note.read_text().replace("http://127.0.0.1:9", server.uri))
+            place.uri = ""
+            place.do("sync")
+            place.check(server, statuses[name], runs=1)
+            place.uri = server.uri  # and it may go on
+            place.do("go_on", 3, 2, "report", 1, "close", "finished")
+            place.check(server, "FINISHED", runs=1)
+
+
 def check_server_that_is_away(root):
     server = Server()
     place = Place(root, "away", "http://127.0.0.1:9")

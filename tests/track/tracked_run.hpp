@@ -3,7 +3,10 @@
 /// A run as its trackers see it, without training: reports, restarts, and what is left behind.
 #pragma once
 
+#include <rtrain/base/json.hpp>
 #include <rtrain/journal/run_log.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/growing_file.hpp>
 #include <rtrain/track/tracker_threads.hpp>
 
 #include <chrono>
@@ -50,9 +53,10 @@ public:
         : directory_(directory), config_(config), patience_(patience), log_(directory, config),
           trackers_(std::move(trackers), std::make_shared<track::PendingRewind>()) {}
 
-    /// Taken up behind `iteration` reports.
-    void begin(std::int64_t iteration = 0) {
+    /// Taken up behind `iteration` reports and `step` steps.
+    void begin(std::int64_t iteration = 0, std::int64_t step = 0) {
         Config last;
+        const std::uint64_t steps_size = keep_steps(step);
         for (const Config& line : reports()) {
             last = track::number_of(line) == iteration ? line : last;
         }
@@ -62,9 +66,9 @@ public:
                            .location = directory_.string(),
                            .config = config_,
                            .attempt = "a" + std::to_string(++attempts_),
-                           .position = {.iteration = iteration},
+                           .position = {.iteration = iteration, .step = step},
                            .resumed = iteration > 0},
-                          {{{log_.size(), log_.iteration()}, {}}});
+                          {{{log_.size(), log_.iteration()}, {steps_size, step}}});
     }
 
     void report(const Config& metrics) {
@@ -72,6 +76,17 @@ public:
         const Config line = log_.complete(metrics, std::nullopt);
         log_.append(line);
         trackers_.grow(track::report_log, {log_.size(), log_.iteration()});
+    }
+
+    /// As worker.log() does.
+    void log(const Config& metrics) {
+        Config line{{track::step_field, ++step_},
+                    {track::iteration_field, log_.iteration()},
+                    {"timestamp", 1.5}};
+        line.insert(metrics.begin(), metrics.end());
+        rtrain::storage::GrowingFile steps(directory_ / track::steps_file);
+        steps.append(rtrain::json::serialize(line) + "\n");
+        trackers_.grow(track::step_log, {steps.size(), step_});
     }
 
     void close(track::Ending ending = track::Ending::finished) {
@@ -83,12 +98,29 @@ public:
     }
 
 private:
+    /// Returns the size of the file.
+    std::uint64_t keep_steps(std::int64_t count) {
+        const auto file = directory_ / track::steps_file;
+        step_ = count;
+        if (!std::filesystem::exists(file)) {
+            return 0;
+        }
+        const std::string text = rtrain::storage::read_file(file);
+        std::size_t size = 0;
+        for (std::int64_t i = 0; i < count; ++i) {
+            size = text.find('\n', size) + 1;
+        }
+        rtrain::storage::cut_off(file, size);
+        return size;
+    }
+
     std::filesystem::path directory_;
     Config config_;
     std::chrono::milliseconds patience_;
     track::RunLog log_;
     track::TrackerThreads trackers_;
     int attempts_ = 0;
+    std::int64_t step_ = 0;
 };
 
 /// What a tracker was told, which outlives it as a server would.

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace rtrain::track {
 
@@ -27,6 +28,11 @@ struct MlFlowOptions {
     std::string file = "mlflow.json"; ///< which run on the server, and what it has; in the run's
                                       ///< directory
     HttpSender https{}; ///< for an https:// URI: track::https() of <rtrain/track/https.hpp>
+    /// Whether what worker.log() notes is shown, as metrics "steps/...".
+    bool steps = true;
+    /// What is uploaded when the run ends: files and directories in the run's directory, by names
+    /// that may hold * and ?, such as "checkpoint_*", or by absolute paths.
+    std::vector<std::string> artifacts{"report.html"};
 };
 
 class MlFlow {
@@ -36,6 +42,9 @@ public:
     explicit MlFlow(MlFlowOptions options = {});
     /// Whether `file` is one that a tracker of this sort has left.
     [[nodiscard]] static bool has_left(const std::filesystem::path& file);
+    /// For a run that is not under way: goes on as the tracker that has left `file` would. What has
+    /// failed was killed. Throws as the constructor does.
+    [[nodiscard]] static MlFlow by_note(std::string file, HttpSender https, bool was_killed);
     MlFlow(MlFlow&&) noexcept;
     MlFlow& operator=(MlFlow&&) noexcept;
     ~MlFlow();
@@ -54,6 +63,8 @@ private:
     struct Sender;
 
     MlFlowOptions options_;
+    bool by_note_ = false; ///< the note in `file` has the options
+    bool was_killed_ = false;
     std::unique_ptr<Sender> sender_;
 };
 

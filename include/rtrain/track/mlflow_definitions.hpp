@@ -36,8 +36,9 @@ struct MlFlow::Sender {
     std::filesystem::path file;
     MlFlowNote note;
     MlFlowServer server;
+    bool by_note = false;               ///< the run is not under way
     std::vector<std::string> metrics{}; ///< of lines up to `last` that are to be sent
-    std::int64_t last = 0;
+    Position last{};
 
     void save() const { note.write(file); }
 
@@ -62,7 +63,9 @@ struct MlFlow::Sender {
                 .run_name = note.run_name,
                 .tags = note.tags,
                 .id = new_id(),
-                .old = note.old};
+                .old = note.old,
+                .steps = note.steps,
+                .artifacts = note.artifacts};
         save();
     }
 
@@ -79,7 +82,7 @@ struct MlFlow::Sender {
         if (!note.has_parameters) {
             send_parameters();
         }
-        if (note.status != running) {
+        if (note.status != running && !by_note) {
             (void)server.post("runs/update", {{"run_id", note.run_id}, {"status", running}});
             note.status = running;
             save();
@@ -193,13 +196,39 @@ struct MlFlow::Sender {
         if (note.sent == last) {
             return;
         }
-        if (note.on_its_way < last) {
+        if (note.on_its_way.iteration < last.iteration || note.on_its_way.step < last.step) {
             note.on_its_way = last;
             save();
         }
         send("metrics", metrics, most_metrics);
         note.sent = last;
         save();
+    }
+
+    /// What the server has not got, or not as it is now.
+    void send_artifacts() {
+        std::map<std::string, std::filesystem::path> missing =
+            mlflow::artifacts_of(run.directory, note.artifacts);
+        std::erase_if(missing, [this](const auto& item) {
+            const auto& [name, path] = item;
+            return note.stored.contains(name) && note.stored.at(name) == mlflow::mark_of(path);
+        });
+        if (missing.empty()) {
+            return;
+        }
+        const auto root = server.artifact_path(note.run_id);
+        if (!root) {
+            console::warn("MLflow has no artifacts of this run: its server does not take files "
+                          "itself (mlflow server --serve-artifacts); they are in %s",
+                          run.location.c_str());
+            return;
+        }
+        for (const auto& [name, path] : missing) {
+            std::string mark = mlflow::mark_of(path); // before it is read
+            server.put(*root + '/' + name, path);
+            note.stored[name] = std::move(mark);
+            save();
+        }
     }
 };
 
@@ -223,6 +252,13 @@ RTRAIN_DOOR bool MlFlow::has_left(const std::filesystem::path& file) {
     return storage::read_file(file).starts_with(MlFlowNote::begin);
 }
 
+RTRAIN_DOOR MlFlow MlFlow::by_note(std::string file, HttpSender https, bool was_killed) {
+    MlFlow tracker({.file = std::move(file), .https = std::move(https)});
+    tracker.by_note_ = true;
+    tracker.was_killed_ = was_killed;
+    return tracker;
+}
+
 RTRAIN_DOOR void MlFlow::start(const RunInfo& info) {
     const auto file = info.directory / options_.file;
     MlFlowNote note = MlFlowNote::read(file).value_or(MlFlowNote{.id = Sender::new_id()});
@@ -232,25 +268,32 @@ RTRAIN_DOOR void MlFlow::start(const RunInfo& info) {
                                 note.experiment.empty() ? "Default" : note.experiment);
     note.run_name = options_.run_name.empty() ? note.run_name : options_.run_name;
     note.tags = options_.tags.empty() ? note.tags : options_.tags;
+    if (!by_note_) {
+        note.steps = options_.steps;
+        note.artifacts = options_.artifacts;
+    }
     storage::create_directories(file.parent_path());
-    sender_ = std::make_unique<Sender>(Sender{
-        .run = info, .file = file, .note = note, .server = MlFlowServer(server, options_.https)});
+    sender_ = std::make_unique<Sender>(Sender{.run = info,
+                                              .file = file,
+                                              .note = note,
+                                              .server = MlFlowServer(server, options_.https),
+                                              .by_note = by_note_});
     sender_->save();
 }
 
 /// Does not ask the server, so that it never has to be told twice what to forget.
 RTRAIN_DOOR Position MlFlow::rewind(Position position) {
     MlFlowNote& note = sender_->note;
-    if (note.on_its_way > position.iteration) {
+    if (note.on_its_way.iteration > position.iteration || note.on_its_way.step > position.step) {
         sender_->begin_anew();
     }
     sender_->metrics.clear();
     sender_->last = note.sent;
-    return {.iteration = note.sent, .step = position.step};
+    return note.sent;
 }
 
 RTRAIN_DOOR void MlFlow::write(const Line& line) {
-    if (line.is_step) {
+    if (line.is_step && !sender_->note.steps) {
         return;
     }
     if (sender_->metrics.size() >= Sender::most_kept) {
@@ -258,7 +301,7 @@ RTRAIN_DOOR void MlFlow::write(const Line& line) {
     }
     auto metrics = mlflow::metrics_of(line);
     std::move(metrics.begin(), metrics.end(), std::back_inserter(sender_->metrics));
-    sender_->last = line.number;
+    (line.is_step ? sender_->last.step : sender_->last.iteration) = line.number;
 }
 
 RTRAIN_DOOR void MlFlow::flush() {
@@ -270,14 +313,18 @@ RTRAIN_DOOR void MlFlow::flush() {
 RTRAIN_DOOR void MlFlow::finish(Ending ending) {
     MlFlowNote& note = sender_->note;
     const std::string status = ending == Ending::finished ? "FINISHED"
-                               : ending == Ending::failed ? "FAILED"
-                                                          : note.status;
+                               : ending == Ending::paused ? note.status
+                               : was_killed_              ? "KILLED"
+                                                          : "FAILED";
     if (status != note.status) {
         (void)sender_->server.post(
             "runs/update",
             {{"run_id", note.run_id}, {"status", status}, {"end_time", Sender::now()}});
         note.status = status;
         sender_->save();
+    }
+    if (ending != Ending::paused) {
+        sender_->send_artifacts();
     }
 }
 

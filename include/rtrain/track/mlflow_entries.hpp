@@ -49,17 +49,26 @@ namespace detail {
 
 } // namespace detail
 
-/// `name` as MLflow allows it. What has to change gets a checksum of what it was.
-[[nodiscard]] inline std::string name_of(std::string_view name) {
+/// `name` as MLflow allows it, in at most so many bytes. What has to change gets a checksum of what
+/// it was, because two metrics of one name would be one curve.
+[[nodiscard]] inline std::string name_of(std::string_view name, std::size_t most = longest_name,
+                                         bool has_to_change = false) {
     std::string allowed = detail::with_plain_parts(name);
     for (char& letter : allowed) {
         letter = detail::is_allowed(letter) ? letter : '_';
     }
-    if (allowed == name && allowed.size() <= longest_name) {
+    if (allowed == name && allowed.size() <= most && !has_to_change) {
         return allowed;
     }
     const std::string sum = checksum_of(name);
-    return allowed.substr(0, longest_name - sum.size()) + sum;
+    return allowed.substr(0, most - sum.size()) + sum;
+}
+
+/// Of a metric. Those of steps are apart from those of reports, whose numbers are others.
+[[nodiscard]] inline std::string name_of_metric(std::string_view name, bool is_step) {
+    constexpr std::string_view of_steps = "steps/";
+    return is_step ? std::string(of_steps) + name_of(name, longest_name - of_steps.size())
+                   : name_of(name, longest_name, name.starts_with(of_steps));
 }
 
 /// The metrics of a line, each as JSON. What is neither a number nor true or false is none.
@@ -67,7 +76,7 @@ namespace detail {
     std::vector<std::string> metrics;
     const auto time_ms = static_cast<std::int64_t>(std::llround(line.time_s * 1000));
     visit_numbers(line, [&](const std::string& name, double number) {
-        metrics.push_back(json::serialize({{"key", name_of(name)},
+        metrics.push_back(json::serialize({{"key", name_of_metric(name, line.is_step)},
                                            {"value", number_or_name(number)},
                                            {"timestamp", time_ms},
                                            {"step", line.number}}));
@@ -82,13 +91,13 @@ namespace detail {
         const std::string text =
             value.is_string() ? std::string(value.get_string()) : json::serialize(value);
         parameters.push_back(json::serialize(
-            {{"key", name_of(name)}, {"value", launch::clean_text(text, longest_parameter)}}));
+            {{"key", name_of(name)}, {"value", json::clean_text(text, longest_parameter)}}));
     });
     return parameters;
 }
 
 [[nodiscard]] inline boost::json::object tag(std::string_view name, std::string_view value) {
-    return {{"key", name_of(name)}, {"value", launch::clean_text(value, longest_tag)}};
+    return {{"key", name_of(name)}, {"value", json::clean_text(value, longest_tag)}};
 }
 
 } // namespace rtrain::track::mlflow

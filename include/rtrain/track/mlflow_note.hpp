@@ -7,6 +7,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/config/run_info.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <boost/json/array.hpp>
@@ -31,39 +32,54 @@ struct MlFlowNote {
     std::string experiment{};
     std::string run_name{}; ///< "": that of the run's directory
     std::map<std::string, std::string> tags{};
-    std::string id{};               ///< of our own, which the run has as a tag
-    bool is_asked_for = false;      ///< a run with that tag may be there
-    std::string run_id{};           ///< "": it is not known to be there
-    bool has_parameters = false;    ///< the run there
-    std::string status{};           ///< that the run there has
-    std::int64_t sent = 0;          ///< reports that the server has
-    std::int64_t on_its_way = 0;    ///< reports that it may have
-    std::vector<std::string> old{}; ///< runs there that this one replaces
+    std::string id{};                            ///< of our own, which the run has as a tag
+    bool is_asked_for = false;                   ///< a run with that tag may be there
+    std::string run_id{};                        ///< "": it is not known to be there
+    bool has_parameters = false;                 ///< the run there
+    std::string status{};                        ///< that the run there has
+    Position sent{};                             ///< what the server has
+    Position on_its_way{};                       ///< what it may have
+    std::vector<std::string> old{};              ///< runs there that this one replaces
+    bool steps = true;                           ///< they are sent, too
+    std::vector<std::string> artifacts{};        ///< patterns
+    std::map<std::string, std::string> stored{}; ///< artifacts that are there, each with its mark
 
     /// None when there is no such file. Throws Error [RT-V65].
     [[nodiscard]] static std::optional<MlFlowNote> read(const std::filesystem::path& file);
 
     /// Durable on return.
     void write(const std::filesystem::path& file) const {
-        boost::json::object all_tags;
-        for (const auto& [key, value] : tags) {
-            all_tags[key] = value;
-        }
         storage::replace_file(
-            file, json::serialize({{"tracker", "mlflow"},
-                                   {"uri", uri},
-                                   {"experiment", experiment},
-                                   {"run_name", run_name},
-                                   {"tags", all_tags},
-                                   {"id", id},
-                                   {"is_asked_for", is_asked_for},
-                                   {"run_id", run_id},
-                                   {"has_parameters", has_parameters},
-                                   {"status", status},
-                                   {"sent", sent},
-                                   {"on_its_way", on_its_way},
-                                   {"old", boost::json::array(old.begin(), old.end())}}) +
-                      "\n");
+            file,
+            json::serialize({{"tracker", "mlflow"},
+                             {"uri", uri},
+                             {"experiment", experiment},
+                             {"run_name", run_name},
+                             {"tags", object_of(tags)},
+                             {"id", id},
+                             {"is_asked_for", is_asked_for},
+                             {"run_id", run_id},
+                             {"has_parameters", has_parameters},
+                             {"status", status},
+                             {"sent", sent.iteration},
+                             {"on_its_way", on_its_way.iteration},
+                             {"steps_sent", sent.step},
+                             {"steps_on_their_way", on_its_way.step},
+                             {"old", boost::json::array(old.begin(), old.end())},
+                             {"steps", steps},
+                             {"artifacts", boost::json::array(artifacts.begin(), artifacts.end())},
+                             {"stored", object_of(stored)}}) +
+                "\n");
+    }
+
+private:
+    [[nodiscard]] static boost::json::object
+    object_of(const std::map<std::string, std::string>& map) {
+        boost::json::object object;
+        for (const auto& [key, value] : map) {
+            object[key] = value;
+        }
+        return object;
     }
 };
 
@@ -85,14 +101,24 @@ inline std::optional<MlFlowNote> MlFlowNote::read(const std::filesystem::path& f
                         .run_id = string(noted.at("run_id")),
                         .has_parameters = noted.at("has_parameters").as_bool(),
                         .status = string(noted.at("status")),
-                        .sent = noted.at("sent").as_int64(),
-                        .on_its_way = noted.at("on_its_way").as_int64()};
-        for (const auto& item : noted.at("tags").as_object()) {
-            note.tags[item.key()] = string(item.value());
-        }
-        for (const auto& run : noted.at("old").as_array()) {
-            note.old.push_back(string(run));
-        }
+                        .sent = {noted.at("sent").as_int64(), noted.at("steps_sent").as_int64()},
+                        .on_its_way = {noted.at("on_its_way").as_int64(),
+                                       noted.at("steps_on_their_way").as_int64()},
+                        .steps = noted.at("steps").as_bool()};
+        const auto read_map = [&](const char* field, std::map<std::string, std::string>& map) {
+            for (const auto& item : noted.at(field).as_object()) {
+                map[item.key()] = string(item.value());
+            }
+        };
+        const auto read_list = [&](const char* field, std::vector<std::string>& list) {
+            for (const auto& item : noted.at(field).as_array()) {
+                list.push_back(string(item));
+            }
+        };
+        read_map("tags", note.tags);
+        read_map("stored", note.stored);
+        read_list("old", note.old);
+        read_list("artifacts", note.artifacts);
         return note;
     } catch (const std::bad_alloc&) {
         throw;

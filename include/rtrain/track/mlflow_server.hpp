@@ -9,6 +9,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/track/http_exchange.hpp>
+#include <rtrain/track/mlflow_artifacts.hpp>
 #include <rtrain/track/url.hpp>
 
 #include <boost/json/array.hpp>
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <optional>
 #include <string>
@@ -129,6 +131,21 @@ public:
         }
     }
 
+    /// Where the server itself takes the files of a run; none when it keeps them elsewhere.
+    [[nodiscard]] std::optional<std::string> artifact_path(const std::string& id) {
+        const Config info = object_in(run(id).value_or(Config{}), "info");
+        return mlflow::proxied_path(text_or_none(info, "artifact_uri"), server_.authority());
+    }
+
+    /// Throws what post() throws, and [RT-V69].
+    void put(const std::string& path, const std::filesystem::path& file) {
+        std::string target = "/api/2.0/mlflow-artifacts/artifacts";
+        for (const auto& part : std::filesystem::path(path)) {
+            target += '/' + percent_encoded(part.string());
+        }
+        (void)request({.method = HttpRequest::Method::put, .target = target, .file = file});
+    }
+
     /// Throws MlFlowRefusal [RT-V62], or Error [RT-V61], [RT-V63] or [RT-V64].
     Config post(const char* what, const Config& body) { return post(what, json::serialize(body)); }
     Config post(const char* what, std::string body) {
@@ -180,7 +197,8 @@ private:
         request.authorization = authorization_;
         const std::string target = request.target.substr(0, request.target.find('?'));
         const HttpAnswer answer = send_(server_, request);
-        const auto body = parsed(answer.body);
+        const bool wants_none = request.method == HttpRequest::Method::put && answer.body.empty();
+        const auto body = wants_none ? Config{} : parsed(answer.body);
         if (answer.status == 200 && body) {
             return *body;
         }

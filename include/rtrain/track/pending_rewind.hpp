@@ -2,7 +2,8 @@
 /// @file
 /// PendingRewind: a note in the run's directory that trackers have to forget reports. Training does
 /// not wait for them, so a process may be killed when the run has gone on and a tracker still shows
-/// what does not count. The next start then has it forget that, too.
+/// what does not count. The next start then has it forget that, too. How the run has ended stands
+/// there as well, for trackers that do not hear of it.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -20,6 +21,7 @@
 #include <filesystem>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace rtrain::track {
@@ -36,7 +38,9 @@ public:
         const Position noted = noted_in(directory);
         position.iteration = std::min(position.iteration, noted.iteration);
         position.step = std::min(position.step, noted.step);
-        note({{"pending", true}, {"iteration", position.iteration}, {"step", position.step}});
+        ended_.clear();
+        to_ = position;
+        note();
         return position;
     }
 
@@ -50,8 +54,33 @@ public:
     void rewound(std::uint64_t start) noexcept {
         const std::scoped_lock lock(mutex_);
         if (start == start_ && --left_ == 0) {
-            note({{"pending", false}});
+            to_.reset();
+            note();
         }
+    }
+
+    /// Nothing follows in this start of the run.
+    void ended(Ending ending) noexcept {
+        const std::scoped_lock lock(mutex_);
+        if (!file_.empty()) {
+            ended_ = words_of(ending);
+            note();
+        }
+    }
+
+    /// How the run has ended that is not under way any more; none when it was killed.
+    [[nodiscard]] static std::optional<Ending> ending_in(const std::filesystem::path& directory) {
+        try {
+            const auto noted =
+                json::parse(storage::read_file(directory / trackers_file)).as_object();
+            for (const Ending ending : {Ending::finished, Ending::paused, Ending::failed}) {
+                if (noted.at("ended").as_string() == words_of(ending)) {
+                    return ending;
+                }
+            }
+        } catch (const std::exception&) { // nothing is noted
+        }
+        return std::nullopt;
     }
 
     /// What trackers may have kept that does not count any more lies behind it.
@@ -72,8 +101,22 @@ public:
     }
 
 private:
-    void note(const boost::json::object& what) const noexcept {
+    [[nodiscard]] static const char* words_of(Ending ending) noexcept {
+        return ending == Ending::finished ? "finished"
+               : ending == Ending::paused ? "paused"
+                                          : "failed";
+    }
+
+    void note() const noexcept {
         try {
+            boost::json::object what{{"pending", to_.has_value()}};
+            if (to_) {
+                what["iteration"] = to_->iteration;
+                what["step"] = to_->step;
+            }
+            if (!ended_.empty()) {
+                what["ended"] = ended_;
+            }
             storage::replace_file(file_, json::serialize(what) + "\n");
         } catch (const std::exception& error) {
             console::warn("%s was not written, so trackers may show reports that do not count if "
@@ -86,6 +129,8 @@ private:
     std::filesystem::path file_;
     std::uint64_t start_ = 0;
     std::size_t left_ = 0;
+    std::optional<Position> to_; ///< while it is pending
+    std::string ended_;
 };
 
 } // namespace rtrain::track

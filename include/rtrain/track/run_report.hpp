@@ -170,12 +170,26 @@ public:
     [[nodiscard]] std::string name() const override { return report_file; }
 
     void started(const Started& event) override {
+        is_written_ = false;
         name_ = event.name;
         directory_ = event.directory;
         logs_ = event.logs;
     }
 
+    /// For trackers that take it elsewhere.
+    void closing(const Closing& event) override {
+        write(event.pauses ? Ended::How::preempted : Ended::How::finished, "");
+        is_written_ = true;
+    }
+
     void ended(const Ended& event) override {
+        if (!is_written_ || event.how == Ended::How::failed) {
+            write(event.how, event.message);
+        }
+    }
+
+private:
+    void write(Ended::How how, const std::string& message) const {
         const storage::Location& at = *directory_;
         const bool has_logs = std::filesystem::exists(logs_ / results_file);
         if (!has_logs && at.filesystem.is_local()) {
@@ -183,15 +197,18 @@ public:
         }
         RunSummary run =
             has_logs ? gather() : summary_of(Result::from_path(at.path, at.filesystem));
-        if (run.status.empty() || event.how != Ended::How::finished) {
-            run.status = words_of(event.how);
+        if (run.status.empty() || how != Ended::How::finished) {
+            run.status = words_of(how);
         }
-        run.error = event.message;
+        run.error = message;
         mark_best(run, config_);
-        write_page(at, report_page(run));
+        const std::string page = report_page(run);
+        write_page(at, page);
+        if (has_logs && !at.filesystem.is_local()) {
+            write_page({storage::Local{}, logs_.string()}, page);
+        }
     }
 
-private:
     /// From the logs on this machine.
     [[nodiscard]] RunSummary gather() const {
         RunSummary run;
@@ -216,6 +233,7 @@ private:
     std::string name_;
     std::optional<storage::Location> directory_;
     std::filesystem::path logs_;
+    bool is_written_ = false; ///< as it is when nothing fails any more
 };
 
 } // namespace rtrain::track

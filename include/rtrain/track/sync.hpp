@@ -25,6 +25,14 @@
 
 namespace rtrain::track {
 
+/// How a run in a local directory that is not under way has ended; none when nothing there says,
+/// because its processes were killed.
+[[nodiscard]] inline std::optional<Ending> ending_of(const std::filesystem::path& run_directory) {
+    return std::filesystem::exists(run_directory / error_file)
+               ? Ending::failed
+               : PendingRewind::ending_in(run_directory);
+}
+
 namespace detail {
 
 /// What counts of a run that is not under way.
@@ -43,6 +51,13 @@ namespace detail {
         }
         lines.pass();
     }
+    if (std::filesystem::exists(directory / steps_file)) {
+        for (LogReader steps(directory / steps_file); const auto text = steps.line();
+             steps.pass()) {
+            const Config line = json::parse(*text).as_object();
+            info.position.step = line.at(step_field).to_number<std::int64_t>();
+        }
+    }
     return info;
 }
 
@@ -51,9 +66,9 @@ inline void catch_up(const AnyTracker& tracker, const RunInfo& info) {
     tracker.start(info);
     const Position noted = PendingRewind::noted_in(info.directory);
     replay(tracker, info.directory,
-           {.iteration = std::min(info.position.iteration, noted.iteration)});
-    const bool has_failed = std::filesystem::exists(info.directory / error_file);
-    tracker.finish(has_failed ? Ending::failed : Ending::finished);
+           {.iteration = std::min(info.position.iteration, noted.iteration),
+            .step = std::min(info.position.step, noted.step)});
+    tracker.finish(ending_of(info.directory).value_or(Ending::failed));
 }
 
 /// The tracker that such an entry of a run's directory is of, set up as it was.
@@ -68,19 +83,19 @@ tracker_that_left(const std::filesystem::directory_entry& entry, const HttpSende
     }
     const bool may_be_note =
         entry.is_regular_file() && path.extension() == ".json" && name != results_file;
-    return may_be_note && MlFlow::has_left(path)
-               ? std::optional<AnyTracker>(MlFlow({.file = name, .https = https}))
-               : std::nullopt;
+    return may_be_note && MlFlow::has_left(path) ? std::optional<AnyTracker>(MlFlow::by_note(
+                                                       name, https, !ending_of(path.parent_path())))
+                                                 : std::nullopt;
 }
 
 } // namespace detail
 
 /// For a run in a local directory that is not under way: trackers that have left something of their
-/// own there get what they lack, and hear that the run has finished, or failed. Those are of
-/// servers (MlFlow), and of files for other programs to upload (Wandb, Comet). Returns what they
-/// have left. Throws StorageError [RT-S4] without a result.json, Error [RT-V61] to [RT-V70] when
-/// one cannot have all; another call goes on from there. `https` is for servers at https://...,
-/// which else are a ConfigError [RT-V66].
+/// own there get what they lack, and hear how the run has ended. Those are of servers (MlFlow), and
+/// of files for other programs to upload (Wandb, Comet). Returns what they have left. Throws
+/// StorageError [RT-S4] without a result.json, Error [RT-V61] to [RT-V70] when one cannot have all;
+/// another call goes on from there. `https` is for servers at https://..., which else are a
+/// ConfigError [RT-V66].
 inline std::vector<std::filesystem::path> sync(const std::filesystem::path& run_directory,
                                                const HttpSender& https = {}) {
     const auto directory = std::filesystem::canonical(run_directory);

@@ -50,6 +50,9 @@ public:
 
     /// Has all trackers finish; who has not by `limit` is left to itself.
     void finish(TrackerThread::Clock::time_point limit, Ending ending) {
+        if (pending_) {
+            pending_->ended(ending);
+        }
         for (TrackerThread& thread : threads_) {
             thread.end(ending);
         }

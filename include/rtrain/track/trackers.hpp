@@ -56,7 +56,11 @@ public:
     void closing(const Closing& event) override {
         finish(patience, event.pauses ? Ending::paused : Ending::finished);
     }
-    void ended(const Ended& /*event*/) override { finish(patience_in_failure, Ending::failed); }
+    void ended(const Ended& event) override {
+        if (event.how == Ended::How::failed) { // else it was closed
+            finish(patience_in_failure, Ending::failed);
+        }
+    }
 
 private:
     void finish(std::chrono::seconds limit, Ending ending) {

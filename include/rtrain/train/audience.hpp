@@ -38,10 +38,11 @@ namespace rtrain::detail {
 /// Those that need not know who trains.
 inline void add_recorders(track::Observers& observers, const TrainerOptions& options,
                           launch::Session& session) {
-    observers.add(std::make_shared<track::Trackers>(options.run.trackers, options.config));
+    observers.add(std::make_shared<track::RunReport>(options.run.checkpoint));
+    observers.add(
+        std::make_shared<track::Trackers>(options.run.trackers, options.config)); // take it
     observers.add(std::make_shared<DriverNews>(session));
     observers.add(std::make_shared<ScoreCheck>(options.run.checkpoint));
-    observers.add(std::make_shared<track::RunReport>(options.run.checkpoint));
     if (const auto& port = options.run.console.live) {
         observers.add(std::make_shared<track::LivePage>(*port, options.run.checkpoint));
     }
