@@ -11,6 +11,7 @@
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/testing/backend.hpp>
+#include <rtrain/track/json_lines.hpp>
 
 #include <doctest/doctest.h>
 
@@ -479,7 +480,9 @@ TEST_CASE("Report.mean_time_between_failures") {
 
 TEST_CASE("Report.names_and_metadata") {
     const test::Directory directory("names");
-    Local trainer({.run = {.name = "r", .storage_path = directory.path()},
+    Local trainer({.run = {.name = "r",
+                           .storage_path = directory.path(),
+                           .trackers = {track::JsonLines("shown/metrics.jsonl")}},
                    .metadata = {{"by", "trainer"}, {"data", "v1"}}});
     const Result result = trainer.fit([&](auto& worker) {
         int step = 0;
@@ -488,8 +491,11 @@ TEST_CASE("Report.names_and_metadata") {
         worker.report({}, state);
         CHECK(code_of([&] { worker.report({}, state, {.checkpoint_dir_name = "first"}); }) ==
               "RT-K9");
-        CHECK(code_of([&] { worker.report({}, state, {.checkpoint_dir_name = "../up"}); }) ==
-              "RT-K9");
+        for (const char* name :
+             {"../up", "logs", "latest", "report.html", "stopped.json", "shown"}) {
+            CHECK(code_of([&] { worker.report({}, state, {.checkpoint_dir_name = name}); }) ==
+                  "RT-K9");
+        }
         const auto mine = directory.path() / "mine";
         std::filesystem::create_directories(mine);
         test::write(mine / "model", "weights");

@@ -6,6 +6,7 @@
 #include <rtrain/config/config.hpp>
 
 #include <array>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,10 +23,43 @@ inline constexpr const char* trackers_file = "trackers.json";
 inline constexpr const char* rank_logs_directory =
     "logs";                                           ///< RunConfig::logging; see rank_logs.hpp
 inline constexpr const char* live_file = "live.json"; ///< see track/live_note.hpp
+inline constexpr const char* report_file = "report.html";
+inline constexpr const char* stop_file = "stopped.json";    ///< see Result::stop_reason
+inline constexpr const char* trace_file = "trace.json";     ///< RunConfig::profile
+inline constexpr const char* trainer_file = "trainer.json"; ///< for Trainer::restore
+inline constexpr const char* latest_file = "latest";        ///< names the newest checkpoint
 inline constexpr std::array log_files{results_file, superseded_file, progress_file, steps_file,
                                       params_file};
+/// What else rtrain writes, or may write, into a run's directory, besides checkpoints and names
+/// that begin with a dot.
+inline constexpr std::array other_files{trackers_file, error_file,  live_file,
+                                        report_file,   stop_file,   trace_file,
+                                        trainer_file,  latest_file, rank_logs_directory};
 
-/// All of them, and what trackers write: files and directories that are brought to a storage
+/// Names in the run's directory that are nobody else's.
+[[nodiscard]] inline std::vector<std::string> own_names() {
+    std::vector<std::string> names(log_files.begin(), log_files.end());
+    names.insert(names.end(), other_files.begin(), other_files.end());
+    return names;
+}
+
+/// The first part of a path.
+[[nodiscard]] inline std::string first_part(const std::filesystem::path& path) {
+    return path.empty() ? std::string() : path.begin()->string();
+}
+
+/// The same, with those that trackers write.
+[[nodiscard]] inline std::vector<std::string> names_in_use(const RunConfig& run) {
+    std::vector<std::string> names = own_names();
+    for (const AnyTracker& tracker : run.trackers) {
+        if (const std::string output = tracker.output(); !output.empty()) {
+            names.push_back(first_part(std::filesystem::path(output).lexically_normal()));
+        }
+    }
+    return names;
+}
+
+/// The logs, and what trackers write: files and directories that are brought to a storage
 /// service.
 [[nodiscard]] inline std::vector<std::string> logs_of(const RunConfig& run) {
     std::vector<std::string> logs(log_files.begin(), log_files.end());

@@ -44,7 +44,7 @@ struct Result {
     std::string stop_reason;
 
     /// Where a stopped run says why.
-    static constexpr const char* stop_file = "stopped.json";
+    static constexpr const char* stop_file = track::stop_file;
     /// Where a failed run says why.
     static constexpr const char* error_file = track::error_file;
 

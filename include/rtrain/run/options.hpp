@@ -11,6 +11,7 @@
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/run/stop_check.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -129,9 +130,8 @@ inline void check_datasets_to_split(const TrainerOptions& options) {
 
 /// Throws ConfigError [RT-C30].
 inline void check_trackers(const std::vector<track::AnyTracker>& trackers) {
-    std::vector<std::string> outputs(track::log_files.begin(), track::log_files.end());
-    outputs.insert(outputs.end(), {track::trackers_file, track::error_file, track::live_file,
-                                   track::rank_logs_directory, "trainer.json"});
+    const std::vector<std::string> own = track::own_names();
+    std::vector<std::string> outputs;
     for (const track::AnyTracker& tracker : trackers) {
         const std::string output = tracker.output();
         const auto path = std::filesystem::path(output).lexically_normal();
@@ -139,10 +139,17 @@ inline void check_trackers(const std::vector<track::AnyTracker>& trackers) {
             continue;
         }
         if (path.is_absolute() || *path.begin() == ".." || *path.begin() == "." ||
-            output.starts_with("checkpoint_")) {
+            output.starts_with("checkpoint_") || output.starts_with(".rtrain-") ||
+            output.starts_with(".lock") || output.starts_with(".validate_storage_marker")) {
             throw ConfigError("RT-C30", concat("a tracker writes to \"", output,
                                                "\"; expected a path below the run's directory, "
-                                               "not beginning with checkpoint_"));
+                                               "not beginning with checkpoint_ or as rtrain's own "
+                                               "files do"));
+        }
+        if (std::ranges::find(own, track::first_part(path)) != own.end()) {
+            throw ConfigError("RT-C30", concat("a tracker writes to \"", output,
+                                               "\", where rtrain writes itself; give it another "
+                                               "name"));
         }
         for (const std::string& other : outputs) {
             if (path == other) {

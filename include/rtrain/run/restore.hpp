@@ -8,6 +8,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/parsing.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/log_files.hpp>
 #include <rtrain/run/option_fields.hpp>
 #include <rtrain/run/option_json.hpp>
 #include <rtrain/run/options.hpp>
@@ -26,7 +27,7 @@
 
 namespace rtrain::detail {
 
-inline constexpr const char* trainer_file = "trainer.json";
+inline constexpr const char* trainer_file = track::trainer_file;
 
 [[nodiscard]] inline boost::json::array dataset_names(const TrainerOptions& options) {
     boost::json::array names;

@@ -71,7 +71,7 @@ public:
                                      options.run.transfer),
                  options.run.checkpoint),
           journal_(directory_, store_, options, call, observers), trace_(options.run.profile.steps),
-          saver_(backend, store_) {
+          saver_(backend, store_, track::names_in_use(options.run)) {
         if (const auto& mean = options.run.checkpoint.mean_time_between_failures_s) {
             interval_.emplace(*mean);
         }
@@ -364,7 +364,7 @@ private:
     void register_directory(const Config& metrics, const Checkpoint* directory,
                             const ReportOptions& options) {
         std::string name;
-        on_rank_0([&] { name = store_.next_name(options.checkpoint_dir_name); });
+        on_rank_0([&] { name = saver_.next_name(options.checkpoint_dir_name); });
         name = detail::bring_in_place(backend_, detail::broadcast(backend_, name, 0), directory,
                                       directory_, options);
         on_rank_0([&] { journal_.commit_in_place(name, metrics, options); });

@@ -11,6 +11,7 @@
 #include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/config/config.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <filesystem>
@@ -20,6 +21,7 @@
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rtrain {
 
@@ -29,10 +31,24 @@ using WritePart = std::function<checkpoint::Contents()>;
 
 class Saver {
 public:
-    Saver(HookRanks& backend, checkpoint::Store& store) : backend_(backend), store_(store) {}
+    /// `reserved`: names that no checkpoint may have.
+    Saver(HookRanks& backend, checkpoint::Store& store, std::vector<std::string> reserved)
+        : backend_(backend), store_(store), reserved_(std::move(reserved)) {}
     Saver(const Saver&) = delete;
     Saver& operator=(const Saver&) = delete;
     ~Saver() { stop(); }
+
+    /// On rank 0, the name of the next checkpoint: `wished`, or a number. Throws CheckpointError
+    /// [RT-K9].
+    [[nodiscard]] std::string next_name(const std::string& wished) const {
+        if (std::ranges::find(reserved_, wished) != reserved_.end()) {
+            throw CheckpointError(
+                "RT-K9", detail::concat("checkpoint_dir_name \"", wished,
+                                        "\" is the name of what rtrain or a tracker "
+                                        "writes in the run's directory; expected another"));
+        }
+        return store_.next_name(wished);
+    }
 
     /// The name of the next checkpoint: `wished` on rank 0, or a number. Each rank then has a
     /// staging directory for it.
@@ -40,7 +56,7 @@ public:
         std::string name;
         detail::succeed_together(backend_, [&] {
             if (backend_.rank() == 0) {
-                name = store_.next_name(wished);
+                name = next_name(wished);
                 store_.staging().stage(name, 0);
             }
         });
@@ -166,6 +182,7 @@ private:
 
     HookRanks& backend_;
     checkpoint::Store& store_;
+    std::vector<std::string> reserved_;
     std::optional<std::string> under_way_;
     std::atomic<bool> failed_ = false;
     std::stop_source stop_;

@@ -9,6 +9,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/log_files.hpp>
 #include <rtrain/process/machine.hpp>
 #include <rtrain/process/step_clock.hpp>
 #include <rtrain/run/run_directory.hpp>
@@ -30,9 +31,6 @@
 #include <vector>
 
 namespace rtrain::detail {
-
-/// In the run's directory.
-inline constexpr const char* trace_file = "trace.json";
 
 /// Records from the first step of a range until the last has ended. For the thread that trains; at
 /// most one lives in a process.
@@ -204,7 +202,7 @@ inline void write_trace(StepTrace& trace, HookRanks& ranks, const RunDirectory& 
     const std::string text = trace.take(ranks);
     succeed_together(ranks, [&] {
         if (ranks.rank() == 0) {
-            directory.write(trace_file, text);
+            directory.write(track::trace_file, text);
         }
     });
 }

@@ -30,8 +30,6 @@
 
 namespace rtrain::track {
 
-inline constexpr const char* report_file = "report.html";
-
 /// Marks the best checkpoint, if something says which is better.
 inline void mark_best(RunSummary& run, const CheckpointConfig& config) {
     KeptCheckpoint* best = nullptr;
@@ -57,7 +55,7 @@ inline void mark_best(RunSummary& run, const CheckpointConfig& config) {
 /// How a run ranks its checkpoints, by its trainer.json.
 [[nodiscard]] inline CheckpointConfig ranking_in(const storage::Location& run) {
     CheckpointConfig config;
-    const std::string file = run.path + "/trainer.json";
+    const std::string file = run.path + "/" + trainer_file;
     if (!run.filesystem.exists(file)) {
         return config;
     }
