@@ -344,6 +344,9 @@ private:
                    : promise_.started()) {
             add("lost", "params.json");
         }
+        if (promise_.started() && !text_of("trainer.json").ends_with('}')) {
+            add("lost", "trainer.json");
+        }
     }
 
     /// Behind a fit() call that has ended, trackers show what result.json has.
