@@ -42,12 +42,12 @@ void parse_rank(std::string_view text) {
     };
     if (auto* const report = std::get_if<RankReport>(&*message)) {
         require(report->rank >= 0 && report->cpu_s >= 0, "numbers are not negative");
-        report->waiting_in = clean_text(report->waiting_in, 255);
-        report->reading = clean_text(report->reading, 255);
+        report->waiting_in = json::clean_text(report->waiting_in, 255);
+        report->reading = json::clean_text(report->reading, 255);
         check(*report);
     } else if (auto* const hello = std::get_if<Hello>(&*message)) {
         require(hello->rank >= 0 && hello->pid >= 0 && !hello->local, "numbers are not negative");
-        hello->host = clean_text(hello->host, 255);
+        hello->host = json::clean_text(hello->host, 255);
         check(*hello);
     } else {
         check(std::get<Event>(*message));
@@ -78,7 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
     if (is_text) {
         parse(rest);
-        const std::string clean = clean_text(rest, 4096);
+        const std::string clean = json::clean_text(rest, 4096);
         require(clean.size() <= 4096, "texts are cut");
         const Event stack{"stack", {{"text", clean}}};
         require(std::get<Event>(parse_from_rank(text_in_frame(encode(stack)))) == stack,

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace rtrain::launch {
+namespace rtrain::json {
 
 /// `text` as UTF-8 of at most `limit` bytes: a byte that belongs to no character becomes '?', and
 /// what is too long is cut between characters.
@@ -27,4 +27,4 @@ namespace rtrain::launch {
     return result;
 }
 
-} // namespace rtrain::launch
+} // namespace rtrain::json

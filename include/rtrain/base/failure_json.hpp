@@ -45,8 +45,8 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
 /// What is no UTF-8 in it becomes '?'.
 [[nodiscard]] inline boost::json::object to_json(const Failure& failure) {
     constexpr std::size_t any_length = std::string::npos;
-    boost::json::object object{{"code", launch::clean_text(failure.code, any_length)},
-                               {"message", launch::clean_text(failure.message, any_length)}};
+    boost::json::object object{{"code", json::clean_text(failure.code, any_length)},
+                               {"message", json::clean_text(failure.message, any_length)}};
     if (failure.kind != detail::kind_of_thrown(failure.code)) {
         const auto* const known =
             std::find_if(detail::failure_kinds.begin(), detail::failure_kinds.end(),
@@ -84,10 +84,10 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
 
 /// One line of at most `longest` bytes, from 200, for which the message is cut.
 [[nodiscard]] inline std::string encode(Failure failure, std::size_t longest) {
-    failure.code = launch::clean_text(failure.code, 16);
+    failure.code = json::clean_text(failure.code, 16);
     std::string line = json::serialize(to_json(failure));
     for (std::size_t limit = longest; line.size() > longest; limit /= 2) { // \u0001 is six bytes
-        failure.message = launch::clean_text(failure.message, limit);
+        failure.message = json::clean_text(failure.message, limit);
         line = json::serialize(to_json(failure));
     }
     return line;

@@ -132,7 +132,7 @@ RTRAIN_DOOR std::string serialize(const boost::json::value& value) {
     std::string text = boost::json::serialize(finite(value));
     const bool is_ascii = std::all_of(text.begin(), text.end(),
                                       [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-    return is_ascii ? text : launch::clean_text(text, text.size());
+    return is_ascii ? text : json::clean_text(text, text.size());
 }
 
 RTRAIN_DOOR std::optional<double> number(const boost::json::value& value) noexcept {

@@ -76,7 +76,7 @@ private:
     for (const auto& [name, curve] : curves.all()) {
         text += text.size() > 1 ? ",\n" : "\n";
         text += "{\"name\":" +
-                json::serialize(boost::json::value(launch::clean_text(name, longest_name))) +
+                json::serialize(boost::json::value(json::clean_text(name, longest_name))) +
                 ",\"points\":" + to_json(curve) + "}";
     }
     return text + "]";

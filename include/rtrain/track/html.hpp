@@ -22,7 +22,7 @@ inline constexpr std::size_t longest = 1000; ///< bytes of a text, unless said o
 /// `text` for the content of an element or a quoted attribute, cut to `limit` bytes.
 [[nodiscard]] inline std::string escaped(std::string_view text, std::size_t limit = longest) {
     std::string result;
-    for (const char c : launch::clean_text(text, limit)) {
+    for (const char c : json::clean_text(text, limit)) {
         switch (c) {
         case '&':
             result += "&amp;";

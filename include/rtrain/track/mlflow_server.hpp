@@ -243,7 +243,7 @@ private:
     [[nodiscard]] static std::string shortened(std::string message) {
         std::ranges::replace_if(
             message, [](unsigned char letter) { return letter < ' ' || letter == 0x7f; }, ' ');
-        return launch::clean_text(message, 300);
+        return json::clean_text(message, 300);
     }
 
     [[nodiscard]] std::string text(const Config& object, const char* field) const {

@@ -140,7 +140,7 @@ template <class T>
         std::find_if(event_kinds.begin(), event_kinds.end(),
                      [&](const EventKind& candidate) { return candidate.name == name; });
     if (kind == event_kinds.end()) {
-        malformed(concat("its kind \"", clean_text(name, 40), "\" is unknown"));
+        malformed(concat("its kind \"", json::clean_text(name, 40), "\" is unknown"));
     }
     return *kind;
 }
@@ -214,7 +214,7 @@ inline void check_fields(const EventKind& kind, const boost::json::object& body)
 /// `value` with its texts made UTF-8 of at most `limit` bytes each.
 inline void clean_texts(boost::json::value& value, std::size_t limit) {
     if (auto* const text = value.if_string()) {
-        *text = clean_text(*text, limit);
+        *text = json::clean_text(*text, limit);
     } else if (auto* const object = value.if_object()) {
         for (auto& item : *object) {
             clean_texts(item.value(), limit);
@@ -235,7 +235,7 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
                               {"size", hello.size},
                               {"attempt", hello.attempt},
                               {"pid", hello.pid},
-                              {"host", clean_text(hello.host, 255)}});
+                              {"host", json::clean_text(hello.host, 255)}});
 }
 
 [[nodiscard]] inline std::string encode(const RankReport& report) {
@@ -245,9 +245,9 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
                               {"progress", report.progress},
                               {"steps", report.steps},
                               {"collectives", report.collectives},
-                              {"waiting_in", clean_text(report.waiting_in, 255)},
+                              {"waiting_in", json::clean_text(report.waiting_in, 255)},
                               {"cpu_s", report.cpu_s},
-                              {"reading", clean_text(report.reading, 255)}});
+                              {"reading", json::clean_text(report.reading, 255)}});
 }
 
 /// Bytes that are no UTF-8 become '?', and texts that would make the frame too long are cut. Throws
