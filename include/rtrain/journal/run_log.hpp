@@ -7,6 +7,7 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
@@ -137,8 +138,7 @@ public:
         iteration_ = resumed_at_ = iteration;
         total_seconds_ = resumed_seconds_ = total_seconds;
         last_report_ = Clock::now();
-        std::ostringstream params;
-        params.exceptions(std::ios::badbit);
+        auto params = detail::strict(std::ostringstream());
         write_pretty(params, config_);
         storage::replace_file(directory_ / params_file, params.str() + "\n");
         return set_aside;

@@ -14,6 +14,7 @@
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/ending.hpp>
 #include <rtrain/launch/helper.hpp>
@@ -300,7 +301,7 @@ private:
         const char* const name = std::getenv(name_variable);
         run_name_ = name != nullptr ? name : "";
         const char* const skipped = std::getenv(skip_variable);
-        std::istringstream names(skipped != nullptr ? skipped : "");
+        auto names = detail::strict(std::istringstream(skipped != nullptr ? skipped : ""));
         for (std::string each; std::getline(names, each, ',');) {
             skipped_.push_back(each);
         }

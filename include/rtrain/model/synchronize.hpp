@@ -5,6 +5,7 @@
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/options.hpp>
 
@@ -74,7 +75,7 @@ inline void check_ignored(const torch::nn::Module& module, const Names& ignored)
 
 /// One line for each parameter and buffer that is not ignored.
 [[nodiscard]] inline std::string describe(const torch::nn::Module& module, const Names& ignored) {
-    std::ostringstream text;
+    auto text = strict(std::ostringstream());
     for (const auto& item : module.named_parameters()) {
         if (contains(ignored, item.key())) {
             continue;
@@ -96,7 +97,7 @@ inline void check_ignored(const torch::nn::Module& module, const Names& ignored)
 [[nodiscard]] inline std::vector<std::string> described(const std::string& text,
                                                         const std::string& kind) {
     std::vector<std::string> found;
-    std::istringstream lines(text);
+    auto lines = strict(std::istringstream(text));
     for (std::string line; std::getline(lines, line);) {
         if (line.starts_with(kind + ' ')) {
             found.push_back(line.substr(kind.size() + 1));
@@ -135,7 +136,7 @@ inline void check_ignored(const torch::nn::Module& module, const Names& ignored)
     }
     const auto pairs = [](const std::string& text) { // "name value"
         std::vector<std::string> options;
-        std::istringstream words(described(text, "options").at(0));
+        auto words = strict(std::istringstream(described(text, "options").at(0)));
         for (std::string name, value; words >> name >> value;) {
             options.push_back(name + " " + value);
         }

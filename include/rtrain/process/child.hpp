@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/strict_stream.hpp>
 
 #include <cerrno>
 #include <csignal>
@@ -45,7 +46,7 @@ namespace rtrain::launch {
 
 /// This process's program and arguments.
 [[nodiscard]] inline std::vector<std::string> own_command_line() {
-    std::ifstream file("/proc/self/cmdline", std::ios::binary);
+    auto file = detail::strict(std::ifstream("/proc/self/cmdline", std::ios::binary));
     std::vector<std::string> words;
     for (std::string word; std::getline(file, word, '\0');) {
         words.push_back(word);

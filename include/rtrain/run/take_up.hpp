@@ -6,6 +6,7 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
@@ -72,7 +73,7 @@ newest_sound(HookRanks& backend, checkpoint::Store& store,
             names += skipped;
         }
     });
-    std::istringstream candidates(broadcast(backend, names, 0));
+    auto candidates = strict(std::istringstream(broadcast(backend, names, 0)));
     std::optional<Checkpoint> newest;
     for (std::string name; !newest && std::getline(candidates, name);) {
         const Checkpoint candidate = store.checkpoint(name);

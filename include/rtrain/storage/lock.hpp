@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <cerrno>
@@ -70,7 +71,8 @@ private:
         char inode[64];
         std::snprintf(inode, sizeof inode, " %02x:%02x:%llu ", major(found.st_dev),
                       minor(found.st_dev), static_cast<unsigned long long>(found.st_ino));
-        std::ifstream locks("/proc/locks"); // 1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF
+        // 1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF
+        auto locks = detail::strict(std::ifstream("/proc/locks"));
         for (std::string line; std::getline(locks, line);) {
             if (line.find(" FLOCK ") != std::string::npos &&
                 line.find(inode) != std::string::npos) {

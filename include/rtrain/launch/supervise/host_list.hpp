@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/strict_stream.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -61,7 +62,7 @@ inline void add_host(std::vector<Host>& hosts, Host host) {
 
 /// "a:2,b,c:*": two, one, and as many slots as there are processors.
 inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
-    std::istringstream words(list);
+    auto words = detail::strict(std::istringstream(list));
     for (std::string word; std::getline(words, word, ',');) {
         const std::size_t colon = word.find(':');
         Host host{.name = word.substr(0, colon), .slots = 1};
@@ -97,7 +98,7 @@ inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
     int number = 0;
     for (std::string line; std::getline(file, line);) {
         const std::string where = detail::concat(path, ", line ", ++number);
-        std::istringstream words(line.substr(0, line.find('#')));
+        auto words = detail::strict(std::istringstream(line.substr(0, line.find('#'))));
         Host host;
         if (!(words >> host.name)) {
             continue;

@@ -3,6 +3,7 @@
 /// Which hosts answer: mpirun's launch agent (ssh, or what replaces it) runs a command on each.
 #pragma once
 
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/launch/supervise/host_list.hpp>
 #include <rtrain/process/child.hpp>
 #include <rtrain/process/machine.hpp>
@@ -72,7 +73,8 @@ class HostProbe {
 public:
     HostProbe(const std::string& agent, Host host) : host_(std::move(host)) {
         std::vector<std::string> words;
-        std::istringstream text(agent.substr(0, agent.find(':'))); // "ssh : rsh": or else rsh
+        // "ssh : rsh": or else rsh
+        auto text = detail::strict(std::istringstream(agent.substr(0, agent.find(':'))));
         for (std::string word; text >> word;) {
             words.push_back(word);
         }
