@@ -83,7 +83,7 @@ public:
         const std::string before =
             noted && noted->is_string() ? std::string(noted->get_string()) : otherwise;
         const std::string value = option_or(given, variable, before);
-        std::string text = launch::clean_text(value, value.size());
+        std::string text = json::clean_text(value, value.size());
         options_[name] = text;
         return text;
     }
@@ -93,7 +93,7 @@ public:
         if (!given.empty()) {
             tags_.clear();
             for (const std::string& tag : given) {
-                tags_.push_back(launch::clean_text(tag, tag.size()));
+                tags_.push_back(json::clean_text(tag, tag.size()));
             }
         }
         return tags_;

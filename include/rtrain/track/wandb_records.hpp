@@ -86,7 +86,7 @@ struct RunShown {
 [[nodiscard]] inline Message run(const RunShown& shown, const Config& config) {
     Message settings;
     for (const auto& item : config) {
-        const std::string key = launch::clean_text(item.key(), item.key().size());
+        const std::string key = json::clean_text(item.key(), item.key().size());
         settings.bytes(1, Message().bytes(1, key).bytes(16, json::serialize(item.value())).text());
     }
     Message run;
