@@ -134,12 +134,6 @@ concept HasGroups = requires(const B& backend, const std::shared_ptr<comm::Commu
     { backend.over(group) } -> std::same_as<B>;
 };
 
-/// All collectives there are, on CPU tensors. Without it, ShardedOptions throws RT-C41.
-template <class B>
-concept HasCommunicator = requires(const B& backend) {
-    { backend.communicator() } -> std::same_as<comm::Communicator&>;
-};
-
 /// One row of the table in docs/architecture.md.
 struct Capability {
     std::string_view member;
@@ -161,7 +155,6 @@ template <Backend B>
         Capability{"reduce_scatter", CanReduceScatter<B>, "an all-reduce of a copy"},
         Capability{"barrier", HasBarrier<B>, "an all-gather of one byte"},
         Capability{"over", HasGroups<B>, "no models of a group of ranks"},
-        Capability{"communicator", HasCommunicator<B>, "no sharded models"},
         Capability{"allocate_bucket", CanAllocateBuckets<B>, "gradients in ordinary memory"},
         Capability{"all_reduce_async", HasAllReduceAsync<B>, "no overlap with the backward pass"},
         Capability{"finish", CanFinish<B>, "a rank that throws reports only itself"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The buckets of a model's gradients: who has a place in which, what has arrived, and what is
-/// being reduced.
+/// being reduced. Which gradients are to come is the averager's affair.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -10,7 +10,6 @@
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/finite.hpp>
-#include <rtrain/model/gradient_store.hpp>
 #include <rtrain/model/gradient_writer.hpp>
 #include <rtrain/model/hooks/select.hpp>
 #include <rtrain/model/options.hpp>
@@ -30,7 +29,7 @@
 
 namespace rtrain::detail {
 
-class GradientBuckets final : public GradientStore {
+class GradientBuckets {
 public:
     /// `backend` and `parameters` outlive this object. `model`: its name in messages.
     GradientBuckets(AnyBackend& backend, std::string model,
@@ -44,7 +43,8 @@ public:
         }
     }
 
-    void lay_out(std::vector<bool> wanted) override {
+    /// Gives a place to each parameter that is `wanted` or had one before. *Collective.*
+    void lay_out(std::vector<bool> wanted) {
         for (std::size_t i = 0; i < wanted.size(); ++i) {
             wanted[i] = wanted[i] || has_place(i);
         }
@@ -73,16 +73,18 @@ public:
         }
     }
 
-    void divide_by(int ranks) override {
+    /// By how much gradients are divided from now on: the ranks that have some.
+    void divide_by(int ranks) {
         if (std::exchange(divisor_, ranks) != ranks) {
             for (Bucket& bucket : buckets_) {
                 bucket.scale = scale_for(bucket.memory.scalar_type());
             }
         }
     }
-    [[nodiscard]] int divisor() const override { return divisor_; }
+    [[nodiscard]] int divisor() const noexcept { return divisor_; }
 
-    void save(RankStateWriter& out) const override {
+    /// What hooks remember between passes. *Collective.*
+    void save(RankStateWriter& out) const {
         if (!hooks_remember()) {
             return;
         }
@@ -97,7 +99,7 @@ public:
         }
     }
     /// Hooks begin anew where the checkpoint does not know these buckets.
-    void load(const StateReader& in) override {
+    void load(const StateReader& in) {
         if (!hooks_remember() || !in.has_value("layout") ||
             in.value("layout").to_number<std::int64_t>() != layout()) {
             return;
@@ -110,15 +112,27 @@ public:
         }
     }
 
-    [[nodiscard]] std::size_t size() const override { return buckets_.size(); }
-    [[nodiscard]] std::size_t started() const override { return next_; }
-    [[nodiscard]] bool keeps() const override { return by_tree_; }
-    [[nodiscard]] bool has_place(std::size_t parameter) const override {
+    [[nodiscard]] std::size_t size() const noexcept { return buckets_.size(); }
+    /// How many are being reduced, or have been, since begin().
+    [[nodiscard]] std::size_t started() const noexcept { return next_; }
+
+    [[nodiscard]] bool has_place(std::size_t parameter) const {
         return places_[parameter].view.defined();
     }
+    /// Shape and strides of the parameter, memory of its bucket.
+    [[nodiscard]] const at::Tensor& place(std::size_t parameter) const {
+        return places_[parameter].view;
+    }
+    /// Whether the parameter's gradient is that memory.
+    [[nodiscard]] bool holds_gradient(std::size_t parameter) const {
+        const at::Tensor& gradient = parameters_[parameter].tensor.grad();
+        return gradient.defined() && !gradient.is_sparse() &&
+               gradient.const_data_ptr() == place(parameter).const_data_ptr();
+    }
 
-    /// Buckets without an expected parameter are left out.
-    void begin(const std::vector<bool>& expected) override {
+    /// A pass begins, in which every parameter that is `expected` and has a place fills it. Buckets
+    /// without such a parameter are left out.
+    void begin(const std::vector<bool>& expected) {
         for (Bucket& bucket : buckets_) {
             bucket.missing = 0;
             for (const std::size_t i : bucket.parameters) {
@@ -130,39 +144,26 @@ public:
     }
 
     /// Fills a place with a gradient divided by the number of ranks: at once, while it is in cache.
-    void take(std::size_t parameter, bool syncs) override {
-        at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
+    void put(std::size_t parameter, const at::Tensor& gradient) {
         Place& to = places_[parameter];
         Bucket& bucket = buckets_[to.bucket];
         writer_.scale_into(to.view, gradient, bucket.scale);
         --bucket.missing;
-        if (!syncs) {
-            gradient.reset(); // the next pass begins from nothing
-        } else if (options_.gradient_as_bucket_view) {
-            gradient = to.view;
-        }
     }
-    void put_zeros(std::size_t parameter) override {
-        places_[parameter].view.zero_();
+    void put_zeros(std::size_t parameter) {
+        clear(parameter);
         --buckets_[places_[parameter].bucket].missing;
     }
-    /// Its place stays zero, whatever is reduced around it.
-    void leave(std::size_t parameter) override {
-        if (!has_place(parameter)) {
-            return;
-        }
-        if (holds_gradient(parameter)) {
-            at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
-            gradient = gradient.clone();
-        }
-        places_[parameter].view.zero_();
-    }
+    /// Of a parameter that is no longer expected; it stays zero, whatever is reduced around it.
+    void clear(std::size_t parameter) { places_[parameter].view.zero_(); }
 
-    [[nodiscard]] bool has_started_or_full() const override {
+    /// Whether start_full() finds something to do.
+    [[nodiscard]] bool has_started_or_full() const {
         return next_ > 0 || (next_ < buckets_.size() && buckets_[next_].missing == 0);
     }
 
-    void start_full() override {
+    /// Begins to reduce what is full, in the order of buckets, and goes on with what has begun.
+    void start_full() {
         for (std::size_t i = 0; i < next_; ++i) {
             if (buckets_[i].trains) {
                 buckets_[i].reduction->poll();
@@ -177,7 +178,8 @@ public:
         }
     }
 
-    void wait() override {
+    /// Returns when what has been started holds means.
+    void wait() {
         for (std::size_t i = 0; i < next_; ++i) {
             if (buckets_[i].trains) {
                 buckets_[i].reduction->wait();
@@ -185,8 +187,8 @@ public:
         }
     }
 
-    /// With a tree: what the places hold is a leaf of it.
-    void keep() override {
+    /// With a tree, under no_sync(): what the places hold is a leaf of it.
+    void keep() {
         for (Bucket& bucket : buckets_) {
             if (bucket.trains) {
                 bucket.tree->keep();
@@ -194,36 +196,17 @@ public:
         }
     }
 
-    [[nodiscard]] bool are_finite() override {
+    /// Behind wait(): whether all means are finite.
+    [[nodiscard]] bool are_finite() const {
         return std::all_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) {
             const auto seen = bucket.reduction->finite();
             return !bucket.trains || (seen ? *seen : all_finite(bucket.memory));
         });
     }
 
-    [[nodiscard]] bool is_finite(std::size_t parameter) override {
-        return all_finite(place(parameter));
-    }
-    [[nodiscard]] bool holds_nan(std::size_t parameter) override {
-        return place(parameter).isnan().any().item<bool>();
-    }
-
-    void hand_out(std::size_t parameter, bool used, bool sparse) override {
-        if (!used || sparse) {
-            return; // it stays what it was; it has it
-        }
-        at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
-        if (options_.gradient_as_bucket_view) {
-            gradient = place(parameter);
-        } else if (gradient.defined()) {
-            gradient.copy_(place(parameter));
-        } else {
-            gradient = place(parameter).clone();
-        }
-    }
-
-    /// A bucket where all of its gradients lie in it.
-    [[nodiscard]] std::vector<at::Tensor> gradients() const override {
+    /// The memory of all gradients that have places, in few tensors: a bucket where all of its
+    /// gradients lie in it.
+    [[nodiscard]] std::vector<at::Tensor> gradients() const {
         std::vector<at::Tensor> memory;
         for (const Bucket& bucket : buckets_) {
             if (std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
@@ -252,17 +235,6 @@ private:
         std::size_t bucket = 0;
         at::Tensor view;
     };
-
-    /// Shape and strides of the parameter, memory of its bucket.
-    [[nodiscard]] const at::Tensor& place(std::size_t parameter) const {
-        return places_[parameter].view;
-    }
-    /// Whether the parameter's gradient is that memory.
-    [[nodiscard]] bool holds_gradient(std::size_t parameter) const {
-        const at::Tensor& gradient = parameters_[parameter].tensor.grad();
-        return gradient.defined() && !gradient.is_sparse() &&
-               gradient.const_data_ptr() == place(parameter).const_data_ptr();
-    }
 
     /// Of the type that multiplying needs, so that no step converts it; kernels for types of two
     /// bytes compute in float32. A tree divides at its root.
