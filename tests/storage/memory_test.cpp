@@ -35,7 +35,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::int64_t memory_bytes = std::int64_t{32} << 20;
+/// What does not grow with it (a thread's arena of malloc, a parser's buffers) is 3 MB with two
+/// threads.
+constexpr std::int64_t memory_bytes = std::int64_t{64} << 20;
 constexpr std::int64_t columns = 10;
 constexpr std::int64_t rows = 4 * memory_bytes / (8 * columns);
 
@@ -127,7 +129,7 @@ void check_memory(const data::Dataset& small, const data::Dataset& large, std::i
     CHECK(read_all(large, threads) == expected);
     const auto grown = static_cast<double>(status_bytes("VmHWM") - idle);
     MESSAGE("peak: idle + " << grown / static_cast<double>(memory_bytes) << " x memory_bytes");
-    CHECK(grown > 0.4 * static_cast<double>(memory_bytes)); // there were windows
+    CHECK(grown > 0.25 * static_cast<double>(memory_bytes)); // there were windows
     CHECK(grown <= 1.15 * static_cast<double>(memory_bytes));
 }
 
