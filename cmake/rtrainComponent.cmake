@@ -10,6 +10,9 @@ macro(rtrain_component name)
     set_target_properties(rtrain::${name} PROPERTIES
       INTERFACE_LINK_LIBRARIES "rtrain::rtrain;${rtrain_component_LIBRARIES}"
       IMPORTED_NO_SYSTEM ON) # rtrain's own headers are no system headers
+    if(NOT CMAKE_FIND_PACKAGE_NAME) # a subdirectory of a project, which is to see it, too
+      set_target_properties(rtrain::${name} PROPERTIES IMPORTED_GLOBAL ON)
+    endif()
     target_include_directories(rtrain::${name} SYSTEM INTERFACE ${rtrain_component_INCLUDES})
   endif()
 endmacro()

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What rtrain needs, for the build tree and for the installed package alike. Sets
-# rtrain_dependency_targets. Each missing part is one message that says how to get it.
+# What rtrain needs, for the build tree and for the installed package alike. Each missing part is one message that says how to get it.
 
 macro(rtrain_require package how)
   find_package(${package} ${ARGN} QUIET)
@@ -31,6 +30,3 @@ rtrain_require(MPI "apt-get install libopenmpi-dev openmpi-bin" COMPONENTS CXX)
 rtrain_require(Boost "apt-get install libboost1.81-dev libboost-json1.81-dev" 1.75 COMPONENTS json)
 rtrain_require(ZLIB "apt-get install zlib1g-dev")
 rtrain_require(Threads "apt-get install libc6-dev")
-
-set(rtrain_dependency_targets torch MPI::MPI_CXX Boost::headers Boost::json ZLIB::ZLIB
-                              Threads::Threads)
