@@ -9,10 +9,15 @@
 
 function(rtrain_add_mpi_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "RANKS;COMMAND")
-  if(arg_UNPARSED_ARGUMENTS OR NOT arg_RANKS)
+  if(arg_UNPARSED_ARGUMENTS OR NOT DEFINED arg_RANKS)
     message(FATAL_ERROR "rtrain_add_mpi_test(${name} ...) takes RANKS <number>..., COMMAND and TIMEOUT; "
                         "it was given: ${ARGN}")
   endif()
+  foreach(ranks IN LISTS arg_RANKS)
+    if(NOT ranks MATCHES "^[1-9][0-9]*$")
+      message(FATAL_ERROR "rtrain_add_mpi_test(${name} ...): RANKS are numbers from 1, not ${ranks}")
+    endif()
+  endforeach()
   if(NOT arg_COMMAND)
     set(arg_COMMAND ${name})
   endif()
@@ -24,13 +29,10 @@ function(rtrain_add_mpi_test name)
     set(program $<TARGET_FILE:${program}>)
   endif()
   foreach(ranks IN LISTS arg_RANKS)
-    if(NOT ranks MATCHES "^[1-9][0-9]*$")
-      message(FATAL_ERROR "rtrain_add_mpi_test(${name} ...): RANKS are numbers from 1, not ${ranks}")
-    endif()
     add_test(NAME ${name}.${ranks}
       COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
               ${program} ${MPIEXEC_POSTFLAGS} ${arg_COMMAND})
-    # Open MPI 4 knows the second line, 5 the third, MPICH none.
+    # Open MPI 4 reads what begins with OMPI, 5 both kinds, MPICH none.
     set_tests_properties(${name}.${ranks} PROPERTIES
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;\
 OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_hwloc_base_binding_policy=none;\

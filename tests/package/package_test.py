@@ -21,6 +21,7 @@ SOURCE = Path(sys.argv[2])
 SCRATCH = Path(sys.argv[3]) / "with spaces"
 ARGUMENTS = sys.argv[4:]
 LIGHT = SOURCE / "tests/package/light"
+PAGE = (SOURCE / "docs/packages.md").read_text()
 SKIPPED = 77
 EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}  # packages are as old as this
 VERSION = re.search(r'VERSION "(.*)"', (SOURCE / "include/rtrain/version.hpp").read_text())[1]
@@ -40,6 +41,18 @@ def run(*command, succeeds=True, **options):
     return done.stdout
 
 
+def block(heading, language):
+    """The first block of a language below a heading of docs/packages.md."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.search(f"```{language}\n(.*?)```", section, re.S)[1]
+
+
+def file_with(text):
+    file = SCRATCH / f"block {sum(1 for _ in SCRATCH.glob('block *'))}.cmake"
+    file.write_text(text)
+    return file
+
+
 def files_of(directory):
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir()}
 
@@ -51,13 +64,21 @@ def expect_same(one, other):
     assert not different + errors, different + errors
 
 
-def install(prefix):
+def copied_source():
+    """What users need of rtrain's directory, which its own tests must not write to."""
+    copy = SCRATCH / "source"
+    if not copy.exists():
+        copy.mkdir(parents=True)
+        for part in ("CMakeLists.txt", "LICENSE", "cmake", "include"):
+            (shutil.copytree if (SOURCE / part).is_dir() else shutil.copy)(SOURCE / part, copy / part)
+    return copy
+
+
+def install():
     """Installs rtrain on a machine that has none of what its users need, not even a compiler."""
-    build = SCRATCH / "install only"
-    bare = EPOCH | {"PATH": os.environ["PATH"], "CXX": "/nowhere/c++", "CC": "/nowhere/cc"}
-    run("cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", "-DRTRAIN_INSTALL_ONLY=ON", env=bare)
-    run("cmake", "--install", build, "--prefix", prefix)
-    return build
+    bare = {"PATH": os.environ["PATH"], "CXX": "/nowhere/c++", "HOME": str(SCRATCH)}
+    run("bash", "-ec", block("Install, then find_package", "sh"), cwd=copied_source(), env=bare)
+    return SCRATCH / "rtrain"
 
 
 def expect_package(prefix):
@@ -69,14 +90,15 @@ def expect_package(prefix):
     compiled = {f"share/cmake/rtrain/compiled/{file}" for file in files_of(SOURCE / "cmake/compiled")}
     assert headers <= files and compiled <= files, (headers | compiled) - files
     for file in files:  # it may be moved, and says nothing of this machine
-        text = (prefix / file).read_text()
-        assert str(SOURCE) not in text and str(SCRATCH) not in text, file
+        assert str(SCRATCH) not in (prefix / file).read_text(), file
 
 
 def configure(name, way, *arguments, succeeds=True):
-    """Configures the small project, in which rtrain comes in WAY."""
+    """Configures the small project; WAY is the page's CMake by which rtrain comes."""
     return run(
-        *("cmake", "-S", LIGHT, "-B", SCRATCH / name, "-G", "Ninja", f"-DRTRAIN_WAY={way}"),
+        *("cmake", "-S", LIGHT, "-B", SCRATCH / name, "-G", "Ninja"),
+        f"-DRTRAIN_WAY={file_with(way)}",
+        f"-DRTRAIN_TESTS={file_with(block('Tests on ranks', 'cmake'))}",
         *ARGUMENTS,
         *arguments,
         succeeds=succeeds,
@@ -89,33 +111,34 @@ def use(name, way, *arguments):
     configure(name, way, *arguments)
     run("cmake", "--build", build)
     said = run("ctest", "--test-dir", build, "-V")
-    for expected in ("rank 0 of 1", "rank 0 of 2", "rank 1 of 2"):
-        assert f"{expected}, rtrain {VERSION}\n" in said, said
-    assert f"rank 1 of 2, rtrain {VERSION} and more\n" in said, said
+    for rank in ("0 of 1", "0 of 2", "1 of 2"):
+        assert f"rank {rank}, rtrain {VERSION}\n" in said, said
+    assert f"rank 1 of 2, rtrain {VERSION} --epochs 1\n" in said, said
     built = {path.name for path in build.rglob("*") if path.suffix in (".o", ".a", ".so", ".gch")}
-    assert built == {"light.cpp.o"}, built
+    assert built == {"main.cpp.o"}, built
     run("cmake", "--install", build, "--prefix", build / "installed")
-    assert files_of(build / "installed") == {"bin/light"}, files_of(build / "installed")
+    assert files_of(build / "installed") == {"bin/train"}, files_of(build / "installed")
 
 
 def install_only(full_install):
     """RTRAIN_INSTALL_ONLY=ON brings the same files as a build of rtrain, byte for byte."""
-    prefix = SCRATCH / "prefix"
-    install(prefix)
+    prefix = install()
     expect_package(prefix)
     expect_same(prefix, Path(full_install))
-    use("found", "installed", f"-DCMAKE_PREFIX_PATH={prefix}")
-    said = configure(
-        *("unknown", "installed", f"-DCMAKE_PREFIX_PATH={prefix}", "-DRTRAIN_COMPONENTS=cheese"),
-        succeeds=False,
-    )
-    assert "rtrain has no component cheese; it has nccl, arrow, images, https" in said, said
+    moved = prefix.rename(SCRATCH / "moved")
+    found = f"-DCMAKE_PREFIX_PATH={moved}"
+    use("found", block("Install, then find_package", "cmake"), found)
+    said = configure("unknown", "find_package(rtrain REQUIRED COMPONENTS c)", found, succeeds=False)
+    assert "rtrain has no component c; it has nccl, arrow, images, https" in said, said
+    if has_openssl():
+        configure("components", block("Components", "cmake"), found, "-DRTRAIN_COMPONENTS=https")
 
 
 def subdirectory():
     """rtrain added as a directory, with the component that OpenSSL brings where it is there."""
-    components = [f"-DRTRAIN_COMPONENTS={part}" for part in ("https",) if has_openssl()]
-    use("subdirectory", "subdirectory", f"-DRTRAIN_SOURCE={SOURCE}", *components)
+    components = ["-DRTRAIN_COMPONENTS=https"] if has_openssl() else []
+    way = block("A subdirectory", "cmake")
+    use("subdirectory", way, f"-DRTRAIN_DIRECTORY={SOURCE}", *components)
 
 
 def has_openssl():
@@ -124,17 +147,26 @@ def has_openssl():
 
 def fetched():
     """FetchContent, from a repository that holds what users need."""
-    repository = SCRATCH / "repository"
-    for part in ("CMakeLists.txt", "LICENSE", "cmake", "include"):
-        copy = shutil.copytree if (SOURCE / part).is_dir() else shutil.copy
-        repository.mkdir(parents=True, exist_ok=True)
-        copy(SOURCE / part, repository / part)
+    repository = copied_source()
     git = ("git", "-C", repository, "-c", "user.name=test", "-c", "user.email=test@localhost")
     run("git", "init", "-q", repository)
     run(*git, "add", "-A")
     run(*git, "commit", "-q", "-m", "a version")
     run(*git, "tag", f"v{VERSION}")
-    use("fetched", "fetched", f"-DRTRAIN_SOURCE=file://{repository}")
+    use("fetched", block("FetchContent", "cmake"), f"-DRTRAIN_REPOSITORY=file://{repository}")
+
+
+def mpi_test():
+    """What rtrain_add_mpi_test says about arguments that make no sense."""
+    for arguments, answer in {
+        "x": "takes RANKS <number>..., COMMAND and TIMEOUT",
+        "x RANKS 2 TIMES 3": "RANKS are numbers from 1, not TIMES",
+        "x RANKS 0": "RANKS are numbers from 1, not 0",
+        "x 2": "takes RANKS <number>..., COMMAND and TIMEOUT; it was given: 2",
+    }.items():
+        text = f"include({SOURCE}/cmake/rtrainMpiTest.cmake)\nrtrain_add_mpi_test({arguments})"
+        said = run("cmake", "-P", file_with(text), succeeds=False)
+        assert answer in " ".join(said.split()), said
 
 
 def vcpkg():
@@ -161,38 +193,37 @@ def vcpkg():
         *(f"-DCURRENT_BUILDTREES_DIR={SCRATCH / 'buildtrees'}", "-DPORT=rtrain"),
         *("-P", SOURCE / "tests/package/vcpkg_stand_in.cmake"),
     )
+    for directory in re.findall("--overlay-ports=(\\S+)", block("vcpkg", "sh")):
+        assert list((SOURCE / directory).glob("*/portfile.cmake")), directory
     files = files_of(packages)
     for file in ("usage", "copyright", "rtrainConfig.cmake", "compiled/train.cpp"):
         assert f"share/rtrain/{file}" in files, files
     places = ("include/rtrain/", "share/rtrain/", "share/pkgconfig/rtrain.pc")
     assert not [file for file in files if not file.startswith(places)], files
     assert (packages / "share/rtrain/copyright").read_bytes() == (SOURCE / "LICENSE").read_bytes()
-    use("from vcpkg", "installed", f"-DCMAKE_PREFIX_PATH={packages}")
+    configure("from vcpkg", block("Install, then find_package", "cmake"), f"-DCMAKE_PREFIX_PATH={packages}")
 
 
-def pack(name, build):
-    directory = SCRATCH / name
-    directory.mkdir()
-    run("cpack", "--config", build / "CPackConfig.cmake", cwd=directory, env=os.environ | EPOCH)
-    return directory
+def pack():
+    """The packages that the page's commands make of rtrain."""
+    directory = copied_source()
+    run("bash", "-ec", block("Debian packages and archives", "sh"), cwd=directory, env=os.environ | EPOCH)
+    packages = {file.name: file.read_bytes() for file in directory.glob("rtrain-*")}
+    assert set(packages) == {f"rtrain-dev_{VERSION}_all.deb", f"rtrain-dev-{VERSION}.tar.gz"}, packages
+    assert not [name for name in packages if f"`{name}`" not in PAGE], "the page names another version"
+    return directory / f"rtrain-dev_{VERSION}_all.deb", directory / f"rtrain-dev-{VERSION}.tar.gz"
 
 
 def cpack():
     """.deb and .tar.gz: what is in them, and that making them twice makes the same bytes."""
-    prefix = SCRATCH / "prefix"
-    build = install(prefix)
-    packed = pack("packed", build)
-    assert files_of(packed) - {f for f in files_of(packed) if f.startswith("_CPack_Packages")} == {
-        f"rtrain-dev_{VERSION}_all.deb",
-        f"rtrain-dev-{VERSION}.tar.gz",
-    }
-    with tarfile.open(packed / f"rtrain-dev-{VERSION}.tar.gz") as archive:
-        archive.extractall(SCRATCH / "tar")
+    deb, archive = pack()
+    prefix = install()
+    with tarfile.open(archive) as opened:
+        opened.extractall(SCRATCH / "tar")
     unpacked = SCRATCH / "tar" / f"rtrain-{VERSION}"
     shutil.rmtree(unpacked / "share/doc")
     expect_same(unpacked, prefix)
 
-    deb = packed / f"rtrain-dev_{VERSION}_all.deb"
     run("dpkg-deb", "-x", deb, SCRATCH / "deb")
     documents = SCRATCH / "deb/usr/share/doc"
     assert files_of(documents) == {"rtrain-dev/copyright", "rtrain-dev/changelog.gz"}
@@ -202,19 +233,19 @@ def cpack():
     for field in ("Package: rtrain-dev", "Architecture: all", "libopenmpi-dev | libmpich-dev"):
         assert field in fields, fields
 
-    shutil.rmtree(build)
-    again = pack("again", install(SCRATCH / "prefix again"))
-    for file in (deb.name, f"rtrain-dev-{VERSION}.tar.gz"):
-        assert (packed / file).read_bytes() == (again / file).read_bytes(), file
+    before = deb.read_bytes(), archive.read_bytes()
+    shutil.rmtree(copied_source())
+    deb, archive = pack()
+    assert before == (deb.read_bytes(), archive.read_bytes())
 
 
 def lintian():
     """Debian's own reader finds nothing to say about rtrain-dev."""
     if not shutil.which("lintian"):
         skip("lintian is not installed (apt-get install lintian)")
-    packed = pack("packed", install(SCRATCH / "prefix"))
+    deb, _ = pack()
     command = ("lintian", "--tag-display-limit", "5", "--fail-on", "error,warning,info,pedantic", "-I")
-    said = run(*command, *packed.glob("*.deb"))
+    said = run(*command, deb)
     assert not re.search("^[A-Z]: ", said, re.M), said
 
 
@@ -222,15 +253,13 @@ def pkg_config():
     """A program compiled with what pkg-config says."""
     if not shutil.which("pkg-config"):
         skip("pkg-config is not installed (apt-get install pkg-config)")
-    SCRATCH.mkdir()
-    prefix = SCRATCH.parent / "prefix"  # pkg-config escapes spaces, which this test would have to undo
-    install(prefix)
-    os.environ["PKG_CONFIG_PATH"] = str(prefix / "share/pkgconfig")
+    prefix = shutil.move(install(), SCRATCH.parent / "prefix")  # the command does not quote
     torch = Path(next(a for a in ARGUMENTS if a.startswith("-DTorch_DIR=")).split("=")[1]).parents[2]
-    flags = run("pkg-config", f"--define-variable=torch={torch}", "--cflags", "--libs", "rtrain")
-    assert run("pkg-config", "--modversion", "rtrain").strip() == VERSION
-    program = SCRATCH / "light"
-    run("mpicxx", LIGHT / "light.cpp", "-o", program, *flags.split())
+    environment = os.environ | {"PKG_CONFIG_PATH": f"{prefix}/share/pkgconfig", "TORCH": str(torch)}
+    assert run("pkg-config", "--modversion", "rtrain", env=environment).strip() == VERSION
+    shutil.copy(LIGHT / "main.cpp", SCRATCH)
+    run("bash", "-ec", block("pkg-config", "sh"), cwd=SCRATCH, env=environment)
+    program = SCRATCH / "train"
     assert run(program) == f"rank 0 of 1, rtrain {VERSION}\n"
     assert "libtorch_cpu.so" in run("ldd", program)
 
@@ -241,20 +270,16 @@ def conan():
     found = beside if beside.exists() else shutil.which("conan")
     if not found:
         skip("conan is not installed (pip install conan)")
-    SCRATCH.mkdir()
     os.environ["CONAN_HOME"] = str(SCRATCH / "conan home")
-    run(found, "profile", "detect", cwd=SCRATCH)
-    torch = next(a for a in ARGUMENTS if a.startswith("-DTorch_DIR=")).split("=")[1]
-    os.environ["Torch_DIR"] = torch
+    os.environ["Torch_DIR"] = next(a for a in ARGUMENTS if a.startswith("-DTorch_DIR=")).split("=")[1]
+    run(found, "profile", "detect")
     places = ("--no-remote", "-c", "tools.cmake.cmake_layout:test_folder=$TMP")
-    said = run(found, "create", SOURCE, "-s", "compiler.cppstd=20", *places, cwd=SCRATCH)
-    assert "100% tests passed, 0 tests failed out of 3" in said, said
-    old = run(
-        *(found, "create", SOURCE, "-s", "compiler.cppstd=17", *places),
-        cwd=SCRATCH,
-        succeeds=False,
-    )
-    assert "Current cppstd (17) is lower than the required C++ standard (20)" in old, old
+    command = block("Conan", "sh").split()
+    said = run(found, *command[1:], *places, cwd=SOURCE)
+    assert "100% tests passed, 0 tests failed out of 2" in said, said
+    command[-1] = "compiler.cppstd=17"
+    said = run(found, *command[1:], *places, cwd=SOURCE, succeeds=False)
+    assert "Current cppstd (17) is lower than the required C++ standard (20)" in said, said
 
 
 def skip(why):
@@ -264,8 +289,8 @@ def skip(why):
 
 if __name__ == "__main__":
     shutil.rmtree(SCRATCH.parent, ignore_errors=True)
-    SCRATCH.parent.mkdir(parents=True)
-    CASES = (install_only, subdirectory, fetched, vcpkg, cpack, lintian, pkg_config, conan)
+    SCRATCH.mkdir(parents=True)
+    CASES = [install_only, subdirectory, fetched, mpi_test, vcpkg, cpack, lintian, pkg_config, conan]
     extra = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("--full-install=")]
     ARGUMENTS = [word for word in ARGUMENTS if not word.startswith("--full-install=")]
     {case.__name__: case for case in CASES}[sys.argv[1]](*extra)
