@@ -23,6 +23,10 @@ if(NOT TARGET torch)
     endif()
   endif()
   rtrain_require(Torch "pip install torch==2.13.0")
+  if(NOT TARGET torch) # Conan's libtorch has it under another name
+    add_library(torch INTERFACE IMPORTED)
+    target_link_libraries(torch INTERFACE libtorch::libtorch)
+  endif()
 endif()
 
 set(MPI_CXX_SKIP_MPICXX ON)

@@ -249,13 +249,16 @@ def lintian():
     assert not re.search("^[A-Z]: ", said, re.M), said
 
 
+def torch_directory():
+    return Path(next(a for a in ARGUMENTS if a.startswith("-DTorch_DIR=")).split("=")[1]).parents[2]
+
+
 def pkg_config():
     """A program compiled with what pkg-config says."""
     if not shutil.which("pkg-config"):
         skip("pkg-config is not installed (apt-get install pkg-config)")
     prefix = shutil.move(install(), SCRATCH.parent / "prefix")  # the command does not quote
-    torch = Path(next(a for a in ARGUMENTS if a.startswith("-DTorch_DIR=")).split("=")[1]).parents[2]
-    environment = os.environ | {"PKG_CONFIG_PATH": f"{prefix}/share/pkgconfig", "TORCH": str(torch)}
+    environment = os.environ | {"PKG_CONFIG_PATH": f"{prefix}/share/pkgconfig", "TORCH": str(torch_directory())}
     assert run("pkg-config", "--modversion", "rtrain", env=environment).strip() == VERSION
     shutil.copy(LIGHT / "main.cpp", SCRATCH)
     run("bash", "-ec", block("pkg-config", "sh"), cwd=SCRATCH, env=environment)
@@ -271,12 +274,22 @@ def conan():
     if not found:
         skip("conan is not installed (pip install conan)")
     os.environ["CONAN_HOME"] = str(SCRATCH / "conan home")
-    os.environ["Torch_DIR"] = next(a for a in ARGUMENTS if a.startswith("-DTorch_DIR=")).split("=")[1]
+    os.environ["Torch_DIR"] = f"{torch_directory()}/share/cmake/Torch"
     run(found, "profile", "detect")
     places = ("--no-remote", "-c", "tools.cmake.cmake_layout:test_folder=$TMP")
     command = block("Conan", "sh").split()
     said = run(found, *command[1:], *places, cwd=SOURCE)
     assert "100% tests passed, 0 tests failed out of 2" in said, said
+
+    os.environ["STAND_IN_TORCH"] = str(torch_directory())
+    stand_in = SOURCE / "tests/package/conan/stand_in.py"
+    for name in ("libtorch/2.9.1", "boost/1.81.0", "zlib/1.2.13"):
+        name, version = name.split("/")
+        run(found, "create", stand_in, "--name", name, "--version", version, "--no-remote")
+    del os.environ["Torch_DIR"]
+    said = run(found, *command[1:], "-o", "rtrain/*:system_deps=False", *places, cwd=SOURCE)
+    assert "100% tests passed, 0 tests failed out of 2" in said, said
+
     command[-1] = "compiler.cppstd=17"
     said = run(found, *command[1:], *places, cwd=SOURCE, succeeds=False)
     assert "Current cppstd (17) is lower than the required C++ standard (20)" in said, said
