@@ -239,6 +239,21 @@ def cpack():
     assert before == (deb.read_bytes(), archive.read_bytes())
 
 
+def tools(build):
+    """rtrain-tools of a build of rtrain: its programs, which run."""
+    config = Path(build) / "CPackConfig.cmake"
+    run("cpack", "--config", config, "-G", "DEB", "-D", "CPACK_COMPONENTS_ALL=tools", cwd=SCRATCH)
+    (deb,) = SCRATCH.glob("*.deb")
+    assert deb.name.startswith(f"rtrain-tools_{VERSION}_"), deb
+    run("dpkg-deb", "-x", deb, SCRATCH / "deb")
+    names = ("doctor", "checkpoint", "report", "sync")
+    documents = {f"share/doc/rtrain-tools/{file}" for file in ("copyright", "changelog.gz")}
+    files = files_of(SCRATCH / "deb/usr")
+    assert files == {f"bin/rtrain-{name}" for name in names} | documents, files
+    for name in names[1:]:
+        assert "usage: " in run(SCRATCH / f"deb/usr/bin/rtrain-{name}", succeeds=False), name
+
+
 def lintian():
     """Debian's own reader finds nothing to say about rtrain-dev."""
     if not shutil.which("lintian"):
@@ -303,7 +318,8 @@ def skip(why):
 if __name__ == "__main__":
     shutil.rmtree(SCRATCH.parent, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
-    CASES = [install_only, subdirectory, fetched, mpi_test, vcpkg, cpack, lintian, pkg_config, conan]
-    extra = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("--full-install=")]
-    ARGUMENTS = [word for word in ARGUMENTS if not word.startswith("--full-install=")]
+    CASES = [install_only, subdirectory, fetched, mpi_test, vcpkg, cpack, tools, lintian]
+    CASES += [pkg_config, conan]
+    extra = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("--of=")]
+    ARGUMENTS = [word for word in ARGUMENTS if not word.startswith("--of=")]
     {case.__name__: case for case in CASES}[sys.argv[1]](*extra)
