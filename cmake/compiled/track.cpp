@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rtrain/track/comet_definitions.hpp>
+#include <rtrain/track/image_definitions.hpp>
 #include <rtrain/track/live_page_definitions.hpp>
 #include <rtrain/track/mlflow_definitions.hpp>
 #include <rtrain/track/tensorboard_definitions.hpp>

@@ -68,7 +68,9 @@ def check_all(run, home):
     tags = [body["addedTags"] for path, body in requests if path.endswith("/add-tags-to-experiment")]
     assert tags == [["a", "b c"]], tags
     others = {body["key"]: body["value"] for path, body in requests if path.endswith("/log-other")}
-    assert others == {"Name": "r"}, others
+    assert others == {"Name": "r", "words": "gr\u00fc\u00dfe", "weights": '[-1,0,5E-1,3,"inf"]', "empty": "[]",
+                      "broken ?": "text ?", "changes": "now a text"}, others
+    assert metric(requests, "steps/loss") == [(1, 7.5)]
 
 
 def main():

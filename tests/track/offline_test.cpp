@@ -5,6 +5,7 @@
 
 #include <rtrain/format/zip_writer.hpp>
 #include <rtrain/track/comet.hpp>
+#include <rtrain/track/reported_image.hpp>
 #include <rtrain/track/sync.hpp>
 #include <rtrain/track/wandb.hpp>
 #include <rtrain/track/wandb_records.hpp>
@@ -59,7 +60,10 @@ void report_odd(TrackedRun& run) {
                 {"nested/f1", 0.25},
                 {"ok", true},
                 {"words", "gr\xc3\xbc\n\"\xff"},
-                {"list", {1, 2}},
+                {"list", {1, std::numeric_limits<double>::quiet_NaN(), infinity}},
+                {"image", std::string(track::image_begin) + "AAAA"},
+                {"Name", "text"},
+                {"steps/loss", 4},
                 {"_step", 99},
                 {"a/\"b\"\n<script>", 1},
                 {"broken \xff", 2},
@@ -105,6 +109,9 @@ TEST_CASE("Wandb.shows_every_sort_of_value") {
                                          {"nested/f1", "7.5E-1"},
                                          {"ok", "true"},
                                          {"words", "\"gr\xc3\xbc\\n\\\"?\""},
+                                         {"list", "[1,null,\"inf\"]"},
+                                         {"Name", "\"text\""},
+                                         {"steps/loss", "4E0"},
                                          {"a/\"b\"\n<script>", "1E0"},
                                          {"broken ?", "2E0"},
                                          {"", "3E0"},
@@ -139,11 +146,13 @@ TEST_CASE("Wandb.records_end_where_blocks_do") {
                                                           10));
 }
 
-TEST_CASE("Comet.shows_numbers_and_parameters") {
+TEST_CASE("Comet.shows_every_sort_of_value_but_images") {
     const Scratch scratch("comet-odd");
     TrackedRun run(scratch.run(), both(), std::chrono::seconds(30), odd_config());
     run.begin();
     report_odd(run);
+    run.log({{"loss", 0.125}});
+    run.log({{"loss", -infinity}});
     run.close(track::Ending::failed);
     const test::CometArchive archive = test::read_comet(scratch.run() / "comet");
     CHECK(archive.experiment.at("project_name") == "digits");
@@ -153,7 +162,18 @@ TEST_CASE("Comet.shows_numbers_and_parameters") {
     CHECK(archive.experiment.at("offline_id").as_string().size() == 32);
     CHECK(archive.experiment.at("stop_time").as_int64() >=
           archive.experiment.at("start_time").as_int64());
-    CHECK(archive.payloads("log_other").at(0).at("value") == "r");
+    std::vector<std::pair<std::string, std::string>> others;
+    for (const Config& payload : archive.payloads("log_other")) {
+        others.emplace_back(payload.at("key").as_string(), payload.at("value").as_string());
+    }
+    REQUIRE(others.size() == 6);
+    CHECK(others.at(0) == std::pair<std::string, std::string>("Name", "r"));
+    CHECK(others.at(1) == std::pair<std::string, std::string>("words", "gr\xc3\xbc\n\"?"));
+    CHECK(others.at(2) == std::pair<std::string, std::string>("list", R"([1,null,"inf"])"));
+    CHECK(others.at(3) ==
+          std::pair<std::string, std::string>("Name" + track::checksum_of("Name"), "text"));
+    CHECK(others.at(4) == std::pair<std::string, std::string>("changes", "now a text"));
+    CHECK(others.at(5).second.size() == 1'000'000);
     Config parameters;
     for (const Config& payload : archive.payloads("parameter_msg")) {
         const auto& parameter = payload.at("param").as_object();
@@ -165,18 +185,23 @@ TEST_CASE("Comet.shows_numbers_and_parameters") {
                                {"bad ?", "inf"},
                                {"none", nullptr}});
     Config metrics;
+    boost::json::array step_losses;
     for (const Config& payload : archive.payloads("metric_msg")) {
         const auto& metric = payload.at("metric").as_object();
-        if (metric.at("step") == 1) {
+        if (metric.at("metricName") == "steps/loss") {
+            step_losses.push_back({metric.at("step"), metric.at("metricValue")});
+        } else if (metric.at("step") == 1) {
             metrics[metric.at("metricName").as_string()] = metric.at("metricValue");
         }
     }
+    CHECK(step_losses == boost::json::array{{1, 0.125}, {2, "-Infinity"}});
     CHECK(metrics == Config{{"loss", 0.5},
                             {"nan", "NaN"},
                             {"up", "Infinity"},
                             {"down", "-Infinity"},
                             {"nested/f1", 0.75},
                             {"ok", 1.0},
+                            {"steps/loss" + track::checksum_of("steps/loss"), 4.0},
                             {"_step", 99.0},
                             {"a/\"b\" <script>" + track::checksum_of("a/\"b\"\n<script>"), 1.0},
                             {"broken ?", 2.0},

@@ -205,6 +205,21 @@ TEST_CASE("ReportPage.what_a_run_is_called_and_says_stays_text") {
     CHECK(contains(page, "&lt;/script&gt;&lt;script&gt;alert('&quot;&amp;')"));
 }
 
+TEST_CASE("ReportPage.images_are_shown_up_to_a_megabyte") {
+    const std::string begin = "data:image/png;base64,";
+    RunSummary run;
+    run.checkpoints.push_back({"checkpoint_1", 1, {{"first", begin + "AAAA"}}, true});
+    add(run, line(1, {{"first", begin + "AAAA"},
+                      {"second", begin + "\"><script>"},
+                      {"large", begin + std::string(1 << 20, 'A')}}));
+    const std::string page = report_page(run);
+    CHECK(contains(page, "<td><img alt=\"first\" src=\"data:image/png;base64,AAAA\"></td>"));
+    CHECK(contains(page, "src=\"data:image/png;base64,&quot;&gt;&lt;script&gt;\">"));
+    CHECK(contains(page, "<th scope=\"row\">large</th><td>an image</td>"));
+    CHECK(contains(page, "<td>first an image</td>")); // of the checkpoint
+    CHECK(contains(page, "img-src data:"));
+}
+
 TEST_CASE("ReportPage.bytes_that_are_no_text_become_question_marks") {
     RunSummary run;
     run.name = "a\xff";

@@ -7,12 +7,15 @@ Usage: tensorboard_test.py WRITE_EVENTS
 WRITE_EVENTS is write_events.cpp's program.
 """
 
+import io
 import json
 import math
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 
 SKIPPED = 77
 
@@ -23,7 +26,12 @@ except ImportError as error:
     print(f"skipped: TensorBoard is not installed: {error}")
     sys.exit(SKIPPED)
 
-ALL = {"scalars": 0, "tensors": 0, "histograms": 0}
+try:
+    import PIL.Image
+except ImportError:  # TensorBoard does not need it
+    PIL = None
+
+ALL = {"scalars": 0, "tensors": 0, "histograms": 0, "images": 0}
 
 
 def read(run, directory="tensorboard"):
@@ -40,8 +48,47 @@ def texts(events, tag):
     return [(event.step, event.tensor_proto.string_val[0].decode()) for event in events.Tensors(tag)]
 
 
+def pixels(file):
+    """Height, width, channels and bytes of a PNG file, by Python's zlib; its checksums are checked."""
+    assert file[:8] == b"\x89PNG\r\n\x1a\n", file[:8]
+    at, chunks = 8, []
+    while at < len(file):
+        size, kind = struct.unpack(">I4s", file[at:at + 8])
+        content = file[at + 8:at + 8 + size]
+        assert struct.unpack(">I", file[at + 8 + size:at + 12 + size])[0] == zlib.crc32(kind + content)
+        chunks.append((kind, content))
+        at += 12 + size
+    assert [kind for kind, _ in chunks] == [b"IHDR", b"IDAT", b"IEND"], chunks
+    width, height, bits, colour, *rest = struct.unpack(">IIBBBBB", chunks[0][1])
+    assert bits == 8 and colour in (0, 2) and rest == [0, 0, 0], chunks[0]
+    channels = 1 if colour == 0 else 3
+    packed, found = zlib.decompress(chunks[1][1]), b""
+    for row in range(height):
+        begin = row * (width * channels + 1)
+        line = bytearray(packed[begin + 1:begin + 1 + width * channels])
+        assert packed[begin] == 1 and len(line) == width * channels  # the filter "Sub"
+        for i in range(channels, len(line)):
+            line[i] = (line[i] + line[i - channels]) % 256
+        found += line
+    return height, width, channels, found
+
+
+def check_image(events, tag, height, width, channels):
+    (image,) = events.Images(tag)
+    assert (image.step, image.height, image.width) == (1, height, width), image
+    expected = bytes(7 * i % 256 for i in range(height * width * channels))
+    assert pixels(image.encoded_image_string) == (height, width, channels, expected)
+    if PIL:
+        read = PIL.Image.open(io.BytesIO(image.encoded_image_string))
+        assert (read.mode, read.tobytes()) == ("L" if channels == 1 else "RGB", expected)
+
+
 def check_all(run):
     events = read(run)
+    assert sorted(events.Tags()["images"]) == ["grey", "nested image/rgb"], events.Tags()["images"]
+    check_image(events, "grey", 37, 5, 1)
+    check_image(events, "nested image/rgb", 1, 300, 3)
+    assert texts(events, "no image/text_summary") == [(1, "data:image/png;base64,iVBORw0KGgo=")]
     loss = scalars(events, "loss")
     assert [step for step, _ in loss] == [1, 2, 3], loss
     assert loss[0][1] == 0.5 and math.isnan(loss[1][1]) and loss[2][1] == math.inf, loss

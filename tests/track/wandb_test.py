@@ -101,6 +101,8 @@ def check_all(run, home):
     assert values(history, "broken ?") == [(1, "text ?")]
     assert values(history, "changes") == [(1, 1), (2, "now a text")]
     assert values(history, "words") == [(1, "gr\u00fc\u00dfe")] and values(history, "ok") == [(1, True)]
+    assert values(history, "weights") == [(1, [-1, 0, 0.5, 3, "inf"])] and values(history, "empty") == [(1, [])]
+    assert not values(history, "grey"), "an image"
     assert values(history, "many/9999") == [(4, 9999)] and len(history[3]) == 10003
     assert summary["changes"] == "now a text" and summary["_step"] == 4
     first = buckets[0]

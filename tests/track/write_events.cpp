@@ -4,8 +4,11 @@
 // Argument: a directory. Prints nothing.
 #include "tracked_run.hpp"
 
+#include <rtrain/base/base64.hpp>
+#include <rtrain/format/png_writer.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/track/comet.hpp>
+#include <rtrain/track/reported_image.hpp>
 #include <rtrain/track/tensorboard.hpp>
 #include <rtrain/track/wandb.hpp>
 
@@ -29,6 +32,18 @@ std::vector<track::AnyTracker> trackers() {
             track::Comet{{.project = "digits", .workspace = "w", .tags = {"a", "b\nc"}}}};
 }
 
+/// Byte i of the pixels is 7 * i modulo 256, as tensorboard_test.py knows.
+std::string image(format::ImageMode mode, std::int64_t height, std::int64_t width) {
+    std::vector<std::uint8_t> pixels(
+        static_cast<std::size_t>(height * width * format::channels_of(mode)));
+    for (std::size_t i = 0; i < pixels.size(); ++i) {
+        pixels[i] = static_cast<std::uint8_t>(7 * i);
+    }
+    return std::string(track::image_begin) +
+           rtrain::detail::to_base64(
+               format::encode_png({.height = height, .width = width}, mode, pixels.data()));
+}
+
 /// Every sort of metric, and names and values that break things.
 void write_all(const std::filesystem::path& directory) {
     const Config config{{"lr", 0.25},
@@ -48,7 +63,10 @@ void write_all(const std::filesystem::path& directory) {
                 {"empty", boost::json::array{}},
                 {"a/\"b\"\n<script>", 1},
                 {"broken \xff", "text \xc3"},
-                {"changes", 1}});
+                {"changes", 1},
+                {"grey", image(format::ImageMode::grey, 37, 5)},
+                {"nested image", Config{{"rgb", image(format::ImageMode::rgb, 1, 300)}}},
+                {"no image", "data:image/png;base64,iVBORw0KGgo="}});
     run.report({{"loss", std::numeric_limits<double>::quiet_NaN()}, {"changes", "now a text"}});
     run.report({{"loss", infinity}, {"count", -infinity}});
     Config many;
@@ -56,6 +74,7 @@ void write_all(const std::filesystem::path& directory) {
         many["many/" + std::to_string(i)] = i;
     }
     run.report(many);
+    run.log({{"loss", 7.5}});
     run.close();
 }
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What decoders of images have in common.
+/// What decoders and encoders of images have in common.
 #pragma once
 
 #include <cstdint>
 #include <stdexcept>
+#include <string_view>
 
 namespace rtrain::format {
+
+/// Each PNG file begins with it.
+inline constexpr std::string_view png_begin = "\x89PNG\r\n\x1a\n";
 
 /// What is wrong with an image.
 class ImageError : public std::runtime_error {

@@ -15,8 +15,8 @@
 
 namespace rtrain::track {
 
-/// Not supported: worker.log(), texts and lists of numbers, assets, what the system does, output on
-/// the terminal, and archives of more than 4 GiB (RT-S19).
+/// Not supported: images and other assets, what the system does, output on the terminal, and
+/// archives of more than 4 GiB (RT-S19).
 struct CometOptions {
     std::string project{};   ///< "": COMET_PROJECT_NAME, else "Uncategorized" on the server
     std::string workspace{}; ///< "": COMET_WORKSPACE, else that of whoever calls `comet upload`

@@ -37,7 +37,7 @@ struct Comet::Archive {
     Config config;
     CometMessages messages{};
     std::unique_ptr<storage::GrowingFile> output{};
-    double last_s = 0; ///< when the last report was made
+    double last_s = 0; ///< when the last line was made
 
     [[nodiscard]] std::filesystem::path messages_file() const { return directory / messages_name; }
     [[nodiscard]] std::filesystem::path zip() const { return directory / (note.id() + ".zip"); }
@@ -47,8 +47,8 @@ struct Comet::Archive {
         storage::remove_all(zip()); // it has what does not count any more
         messages = {};
         last_s = static_cast<double>(note.start_s());
-        storage::replace_file(messages_file(), messages.other("Name", run_name) +
-                                                   messages.parameters(config, last_s));
+        storage::replace_file(messages_file(),
+                              messages.run_name(run_name) + messages.parameters(config, last_s));
         output = std::make_unique<storage::GrowingFile>(messages_file());
     }
 
@@ -94,17 +94,14 @@ RTRAIN_DOOR void Comet::start(const RunInfo& info) {
         Archive{directory, std::move(note), project, workspace, run_name, tags, info.config});
 }
 
-RTRAIN_DOOR Position Comet::rewind(Position position) {
+RTRAIN_DOOR Position Comet::rewind(Position /*position*/) {
     archive_->begin();
-    return {.iteration = 0, .step = position.step};
+    return {};
 }
 
 RTRAIN_DOOR void Comet::write(const Line& line) {
-    if (line.is_step) {
-        return;
-    }
     archive_->output->append(archive_->messages.metrics(line));
-    archive_->last_s = line.time_s;
+    archive_->last_s = std::max(archive_->last_s, line.time_s);
 }
 
 RTRAIN_DOOR void Comet::finish(Ending ending) {

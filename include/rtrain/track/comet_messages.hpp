@@ -6,6 +6,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/track/metrics.hpp>
+#include <rtrain/track/reported_image.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 namespace rtrain::track {
@@ -27,9 +29,8 @@ namespace rtrain::track {
 /// Numbers the messages of an archive.
 class CometMessages {
 public:
-    /// "Name" is that of the run.
-    [[nodiscard]] std::string other(std::string_view key, std::string_view value) {
-        return message("log_other", {{"key", key}, {"value", value}});
+    [[nodiscard]] std::string run_name(std::string_view name) {
+        return other(key_of_run_name, name);
     }
 
     /// The leaves of a configuration.
@@ -46,16 +47,30 @@ public:
         return lines;
     }
 
-    /// The metrics of a line.
+    /// The metrics of a line: numbers as such, texts and lists in the table of what else is known,
+    /// where the last one counts.
     [[nodiscard]] std::string metrics(const Line& line) {
         std::string lines;
         visit_numbers(line, [&](const std::string& name, double number) {
             lines += message("metric_msg", {{"metric",
-                                             {{"metricName", name_of(name)},
+                                             {{"metricName", name_of_metric(name, line.is_step)},
                                               {"metricValue", number_or_name(number)},
                                               {"step", line.number},
                                               {"epoch", nullptr}}},
                                             {"local_timestamp", milliseconds(line.time_s)}});
+        });
+        visit_metrics(line, [&](const std::string& name, const boost::json::value& metric) {
+            if ((!metric.is_string() && !metric.is_array()) || json::number(metric) ||
+                is_image(metric)) {
+                return;
+            }
+            std::string value =
+                metric.is_string() ? std::string(metric.get_string()) : json::serialize(metric);
+            if (auto& before = others_[name]; before != value) {
+                lines += other(name == key_of_run_name ? name + checksum_of(name) : name_of(name),
+                               value);
+                before = std::move(value);
+            }
         });
         return lines;
     }
@@ -65,6 +80,12 @@ public:
     }
 
 private:
+    static constexpr std::string_view key_of_run_name = "Name";
+
+    [[nodiscard]] std::string other(std::string_view key, std::string_view value) {
+        return message("log_other", {{"key", key}, {"value", value}});
+    }
+
     [[nodiscard]] std::string message(std::string_view type, Config payload) {
         payload["message_id"] = ++messages_;
         return json::serialize(Config{{"type", type}, {"payload", std::move(payload)}}) + "\n";
@@ -75,12 +96,21 @@ private:
         return allowed == name ? name : allowed + checksum_of(name);
     }
 
+    /// Those of steps are apart from those of reports, whose numbers are others.
+    [[nodiscard]] static std::string name_of_metric(const std::string& name, bool is_step) {
+        const std::string of_steps = "steps/";
+        return is_step                      ? of_steps + name_of(name)
+               : name.starts_with(of_steps) ? name_of(name) + checksum_of(name)
+                                            : name_of(name);
+    }
+
     /// Comet has no lists.
     [[nodiscard]] static boost::json::value parameter_value(const boost::json::value& value) {
         return value.is_array() ? boost::json::value(json::serialize(value)) : value;
     }
 
     std::int64_t messages_ = 0;
+    std::unordered_map<std::string, std::string> others_; ///< as they were said last
 };
 
 } // namespace rtrain::track

@@ -10,6 +10,7 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/track/log_reader.hpp>
 #include <rtrain/track/metrics.hpp>
+#include <rtrain/track/reported_image.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -61,6 +62,9 @@ private:
         const auto is_shown = [](std::string_view name) { return name != "config"; };
         visit_leaves_if(line, is_shown,
                         [&](const std::string& name, const boost::json::value& value) {
+                            if (is_image(value)) {
+                                return;
+                            }
                             visit(name, value.is_string() ? std::string(value.get_string())
                                         : value.is_null() ? ""
                                                           : json::serialize(value));

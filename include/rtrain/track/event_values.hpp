@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What TensorBoard shows of a metric: numbers, texts, histograms, hyperparameters.
+/// What TensorBoard shows of a metric: numbers, texts, histograms, images, hyperparameters.
 #pragma once
 
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/track/event_file.hpp>
 #include <rtrain/track/metrics.hpp>
+#include <rtrain/track/reported_image.hpp>
 
 #include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
@@ -77,6 +78,15 @@ namespace rtrain::track::event {
     return Message().bytes(1, name).bytes(5, message.text()).text();
 }
 
+[[nodiscard]] inline std::string image(const std::string& name, const ReportedImage& shown) {
+    const auto message = Message()
+                             .number(1, shown.height)
+                             .number(2, shown.width)
+                             .number(3, shown.channels)
+                             .bytes(4, shown.file);
+    return Message().bytes(1, name).bytes(4, message.text()).text();
+}
+
 /// The value of a summary that shows a metric; "" for one of which nothing can be shown.
 [[nodiscard]] inline std::string value_of(const std::string& name,
                                           const boost::json::value& metric) {
@@ -92,6 +102,9 @@ namespace rtrain::track::event {
             }
         }
         return numbers.empty() ? "" : histogram(name, numbers);
+    }
+    if (const auto shown = image_in(metric)) {
+        return image(name, *shown);
     }
     return text(name, metric.is_string() ? std::string_view(metric.get_string())
                                          : std::string_view(metric.get_bool() ? "true" : "false"));

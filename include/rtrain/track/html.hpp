@@ -6,6 +6,7 @@
 #include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/track/curve.hpp>
+#include <rtrain/track/reported_image.hpp>
 
 #include <boost/json/value.hpp>
 
@@ -71,9 +72,16 @@ inline constexpr std::size_t longest = 1000; ///< bytes of a text, unless said o
         }
         return "[" + items + "]";
     }
-    return value.is_double()   ? number(value.get_double())
+    return is_image(value)     ? "an image"
+           : value.is_double() ? number(value.get_double())
            : value.is_string() ? escaped(std::string_view(value.get_string()))
                                : escaped(json::serialize(value));
+}
+
+/// An image of a report.
+[[nodiscard]] inline std::string image(const std::string& name, const boost::json::value& value) {
+    const std::string_view address = value.get_string();
+    return "<img alt=\"" + escaped(name) + "\" src=\"" + escaped(address, address.size()) + "\">";
 }
 
 /// "1 h 02 min", "3 min 04 s", "5.6 s".

@@ -5,6 +5,7 @@
 /// Included by definitions only.
 #pragma once
 
+#include <rtrain/base/base64.hpp>
 #include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
@@ -166,7 +167,7 @@ private:
         const std::string user = variable("MLFLOW_TRACKING_USERNAME");
         const std::string password = variable("MLFLOW_TRACKING_PASSWORD");
         if (!user.empty() && !password.empty()) {
-            return "Basic " + base64(user + ':' + password);
+            return "Basic " + rtrain::detail::to_base64(user + ':' + password);
         }
         const std::string token = variable("MLFLOW_TRACKING_TOKEN");
         if (!std::ranges::all_of(token, internal::is_graphic)) {

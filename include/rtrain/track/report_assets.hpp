@@ -64,7 +64,7 @@ thead th { color: var(--soft); font-weight: 400; font-size: 13px; white-space: n
 tbody th { font-weight: 400; } tr:last-child > * { border-bottom: 0; }
 .number { text-align: right; white-space: nowrap; }
 .best { color: var(--best); font-weight: 600; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; } td img { display: block; max-width: 256px; height: auto; }
 .bar { display: flex; height: 22px; border-radius: 5px; overflow: hidden; margin: 4px 0 10px; }
 .swatch { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 8px; }
 .data { --part: #e69f00; } .forward { --part: #56b4e9; } .backward { --part: #0072b2; }

@@ -9,6 +9,7 @@
 #include <rtrain/track/live_script.hpp>
 #include <rtrain/track/metrics.hpp>
 #include <rtrain/track/report_assets.hpp>
+#include <rtrain/track/reported_image.hpp>
 #include <rtrain/track/run_summary.hpp>
 #include <rtrain/track/time_shares.hpp>
 #include <rtrain/version.hpp>
@@ -78,8 +79,10 @@ namespace html {
 
 /// What was reported last, and the extremes of what are numbers.
 [[nodiscard]] inline std::string last_report(const RunSummary& run) {
+    constexpr std::size_t most_image_bytes = std::size_t{1} << 20; // of a page that is to be sent
     std::string rows;
     std::size_t count = 0;
+    std::size_t image_bytes = 0;
     const auto extreme = [](const std::optional<Curve::Point>& point) {
         return number_cell(point ? number(point->value) : "") +
                number_cell(point ? std::to_string(point->iteration) : "");
@@ -89,7 +92,11 @@ namespace html {
             return;
         }
         const Curve* const curve = run.curves().find(name);
-        const std::string last = curve != nullptr && value.is_null() ? "NaN" : of(value);
+        image_bytes += is_image(value) ? value.get_string().size() : 0;
+        const std::string last = curve != nullptr && value.is_null() ? "NaN"
+                                 : is_image(value) && image_bytes <= most_image_bytes
+                                     ? image(name, value)
+                                     : of(value);
         rows += row(escaped(name), cell(last, curve != nullptr ? "number" : "") +
                                        extreme(curve != nullptr ? curve->lowest() : std::nullopt) +
                                        extreme(curve != nullptr ? curve->highest() : std::nullopt));
@@ -225,7 +232,7 @@ namespace html {
     std::string page = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                       "style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+                       "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
     page += is_live ? "; connect-src 'self'" : "";
     page += "\">\n<title>" + name + "</title>\n<style>";
     page += report_style;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// TensorBoard: the reports of a run as event files, which `tensorboard --logdir` shows. Numbers
-/// are scalars, texts are texts, arrays of numbers are histograms, and TrainerOptions::config is on
-/// the page HPARAMS. Each start of the run writes a file of its own, which begins with a START
-/// event, so that readers forget what does not count any more.
+/// are scalars, texts are texts, arrays of numbers are histograms, what track::image() returns are
+/// images, and TrainerOptions::config is on the page HPARAMS. Each start of the run writes a file
+/// of its own, which begins with a START event, so that readers forget what does not count any
+/// more.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>

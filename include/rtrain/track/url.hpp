@@ -97,21 +97,4 @@ namespace internal {
     return encoded;
 }
 
-/// Of a name and password, for a request.
-[[nodiscard]] inline std::string base64(std::string_view text) {
-    constexpr std::string_view digits =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string encoded;
-    for (std::size_t at = 0; at < text.size(); at += 3) {
-        unsigned bits = 0;
-        for (std::size_t i = at; i < at + 3; ++i) {
-            bits = bits << 8U | (i < text.size() ? static_cast<unsigned char>(text[i]) : 0U);
-        }
-        for (std::size_t i = 0; i < 4; ++i) {
-            encoded += at + i <= text.size() ? digits[bits >> (18 - 6 * i) & 63U] : '=';
-        }
-    }
-    return encoded;
-}
-
 } // namespace rtrain::track

@@ -15,8 +15,8 @@
 
 namespace rtrain::track {
 
-/// Not supported: worker.log(), lists of numbers, artifacts, media, what the system does, and
-/// output on the terminal.
+/// Not supported: worker.log(), artifacts, images and other media, what the system does, and output
+/// on the terminal.
 struct WandbOptions {
     std::string project{};  ///< "": WANDB_PROJECT, else the one that `wandb sync --project` names
     std::string entity{};   ///< "": WANDB_ENTITY, else that of whoever calls `wandb sync`

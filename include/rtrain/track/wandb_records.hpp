@@ -9,6 +9,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/format/protobuf.hpp>
 #include <rtrain/track/metrics.hpp>
+#include <rtrain/track/reported_image.hpp>
 
 #include <zlib.h>
 
@@ -121,12 +122,12 @@ struct RunShown {
 }
 
 /// Calls `visit(name, value)` for each metric of a line that W&B shows, and then for its number and
-/// times; `value` is JSON. Lists are left out, and names that W&B has itself.
+/// times; `value` is JSON. Images are left out, and names that W&B has itself.
 template <class Visit>
 void visit_items(const Line& line, double start_s, Visit&& visit) {
     visit_metrics(line, [&](const std::string& name, const boost::json::value& metric) {
         constexpr std::string_view taken[] = {"_step", "_timestamp", "_runtime", "_wandb"};
-        if (metric.is_array() || std::ranges::find(taken, name) != std::end(taken)) {
+        if (is_image(metric) || std::ranges::find(taken, name) != std::end(taken)) {
             return;
         }
         const auto number = json::number(metric);

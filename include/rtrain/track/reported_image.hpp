@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Images in reports: texts that are data URIs of PNG files. track/image.hpp makes them of tensors.
+#pragma once
+
+#include <rtrain/base/base64.hpp>
+#include <rtrain/format/image.hpp>
+
+#include <boost/json/value.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rtrain::track {
+
+inline constexpr std::string_view image_begin = "data:image/png;base64,";
+
+/// Whether a metric is an image, which is for eyes only: who has no place for one leaves it out.
+[[nodiscard]] inline bool is_image(const boost::json::value& metric) {
+    return metric.is_string() && std::string_view(metric.get_string()).starts_with(image_begin);
+}
+
+struct ReportedImage {
+    std::string file{}; ///< PNG
+    std::uint32_t height = 0;
+    std::uint32_t width = 0;
+    unsigned channels = 0; ///< 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA
+};
+
+/// None if a metric is no image, or there is no PNG file in it.
+[[nodiscard]] inline std::optional<ReportedImage> image_in(const boost::json::value& metric) {
+    constexpr std::size_t header = 33; // signature and IHDR
+    if (!is_image(metric)) {
+        return std::nullopt;
+    }
+    auto file = rtrain::detail::from_base64(
+        std::string_view(metric.get_string()).substr(image_begin.size()));
+    if (!file || file->size() < header || !file->starts_with(format::png_begin)) {
+        return std::nullopt;
+    }
+    const auto byte = [&](std::size_t at) { return static_cast<unsigned char>((*file)[at]); };
+    const auto number = [&](std::size_t at) {
+        return std::uint32_t{byte(at)} << 24U | std::uint32_t{byte(at + 1)} << 16U |
+               std::uint32_t{byte(at + 2)} << 8U | byte(at + 3);
+    };
+    constexpr unsigned channels[] = {1, 0, 3, 3, 2, 0, 4}; // by colour type
+    const unsigned type = byte(25);
+    ReportedImage image{.height = number(20),
+                        .width = number(16),
+                        .channels = type < std::size(channels) ? channels[type] : 0};
+    image.file = std::move(*file);
+    return image.channels > 0 ? std::optional(std::move(image)) : std::nullopt;
+}
+
+} // namespace rtrain::track
