@@ -12,7 +12,9 @@ the root is in no room, so it has a row of its own. It fails when
 - a header is in no room, or a room of the table holds none,
 - definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
 - a header is longer than 400 lines, half of them than 150, or a function than 60,
-- a header writes to the standard error itself, past console::say() and console::Screen.
+- a header writes to the standard error itself, past console::say() and console::Screen,
+- a namespace within rtrain has a namespace `detail` of its own: whoever includes it there could not say
+  `detail::` for rtrain::detail any more, and would not compile if includes change places. `internal` will do.
 
 Then it breaks each of these rules in a copy of the headers, and fails when it does not notice.
 """
@@ -37,6 +39,7 @@ WORDS = re.compile(r"""//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""")
 # What stands before the brace of a function's body, and not before that of a class or a block.
 FUNCTION = re.compile(r"(?!(?:if|for|while|switch|else|catch|do|try|return|namespace|class|struct|enum|"
                       r"union)\b)[^=?]*\)[\s\w]*(?:->[^()]*|:[^:].*)?", re.DOTALL)
+SCOPES = re.compile(r"\bnamespace\s+([\w:]+)\s*\{|[{}]")
 OURS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(<rtrain/|")', re.MULTILINE)
 
 
@@ -137,6 +140,20 @@ def long_functions(text):
                 yield text.count("\n", 0, first) + 1, lines
 
 
+def hiding_namespaces(text):
+    """Those named detail, but rtrain::detail."""
+    scopes = []
+    for match in SCOPES.finditer(WORDS.sub("", text)):
+        if match.group(0) == "}":
+            if scopes:
+                scopes.pop()
+            continue
+        scopes.append(match.group(1) or "")
+        names = "::".join(filter(None, scopes))
+        if match.group(1) and names.endswith("::detail") and names != "rtrain::detail":
+            yield names
+
+
 def problems_of(root):
     table, headers = read_table(root), read_headers(root)
     found = []
@@ -169,6 +186,8 @@ def problems_of(root):
                          f"{LONGEST_FUNCTION}")
         if header not in CONSOLE and WRITES.search(text):
             found.append(f"{header}: writes to the standard error; console::say() does that")
+        for name in hiding_namespaces(text):
+            found.append(f"{header}: namespace {name} hides rtrain::detail")
         arrows[header] = set(includes_of(header, without_doors(text)))
         for other in arrows[header]:
             if is_definitions(headers, other):
@@ -291,9 +310,17 @@ def second_console(root):
     return f"{low}loud.hpp: writes to the standard error"
 
 
+def hiding_namespace(root):
+    low, *_ = lowest_and_highest(root)
+    (root / HEADERS / low / "hiding.hpp").write_text(
+        "#pragma once\nnamespace rtrain {\nnamespace detail {\n}\nnamespace low::detail {\n}\n}\n",
+        encoding="utf-8")
+    return f"{low}hiding.hpp: namespace rtrain::low::detail hides"
+
+
 CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, header_in_no_room,
             header_in_the_root, empty_room, definitions_without_door, long_header, long_median,
-            long_function, second_console]
+            long_function, second_console, hiding_namespace]
 
 
 def unnoticed(root):

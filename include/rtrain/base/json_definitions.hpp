@@ -19,7 +19,7 @@
 
 namespace rtrain::json {
 
-namespace detail {
+namespace internal {
 
 /// Builds a value as Boost.JSON's parser does, but converts doubles with std::from_chars.
 class ExactHandler {
@@ -95,10 +95,10 @@ private:
     boost::json::value_stack stack_;
 };
 
-} // namespace detail
+} // namespace internal
 
 RTRAIN_DOOR boost::json::value parse(std::string_view text) {
-    boost::json::basic_parser<detail::ExactHandler> parser{boost::json::parse_options{}};
+    boost::json::basic_parser<internal::ExactHandler> parser{boost::json::parse_options{}};
     boost::json::error_code error;
     const std::size_t used = parser.write_some(false, text.data(), text.size(), error);
     if (error || used != text.size()) {

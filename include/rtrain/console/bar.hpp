@@ -36,7 +36,7 @@ struct Style {
     bool color = false; ///< by SGR sequences
 };
 
-namespace detail {
+namespace internal {
 
 [[nodiscard]] inline std::string head_of(const Progress& now) {
     std::string text;
@@ -120,13 +120,13 @@ namespace detail {
     return std::string(green) + text + std::string(plain);
 }
 
-} // namespace detail
+} // namespace internal
 
 /// Without a bar, and as long as it gets: a line of a log.
 [[nodiscard]] inline std::string progress_line(const Progress& now) {
-    const std::string head = detail::head_of(now);
+    const std::string head = internal::head_of(now);
     const std::string gap = head.empty() || head.ends_with(' ') ? "" : " ";
-    return head + gap + detail::tails_of(now).front();
+    return head + gap + internal::tails_of(now).front();
 }
 
 /// At most `style.columns - 1` columns, because a full line would move the cursor on some
@@ -134,18 +134,18 @@ namespace detail {
 [[nodiscard]] inline std::string bar_line(const Progress& now, const Style& style) {
     constexpr int shortest_bar = 6;
     const int columns = std::max(style.columns - 1, 0);
-    const std::string head = detail::head_of(now);
-    for (const std::string& tail : detail::tails_of(now)) {
+    const std::string head = internal::head_of(now);
+    for (const std::string& tail : internal::tails_of(now)) {
         const int rest = columns - columns_of(head) - columns_of(tail);
         if (now.total <= 0 && rest >= 0) {
             return head + tail;
         }
         const int cells = rest - 3; // "|", "| "
         if (now.total > 0 && cells >= shortest_bar) {
-            return head + "|" + detail::cells_of(now, cells, style) + "| " + tail;
+            return head + "|" + internal::cells_of(now, cells, style) + "| " + tail;
         }
     }
-    return cut(head.empty() ? detail::count_of(now) : head, columns);
+    return cut(head.empty() ? internal::count_of(now) : head, columns);
 }
 
 } // namespace rtrain::console

@@ -24,7 +24,7 @@
 
 namespace rtrain::console {
 
-namespace detail {
+namespace internal {
 
 [[nodiscard]] inline std::string variable(const char* name) {
     const char* const value = std::getenv(name);
@@ -72,16 +72,16 @@ private:
     bool was_pending_ = false;
 };
 
-} // namespace detail
+} // namespace internal
 
 class Terminal {
 public:
     /// `descriptor` stays the caller's.
     explicit Terminal(int descriptor)
         : descriptor_(descriptor),
-          is_terminal_(::isatty(descriptor) == 1 && detail::variable("TERM") != "dumb"),
-          is_utf8_(detail::shows_utf8()),
-          is_colored_(is_terminal_ && detail::variable("NO_COLOR").empty()) {
+          is_terminal_(::isatty(descriptor) == 1 && internal::variable("TERM") != "dumb"),
+          is_utf8_(internal::shows_utf8()),
+          is_colored_(is_terminal_ && internal::variable("NO_COLOR").empty()) {
         // A description of its own can be told not to block; the one there is, others share.
         const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
         own_ =
@@ -116,7 +116,7 @@ public:
     std::size_t write_some(std::string_view text) noexcept {
         constexpr std::size_t most = 4096; // what poll() promises room for in a pipe
         std::size_t written = 0;
-        const detail::NoSigpipe no_signal;
+        const internal::NoSigpipe no_signal;
         while (written < text.size() && !is_gone_) {
             if (!can_write(0)) {
                 return written;

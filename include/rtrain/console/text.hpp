@@ -15,7 +15,7 @@
 
 namespace rtrain::console {
 
-namespace detail {
+namespace internal {
 
 using Range = std::pair<char32_t, char32_t>;
 
@@ -65,12 +65,12 @@ void each_character(std::string_view text, Visit&& visit) {
     }
 }
 
-} // namespace detail
+} // namespace internal
 
 /// Columns that a printable text takes.
 [[nodiscard]] inline int columns_of(std::string_view text) {
     int columns = 0;
-    detail::each_character(text, [&](std::string_view, int its) { columns += its; });
+    internal::each_character(text, [&](std::string_view, int its) { columns += its; });
     return columns;
 }
 
@@ -78,7 +78,7 @@ void each_character(std::string_view text, Visit&& visit) {
 /// character that controls a terminal, the end of a line, too.
 [[nodiscard]] inline std::string printable(std::string_view text) {
     std::string result;
-    detail::each_character(text, [&](std::string_view character, int) { result += character; });
+    internal::each_character(text, [&](std::string_view character, int) { result += character; });
     return result;
 }
 
@@ -91,7 +91,7 @@ void each_character(std::string_view text, Visit&& visit) {
     const int left = std::max(columns - 2, 0);
     std::string begin;
     int taken = 0;
-    detail::each_character(result, [&](std::string_view character, int its) {
+    internal::each_character(result, [&](std::string_view character, int its) {
         taken += its;
         begin += taken <= left ? character : std::string_view();
     });

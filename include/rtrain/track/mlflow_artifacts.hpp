@@ -15,7 +15,7 @@
 
 namespace rtrain::track::mlflow {
 
-namespace detail {
+namespace internal {
 
 inline void add_artifact(const std::filesystem::path& path, const std::string& name,
                          std::map<std::string, std::filesystem::path>& found) {
@@ -30,7 +30,7 @@ inline void add_artifact(const std::filesystem::path& path, const std::string& n
     }
 }
 
-} // namespace detail
+} // namespace internal
 
 /// Files by the name that they get. `patterns` are those of MlFlowOptions::artifacts.
 [[nodiscard]] inline std::map<std::string, std::filesystem::path>
@@ -38,13 +38,13 @@ artifacts_of(const std::filesystem::path& directory, const std::vector<std::stri
     std::map<std::string, std::filesystem::path> found;
     for (const std::string& pattern : patterns) {
         if (const std::filesystem::path path = pattern; path.is_absolute()) {
-            detail::add_artifact(path, path.filename().string(), found);
+            internal::add_artifact(path, path.filename().string(), found);
             continue;
         }
         for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
             const std::string name = entry.path().lexically_relative(directory).string();
             if (::fnmatch(pattern.c_str(), name.c_str(), FNM_PATHNAME | FNM_PERIOD) == 0) {
-                detail::add_artifact(entry.path(), name, found);
+                internal::add_artifact(entry.path(), name, found);
             }
         }
     }

@@ -23,7 +23,7 @@ inline constexpr std::size_t longest_name = 250;
 inline constexpr std::size_t longest_parameter = 6000;
 inline constexpr std::size_t longest_tag = 5000;
 
-namespace detail {
+namespace internal {
 
 /// Of ASCII only: which other letters count as such depends on the server's Python.
 [[nodiscard]] inline bool is_allowed(char letter) {
@@ -47,15 +47,15 @@ namespace detail {
     }
 }
 
-} // namespace detail
+} // namespace internal
 
 /// `name` as MLflow allows it, in at most so many bytes. What has to change gets a checksum of what
 /// it was, because two metrics of one name would be one curve.
 [[nodiscard]] inline std::string name_of(std::string_view name, std::size_t most = longest_name,
                                          bool has_to_change = false) {
-    std::string allowed = detail::with_plain_parts(name);
+    std::string allowed = internal::with_plain_parts(name);
     for (char& letter : allowed) {
-        letter = detail::is_allowed(letter) ? letter : '_';
+        letter = internal::is_allowed(letter) ? letter : '_';
     }
     if (allowed == name && allowed.size() <= most && !has_to_change) {
         return allowed;

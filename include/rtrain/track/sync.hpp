@@ -33,7 +33,7 @@ namespace rtrain::track {
                : PendingRewind::ending_in(run_directory);
 }
 
-namespace detail {
+namespace internal {
 
 /// What counts of a run that is not under way.
 [[nodiscard]] inline RunInfo info_of(const std::filesystem::path& directory) {
@@ -88,7 +88,7 @@ tracker_that_left(const std::filesystem::directory_entry& entry, const HttpSende
                                                  : std::nullopt;
 }
 
-} // namespace detail
+} // namespace internal
 
 /// For a run in a local directory that is not under way: trackers that have left something of their
 /// own there get what they lack, and hear how the run has ended. Those are of servers (MlFlow), and
@@ -99,17 +99,17 @@ tracker_that_left(const std::filesystem::directory_entry& entry, const HttpSende
 inline std::vector<std::filesystem::path> sync(const std::filesystem::path& run_directory,
                                                const HttpSender& https = {}) {
     const auto directory = std::filesystem::canonical(run_directory);
-    const RunInfo info = detail::info_of(directory);
+    const RunInfo info = internal::info_of(directory);
     std::vector<std::filesystem::path> left;
     for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-        if (detail::tracker_that_left(entry, https)) {
+        if (internal::tracker_that_left(entry, https)) {
             left.push_back(entry.path());
         }
     }
     std::sort(left.begin(), left.end());
     for (const auto& path : left) {
-        detail::catch_up(*detail::tracker_that_left(std::filesystem::directory_entry(path), https),
-                         info);
+        internal::catch_up(
+            *internal::tracker_that_left(std::filesystem::directory_entry(path), https), info);
     }
     return left;
 }

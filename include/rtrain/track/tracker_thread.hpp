@@ -35,7 +35,7 @@ using LogEnds = std::array<LogEnd, 2>;
 inline constexpr std::size_t report_log = 0;
 inline constexpr std::size_t step_log = 1;
 
-namespace detail {
+namespace internal {
 
 /// What a tracker's thread works on. The thread holds it, and may outlive whoever has started it,
 /// because a tracker may block for ever.
@@ -278,14 +278,14 @@ private:
     bool has_failed_ = false;
 };
 
-} // namespace detail
+} // namespace internal
 
 class TrackerThread {
 public:
-    using Clock = detail::Delivery::Clock;
+    using Clock = internal::Delivery::Clock;
 
     explicit TrackerThread(AnyTracker tracker)
-        : delivery_(std::make_shared<detail::Delivery>(std::move(tracker))) {
+        : delivery_(std::make_shared<internal::Delivery>(std::move(tracker))) {
         const launch::SignalsBlocked blocked;
         thread_ = std::thread([delivery = delivery_] { delivery->run(); });
     }
@@ -315,7 +315,7 @@ public:
     }
 
 private:
-    std::shared_ptr<detail::Delivery> delivery_;
+    std::shared_ptr<internal::Delivery> delivery_;
     std::thread thread_;
 };
 
