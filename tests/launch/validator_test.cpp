@@ -159,6 +159,11 @@ Verdict verdict_of(Validation& validation, Config task,
     return validation.ended[0];
 }
 
+/// Why there are no metrics; "" when there are.
+std::string why(const Verdict& verdict) {
+    return verdict.failure ? verdict.failure->text() : "";
+}
+
 bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
@@ -224,7 +229,7 @@ TEST_CASE("Validator.metrics_come_back_in_the_order_of_requests") {
         const Verdict& verdict = finished[static_cast<std::size_t>(id)];
         CHECK(verdict.id == id);
         CHECK(verdict.status == CheckpointStatus::validated);
-        CHECK(verdict.message.empty());
+        CHECK(!verdict.failure);
         CHECK(verdict.metrics.at("score") == id * 10);
         CHECK(text_of(verdict.metrics, "checkpoint") == "/runs/c" + std::to_string(id));
         CHECK(verdict.metrics.at("pid") == finished[0].metrics.at("pid")); // one process
@@ -251,7 +256,7 @@ TEST_CASE("Validator.failures_concern_one_validation") {
         const Verdict verdict = verdict_of(validation, {{"do", what}});
         CHECK(verdict.status == CheckpointStatus::validation_failed);
         CHECK(verdict.metrics.empty());
-        return verdict.message;
+        return why(verdict);
     };
     CHECK(failed("throw") == "the validation function threw: no luck\nat all");
     CHECK(contains(failed("throw a number"), "no std::exception"));
@@ -287,8 +292,9 @@ TEST_CASE("Validator.slow_validations_end_at_their_limit") {
     const auto slow =
         verdict_of(validation, {{"do", "sleep"}, {"pid file", directory.file("pid")}}, 0.5);
     CHECK(slow.status == CheckpointStatus::validation_timeout);
-    CHECK(contains(slow.message, "longer than 0.5 s"));
-    CHECK(contains(slow.message, "RT-L6"));
+    REQUIRE(slow.failure);
+    CHECK(contains(slow.failure->message, "longer than 0.5 s"));
+    CHECK(slow.failure->code == "RT-L6");
     CHECK(Seconds(std::chrono::steady_clock::now() - begin).count() < 20);
     CHECK(ends(pid_in(directory.file("pid"))));
     CHECK(verdict_of(validation, good, 60).status == CheckpointStatus::validated);
@@ -342,11 +348,11 @@ TEST_CASE("Validator.malformed_answers_fail_the_validation") {
         CAPTURE(text);
         const auto verdict = verdict_of(validation, {{"do", "say"}, {"text", text}});
         CHECK(verdict.status == CheckpointStatus::validation_failed);
-        CHECK(contains(verdict.message, "RT-L5"));
+        CHECK(contains(why(verdict), "RT-L5"));
     }
     const auto endless = verdict_of(validation, {{"do", "say without end"}});
     CHECK(endless.status == CheckpointStatus::validation_failed);
-    CHECK(contains(endless.message, "more than"));
+    CHECK(contains(why(endless), "more than"));
     CHECK(verdict_of(validation, good).status == CheckpointStatus::validated);
 }
 
@@ -356,16 +362,16 @@ TEST_CASE("Validator.a_helper_that_never_serves_fails_the_validation") {
         Validation validation(this_program(start));
         const auto verdict = verdict_of(validation, good);
         CHECK(verdict.status == CheckpointStatus::validation_failed);
-        CHECK(contains(verdict.message, what));
-        CHECK(contains(verdict.message, "RT-L4"));
+        CHECK(contains(why(verdict), what));
+        CHECK(contains(why(verdict), "RT-L4"));
     }
     Validation hanging(this_program("hang"));
     CHECK(verdict_of(hanging, good, 0.5).status == CheckpointStatus::validation_timeout);
     Validation missing({{"/nowhere/program"}, {}});
     const auto verdict = verdict_of(missing, good);
     CHECK(verdict.status == CheckpointStatus::validation_failed);
-    CHECK(contains(verdict.message, "cannot start"));
-    CHECK(contains(verdict.message, "RT-L4"));
+    CHECK(contains(why(verdict), "cannot start"));
+    CHECK(contains(why(verdict), "RT-L4"));
 }
 
 TEST_CASE("Validator.the_helper_is_a_process_of_its_own") {

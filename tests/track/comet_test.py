@@ -8,19 +8,14 @@ WRITE_EVENTS is write_events.cpp's program. `comet upload` talks to a stand-in f
 """
 
 import json
-import pathlib
 import sys
-import tempfile
 
 import upload_stand_in as stand_in
-
-SKIPPED = 77
 
 try:
     import comet_ml
 except ImportError as error:
-    print(f"skipped: comet_ml is not installed (pip install comet_ml==3.58.8): {error}")
-    sys.exit(SKIPPED)
+    stand_in.skip("comet_ml==3.58.8", error)
 
 
 def answer(path, _):
@@ -74,12 +69,7 @@ def check_all(run, home):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as place:
-        place = pathlib.Path(place)
-        runs, home = place / "runs", place / "home"
-        runs.mkdir()
-        home.mkdir()
-        stand_in.write_runs(sys.argv[1], runs)
+    with stand_in.written_runs() as (runs, home):
         check_all(runs / "all", home)
         stand_in.check_same(metric(upload(runs / "restarts", home), "loss"),
                             stand_in.reported(runs / "restarts", "loss"))

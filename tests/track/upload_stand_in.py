@@ -11,8 +11,10 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 
+SKIPPED = 77
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -63,11 +65,24 @@ def upload(home, program, arguments, environment):
     return done.stdout
 
 
-def write_runs(program, place):
-    subprocess.run([program, str(place)], check=True, env=os.environ | {
-        "WANDB_API_KEY": SECRET, "COMET_API_KEY": SECRET})
-    for file in place.rglob("*"):
-        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+def skip(package, error):
+    print(f"skipped: {package} is not installed (pip install {package}): {error}")
+    sys.exit(SKIPPED)
+
+
+@contextlib.contextmanager
+def written_runs():
+    """Yields a directory with what the program of the first argument, write_events.cpp's, has
+    written, and one for HOME."""
+    with tempfile.TemporaryDirectory() as place:
+        runs, home = pathlib.Path(place, "runs"), pathlib.Path(place, "home")
+        runs.mkdir()
+        home.mkdir()
+        subprocess.run([sys.argv[1], str(runs)], check=True, env=os.environ | {
+            "WANDB_API_KEY": SECRET, "COMET_API_KEY": SECRET})
+        for file in runs.rglob("*"):
+            assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+        yield runs, home
 
 
 def number(value):

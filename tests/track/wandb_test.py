@@ -8,23 +8,18 @@ WRITE_EVENTS is write_events.cpp's program. `wandb sync` talks to a stand-in for
 """
 
 import json
-import pathlib
 import struct
 import sys
-import tempfile
 import zlib
 
 import upload_stand_in as stand_in
-
-SKIPPED = 77
 
 try:
     import wandb
     from google.protobuf.unknown_fields import UnknownFieldSet
     from wandb.proto import wandb_internal_pb2
 except ImportError as error:
-    print(f"skipped: wandb is not installed (pip install wandb==0.31.0): {error}")
-    sys.exit(SKIPPED)
+    stand_in.skip("wandb==0.31.0", error)
 
 
 def records(file):
@@ -114,12 +109,7 @@ def check_all(run, home):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as place:
-        place = pathlib.Path(place)
-        runs, home = place / "runs", place / "home"
-        runs.mkdir()
-        home.mkdir()
-        stand_in.write_runs(sys.argv[1], runs)
+    with stand_in.written_runs() as (runs, home):
         files = list(runs.glob("*/wandb/*/*.wandb"))
         assert len(files) == 2, files
         for file in files:

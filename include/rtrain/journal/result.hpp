@@ -7,7 +7,6 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/journal/log_files.hpp>
 #include <rtrain/storage/filesystem.hpp>
 
 #include <filesystem>
@@ -42,11 +41,6 @@ struct Result {
     std::optional<storage::AnyFilesystem> filesystem;
     /// Which condition of RunConfig::stop has stopped the run, and why; empty when none has.
     std::string stop_reason;
-
-    /// Where a stopped run says why.
-    static constexpr const char* stop_file = track::stop_file;
-    /// Where a failed run says why.
-    static constexpr const char* error_file = track::error_file;
 
     /// Reads a run's directory: a path, a URI, or a path in `filesystem`. Checkpoints that are not
     /// sound by their manifest are left out. Throws StorageError [RT-S6] when it is no run.

@@ -8,6 +8,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/ranking.hpp>
 #include <rtrain/checkpoint/store.hpp>
+#include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/journal/run_log.hpp>
 #include <rtrain/storage/locate.hpp>
@@ -65,12 +66,12 @@ RTRAIN_DOOR Result Result::from_path(const std::filesystem::path& run_directory,
     if (!result.metrics_history.empty()) {
         result.metrics = result.metrics_history.back();
     }
-    if (const auto text = read(error_file)) {
+    if (const auto text = read(track::error_file)) {
         const auto saved = json::parse(*text).as_object();
         result.error.emplace(std::string(saved.at("code").as_string()),
                              std::string(saved.at("message").as_string()));
     }
-    if (const auto text = read(stop_file)) {
+    if (const auto text = read(track::stop_file)) {
         result.stop_reason = json::parse(*text).as_object().at("reason").as_string();
     }
     return result;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/failure.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/config/config.hpp>
@@ -52,7 +53,7 @@ struct Verdict {
     std::int64_t id = 0;
     CheckpointStatus status = CheckpointStatus::validated; ///< or _failed, or _timeout
     Config metrics{};                                      ///< what the function returned
-    std::string message{};                                 ///< why it failed
+    std::optional<Failure> failure{};                      ///< why it has returned nothing
 };
 
 /// Validates in the order of requests, one at a time. The process is started for the first request
@@ -113,6 +114,8 @@ public:
     }
 
 private:
+    static constexpr const char* took_too_long = "RT-L6";
+
     using Clock = std::chrono::steady_clock;
 
     /// Thrown inside the thread when the validator is destroyed.
@@ -170,12 +173,16 @@ private:
         Verdict verdict{.id = request.id};
         try {
             start_helper();
-            verdict.metrics = ask(request, verdict);
+            verdict.metrics = ask(request);
+        } catch (const Error& error) {
+            verdict.failure = Failure{.code = error.code(), .message = error.message()};
         } catch (const std::exception& error) {
-            if (verdict.status == CheckpointStatus::validated) {
-                verdict.status = CheckpointStatus::validation_failed;
-            }
-            verdict.message = error.what();
+            verdict.failure = Failure{.code = Failure::foreign, .message = error.what()};
+        }
+        if (verdict.failure) {
+            verdict.status = verdict.failure->code == took_too_long
+                                 ? CheckpointStatus::validation_timeout
+                                 : CheckpointStatus::validation_failed;
         }
         return verdict;
     }
@@ -198,7 +205,7 @@ private:
 
     /// The metrics; throws what is to be said about a failure. Keeps the helper only if it has
     /// answered properly.
-    Config ask(const ValidationRequest& request, Verdict& verdict) {
+    Config ask(const ValidationRequest& request) {
         std::string outgoing = line_of(request);
         auto deadline = deadline_after(request.timeout_s);
         for (;;) {
@@ -211,9 +218,8 @@ private:
             }
             if (deadline && Clock::now() >= *deadline) {
                 helper_.reset();
-                verdict.status = CheckpointStatus::validation_timeout;
-                throw LaunchError("RT-L6", detail::concat("the validation took longer than ",
-                                                          *request.timeout_s, " s"));
+                throw LaunchError(took_too_long, detail::concat("the validation took longer than ",
+                                                                *request.timeout_s, " s"));
             }
             if (incoming_.find('\n') == std::string::npos) {
                 wait(!outgoing.empty(), deadline);

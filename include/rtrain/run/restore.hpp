@@ -27,8 +27,6 @@
 
 namespace rtrain::detail {
 
-inline constexpr const char* trainer_file = track::trainer_file;
-
 [[nodiscard]] inline boost::json::array dataset_names(const TrainerOptions& options) {
     boost::json::array names;
     for (const auto& [name, dataset] : options.datasets) {
@@ -69,7 +67,7 @@ read_trainer(const std::filesystem::path& run_directory,
              const std::optional<storage::AnyFilesystem>& filesystem) {
     const storage::Location at = filesystem ? storage::Location{*filesystem, run_directory.string()}
                                             : storage::locate(run_directory);
-    const std::string file = at.path + "/" + trainer_file;
+    const std::string file = at.path + "/" + track::trainer_file;
     const auto saved = [&] {
         auto fields = json::parse(at.filesystem.read(file)).as_object();
         (void)trainer_options(fields);
@@ -77,8 +75,8 @@ read_trainer(const std::filesystem::path& run_directory,
         return fields;
     };
     return parsed(saved, [&](const char* why) {
-        return StorageError("RT-S6", concat(at.filesystem.uri(at.path),
-                                            " cannot be restored: ", trainer_file, ": ", why));
+        return StorageError("RT-S6", concat(at.filesystem.uri(at.path), " cannot be restored: ",
+                                            track::trainer_file, ": ", why));
     });
 }
 

@@ -11,6 +11,7 @@
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/result.hpp>
@@ -72,7 +73,7 @@ public:
         }
         judge_.hear_time(log_.total_seconds());
         steps_.open(own, log_.iteration());
-        directory_.write(detail::trainer_file, detail::trainer_text(options_));
+        directory_.write(track::trainer_file, detail::trainer_text(options_));
     }
 
     /// All ranks have taken the run up in this attempt, from the checkpoint of this name. Forgets
@@ -90,11 +91,11 @@ public:
                             .iteration = log_.iteration(),
                             .checkpoint = from,
                             .checkpoints = store_.listing().committed});
-        directory_.location().filesystem.remove(directory_.path_of(Result::error_file));
+        directory_.location().filesystem.remove(directory_.path_of(track::error_file));
         if (has_stopped()) {
             write_stop_reason();
         } else {
-            directory_.location().filesystem.remove(directory_.path_of(Result::stop_file));
+            directory_.location().filesystem.remove(directory_.path_of(track::stop_file));
         }
         set_time_limit();
         validations_.take_up();
@@ -246,7 +247,7 @@ private:
     }
 
     void write_stop_reason() const {
-        directory_.write(Result::stop_file, json::serialize({{"reason", judge_.reason()}}));
+        directory_.write(track::stop_file, json::serialize({{"reason", judge_.reason()}}));
     }
 
     /// When ranks that vote between reports will find that the time is up. A moment later than

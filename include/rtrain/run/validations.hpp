@@ -152,7 +152,7 @@ private:
                 name = names_.at(verdict.id);
                 names_.erase(verdict.id);
             }
-            said = verdict.message;
+            said = verdict.failure ? verdict.failure->text() : "";
             for (const char* const reserved : track::RunLog::filled_fields) {
                 if (verdict.metrics.erase(reserved) > 0) {
                     said += detail::concat(said.empty() ? "" : "; ", "the metric \"", reserved,

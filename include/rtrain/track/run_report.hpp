@@ -219,7 +219,7 @@ private:
         visit_lines(logs_ / superseded_file,
                     [&run](const Config& line) { run.add_superseded(line); });
         run.checkpoints = kept_checkpoints_in(*directory_);
-        if (const auto file = directory_->path + "/" + Result::stop_file;
+        if (const auto file = directory_->path + "/" + stop_file;
             directory_->filesystem.exists(file)) {
             const Config stopped = json::parse(directory_->filesystem.read(file)).as_object();
             run.status = "stopped: " + RunSummary::text_of(stopped, "reason");

@@ -14,6 +14,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/launch/session.hpp>
@@ -210,13 +211,13 @@ private:
             return;
         }
         try {
-            directory.write(Result::error_file, json::serialize({{"code", error.code()},
+            directory.write(track::error_file, json::serialize({{"code", error.code()},
                                                                  {"message", error.message()}}));
             if (backend_.rank() == 0) {
                 directory.publish_logs();
             }
         } catch (const std::exception& second) { // the storage may be what has failed
-            console::warn("%s was not written: %s", Result::error_file, second.what());
+            console::warn("%s was not written: %s", track::error_file, second.what());
         }
     }
 
