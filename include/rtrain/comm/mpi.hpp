@@ -6,6 +6,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/environment.hpp>
 #include <rtrain/process/output_tee.hpp>
 #include <rtrain/process/rank_status.hpp>
 
@@ -20,6 +21,7 @@
 #include <mpi-ext.h> // says whether this MPI has ULFM: see comm/ulfm.hpp
 #endif
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdio>
@@ -77,11 +79,41 @@ inline bool a_rank_has_died = false;
     return initialized != 0;
 }
 
+/// "Open MPI v4.1.4"; "" where MPI is not in use.
+[[nodiscard]] inline std::string library_version() {
+    if (!mpi_is_initialized()) {
+        return "";
+    }
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+    int length = 0;
+    check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+    std::replace(text.begin(), text.end(), '\t', ' '); // MPICH's
+    const std::string_view all(text.data(), static_cast<std::size_t>(length));
+    return std::string(all.substr(0, all.find_first_of(",\n"))); // who has built it, and where
+}
+
+/// Throws CommError [RT-X15] when this process is alone, but was started as one of several: by the
+/// mpirun of another MPI than the program was compiled for.
+inline void require_same_mpi() {
+    int size = 0;
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+    const int started = launch::ranks().value_or(1);
+    if (size == 1 && started > 1) {
+        throw CommError(
+            "RT-X15",
+            detail::concat(launch::launcher(), " has started this process as one of ", started,
+                           ", but the program was compiled for ", library_version(),
+                           ", where it is alone; start it with the mpirun of that MPI, or compile "
+                           "it for the MPI of this one"));
+    }
+}
+
 /// Initialises MPI unless the program has done so; then MPI is also finalised at exit, unless a
 /// rank has died. Calls are made from one thread at a time (MPI_THREAD_SERIALIZED): autograd runs
-/// CPU hooks in the thread that called backward().
+/// CPU hooks in the thread that called backward(). Throws CommError [RT-X8, RT-X15].
 inline void ensure_mpi() {
     if (mpi_is_initialized()) {
+        require_same_mpi();
         return;
     }
     int provided = MPI_THREAD_SINGLE;
@@ -108,18 +140,7 @@ inline void ensure_mpi() {
             MPI_Finalize();
         }
     });
-}
-
-/// "Open MPI v4.1.4"; "" where MPI is not in use.
-[[nodiscard]] inline std::string library_version() {
-    if (!mpi_is_initialized()) {
-        return "";
-    }
-    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-    int length = 0;
-    check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
-    const std::string_view all(text.data(), static_cast<std::size_t>(length));
-    return std::string(all.substr(0, all.find_first_of(",\n"))); // who has built it, and where
+    require_same_mpi();
 }
 
 /// A communicator of our own over the same ranks, so that messages never mix with the user's.

@@ -39,4 +39,16 @@ namespace rtrain::launch {
     return std::nullopt;
 }
 
+/// What has started it as one of several, in words.
+[[nodiscard]] inline std::string_view launcher() {
+    if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
+        return "Open MPI's mpirun";
+    }
+    if (std::getenv("PMI_SIZE") != nullptr) {
+        return std::getenv("MPI_LOCALNRANKS") != nullptr ? "MPICH's or Intel MPI's mpirun (hydra)"
+                                                         : "srun with PMI";
+    }
+    return "srun with PMIx";
+}
+
 } // namespace rtrain::launch

@@ -227,6 +227,14 @@ struct Death {
         const char* const found = std::strstr(text, words);
         return found ? found : "";
     };
+    if (mpirun_says.find("unrecognized argument tag-output") !=
+        std::string::npos) { // hydra's words
+        return {
+            "no rank was started, because the mpirun on PATH is not Open MPI's, but that of MPICH "
+            "or Intel MPI. Put Open MPI's first on PATH; a program that was compiled for this one "
+            "is started with `mpirun -n N program`",
+            std::nullopt};
+    }
     int rank = 0;
     int number = 0;
     std::array<char, 64> signal{};
