@@ -124,7 +124,8 @@ RTRAIN_DOOR void Mpi::check_peers(const char* what) {
 }
 
 RTRAIN_DOOR void Mpi::require_descriptors() {
-    const int here = launch::env_int("OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1);
+    const int here = launch::env_int("OMPI_COMM_WORLD_LOCAL_SIZE")
+                         .value_or(launch::env_int("MPI_LOCALNRANKS").value_or(1)); // MPICH's
     launch::require_descriptors(launch::descriptors_for_rank(here, launch::open_descriptors()),
                                 detail::concat("a rank among ", here, " of a machine"));
 }

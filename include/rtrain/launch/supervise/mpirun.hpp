@@ -5,6 +5,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/failure.hpp>
+#include <rtrain/launch/supervise/mpirun_version.hpp>
 #include <rtrain/launch/supervise/output_relay.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/process/child.hpp>
@@ -50,22 +51,25 @@ struct MpirunCommand {
     Heard heard{};
 };
 
-/// The version of Open MPI that the mpirun on PATH is of, such as 4; empty for another MPI.
-[[nodiscard]] inline std::optional<int> open_mpi_version() {
-    std::string text;
-    if (std::FILE* const out = ::popen("mpirun --version 2>/dev/null", "re")) {
-        std::array<char, 256> part{};
-        while (const std::size_t got = std::fread(part.data(), 1, part.size(), out)) {
-            text.append(part.data(), got);
+/// The command line of an mpirun.
+[[nodiscard]] inline std::vector<std::string> mpirun_words(const std::filesystem::path& mpirun,
+                                                           const MpirunCommand& command,
+                                                           const MpirunVersion& version) {
+    std::vector<std::string> words{mpirun.string(), "-n", std::to_string(command.ranks)};
+    if (version.is_hydra) { // it gives all ranks all variables, and tags lines as it is told
+        words.insert(words.end(), {"-prepend-pattern", "[1,%r]<stdout>:"});
+    } else {
+        words.emplace_back("--tag-output");
+        if (command.survive_deaths) {
+            words.insert(words.end(), {"--with-ft", "ulfm"});
         }
-        ::pclose(out);
+        for (const auto& [name, value] : command.variables) { // for ranks on other nodes
+            words.insert(words.end(), {"-x", name});
+        }
     }
-    int version = 0;
-    const auto name = text.find("(Open MPI) ");
-    return name != std::string::npos &&
-                   std::sscanf(text.c_str() + name, "(Open MPI) %d.", &version) == 1
-               ? std::optional(version)
-               : std::nullopt;
+    words.insert(words.end(), command.arguments.begin(), command.arguments.end());
+    words.insert(words.end(), command.program.words.begin(), command.program.words.end());
+    return words;
 }
 
 class Mpirun {
@@ -140,17 +144,7 @@ private:
             throw LaunchError("RT-L1", "mpirun is not on PATH; install it (Debian: apt-get install "
                                        "openmpi-bin), or start the program with your own launcher");
         }
-        std::vector<std::string> words{program->string(), "-n", std::to_string(command.ranks),
-                                       "--tag-output"};
-        if (command.survive_deaths) {
-            words.insert(words.end(), {"--with-ft", "ulfm"});
-        }
-        for (const auto& [name, value] : command.variables) { // for ranks on other nodes
-            words.insert(words.end(), {"-x", name});
-        }
-        words.insert(words.end(), command.arguments.begin(), command.arguments.end());
-        words.insert(words.end(), command.program.words.begin(), command.program.words.end());
-        return words;
+        return mpirun_words(*program, command, MpirunVersion::on_path());
     }
 
     /// Settings of Open MPI 4 and of 5.
@@ -227,14 +221,6 @@ struct Death {
         const char* const found = std::strstr(text, words);
         return found ? found : "";
     };
-    if (mpirun_says.find("unrecognized argument tag-output") !=
-        std::string::npos) { // hydra's words
-        return {
-            "no rank was started, because the mpirun on PATH is not Open MPI's, but that of MPICH "
-            "or Intel MPI. Put Open MPI's first on PATH; a program that was compiled for this one "
-            "is started with `mpirun -n N program`",
-            std::nullopt};
-    }
     int rank = 0;
     int number = 0;
     std::array<char, 64> signal{};
@@ -245,6 +231,12 @@ struct Death {
         return {detail::concat("rank ", rank, " was killed by signal ", number, " (", signal.data(),
                                ")"),
                 number, rank};
+    }
+    if (std::sscanf(from(mpirun_says.c_str(), "EXIT STRING: "), "EXIT STRING: %63[^(](signal %d)",
+                    signal.data(), &number) == 2) { // hydra
+        std::string name = signal.data();           // "Killed "
+        name.erase(name.find_last_not_of(' ') + 1);
+        return {detail::concat("a rank was killed by signal ", number, " (", name, ")"), number};
     }
     if (std::sscanf(from(mpirun_says.c_str(), "Process name: [["),
                     "Process name: [[%*[^]]],%d] Exit code: %d", &rank, &number) == 2) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The output of ranks as mpirun --tag-output prints it, made readable: `[1,0]<stdout>:text` of
-/// Open MPI 4, `[prterun-host-1@1,0]<stdout>: text` of Open MPI 5, is `text` of rank 0.
+/// Open MPI 4, `[prterun-host-1@1,0]<stdout>: text` of Open MPI 5, is `text` of rank 0. MPICH's
+/// mpirun is told to tag as Open MPI 4 does.
 #pragma once
 
 #include <rtrain/base/console.hpp>

@@ -223,7 +223,7 @@ private:
             return 0;
         }
         const int least = scaling_.num_workers.min();
-        const std::optional<int> version = open_mpi_version();
+        const std::optional<int> version = MpirunVersion::on_path().open_mpi;
         constexpr int first_with_ulfm = 5;
         const bool has_ulfm = version && *version >= first_with_ulfm;
         if (least < ranks && has_ulfm) {

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which mpirun is on PATH: Open MPI's, or hydra, that of MPICH and Intel MPI. Their options
+/// differ.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+namespace rtrain::launch {
+
+struct MpirunVersion {
+    std::optional<int> open_mpi{}; ///< such as 4; empty for another MPI
+    bool is_hydra = false;
+
+    /// From what `mpirun --version` prints.
+    [[nodiscard]] static MpirunVersion of(const std::string& text) {
+        MpirunVersion version;
+        int number = 0;
+        const auto name = text.find("(Open MPI) ");
+        if (name != std::string::npos &&
+            std::sscanf(text.c_str() + name, "(Open MPI) %d.", &number) == 1) {
+            version.open_mpi = number;
+        }
+        version.is_hydra = text.find("HYDRA") != std::string::npos ||
+                           text.find("Intel(R) MPI Library") != std::string::npos;
+        return version;
+    }
+
+    [[nodiscard]] static MpirunVersion on_path() {
+        std::string text;
+        if (std::FILE* const out = ::popen("mpirun --version 2>/dev/null", "re")) {
+            std::array<char, 256> part{};
+            while (const std::size_t got = std::fread(part.data(), 1, part.size(), out)) {
+                text.append(part.data(), got);
+            }
+            ::pclose(out);
+        }
+        return of(text);
+    }
+};
+
+} // namespace rtrain::launch
