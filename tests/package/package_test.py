@@ -136,6 +136,27 @@ def install_only(full_install):
         configure("components", block("Components", "cmake"), found, "-DRTRAIN_COMPONENTS=https")
 
 
+def missing():
+    """What is not there is one message that says how to get it."""
+    found = f"-DCMAKE_PREFIX_PATH={install()}"
+    for package, component, answer in (
+        ("Torch", "", "rtrain needs Torch, which was not found. Install it with pip install torch"),
+        ("MPI", "", "rtrain needs MPI, which was not found. Install it with apt-get install"),
+        ("Boost", "", "rtrain needs Boost, which was not found. Install it with apt-get install"),
+        ("ZLIB", "", "rtrain needs ZLIB, which was not found. Install it with apt-get install"),
+        ("PNG", "images", "rtrain's component images needs libpng (apt-get install libpng-dev"),
+        ("OpenSSL", "https", "rtrain's component https needs OpenSSL 1.1.1 or later (apt-get install"),
+    ):
+        way = f"find_package(rtrain 0.1 REQUIRED COMPONENTS {component})"
+        lacking = f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON"
+        said = configure(f"without {package}", way, found, lacking, succeeds=False)
+        words = " ".join(said.split())
+        assert answer in words or (package == "PNG" and "TurboJPEG" in words), said
+        assert words.count("CMake Error") == 1, said
+    later = configure("later", "find_package(rtrain 0.2 REQUIRED)", found, succeeds=False)
+    assert 'compatible with requested version "0.2"' in " ".join(later.split()), later
+
+
 def subdirectory():
     """rtrain added as a directory, with the component that OpenSSL brings where it is there."""
     components = ["-DRTRAIN_COMPONENTS=https"] if has_openssl() else []
@@ -320,7 +341,7 @@ def skip(why):
 if __name__ == "__main__":
     shutil.rmtree(SCRATCH.parent, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
-    CASES = [install_only, subdirectory, fetched, mpi_test, vcpkg, cpack, tools, lintian]
+    CASES = [install_only, subdirectory, fetched, missing, mpi_test, vcpkg, cpack, tools, lintian]
     CASES += [pkg_config, conan]
     extra = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("--of=")]
     ARGUMENTS = [word for word in ARGUMENTS if not word.startswith("--of=")]
