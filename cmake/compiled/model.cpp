@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rtrain/model/convert_sync_batch_norm_definitions.hpp>
-#include <rtrain/model/engine.hpp>
+#include <rtrain/model/prepared_model_definitions.hpp>
 #include <rtrain/model/recompute_definitions.hpp>
+#include <rtrain/model/sharded_engine.hpp>
+#include <rtrain/model/step_parts_definitions.hpp>
 #include <rtrain/model/sync_batch_norm_definitions.hpp>

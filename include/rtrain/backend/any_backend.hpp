@@ -82,6 +82,9 @@ public:
     [[nodiscard]] virtual std::shared_ptr<AnyBackend>
     over(const std::shared_ptr<comm::Communicator>& group) const = 0;
 
+    /// All collectives there are, on CPU tensors; null for a backend that has no communicator.
+    [[nodiscard]] virtual comm::Communicator* communicator() const = 0;
+
     /// Whether a program started alone launches its ranks, and how many a launcher has started.
     [[nodiscard]] virtual bool can_be_launched() const = 0;
     [[nodiscard]] virtual std::optional<int> launched_ranks() const = 0;

@@ -131,6 +131,12 @@ concept HasGroups = requires(const B& backend, const std::shared_ptr<comm::Commu
     { backend.over(group) } -> std::same_as<B>;
 };
 
+/// All collectives there are, on CPU tensors.
+template <class B>
+concept HasCommunicator = requires(const B& backend) {
+    { backend.communicator() } -> std::same_as<comm::Communicator&>;
+};
+
 /// One member in the table of docs/architecture.md; tests/docs compares them.
 struct Capability {
     std::string_view member;
@@ -152,6 +158,7 @@ template <Backend B>
         Capability{"reduce_scatter", CanReduceScatter<B>, "an all-reduce of a copy"},
         Capability{"barrier", HasBarrier<B>, "an all-gather of one byte"},
         Capability{"over", HasGroups<B>, "a model prepared for a group throws RT-C28"},
+        Capability{"communicator", HasCommunicator<B>, "ShardedOptions throws RT-C41"},
         Capability{"allocate_bucket", CanAllocateBuckets<B>, "ordinary memory"},
         Capability{"all_reduce_async", HasAllReduceAsync<B>,
                    "a blocking all-reduce for each bucket"},

@@ -166,6 +166,14 @@ public:
         }
     }
 
+    [[nodiscard]] comm::Communicator* communicator() const override {
+        if constexpr (backend::HasCommunicator<B>) {
+            return &std::as_const(*backend_).communicator();
+        } else {
+            return nullptr;
+        }
+    }
+
     [[nodiscard]] bool can_be_launched() const override { return backend::CanBeLaunched<B>; }
     [[nodiscard]] std::optional<int> launched_ranks() const override {
         if constexpr (backend::CanBeLaunched<B>) {

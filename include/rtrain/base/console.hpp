@@ -8,10 +8,13 @@
 
 #include <atomic>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
+
+#include <unistd.h>
 
 namespace rtrain::console {
 
@@ -63,6 +66,11 @@ inline std::atomic<bool> bar_is_up{false};
     } catch (const std::exception&) { // memory
     }
     std::free(text);
+}
+
+/// A line, with its end, as it is: all that a signal handler may do.
+inline void say_in_signal(const char* line, std::size_t length) noexcept {
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line, length);
 }
 
 /// What goes as planned.

@@ -14,8 +14,10 @@
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/named_all_reduce.hpp>
 #include <rtrain/comm/node.hpp>
+#include <rtrain/comm/node_array.hpp>
 #include <rtrain/comm/pending.hpp>
 #include <rtrain/comm/reduce_op.hpp>
+#include <rtrain/comm/slot_scatter.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -219,6 +221,28 @@ public:
         buckets_.push_back(buckets);
         return at::from_blob(
             buckets->mine(), {elements}, [buckets](void* /*data*/) {}, options);
+    }
+
+    /// Zeroed memory of which each node has one copy, or, where ranks cannot share memory, each
+    /// rank. Throws CommError [RT-X12] when there is not enough.
+    [[nodiscard]] std::shared_ptr<NodeArray> allocate_array(std::size_t bytes,
+                                                            std::vector<NodeArray::Part> parts) {
+        return std::make_shared<NodeArray>(SlotRanks::of(all_, links_).node, bytes,
+                                           std::move(parts));
+    }
+    /// Slots of `bytes`, a multiple of 64, through which ranks add up block by block. Purpose names
+    /// them. Throws CommError [RT-X12].
+    [[nodiscard]] std::unique_ptr<SlotScatter> allocate_slots(std::size_t bytes) {
+        return std::make_unique<SlotScatter>(SlotRanks::of(all_, links_), all_, calls_, bytes);
+    }
+    /// Who owns which block there.
+    [[nodiscard]] BlockOwners block_owners() { return SlotRanks::of(all_, links_).owners; }
+    /// Fills the rows of a contiguous tensor of shape (nodes, ...), of which each owner of blocks
+    /// has its node's, from the owners of this place. Only for block_owners() of several nodes.
+    void gather_across(const at::Tensor& rows) {
+        Group& across = *SlotRanks::of(all_, links_).across;
+        MessageAllGather messages(across, rows);
+        all_.wait(messages, "exchanging blocks between nodes");
     }
 
     /// A communicator for the ranks that pass the same colour, ordered by key, then by rank.

@@ -85,6 +85,25 @@ public:
     }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
+    [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
+
+    /// The same memory at another address, where this process cannot write. It ends with munmap().
+    [[nodiscard]] std::byte* map_read_only() const {
+        void* const again = ::mremap(data_, 0, bytes_, MREMAP_MAYMOVE); // 0: the old one stays
+        if (again == MAP_FAILED) {
+            fail("mremap", bytes_);
+        }
+        if (::mprotect(again, bytes_, PROT_READ) != 0) {
+            const int error = errno;
+            ::munmap(again, bytes_);
+            errno = error;
+            fail("mprotect", bytes_);
+        }
+#ifdef MADV_POPULATE_READ
+        (void)::madvise(again, bytes_, MADV_POPULATE_READ); // as in map(); an old kernel has not
+#endif
+        return static_cast<std::byte*>(again);
+    }
 
 private:
     /// Page faults cost 1 to 5 us each in a virtual machine: all are taken here, not on the step.

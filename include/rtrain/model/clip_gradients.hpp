@@ -46,9 +46,11 @@ inline void add_gradient(std::vector<at::Tensor>& memory, const at::Tensor& para
     }
 }
 
-/// The norm of all elements of all tensors; multiplies them so that it is at most `max_norm`.
-inline double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
-                   bool error_if_nonfinite) {
+/// The norm of all elements of all tensors; multiplies them so that it is at most `max_norm`. Where
+/// they are only this rank's, `over_ranks(norm)` makes the norm that of all.
+template <class OverRanks>
+double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
+            bool error_if_nonfinite, OverRanks&& over_ranks) {
     if (!(norm_type > 0) || !(max_norm >= 0)) {
         throw ConfigError("RT-C11", concat("clip_grad_norm_ with max_norm ", max_norm,
                                            " and norm_type ", norm_type,
@@ -57,14 +59,12 @@ inline double clip(std::vector<at::Tensor> tensors, double max_norm, double norm
     }
     // As an empty tensor has no largest element:
     std::erase_if(tensors, [](const at::Tensor& tensor) { return tensor.numel() == 0; });
-    if (tensors.empty()) {
-        return 0;
-    }
     std::vector<at::Tensor> norms;
     for (const at::Tensor& tensor : tensors) {
         norms.push_back(norm_of(tensor, norm_type).to(tensors.front().device()));
     }
-    const double norm = at::linalg_vector_norm(at::stack(norms), norm_type).item<double>();
+    const double norm = over_ranks(
+        norms.empty() ? 0 : at::linalg_vector_norm(at::stack(norms), norm_type).item<double>());
     if (error_if_nonfinite && !std::isfinite(norm)) {
         throw ModelError("RT-M6", concat("the norm of the gradients is ", norm,
                                          ", so they cannot be clipped; lower the learning rate or "

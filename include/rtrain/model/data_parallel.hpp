@@ -114,6 +114,11 @@ public:
     /// checked.
     [[nodiscard]] std::size_t bucket_count() const noexcept { return prepared_->bucket_count(); }
 
+protected:
+    /// By another engine.
+    DataParallel(std::shared_ptr<M> module, std::shared_ptr<detail::PreparedModel> prepared)
+        : module_(std::move(module)), prepared_(std::move(prepared)) {}
+
 private:
     std::shared_ptr<M> module_;
     std::shared_ptr<detail::PreparedModel> prepared_;

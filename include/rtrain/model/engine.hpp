@@ -5,12 +5,12 @@
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
-#include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/backward_time.hpp>
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/connect_batch_norms.hpp>
 #include <rtrain/model/gradient_averager.hpp>
+#include <rtrain/model/gradient_buckets.hpp>
 #include <rtrain/model/join.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/parameter_hook.hpp>
@@ -21,16 +21,19 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace rtrain::detail {
 
-class Engine final : public PreparedModel {
+class Engine : public PreparedModel {
 public:
+    /// `make_store`: where gradients go on several ranks, if not into buckets; called when all have
+    /// the same values.
     Engine(std::shared_ptr<AnyBackend> backend, const std::shared_ptr<torch::nn::Module>& module,
-           const DataParallelOptions& options)
+           const DataParallelOptions& options, const MakeStore& make_store = {})
         : backend_(options.group == nullptr ? std::move(backend) : backend->over(options.group)),
           options_(options), module_(module) {
         check_model(*backend_, *module, options_);
@@ -48,7 +51,9 @@ public:
             averaging.hook = hook::None{}; // it is there to check what the bare model does
             averaging.find_unused_parameters = true;
         }
-        averager_ = std::make_unique<GradientAverager>(*backend_, module, averaging);
+        averager_ = std::make_unique<GradientAverager>(
+            *backend_, module, averaging,
+            alone() || !make_store ? make_buckets(module->name()) : make_store);
     }
 
     [[nodiscard]] const DataParallelOptions& options() const override { return options_; }
@@ -71,8 +76,8 @@ public:
 
     double clip(double max_norm, double norm_type, bool error_if_nonfinite) override {
         const torch::NoGradGuard no_grad;
-        return detail::clip(averager_ ? averager_->gradients() : own_gradients(), max_norm,
-                            norm_type, error_if_nonfinite);
+        return detail::clip(gradients(), max_norm, norm_type, error_if_nonfinite,
+                            [](double norm) { return norm; });
     }
 
     void average_parameters() override {
@@ -130,8 +135,20 @@ public:
         }
     }
 
-private:
+protected:
     [[nodiscard]] bool alone() const { return backend_->size() == 1; }
+    [[nodiscard]] AnyBackend& backend() const noexcept { return *backend_; }
+    /// Those of the model, in few tensors.
+    [[nodiscard]] std::vector<at::Tensor> gradients() const {
+        return averager_ ? averager_->gradients() : own_gradients();
+    }
+
+private:
+    [[nodiscard]] MakeStore make_buckets(const std::string& model) {
+        return [this, model](const auto& parameters, const DataParallelOptions& options) {
+            return std::make_unique<GradientBuckets>(*backend_, model, parameters, options);
+        };
+    }
 
     void synchronize_buffers() {
         if (alone() || !options_.broadcast_buffers || !sync()) {
@@ -191,11 +208,5 @@ private:
     std::unique_ptr<GradientAverager> averager_;
     std::vector<ParameterHook> marks_;
 };
-
-[[nodiscard]] RTRAIN_DOOR std::shared_ptr<PreparedModel>
-prepare_model(std::shared_ptr<AnyBackend> backend, const std::shared_ptr<torch::nn::Module>& module,
-              const DataParallelOptions& options) {
-    return std::make_shared<Engine>(std::move(backend), module, options);
-}
 
 } // namespace rtrain::detail

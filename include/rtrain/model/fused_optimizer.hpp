@@ -9,6 +9,8 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/model/step_parts.hpp>
+#include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -149,27 +151,19 @@ concept Fusible = std::derived_from<O, torch::optim::Optimizer> && requires {
 
 } // namespace detail
 
-/// Only for optimizers without a fused step: says so.
-template <class O>
-class FusedOptimizer : public O {
-    static_assert(detail::Fusible<O>,
-                  "rtrain: prepare(optimizer) knows torch::optim::SGD, Adam and AdamW; use another "
-                  "optimizer as it is, gradients are averaged all the same [RT-M7]");
-
-public:
-    explicit FusedOptimizer(O optimizer) : O(std::move(optimizer)) {}
-};
-
 /// Is an `O` in every respect but the step: options, parameter groups, learning-rate schedulers,
 /// checkpoints (also ones of a plain `O`), zero_grad(). The same values up to rounding.
 ///
 /// @code
 /// auto optimizer = worker.prepare(torch::optim::Adam(model->parameters(), 1e-3));
 /// @endcode
+///
+/// Of a sharded model it holds and steps this rank's parts; step() is then *collective*.
 template <detail::Fusible O>
-class FusedOptimizer<O> : public O {
+class FusedOptimizer : public O, public checkpoint::HoldsParts {
 public:
-    explicit FusedOptimizer(O optimizer) : O(std::move(optimizer)) {}
+    explicit FusedOptimizer(O optimizer, const detail::SharedModels& models = {})
+        : O(std::move(optimizer)), parts_(*this, models) {}
 
     /// Updates the parameters that have a gradient; sparse gradients count as dense ones. Throws
     /// ModelError [RT-M8] for parameters that are not real floating-point numbers.
@@ -180,11 +174,19 @@ public:
             loss = closure();
         }
         const torch::NoGradGuard no_grad;
+        parts_.begin_step(*this);
         for (auto& group : this->param_groups()) {
             step_group(group);
         }
+        parts_.end_step();
         return loss;
     }
+
+    [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const override {
+        return parts_.part_of(parameter);
+    }
+    /// For GradScaler: whether `here` is true on a rank that has other parts of these parameters.
+    [[nodiscard]] bool on_any_rank(bool here) const { return parts_.on_any_rank(here); }
 
 private:
     using Kernel = detail::Fused<O>;
@@ -261,6 +263,7 @@ private:
         return *free;
     }
 
+    detail::StepParts parts_;
     std::vector<detail::FusedBatch> batches_;
     std::vector<std::pair<at::Tensor, at::Tensor>> dense_copies_; ///< of scattered parameters
 };

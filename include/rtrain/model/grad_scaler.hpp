@@ -79,6 +79,10 @@ public:
             progress.overflowed = progress.overflowed || overflow.item<float>() != 0;
             progress.checked = true;
         }
+        if constexpr (requires { optimizer.on_any_rank(true); }) { // ranks may see parts of them
+            progress.checked = optimizer.on_any_rank(progress.checked);
+            progress.overflowed = optimizer.on_any_rank(progress.overflowed);
+        }
         progress.unscaled = true;
     }
 

@@ -14,8 +14,8 @@
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/finite.hpp>
-#include <rtrain/model/gradient_buckets.hpp>
 #include <rtrain/model/gradient_errors.hpp>
+#include <rtrain/model/gradient_store.hpp>
 #include <rtrain/model/join.hpp>
 #include <rtrain/model/model_guard.hpp>
 #include <rtrain/model/options.hpp>
@@ -46,22 +46,22 @@ public:
     /// this object. Collective. Throws ModelError [RT-M5] when another averager has one of the
     /// parameters that train.
     GradientAverager(AnyBackend& backend, const std::shared_ptr<torch::nn::Module>& model,
-                     const DataParallelOptions& options)
+                     const DataParallelOptions& options, const MakeStore& make_store)
         : backend_(backend), options_(options), guard_(model, options.ignore),
           parameters_(distinct_parameters(*model, options.ignore)),
-          by_tree_(options.reduction_order == ReductionOrder::micro_batches),
-          buckets_(backend, model->name(), parameters_, options_),
-          sparse_(parameters_.size(), false), use_(parameters_) {
+          store_(make_store(parameters_, options_)), sparse_(parameters_.size(), false),
+          use_(parameters_) {
+        const bool by_tree = options.reduction_order == ReductionOrder::micro_batches;
         const auto sparse = parameters_with_sparse_gradients(*model);
         std::vector<bool> wanted(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             const at::Tensor& parameter = parameters_[i].tensor;
             hooks_.emplace_back(parameter, i, static_cast<GradientListener*>(this));
-            sparse_[i] = !by_tree_ && sparse.contains(parameter.unsafeGetTensorImpl());
+            sparse_[i] = !by_tree && sparse.contains(parameter.unsafeGetTensorImpl());
             wanted[i] = use_.trains(i) && !sparse_[i];
             require_sole(parameters_[i].name, parameter);
         }
-        buckets_.lay_out(std::move(wanted));
+        store_->lay_out(std::move(wanted));
     }
 
     GradientAverager(const GradientAverager&) = delete;
@@ -71,7 +71,7 @@ public:
     void set_sync(bool sync) { sync_ = sync; }
     [[nodiscard]] bool sync() const noexcept { return sync_; }
 
-    [[nodiscard]] std::size_t bucket_count() const noexcept { return buckets_.size(); }
+    [[nodiscard]] std::size_t bucket_count() const noexcept { return store_->size(); }
 
     /// Throws ModelError [RT-M23] when gradients of the model as it is now would not be averaged.
     void require_unchanged() const {
@@ -95,8 +95,8 @@ public:
     }
 
     /// What hooks remember, for checkpoints. Saving is *collective*.
-    void save_hooks(RankStateWriter& out) const { buckets_.save(out); }
-    void load_hooks(const StateReader& in) { buckets_.load(in); }
+    void save_hooks(RankStateWriter& out) const { store_->save(out); }
+    void load_hooks(const StateReader& in) { store_->load(in); }
 
     /// The ranks that average.
     [[nodiscard]] HookRanks& ranks() noexcept { return backend_; }
@@ -104,21 +104,21 @@ public:
     void set_join(JoinedRanks* joined, std::size_t model) {
         joined_ = joined;
         joined_as_ = model;
-        buckets_.divide_by(backend_.size());
+        store_->divide_by(backend_.size());
     }
     [[nodiscard]] JoinedRanks* joined() const noexcept { return joined_; }
     [[nodiscard]] std::size_t joined_as() const noexcept { return joined_as_; }
     /// A pass of `active` ranks, of which this is none: gradients become those of the others.
     void shadow_pass(int active) {
         const torch::NoGradGuard no_grad;
-        buckets_.divide_by(active);
-        buckets_.begin(use_.training());
+        store_->divide_by(active);
+        store_->begin(use_.training());
         syncs_ = true;
         shadows_ = true;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             use_.set_used(i, use_.trains(i) && !options_.find_unused_parameters);
             if (use_.trains(i) && !sparse_[i]) {
-                buckets_.put_zeros(i);
+                store_->put_zeros(i);
             }
         }
         finish_pass();
@@ -127,9 +127,9 @@ public:
 
     /// The memory of all gradients, in few tensors.
     [[nodiscard]] std::vector<at::Tensor> gradients() const {
-        std::vector<at::Tensor> memory = buckets_.gradients();
+        std::vector<at::Tensor> memory = store_->gradients();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (!buckets_.has_place(i)) { // sparse, or frozen with what it had
+            if (!store_->has_place(i)) { // sparse, or frozen with what it had
                 add_gradient(memory, parameters_[i].tensor);
             }
         }
@@ -154,9 +154,9 @@ private:
         }
     }
 
-    /// Whether this gradient is part of a pass that is averaged, or kept in a tree.
+    /// Whether this gradient is part of a pass that goes through the store.
     bool has_arrived(std::size_t index) {
-        if (!sync_ && !by_tree_) {
+        if (!sync_ && !store_->keeps()) {
             return false;
         }
         if (pass_.enter()) {
@@ -169,7 +169,7 @@ private:
     void begin_backward() {
         if (joined_ != nullptr) {
             using Step = JoinedRanks::Step;
-            buckets_.divide_by(joined_->announce(Step::backward, joined_as_).active);
+            store_->divide_by(joined_->announce(Step::backward, joined_as_).active);
         }
         if (pass_.was_cut_short()) {
             settle_cut_pass();
@@ -177,21 +177,21 @@ private:
         require_unchanged();
         follow_requires_grad();
         use_.begin_pass();
-        buckets_.begin(use_.training());
+        store_->begin(use_.training());
         syncs_ = sync_;
     }
 
     /// After an exception in backward, ranks go on only if all of them had one at the same place:
     /// else gradients of two passes would be added up.
     void settle_cut_pass() {
-        const std::size_t started = syncs_ ? buckets_.started() : 0;
+        const std::size_t started = syncs_ ? store_->started() : 0;
         require_same(backend_, "RT-M26", static_cast<std::int64_t>(started), [] {
             return "an exception has ended a backward pass, but not on all ranks at the same "
                    "place; let it leave the training function, and the run goes on from its newest "
                    "checkpoint";
         });
         if (syncs_) {
-            buckets_.wait();
+            store_->wait();
         }
         pass_.settle();
     }
@@ -202,13 +202,13 @@ private:
         use_.follow_requires_grad(backend_, [&](std::size_t i) {
             if (use_.trains(i)) {
                 require_sole(parameters_[i].name, parameters_[i].tensor);
-                homeless[i] = !sparse_[i] && !buckets_.has_place(i);
+                homeless[i] = !sparse_[i] && !store_->has_place(i);
             } else {
                 leave_place(i);
             }
         });
         if (std::find(homeless.begin(), homeless.end(), true) != homeless.end()) {
-            buckets_.lay_out(std::move(homeless));
+            store_->lay_out(std::move(homeless));
         }
     }
 
@@ -216,13 +216,7 @@ private:
     void leave_place(std::size_t index) {
         const torch::NoGradGuard no_grad;
         use_.set_used(index, false);
-        if (buckets_.has_place(index)) {
-            if (buckets_.holds_gradient(index)) {
-                at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
-                gradient = gradient.clone();
-            }
-            buckets_.clear(index);
-        }
+        store_->leave(index);
     }
 
     /// Moves a gradient into its place.
@@ -235,12 +229,7 @@ private:
         if (gradient.is_sparse()) {
             gradient = gradient.to_dense();
         }
-        buckets_.put(index, gradient);
-        if (!syncs_) {
-            gradient.reset(); // the next pass begins from nothing
-        } else if (options_.gradient_as_bucket_view) {
-            gradient = buckets_.place(index);
-        }
+        store_->take(index, syncs_);
     }
 
     /// Fills the place of a parameter that this pass has not used: with what earlier passes have
@@ -259,23 +248,23 @@ private:
             }
         } else {
             const torch::NoGradGuard no_grad;
-            buckets_.put_zeros(index);
+            store_->put_zeros(index);
         }
     }
 
     void reduce_full_buckets() {
-        if (syncs_ && buckets_.has_started_or_full()) { // asked behind each gradient
+        if (syncs_ && store_->has_started_or_full()) { // asked behind each gradient
             const torch::NoGradGuard no_grad;
             const StepClock::In communicating(StepPart::communication);
-            buckets_.start_full();
+            store_->start_full();
         }
     }
 
     void end_backward() {
         const torch::NoGradGuard no_grad;
-        if (!syncs_) { // with a tree: this pass's gradients are a leaf of it
+        if (!syncs_) {
             take_all_unused();
-            buckets_.keep();
+            store_->keep();
             return;
         }
         if (!options_.find_unused_parameters) {
@@ -290,9 +279,10 @@ private:
         wait_for_averages();
         ++averaged_passes_;
         const auto bad = options_.check_gradients ? first_not_finite() : std::nullopt;
+        const bool bad_is_nan = bad && holds_nan(*bad);
         hand_out_gradients();
         if (bad) {
-            throw_not_finite(parameters_[*bad].name, averaged(*bad), averaged_passes_);
+            throw_not_finite(parameters_[*bad].name, bad_is_nan, averaged_passes_);
         }
         if (options_.check_parameters > 0 && averaged_passes_ % options_.check_parameters == 0) {
             check_parameters();
@@ -310,7 +300,7 @@ private:
         if (options_.find_unused_parameters) {
             use_.exchange_used(backend_);
         }
-        buckets_.wait();
+        store_->wait();
         average_sparse_gradients();
     }
 
@@ -327,7 +317,7 @@ private:
             if (sparse_[i] && use_.trains(i)) {
                 at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
                 at::Tensor mean = sparse_mean(backend_, shadows_ ? at::Tensor() : gradient,
-                                              parameters_[i].tensor, buckets_.divisor());
+                                              parameters_[i].tensor, store_->divisor());
                 if (use_.is_used(i)) { // by some rank
                     gradient = std::move(mean);
                 }
@@ -336,44 +326,30 @@ private:
     }
 
     /// The first parameter that gets a gradient with an infinity or NaN.
-    [[nodiscard]] std::optional<std::size_t> first_not_finite() const {
-        const bool buckets_are_finite = buckets_.are_finite();
+    [[nodiscard]] std::optional<std::size_t> first_not_finite() {
+        const bool store_is_finite = store_->are_finite();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (use_.is_used(i) && (sparse_[i] || !buckets_are_finite) &&
-                !all_finite(averaged(i))) {
+            if (use_.is_used(i) && (sparse_[i] ? !all_finite(values_of(i))
+                                               : !store_is_finite && !store_->is_finite(i))) {
                 return i;
             }
         }
         return std::nullopt;
     }
-
-    /// All values of a parameter's averaged gradient.
-    [[nodiscard]] at::Tensor averaged(std::size_t index) const {
-        if (!sparse_[index]) {
-            return buckets_.place(index);
-        }
+    [[nodiscard]] bool holds_nan(std::size_t index) {
+        return sparse_[index] ? values_of(index).isnan().any().item<bool>()
+                              : store_->holds_nan(index);
+    }
+    /// Of a gradient that may be sparse.
+    [[nodiscard]] at::Tensor values_of(std::size_t index) const {
         const at::Tensor& gradient = parameters_[index].tensor.grad();
         return gradient.is_sparse() ? gradient._values() : gradient;
     }
 
     void hand_out_gradients() {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (!use_.is_used(i)) {
-                continue; // no rank used it: the gradient stays what it was
-            }
+            store_->hand_out(i, use_.is_used(i), sparse_[i]);
             use_.set_used(i, false);
-            if (sparse_[i]) {
-                continue; // it has it
-            }
-            at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-            const at::Tensor& place = buckets_.place(i);
-            if (options_.gradient_as_bucket_view) {
-                gradient = place;
-            } else if (gradient.defined()) {
-                gradient.copy_(place);
-            } else {
-                gradient = place.clone();
-            }
         }
     }
 
@@ -381,9 +357,8 @@ private:
     DataParallelOptions options_;
     ModelGuard guard_;
     std::vector<NamedParameter> parameters_; ///< all of the model, each once
-    bool by_tree_;
-    GradientBuckets buckets_;
-    std::vector<bool> sparse_; ///< by parameter: its gradient has no place in a bucket
+    std::unique_ptr<GradientStore> store_;
+    std::vector<bool> sparse_; ///< by parameter: its gradient has no place in the store
     ParameterUse use_;
     std::vector<ParameterHook> hooks_;
     BackwardPass pass_{[this] { end_backward(); }};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The buckets of a model's gradients: who has a place in which, what has arrived, and what is
-/// being reduced. Which gradients are to come is the averager's affair.
+/// being reduced.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -10,6 +10,7 @@
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/finite.hpp>
+#include <rtrain/model/gradient_store.hpp>
 #include <rtrain/model/gradient_writer.hpp>
 #include <rtrain/model/hooks/select.hpp>
 #include <rtrain/model/options.hpp>
@@ -29,7 +30,7 @@
 
 namespace rtrain::detail {
 
-class GradientBuckets {
+class GradientBuckets final : public GradientStore {
 public:
     /// `backend` and `parameters` outlive this object. `model`: its name in messages.
     GradientBuckets(AnyBackend& backend, std::string model,
@@ -43,8 +44,7 @@ public:
         }
     }
 
-    /// Gives a place to each parameter that is `wanted` or had one before. *Collective.*
-    void lay_out(std::vector<bool> wanted) {
+    void lay_out(std::vector<bool> wanted) override {
         for (std::size_t i = 0; i < wanted.size(); ++i) {
             wanted[i] = wanted[i] || has_place(i);
         }
@@ -73,18 +73,16 @@ public:
         }
     }
 
-    /// By how much gradients are divided from now on: the ranks that have some.
-    void divide_by(int ranks) {
+    void divide_by(int ranks) override {
         if (std::exchange(divisor_, ranks) != ranks) {
             for (Bucket& bucket : buckets_) {
                 bucket.scale = scale_for(bucket.memory.scalar_type());
             }
         }
     }
-    [[nodiscard]] int divisor() const noexcept { return divisor_; }
+    [[nodiscard]] int divisor() const override { return divisor_; }
 
-    /// What hooks remember between passes. *Collective.*
-    void save(RankStateWriter& out) const {
+    void save(RankStateWriter& out) const override {
         if (!hooks_remember()) {
             return;
         }
@@ -99,7 +97,7 @@ public:
         }
     }
     /// Hooks begin anew where the checkpoint does not know these buckets.
-    void load(const StateReader& in) {
+    void load(const StateReader& in) override {
         if (!hooks_remember() || !in.has_value("layout") ||
             in.value("layout").to_number<std::int64_t>() != layout()) {
             return;
@@ -112,27 +110,15 @@ public:
         }
     }
 
-    [[nodiscard]] std::size_t size() const noexcept { return buckets_.size(); }
-    /// How many are being reduced, or have been, since begin().
-    [[nodiscard]] std::size_t started() const noexcept { return next_; }
-
-    [[nodiscard]] bool has_place(std::size_t parameter) const {
+    [[nodiscard]] std::size_t size() const override { return buckets_.size(); }
+    [[nodiscard]] std::size_t started() const override { return next_; }
+    [[nodiscard]] bool keeps() const override { return by_tree_; }
+    [[nodiscard]] bool has_place(std::size_t parameter) const override {
         return places_[parameter].view.defined();
     }
-    /// Shape and strides of the parameter, memory of its bucket.
-    [[nodiscard]] const at::Tensor& place(std::size_t parameter) const {
-        return places_[parameter].view;
-    }
-    /// Whether the parameter's gradient is that memory.
-    [[nodiscard]] bool holds_gradient(std::size_t parameter) const {
-        const at::Tensor& gradient = parameters_[parameter].tensor.grad();
-        return gradient.defined() && !gradient.is_sparse() &&
-               gradient.const_data_ptr() == place(parameter).const_data_ptr();
-    }
 
-    /// A pass begins, in which every parameter that is `expected` and has a place fills it. Buckets
-    /// without such a parameter are left out.
-    void begin(const std::vector<bool>& expected) {
+    /// Buckets without an expected parameter are left out.
+    void begin(const std::vector<bool>& expected) override {
         for (Bucket& bucket : buckets_) {
             bucket.missing = 0;
             for (const std::size_t i : bucket.parameters) {
@@ -144,26 +130,39 @@ public:
     }
 
     /// Fills a place with a gradient divided by the number of ranks: at once, while it is in cache.
-    void put(std::size_t parameter, const at::Tensor& gradient) {
+    void take(std::size_t parameter, bool syncs) override {
+        at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
         Place& to = places_[parameter];
         Bucket& bucket = buckets_[to.bucket];
         writer_.scale_into(to.view, gradient, bucket.scale);
         --bucket.missing;
+        if (!syncs) {
+            gradient.reset(); // the next pass begins from nothing
+        } else if (options_.gradient_as_bucket_view) {
+            gradient = to.view;
+        }
     }
-    void put_zeros(std::size_t parameter) {
-        clear(parameter);
+    void put_zeros(std::size_t parameter) override {
+        places_[parameter].view.zero_();
         --buckets_[places_[parameter].bucket].missing;
     }
-    /// Of a parameter that is no longer expected; it stays zero, whatever is reduced around it.
-    void clear(std::size_t parameter) { places_[parameter].view.zero_(); }
+    /// Its place stays zero, whatever is reduced around it.
+    void leave(std::size_t parameter) override {
+        if (!has_place(parameter)) {
+            return;
+        }
+        if (holds_gradient(parameter)) {
+            at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
+            gradient = gradient.clone();
+        }
+        places_[parameter].view.zero_();
+    }
 
-    /// Whether start_full() finds something to do.
-    [[nodiscard]] bool has_started_or_full() const {
+    [[nodiscard]] bool has_started_or_full() const override {
         return next_ > 0 || (next_ < buckets_.size() && buckets_[next_].missing == 0);
     }
 
-    /// Begins to reduce what is full, in the order of buckets, and goes on with what has begun.
-    void start_full() {
+    void start_full() override {
         for (std::size_t i = 0; i < next_; ++i) {
             if (buckets_[i].trains) {
                 buckets_[i].reduction->poll();
@@ -178,8 +177,7 @@ public:
         }
     }
 
-    /// Returns when what has been started holds means.
-    void wait() {
+    void wait() override {
         for (std::size_t i = 0; i < next_; ++i) {
             if (buckets_[i].trains) {
                 buckets_[i].reduction->wait();
@@ -187,8 +185,8 @@ public:
         }
     }
 
-    /// With a tree, under no_sync(): what the places hold is a leaf of it.
-    void keep() {
+    /// With a tree: what the places hold is a leaf of it.
+    void keep() override {
         for (Bucket& bucket : buckets_) {
             if (bucket.trains) {
                 bucket.tree->keep();
@@ -196,17 +194,36 @@ public:
         }
     }
 
-    /// Behind wait(): whether all means are finite.
-    [[nodiscard]] bool are_finite() const {
+    [[nodiscard]] bool are_finite() override {
         return std::all_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) {
             const auto seen = bucket.reduction->finite();
             return !bucket.trains || (seen ? *seen : all_finite(bucket.memory));
         });
     }
 
-    /// The memory of all gradients that have places, in few tensors: a bucket where all of its
-    /// gradients lie in it.
-    [[nodiscard]] std::vector<at::Tensor> gradients() const {
+    [[nodiscard]] bool is_finite(std::size_t parameter) override {
+        return all_finite(place(parameter));
+    }
+    [[nodiscard]] bool holds_nan(std::size_t parameter) override {
+        return place(parameter).isnan().any().item<bool>();
+    }
+
+    void hand_out(std::size_t parameter, bool used, bool sparse) override {
+        if (!used || sparse) {
+            return; // it stays what it was; it has it
+        }
+        at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
+        if (options_.gradient_as_bucket_view) {
+            gradient = place(parameter);
+        } else if (gradient.defined()) {
+            gradient.copy_(place(parameter));
+        } else {
+            gradient = place(parameter).clone();
+        }
+    }
+
+    /// A bucket where all of its gradients lie in it.
+    [[nodiscard]] std::vector<at::Tensor> gradients() const override {
         std::vector<at::Tensor> memory;
         for (const Bucket& bucket : buckets_) {
             if (std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
@@ -235,6 +252,17 @@ private:
         std::size_t bucket = 0;
         at::Tensor view;
     };
+
+    /// Shape and strides of the parameter, memory of its bucket.
+    [[nodiscard]] const at::Tensor& place(std::size_t parameter) const {
+        return places_[parameter].view;
+    }
+    /// Whether the parameter's gradient is that memory.
+    [[nodiscard]] bool holds_gradient(std::size_t parameter) const {
+        const at::Tensor& gradient = parameters_[parameter].tensor.grad();
+        return gradient.defined() && !gradient.is_sparse() &&
+               gradient.const_data_ptr() == place(parameter).const_data_ptr();
+    }
 
     /// Of the type that multiplying needs, so that no step converts it; kernels for types of two
     /// bytes compute in float32. A tree divides at its root.

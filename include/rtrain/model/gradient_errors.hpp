@@ -6,8 +6,6 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/buckets.hpp>
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,9 +29,8 @@ namespace rtrain::detail {
 }
 
 /// Throws ModelError [RT-M21].
-[[noreturn]] inline void throw_not_finite(const std::string& parameter, const at::Tensor& gradient,
+[[noreturn]] inline void throw_not_finite(const std::string& parameter, bool is_nan,
                                           std::int64_t passes) {
-    const bool is_nan = gradient.isnan().any().item<bool>();
     throw ModelError("RT-M21",
                      concat("the averaged gradient of parameter \"", parameter, "\" holds ",
                             is_nan ? "NaN" : "an infinity", " after backward pass ", passes,

@@ -18,6 +18,8 @@
 
 namespace rtrain::detail {
 
+class SharedWeights;
+
 class PreparedModel : public Joinable {
 public:
     [[nodiscard]] virtual const DataParallelOptions& options() const = 0;
@@ -35,6 +37,9 @@ public:
     virtual double clip(double max_norm, double norm_type, bool error_if_nonfinite) = 0;
     virtual void average_parameters() = 0;
     [[nodiscard]] virtual std::size_t bucket_count() const = 0;
+
+    /// Of a sharded model on several ranks; else null.
+    [[nodiscard]] virtual std::shared_ptr<SharedWeights> weights() const { return nullptr; }
 
     /// Nobody can train it any more.
     [[nodiscard]] virtual bool is_gone() const = 0;
@@ -55,5 +60,5 @@ prepare_model(std::shared_ptr<AnyBackend> backend, const std::shared_ptr<torch::
 } // namespace rtrain::detail
 
 #ifndef RTRAIN_COMPILED
-#include <rtrain/model/engine.hpp>
+#include <rtrain/model/prepared_model_definitions.hpp>
 #endif

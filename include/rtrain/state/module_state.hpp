@@ -3,6 +3,7 @@
 /// Saving and loading modules: parameters and buffers by their names.
 #pragma once
 
+#include <rtrain/backend/writable.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/state/object_state.hpp>
@@ -52,7 +53,7 @@ RTRAIN_DOOR void load_module(torch::nn::Module& module, const StateReader& in) {
         }
     }
     for (auto& item : targets) {
-        item.value().copy_(in.tensor(item.key()));
+        detail::writable(item.value()).copy_(in.tensor(item.key()));
     }
 }
 

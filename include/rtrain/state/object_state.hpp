@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/state/optimizer_parts.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <torch/nn/module.h>
@@ -20,6 +21,10 @@ void load_module(torch::nn::Module& module, const StateReader& in);
 void save_optimizer(torch::optim::Optimizer& optimizer, const StateWriter& out);
 /// Throws CheckpointError [RT-K3] when the saved optimizer is of another class or has other groups.
 void load_optimizer(torch::optim::Optimizer& optimizer, const StateReader& in);
+
+/// What is kept for the parameter `whole` becomes what is kept for `part`, its elements `of`.
+void cut_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& whole,
+                         const at::Tensor& part, const PartOf& of);
 
 void save_scheduler(torch::optim::LRScheduler& scheduler, StateWriter& out);
 void load_scheduler(torch::optim::LRScheduler& scheduler, const StateReader& in);

@@ -7,6 +7,7 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/state/object_state.hpp>
+#include <rtrain/state/optimizer_parts.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <torch/optim.h>
@@ -129,7 +130,9 @@ void fields(torch::optim::LBFGSParamState& s, V&& visit) {
 
 class Saver {
 public:
-    explicit Saver(StateWriter out) : out_(std::move(out)) {}
+    /// `part`: of which parameter the tensors hold a part; null for none.
+    explicit Saver(StateWriter out, const PartOf* part = nullptr)
+        : out_(std::move(out)), part_(part) {}
     template <class T>
     requires std::is_arithmetic_v<T>
     void operator()(const char* name, T value) { out_.value(name, value); }
@@ -142,7 +145,9 @@ public:
         out_.value(name, value ? boost::json::value(*value) : boost::json::value(nullptr));
     }
     void operator()(const char* name, const at::Tensor& tensor) {
-        if (tensor.defined()) {
+        if (tensor.defined() && part_ != nullptr) {
+            out_.elements(name, part_->shape, part_->begin, in_rows(tensor));
+        } else if (tensor.defined()) {
             out_.tensor(name, tensor);
         }
     }
@@ -163,12 +168,23 @@ private:
             }
         }
     }
+    /// The elements in row-major order; those of a part lie as in memory.
+    [[nodiscard]] at::Tensor in_rows(const at::Tensor& tensor) const {
+        return part_->is_contiguous || tensor.numel() == 0
+                   ? tensor
+                   : tensor.as_strided(part_->shape, part_->strides).reshape({-1});
+    }
+
     StateWriter out_;
+    const PartOf* part_;
 };
 
 class Loader {
 public:
-    Loader(const StateReader& in, at::Device device) : in_(in), device_(device) {}
+    /// `like`: the parameter; `part`: of which whole it is a part; null for none.
+    explicit Loader(const StateReader& in, const at::Tensor& like = {},
+                    const PartOf* part = nullptr)
+        : in_(in), like_(like), part_(part) {}
     template <class T>
     requires std::is_arithmetic_v<T>
     void operator()(const char* name, T& value) {
@@ -204,7 +220,20 @@ public:
 
 private:
     [[nodiscard]] at::Tensor load(const std::string& name) const {
-        return in_.has_tensor(name) ? in_.tensor(name).clone().to(device_) : at::Tensor();
+        if (!in_.has_tensor(name)) {
+            return {};
+        }
+        if (part_ == nullptr) {
+            return in_.tensor(name).clone().to(like_.defined() ? like_.device() : at::kCPU);
+        }
+        at::Tensor rows =
+            in_.elements(name, part_->shape, part_->begin, part_->begin + like_.numel());
+        if (!part_->is_contiguous && like_.numel() > 0) { // all of it, as it lies in memory
+            at::Tensor memory = at::empty_like(rows);
+            memory.as_strided(part_->shape, part_->strides).copy_(rows.view(part_->shape));
+            return memory;
+        }
+        return rows;
     }
     template <class List>
     void load_list(const std::string& name, List& list) const {
@@ -214,7 +243,38 @@ private:
         }
     }
     const StateReader& in_;
-    at::Device device_;
+    at::Tensor like_;
+    const PartOf* part_;
+};
+
+[[nodiscard]] inline const PartOf* part_of(const torch::optim::Optimizer& optimizer,
+                                           const at::Tensor& parameter) {
+    const auto* const parts = dynamic_cast<const HoldsParts*>(&optimizer);
+    return parts == nullptr ? nullptr : parts->part_of(parameter);
+}
+
+/// Makes what was kept for a whole parameter what is to be kept for a part of it.
+class Cutter {
+public:
+    /// `whole`: the parameter; `part`: its elements `of`.
+    Cutter(const at::Tensor& whole, const at::Tensor& part, const PartOf& of)
+        : whole_(whole), part_(part), of_(of) {}
+    void operator()(const char* /*name*/, at::Tensor& tensor) const {
+        if (tensor.defined() && tensor.sizes() == whole_.sizes()) {
+            const at::Tensor memory =
+                at::empty_strided(of_.shape, of_.strides, tensor.options()).copy_(tensor);
+            tensor = memory.as_strided({memory.numel()}, {1})
+                         .narrow(0, of_.begin, part_.numel())
+                         .clone();
+        }
+    }
+    template <class T>
+    void operator()(const char* /*name*/, const T& /*value*/) const {}
+
+private:
+    const at::Tensor& whole_;
+    const at::Tensor& part_;
+    const PartOf& of_;
 };
 
 /// Calls `action.template operator()<Options, ParamState>(name)` for the optimizer's class.
@@ -257,12 +317,27 @@ RTRAIN_DOOR void save_optimizer(torch::optim::Optimizer& optimizer, const StateW
                     const std::string place = std::to_string(i);
                     part.value(place, true);
                     optim::fields(static_cast<ParamState&>(*state->second),
-                                  optim::Saver(part.part(place)));
+                                  optim::Saver(part.part(place),
+                                               optim::part_of(optimizer, group.params()[i])));
                 }
             }
         }
         StateWriter(out).value("groups", group_index);
     });
+}
+
+RTRAIN_DOOR void cut_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& whole,
+                                     const at::Tensor& part, const PartOf& of) {
+    const auto found = optimizer.state().find(whole.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) {
+        return;
+    }
+    optim::with_classes(optimizer, [&]<class Options, class ParamState>(const char* /*name*/) {
+        optim::fields(static_cast<ParamState&>(*found->second), optim::Cutter(whole, part, of));
+    });
+    auto state = std::move(found->second);
+    optimizer.state().erase(found);
+    optimizer.state()[part.unsafeGetTensorImpl()] = std::move(state);
 }
 
 RTRAIN_DOOR void load_optimizer(torch::optim::Optimizer& optimizer, const StateReader& in) {
@@ -290,13 +365,14 @@ RTRAIN_DOOR void load_optimizer(torch::optim::Optimizer& optimizer, const StateR
         for (std::size_t g = 0; g < groups.size(); ++g) {
             const StateReader part = in.part(std::to_string(g));
             optim::fields(static_cast<Options&>(groups[g].options()),
-                          optim::Loader(part.part("options"), at::kCPU));
+                          optim::Loader(part.part("options")));
             for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
                 const at::Tensor& parameter = groups[g].params()[i];
                 const std::string place = std::to_string(i);
                 if (part.has_value(place)) {
                     auto state = std::make_unique<ParamState>();
-                    optim::fields(*state, optim::Loader(part.part(place), parameter.device()));
+                    optim::fields(*state, optim::Loader(part.part(place), parameter,
+                                                        optim::part_of(optimizer, parameter)));
                     optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
                 }
             }

@@ -59,6 +59,28 @@ public:
         shape[0] = total;
         snapshot_.pieces[prefix_ + name] = {shape, {{begin * of_row, rows}}, true};
     }
+    /// Saves the elements begin, begin + 1, ... of a tensor of `shape`, in row-major order, that is
+    /// spread over the ranks; each rank gives its own in one dimension, maybe none. Needs
+    /// checkpoint::Sharded. Throws CheckpointError [RT-K11] when they do not fit.
+    void elements(const std::string& name, const std::vector<std::int64_t>& shape,
+                  std::int64_t begin, const at::Tensor& flat) {
+        const std::int64_t total = checkpoint::element_count(shape);
+        if (flat.dim() != 1 || begin < 0 || begin + flat.numel() > total) {
+            throw CheckpointError("RT-K11",
+                                  detail::concat("\"", prefix_, name, "\": elements of shape ",
+                                                 flat.sizes(), " do not fit at element ", begin,
+                                                 " of ", total));
+        }
+        if (total == 0) {
+            tensor(name, flat.view(shape));
+            return;
+        }
+        checkpoint::Pieces whole{shape, {}, true};
+        if (flat.numel() > 0) {
+            whole.pieces.push_back({begin, flat});
+        }
+        snapshot_.pieces[prefix_ + name] = std::move(whole);
+    }
     /// Saves bytes (at::kByte, of one dimension) of which each rank has others; all ranks save them
     /// under the same names.
     void bytes_of_rank(const std::string& name, const at::Tensor& bytes) {
@@ -105,6 +127,25 @@ public:
         return pieces == snapshot_.pieces.end()
                    ? tensor(name).slice(0, begin, end).clone()
                    : checkpoint::assemble_rows(pieces->second, begin, end);
+    }
+    /// Elements begin to end - 1 of a tensor, in row-major order and one dimension, however many
+    /// ranks saved it; a copy. Throws CheckpointError [RT-K3] unless the tensor is of `shape`.
+    [[nodiscard]] at::Tensor elements(const std::string& name,
+                                      const std::vector<std::int64_t>& shape, std::int64_t begin,
+                                      std::int64_t end) const {
+        const auto pieces = snapshot_.pieces.find(prefix_ + name);
+        const bool whole = pieces == snapshot_.pieces.end();
+        const at::Tensor saved = whole ? tensor(name) : at::Tensor();
+        if (whole ? saved.sizes() != at::IntArrayRef(shape) : pieces->second.shape != shape) {
+            throw CheckpointError(
+                "RT-K3",
+                detail::concat("\"", prefix_, name, "\" is ",
+                               whole ? saved.sizes() : at::IntArrayRef(pieces->second.shape),
+                               " in the checkpoint, but ", at::IntArrayRef(shape),
+                               " in the program"));
+        }
+        return whole ? saved.reshape({-1}).slice(0, begin, end).clone()
+                     : checkpoint::assemble_elements(pieces->second, begin, end);
     }
     /// What bytes_of_rank() saved on the ranks that this one goes on for: the same rank, or with
     /// another number of ranks, none or several. No byte is given to two ranks.

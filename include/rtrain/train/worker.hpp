@@ -14,11 +14,12 @@
 #include <rtrain/fwd.hpp>
 #include <rtrain/model/convert_sync_batch_norm.hpp>
 #include <rtrain/model/data_parallel.hpp>
-#include <rtrain/model/fused_optimizer.hpp>
 #include <rtrain/model/grad_scaler.hpp>
 #include <rtrain/model/local_sgd.hpp>
 #include <rtrain/model/recompute.hpp>
 #include <rtrain/model/reproducibility.hpp>
+#include <rtrain/model/sharded.hpp>
+#include <rtrain/model/sharded_optimizer.hpp>
 #include <rtrain/train/worker_reports.hpp>
 
 #include <c10/core/GradMode.h>
@@ -86,10 +87,12 @@ public:
     }
 
     /// Makes the step of torch::optim::SGD, Adam or AdamW one fused kernel; everything else about
-    /// the optimizer stays: see FusedOptimizer. Optimizers work without it, too.
+    /// the optimizer stays: see FusedOptimizer. Optimizers work without it, too, but for those of
+    /// models prepared with ShardedOptions, of which the optimizer then holds this rank's parts.
+    /// Throws ModelError [RT-M45] for one that cannot.
     template <std::derived_from<torch::optim::Optimizer> O>
-    [[nodiscard]] FusedOptimizer<O> prepare(O optimizer) {
-        return FusedOptimizer<O>(std::move(optimizer));
+    [[nodiscard]] auto prepare(O optimizer) {
+        return typename detail::PreparedOptimizer<O>::type(std::move(optimizer), sharded_models());
     }
 
     /// Gives a torch::data loader this rank's rows and device: see data::distribute_loader().

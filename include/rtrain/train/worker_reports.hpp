@@ -121,6 +121,8 @@ protected:
     [[nodiscard]] Progress& progress() noexcept { return progress_; }
     /// Checkpoints look after it for as long as the model lives.
     void keep(std::shared_ptr<detail::PreparedModel> model, const torch::nn::Module& module);
+    /// Of the models it looks after, those that ranks share.
+    [[nodiscard]] std::vector<std::shared_ptr<detail::SharedWeights>> sharded_models() const;
 
 private:
     struct Prepared {

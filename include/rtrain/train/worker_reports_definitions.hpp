@@ -210,6 +210,17 @@ RTRAIN_DOOR void WorkerReports::keep(std::shared_ptr<detail::PreparedModel> mode
     prepared_.push_back({prepared_count_++, std::move(model)});
 }
 
+RTRAIN_DOOR std::vector<std::shared_ptr<detail::SharedWeights>>
+WorkerReports::sharded_models() const {
+    std::vector<std::shared_ptr<detail::SharedWeights>> found;
+    for (const Prepared& item : prepared_) {
+        if (auto weights = item.model->weights()) {
+            found.push_back(std::move(weights));
+        }
+    }
+    return found;
+}
+
 /// A model that is about to be kept. The first step of training is that of the first model.
 RTRAIN_DOOR void WorkerReports::show(const torch::nn::Module& module) {
     std::function<std::optional<double>()> flops;

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A reduce-scatter that goes on round after round, through two slots a rank: each rank writes a
+/// block for every rank into its slot, and adds up its own block from all slots. Within a node
+/// slots are memory that its ranks share; what a node has added up, nodes exchange as messages.
+/// Nothing is ever held whole but what lies in the slots.
+#pragma once
+
+#include <rtrain/comm/call.hpp>
+#include <rtrain/comm/calls.hpp>
+#include <rtrain/comm/group.hpp>
+#include <rtrain/comm/kernels.hpp>
+#include <rtrain/comm/links.hpp>
+#include <rtrain/comm/messages.hpp>
+#include <rtrain/comm/node.hpp>
+#include <rtrain/comm/rounds.hpp>
+#include <rtrain/comm/shared_memory.hpp>
+#include <rtrain/comm/slices.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace rtrain::comm {
+
+/// Which block of a slot is whose. Blocks are numbered by place on the node, then by node, so that
+/// those that a place adds up for all nodes lie side by side. A place that not all nodes have owns
+/// none.
+struct BlockOwners {
+    int places = 1; ///< of each node that own blocks
+    int nodes = 1;
+    int place = 0; ///< this rank's
+    int node = 0;  ///< this rank's
+
+    [[nodiscard]] int count() const noexcept { return places * nodes; }
+    [[nodiscard]] bool owns() const noexcept { return place < places; }
+    /// This rank's block, if it owns one.
+    [[nodiscard]] int mine() const noexcept { return place * nodes + node; }
+};
+
+/// Ranks as they share slots: those of this node, and those of this place on all nodes. Without
+/// shared memory each rank is a node of its own.
+struct SlotRanks {
+    Group* node = nullptr;   ///< null: this rank is alone on its node
+    Group* across = nullptr; ///< null: there is one node, or this rank owns no block
+    BlockOwners owners;
+
+    [[nodiscard]] static SlotRanks of(Group& all, const Links& links) {
+        if (links.node() == nullptr) {
+            return {nullptr, &all, {1, all.size(), 0, all.rank()}};
+        }
+        const Places& places = links.places();
+        const int node = links.across() != nullptr ? links.across()->rank() : 0;
+        return {&links.node()->group(),
+                links.across(),
+                {places.slices(), places.nodes(), places.place(), node}};
+    }
+};
+
+class SlotScatter {
+public:
+    /// `slot_bytes`: a multiple of 64. *Collective*; what it is given outlives it. Throws CommError
+    /// [RT-X12].
+    SlotScatter(const SlotRanks& ranks, Group& all, Calls& calls, std::size_t slot_bytes)
+        : ranks_(ranks), all_(all), calls_(calls), named_(calls.with_handle({})),
+          memory_(ranks.node != nullptr
+                      ? share_memory(*ranks.node, bytes_for(ranks.node->size(), slot_bytes))
+                      : SharedMemory::create(bytes_for(1, slot_bytes))),
+          rounds_(memory_.data(), ranks.node != nullptr ? ranks.node->rank() : 0,
+                  ranks.node != nullptr ? ranks.node->size() : 1, slot_bytes) {
+        memory_.close_file();
+    }
+
+    /// This rank's slot of the round to come. Waits until nobody needs what is in it.
+    [[nodiscard]] std::byte* slot() {
+        settle();
+        finish(under_way_[(round_ + 1) % 2]);
+        return rounds_.next_slot();
+    }
+
+    /// Begins a round: the slot holds count() blocks of `block` elements. The sum of this rank's
+    /// goes `to` one dimension of as many, which must not be touched until `then` is called, in
+    /// poll(), slot() or wait(), unless this rank owns no block.
+    void publish(at::ScalarType type, std::int64_t block, const at::Tensor& to,
+                 std::function<void()> then) {
+        Call call = named_;
+        call.collective = Collective::reduce_scatter;
+        call.type = type;
+        call.elements = block * ranks_.owners.count();
+        Round& round = under_way_[++round_ % 2];
+        round.call = calls_.begin(call);
+        round.to = to;
+        round.then = std::move(then);
+        round.block = block;
+        round.is_open = true;
+        if (ranks_.across != nullptr && block > 0) {
+            round.exchange.emplace(
+                *ranks_.across,
+                at::from_blob(own_blocks(round), {block * ranks_.owners.nodes}, to.options()),
+                Slices::equal(block, ranks_.owners.nodes), to, ReduceOp::sum, 1);
+            round.exchange->reserve();
+        }
+        rounds_.publish(round.call);
+    }
+
+    /// Goes on as far as the others have got.
+    void poll() {
+        if (current().is_open && rounds_.stages().done()) {
+            add_up(current());
+        }
+        for (Round& round : under_way_) {
+            if (!round.is_open && round.exchange && round.exchange->done()) {
+                complete(round);
+            }
+        }
+    }
+
+    /// Returns when all sums are there.
+    void wait() {
+        settle();
+        finish(under_way_[0]);
+        finish(under_way_[1]);
+    }
+
+private:
+    [[nodiscard]] static std::size_t bytes_for(int ranks, std::size_t slot_bytes) {
+        return Rounds<Call>::bytes_for(ranks, slot_bytes);
+    }
+
+    struct Round {
+        Call call;
+        bool is_open = false; ///< published, and not added up
+        std::int64_t block = 0;
+        at::Tensor to;
+        std::function<void()> then;
+        /// Among nodes, out of this rank's slot.
+        std::optional<MessageReduceScatter> exchange;
+    };
+
+    [[nodiscard]] Round& current() { return under_way_[round_ % 2]; }
+
+    /// In the slot of the round to come: what this rank's place adds up, for all nodes.
+    [[nodiscard]] std::byte* own_blocks(const Round& round) const {
+        return rounds_.next_slot() + begin_of_own(round);
+    }
+    [[nodiscard]] std::size_t begin_of_own(const Round& round) const {
+        return static_cast<std::size_t>(round.block * ranks_.owners.nodes * ranks_.owners.place) *
+               c10::elementSize(round.call.type);
+    }
+
+    /// Before the next round, this one's slots are read: see rounds.hpp.
+    void settle() {
+        if (Round& round = current(); round.is_open) {
+            if (!rounds_.stages().done()) {
+                calls_.wait(all_, rounds_.stages(), round.call);
+            }
+            add_up(round);
+        }
+    }
+
+    void finish(Round& round) {
+        if (round.exchange) {
+            calls_.wait(all_, *round.exchange, round.call);
+            complete(round);
+        }
+    }
+
+    void complete(Round& round) {
+        round.exchange.reset();
+        round.to.reset();
+        if (const auto then = std::exchange(round.then, nullptr)) {
+            then();
+        }
+    }
+
+    void add_up(Round& round) {
+        round.is_open = false;
+        calls_.require_agreement(ranks_.node != nullptr ? *ranks_.node : all_, rounds_.stages());
+        if (!ranks_.owners.owns() || round.block == 0) {
+            return;
+        }
+        sources_.clear();
+        for (int rank = 0; rank < rounds_.size(); ++rank) {
+            sources_.push_back(rounds_.published_slot(rank) + begin_of_own(round));
+        }
+        // Nobody else reads this place's blocks of this rank's slot, so that nodes may exchange
+        // their sum from there.
+        std::byte* const target =
+            round.exchange
+                ? const_cast<std::byte*>(sources_[static_cast<std::size_t>(rounds_.rank())])
+                : bytes_of(round.to);
+        const Reduction sum{round.call.type, ReduceOp::sum};
+        sum.run({&target, 1}, sources_, round.block * ranks_.owners.nodes);
+        if (round.exchange) {
+            round.exchange->begin();
+        } else {
+            complete(round);
+        }
+    }
+
+    SlotRanks ranks_;
+    Group& all_;
+    Calls& calls_;
+    Call named_;
+    SharedMemory memory_;
+    Rounds<Call> rounds_;
+    std::uint64_t round_ = 0;
+    std::array<Round, 2> under_way_; ///< the even and the odd one
+    std::vector<const std::byte*> sources_;
+};
+
+} // namespace rtrain::comm

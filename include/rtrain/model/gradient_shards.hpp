@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Gradients of which each rank holds its part: a chunk of them (shard_plan.hpp) goes into a slot
+/// and is freed, and each rank adds up its block from the slots of all (comm/slot_scatter.hpp).
+#pragma once
+
+#include <rtrain/comm/slot_scatter.hpp>
+#include <rtrain/model/finite.hpp>
+#include <rtrain/model/gradient_store.hpp>
+#include <rtrain/model/gradient_writer.hpp>
+#include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/shared_weights.hpp>
+#include <rtrain/process/purpose.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+class GradientShards final : public GradientStore {
+public:
+    /// `parameters` outlive this object. `model`: its name in messages.
+    GradientShards(std::shared_ptr<SharedWeights> weights, std::string model,
+                   const std::vector<NamedParameter>& parameters, std::int64_t slot_bytes)
+        : weights_(std::move(weights)), model_(std::move(model)), parameters_(parameters),
+          slot_bytes_(slot_bytes), divisor_(weights_->backend().size()), own_(parameters.size()) {}
+
+    void lay_out(std::vector<bool> wanted) override {
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            wanted[i] = wanted[i] || own_[i].has_place;
+            own_[i].has_place = wanted[i];
+        }
+        const int owners = weights_->owners().count();
+        chunks_ = plan_chunks(parameters_, wanted, owners, slot_bytes_);
+        const Purpose purpose("gradients of " + model_);
+        slots_ = weights_->ranks().allocate_slots(slot_bytes_of(chunks_, owners));
+        lay_out_sums();
+        missing_.assign(chunks_.size(), 0);
+    }
+    [[nodiscard]] bool has_place(std::size_t parameter) const override {
+        return own_[parameter].has_place;
+    }
+    [[nodiscard]] std::size_t size() const override { return chunks_.size(); }
+    [[nodiscard]] bool keeps() const override { return true; }
+    void divide_by(int ranks) override { divisor_ = ranks; }
+    [[nodiscard]] int divisor() const override { return divisor_; }
+
+    void begin(const std::vector<bool>& expected) override {
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            own_[i].is_expected = expected[i];
+            own_[i].gradient.reset(); // of a pass that an exception has ended
+            if (expected[i] && has_had_pass_) {
+                weights_->require_optimizer(i);
+            }
+        }
+        for (std::size_t c = 0; c < chunks_.size(); ++c) {
+            const auto& members = chunks_[c].members;
+            missing_[c] = static_cast<std::size_t>(
+                std::count_if(members.begin(), members.end(), [&](const Chunk::Member& member) {
+                    return own_[member.parameter].is_expected;
+                }));
+            trains_[c] = missing_[c] > 0;
+        }
+        next_ = 0;
+    }
+
+    /// Keeps the gradient until its chunks' turn has come.
+    void take(std::size_t parameter, bool /*syncs*/) override {
+        at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
+        own_[parameter].gradient =
+            in_memory_order(std::exchange(gradient, {}), parameters_[parameter].tensor);
+        arrive(parameter);
+    }
+    void put_zeros(std::size_t parameter) override { arrive(parameter); }
+    void leave(std::size_t parameter) override {
+        if (at::Tensor& gradient = weights_->part(parameter).mutable_grad(); gradient.defined()) {
+            gradient = gradient.clone();
+        }
+    }
+
+    [[nodiscard]] bool has_started_or_full() const override {
+        return next_ > 0 || (next_ < chunks_.size() && missing_[next_] == 0);
+    }
+    void start_full() override {
+        slots_->poll();
+        for (; next_ < chunks_.size() && missing_[next_] == 0; ++next_) {
+            if (trains_[next_]) {
+                send(next_);
+            }
+        }
+    }
+    [[nodiscard]] std::size_t started() const override { return next_; }
+    void wait() override {
+        slots_->wait();
+        has_had_pass_ = true;
+    }
+
+    /// Parts hold what passes have brought so far, and the next one adds to it.
+    void keep() override {
+        start_full();
+        slots_->wait();
+        for (std::size_t i = 0; i < own_.size(); ++i) {
+            if (own_[i].is_expected && own_[i].has_place && !weights_->part(i).grad().defined()) {
+                own_[i].was_none = true;
+                give(i);
+            }
+        }
+    }
+
+    [[nodiscard]] bool are_finite() override {
+        bool finite = true;
+        for (std::size_t i = 0; i < own_.size(); ++i) {
+            finite =
+                finite && (!own_[i].is_expected || !own_[i].has_place || all_finite(sum_of(i)));
+        }
+        return !on_any_rank(!finite);
+    }
+    [[nodiscard]] bool is_finite(std::size_t parameter) override {
+        return !on_any_rank(!all_finite(sum_of(parameter)));
+    }
+    [[nodiscard]] bool holds_nan(std::size_t parameter) override {
+        return on_any_rank(sum_of(parameter).isnan().any().item<bool>());
+    }
+
+    void hand_out(std::size_t parameter, bool used, bool sparse) override {
+        at::Tensor& own = weights_->part(parameter).mutable_grad();
+        const bool was_none = std::exchange(own_[parameter].was_none, false);
+        if (sparse) {
+            hand_out_sparse(parameter, used);
+        } else if (used) {
+            give(parameter);
+        } else if (was_none) {
+            own.reset(); // zeros of passes that nobody has used it in
+        }
+    }
+
+    [[nodiscard]] std::vector<at::Tensor> gradients() const override {
+        std::vector<at::Tensor> memory;
+        for (std::size_t i = 0; i < own_.size(); ++i) {
+            if (const at::Tensor& gradient = weights_->part(i).grad(); gradient.defined()) {
+                memory.push_back(gradient);
+            }
+        }
+        return memory;
+    }
+
+private:
+    struct Own {
+        bool has_place = false;
+        bool is_expected = false; ///< in the pass under way
+        bool was_none = false;    ///< before keep(), the part had no gradient
+        at::Tensor sum;           ///< of the part's elements, in the memory of its type
+        std::size_t first_chunk = 0;
+        std::size_t chunks = 0; ///< that it travels in, one behind the other
+        at::Tensor gradient;    ///< this rank's in this pass, until it is sent; none: zeros
+    };
+
+    void lay_out_sums() {
+        std::map<at::ScalarType, std::int64_t> lengths;
+        std::vector<std::int64_t> begins;
+        for (const Chunk& chunk : chunks_) {
+            begins.push_back(lengths[chunk.type]);
+            lengths[chunk.type] += chunk.block;
+        }
+        sums_.clear();
+        for (const auto& [type, length] : lengths) {
+            sums_[type] = at::zeros({weights_->owners().owns() ? length : 0}, type);
+        }
+        trains_.assign(chunks_.size(), false);
+        blocks_.clear();
+        for (Own& own : own_) {
+            own.chunks = 0;
+        }
+        for (std::size_t c = 0; c < chunks_.size(); ++c) {
+            const Chunk& chunk = chunks_[c];
+            const bool owns = weights_->owners().owns();
+            const at::Tensor& sums = sums_[chunk.type];
+            blocks_.push_back(sums.narrow(0, owns ? begins[c] : 0, owns ? chunk.block : 0));
+            for (const Chunk::Member& member : chunk.members) {
+                if (own_[member.parameter].chunks++ == 0) {
+                    own_[member.parameter].first_chunk = c;
+                    const std::int64_t begin = begins[c] + member.offset;
+                    const std::int64_t count = weights_->part(member.parameter).numel();
+                    move_sum(member.parameter, sums.narrow(0, count > 0 ? begin : 0, count));
+                }
+            }
+        }
+    }
+    /// What the part had of a gradient goes along.
+    void move_sum(std::size_t parameter, const at::Tensor& sum) {
+        own_[parameter].sum = sum;
+        at::Tensor& gradient = weights_->part(parameter).mutable_grad();
+        if (gradient.defined()) {
+            adopt(parameter);
+        }
+    }
+
+    void arrive(std::size_t parameter) {
+        const Own& own = own_[parameter];
+        for (std::size_t c = own.first_chunk; c < own.first_chunk + own.chunks; ++c) {
+            --missing_[c];
+        }
+    }
+
+    void send(std::size_t number) {
+        const Chunk& chunk = chunks_[number];
+        std::byte* const slot = slots_->slot();
+        bool adds = false;
+        for (const Chunk::Member& member : chunk.members) {
+            write(chunk, member, slot);
+            Own& own = own_[member.parameter];
+            if (number + 1 == own.first_chunk + own.chunks) {
+                own.gradient.reset();
+            }
+            adds = adds || weights_->part(member.parameter).grad().defined();
+        }
+        if (!adds) {
+            slots_->publish(chunk.type, chunk.block, blocks_[number], [] {});
+            return;
+        }
+        const at::Tensor fresh = at::empty_like(blocks_[number]);
+        slots_->publish(chunk.type, chunk.block, fresh,
+                        [this, number, fresh] { add(chunks_[number], fresh, blocks_[number]); });
+    }
+
+    /// A gradient's share of a chunk, divided by the number of ranks, into the blocks of all.
+    void write(const Chunk& chunk, const Chunk::Member& member, std::byte* slot) {
+        const at::Tensor& flat = own_[member.parameter].gradient;
+        const int owners = weights_->owners().count();
+        const comm::Slices slices = slices_of(parameters_[member.parameter].tensor, owners);
+        const std::size_t element = c10::elementSize(chunk.type);
+        const auto type = at::TensorOptions(chunk.type);
+        for (int owner = 0; owner < owners; ++owner) {
+            const std::int64_t count =
+                std::clamp<std::int64_t>(slices.count(owner) - member.from, 0, member.count);
+            if (count == 0) {
+                continue;
+            }
+            std::byte* const to =
+                slot + static_cast<std::size_t>(owner * chunk.block + member.offset) * element;
+            if (!flat.defined()) {
+                std::memset(to, 0, static_cast<std::size_t>(count) * element);
+                continue;
+            }
+            at::Tensor target = at::from_blob(to, {count}, type);
+            writer_.scale_into(target, flat.narrow(0, slices.begin(owner) + member.from, count),
+                               scale_for(chunk.type));
+        }
+    }
+
+    /// One dimension, in the order in which the parameter lies.
+    [[nodiscard]] static at::Tensor in_memory_order(const at::Tensor& gradient,
+                                                    const at::Tensor& parameter) {
+        const bool alike = gradient.strides() == parameter.strides() ||
+                           (gradient.is_contiguous() && parameter.is_contiguous());
+        const at::Tensor dense =
+            alike && gradient.is_non_overlapping_and_dense()
+                ? gradient
+                : at::empty_strided(parameter.sizes(), parameter.strides(), gradient.options())
+                      .copy_(gradient);
+        return dense.as_strided({dense.numel()}, {1});
+    }
+
+    /// As buckets have it (gradient_buckets.hpp), for the same bits.
+    [[nodiscard]] at::Tensor scale_for(at::ScalarType type) const {
+        return at::scalar_tensor(1.0 / divisor_,
+                                 c10::isReducedFloatingType(type) ? at::kFloat : type);
+    }
+
+    /// A chunk's new sums to those that parts have, where they have some.
+    void add(const Chunk& chunk, const at::Tensor& fresh, const at::Tensor& block) {
+        const torch::NoGradGuard no_grad;
+        for (const Chunk::Member& member : chunk.members) {
+            const bool adds = weights_->part(member.parameter).grad().defined();
+            if (adds) {
+                adopt(member.parameter);
+            }
+            const at::Tensor from = fresh.narrow(0, member.offset, member.count);
+            at::Tensor to = block.narrow(0, member.offset, member.count);
+            adds ? to.add_(from) : to.copy_(from);
+        }
+    }
+
+    [[nodiscard]] const at::Tensor& sum_of(std::size_t parameter) const {
+        return own_[parameter].sum;
+    }
+    /// The part's gradient is the memory of its sum.
+    void give(std::size_t parameter) {
+        weights_->part(parameter).mutable_grad() =
+            alias(sum_of(parameter), 0, weights_->part(parameter));
+    }
+    /// A gradient that lies elsewhere, as user's code may have put it.
+    void adopt(std::size_t parameter) {
+        const at::Tensor gradient = weights_->part(parameter).grad();
+        if (gradient.const_data_ptr() != sum_of(parameter).const_data_ptr()) {
+            sum_of(parameter).copy_(gradient);
+            give(parameter);
+        }
+    }
+
+    void hand_out_sparse(std::size_t parameter, bool used) {
+        at::Tensor& whole = parameters_[parameter].tensor.mutable_grad();
+        if (used && whole.defined()) {
+            at::Tensor& part = weights_->part(parameter);
+            const auto* const of = weights_->find_part(part);
+            const at::Tensor mine = in_memory_order(whole.to_dense(), parameters_[parameter].tensor)
+                                        .narrow(0, of->begin, part.numel());
+            at::Tensor& own = part.mutable_grad();
+            own = own.defined() ? own + mine : mine.clone();
+        }
+        whole.reset();
+    }
+
+    [[nodiscard]] bool on_any_rank(bool here) const {
+        at::Tensor flag = at::full({1}, here ? 1 : 0, at::kInt);
+        weights_->backend().all_reduce(flag, ReduceOp::max);
+        return flag.item<int>() != 0;
+    }
+
+    std::shared_ptr<SharedWeights> weights_;
+    std::string model_;
+    const std::vector<NamedParameter>& parameters_;
+    std::int64_t slot_bytes_;
+    int divisor_;
+    std::vector<Own> own_; ///< by parameter
+    std::vector<Chunk> chunks_;
+    std::unique_ptr<comm::SlotScatter> slots_;
+    std::map<at::ScalarType, at::Tensor> sums_;
+    std::vector<at::Tensor> blocks_;   ///< by chunk: this rank's, of the sums
+    std::vector<std::size_t> missing_; ///< by chunk: gradients that this pass has not brought yet
+    std::vector<bool> trains_;         ///< by chunk: a parameter in it is expected
+    std::size_t next_ = 0;             ///< the first chunk that is not sent
+    bool has_had_pass_ = false;
+    GradientWriter writer_;
+};
+
+} // namespace rtrain::detail

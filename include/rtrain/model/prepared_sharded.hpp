@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The door between the handle of a sharded model and its engine (sharded_engine.hpp).
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/model/prepared_model.hpp>
+#include <rtrain/model/sharded_options.hpp>
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+
+namespace rtrain::detail {
+
+/// *Collective*; as prepare_model(). Throws also ModelError [RT-M40], ConfigError [RT-C41] and
+/// CommError [RT-X12].
+[[nodiscard]] std::shared_ptr<PreparedModel>
+prepare_sharded(const std::shared_ptr<AnyBackend>& backend,
+                const std::shared_ptr<torch::nn::Module>& module, const ShardedOptions& options);
+
+/// Runs `edit` on one rank a node while the model's tensors can be written. *Collective.*
+void edit_weights(const PreparedModel& model, const std::function<void()>& edit);
+
+} // namespace rtrain::detail
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/model/sharded_engine.hpp>
+#endif

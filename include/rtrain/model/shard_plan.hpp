@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Who owns which elements of a model's parameters, and the chunks in which gradients travel.
+#pragma once
+
+#include <rtrain/comm/slices.hpp>
+#include <rtrain/model/buckets.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// The slices of a parameter's memory, one for each owner. One that is not laid out row by row has
+/// a single owner, the first, so that a checkpoint can tell its elements by their order.
+[[nodiscard]] inline comm::Slices slices_of(const at::Tensor& parameter, int owners) {
+    const std::int64_t elements = parameter.numel();
+    return comm::Slices::balanced(elements, parameter.is_contiguous() ? owners : 1);
+}
+
+/// What fills a slot at once: a block for each owner, of equal length.
+struct Chunk {
+    /// Of each owner's slice the elements from `from` on, at most `count`, at `offset` in its
+    /// block.
+    struct Member {
+        std::size_t parameter = 0;
+        std::int64_t from = 0;
+        std::int64_t count = 0;
+        std::int64_t offset = 0;
+    };
+    at::ScalarType type = at::kFloat;
+    std::int64_t block = 0; ///< its length in elements
+    std::vector<Member> members;
+};
+
+/// In the order of buckets (buckets.hpp). A parameter whose slices do not fit a slot goes through
+/// several, each its own.
+[[nodiscard]] inline std::vector<Chunk> plan_chunks(const std::vector<NamedParameter>& parameters,
+                                                    const std::vector<bool>& wanted, int owners,
+                                                    std::int64_t slot_bytes) {
+    constexpr std::int64_t line = 64; // elements, as in Slices
+    std::vector<Chunk> chunks;
+    bool is_open = false; // the last one has room for small ones
+    for (std::size_t i = parameters.size(); i-- > 0;) {
+        if (!wanted[i]) {
+            continue;
+        }
+        const at::Tensor& parameter = parameters[i].tensor;
+        const auto bytes = static_cast<std::int64_t>(parameter.element_size());
+        const std::int64_t room = std::max(line, slot_bytes / bytes / owners / line * line);
+        const std::int64_t length = slices_of(parameter, owners).longest;
+        if (length > room) {
+            for (std::int64_t from = 0; from < length; from += room) {
+                const std::int64_t count = std::min(room, length - from);
+                chunks.push_back({parameter.scalar_type(), count, {{i, from, count, 0}}});
+            }
+            is_open = false;
+            continue;
+        }
+        if (!is_open || chunks.back().type != parameter.scalar_type() ||
+            chunks.back().block + length > room) {
+            chunks.push_back({parameter.scalar_type(), 0, {}});
+            is_open = true;
+        }
+        chunks.back().members.push_back({i, 0, length, chunks.back().block});
+        chunks.back().block += length;
+    }
+    return chunks;
+}
+
+/// Bytes of a slot that holds any of them, a multiple of 64.
+[[nodiscard]] inline std::size_t slot_bytes_of(const std::vector<Chunk>& chunks, int owners) {
+    std::size_t most = 64;
+    for (const Chunk& chunk : chunks) {
+        most = std::max(most, static_cast<std::size_t>(chunk.block * owners) *
+                                  c10::elementSize(chunk.type));
+    }
+    return most;
+}
+
+} // namespace rtrain::detail

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The handle that `worker.prepare(model, ShardedOptions{})` returns.
+#pragma once
+
+#include <rtrain/backend/policy.hpp>
+#include <rtrain/model/data_parallel.hpp>
+#include <rtrain/model/engine_for.hpp>
+#include <rtrain/model/prepared_sharded.hpp>
+#include <rtrain/model/sharded_options.hpp>
+
+#include <torch/nn/module.h>
+
+#include <concepts>
+#include <memory>
+#include <utility>
+
+namespace rtrain {
+
+/// A model of which each node has one copy, and each rank the gradients and optimizer state of its
+/// part. Used as DataParallel, with the same bits. What differs:
+///
+/// - Optimizers are made of `model->parameters()` and go through worker.prepare(); their step() is
+///   *collective*, and zero_grad() is theirs, because gradients lie there and not in the model.
+/// - The model's tensors cannot be written in place, but in edit(). State loads into them.
+/// - Checkpoints need checkpoint::Sharded, because no rank has all of the optimizer's state. They
+///   are those of DataParallel: either engine loads the other's, on any number of ranks.
+/// - no_sync() communicates, too, and all ranks run as many passes under it.
+///
+/// @code
+/// auto model = worker.prepare(Gpt(size), rtrain::ShardedOptions{});
+/// auto optimizer = worker.prepare(torch::optim::AdamW(model->parameters(), 3e-4));
+/// @endcode
+template <std::derived_from<torch::nn::Module> M, Backend B>
+class ShardedParallel : public DataParallel<M, B> {
+public:
+    /// Collective; the model must be the same on all ranks and takes over rank 0's values. Throws
+    /// as DataParallel, and ModelError [RT-M40], ConfigError [RT-C41] and CommError [RT-X12].
+    ShardedParallel(const std::shared_ptr<detail::AnyBackend>& backend,
+                    const std::shared_ptr<M>& module, const ShardedOptions& options)
+        : DataParallel<M, B>(module, detail::prepare_sharded(backend, module, options)) {}
+
+    /// Runs `change(*model)` without gradients on one rank of each node, while the model's tensors
+    /// can be written; all ranks wait for it, and throw what it throws. It must do the same on all
+    /// nodes. *Collective.*
+    ///
+    /// @code
+    /// model.edit([&](Gpt& gpt) { rtrain::load_weights(gpt, "weights.safetensors"); });
+    /// @endcode
+    template <std::invocable<M&> Change>
+    void edit(Change&& change) {
+        detail::edit_weights(*this->prepared(), [&] { change(**this); });
+    }
+};
+
+template <>
+struct EngineFor<ShardedOptions> {
+    template <class M, Backend B>
+    static ShardedParallel<M, B> prepare(const std::shared_ptr<detail::AnyBackend>& backend,
+                                         const std::shared_ptr<M>& module,
+                                         const ShardedOptions& options) {
+        return {backend, module, options};
+    }
+};
+
+} // namespace rtrain

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Whether the ranks of a node can share a model's parameters.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/model/buckets.hpp>
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// Throws ModelError [RT-M40] for a module that writes its parameters in forward.
+inline void require_unwritten(const torch::nn::Module& root) {
+    const auto look_at = [](const torch::nn::Module& module) {
+        const auto* const one = module.as<torch::nn::EmbeddingImpl>();
+        const auto* const bag = module.as<torch::nn::EmbeddingBagImpl>();
+        if ((one != nullptr && one->options.max_norm()) ||
+            (bag != nullptr && bag->options.max_norm())) {
+            throw ModelError("RT-M40",
+                             concat("module ", module.name(),
+                                    " has a max_norm, and so writes its weights in forward, "
+                                    "which all ranks of a node read; leave max_norm out, or "
+                                    "prepare the model with DataParallelOptions"));
+        }
+    };
+    look_at(root);
+    for (const auto& module : root.modules(/*include_self=*/false)) {
+        look_at(*module);
+    }
+}
+
+/// Throws ModelError [RT-M40], naming the first parameter or module of the model that ranks cannot
+/// share.
+inline void check_sharded(const torch::nn::Module& module,
+                          const std::vector<NamedParameter>& parameters) {
+    std::vector<std::pair<const std::byte*, const std::byte*>> memory;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const auto& [name, tensor] = parameters[i];
+        const auto refuse = [&name = name](const auto&... why) {
+            throw ModelError("RT-M40", concat("parameter \"", name, "\" ", why...,
+                                              "; prepare the model with DataParallelOptions"));
+        };
+        if (!at::isFloatingType(tensor.scalar_type())) {
+            refuse("is ", tensor.scalar_type(),
+                   ", and a sharded model has real floating-point parameters only");
+        }
+        if (!tensor.is_cpu()) {
+            refuse("is on ", tensor.device(), ", and sharded models are on the CPU");
+        }
+        if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+            refuse("names some of its elements several times, as expand() does");
+        }
+        const auto* const begin = static_cast<const std::byte*>(tensor.const_data_ptr());
+        for (std::size_t other = 0; other < i; ++other) {
+            if (begin < memory[other].second && memory[other].first < begin + tensor.nbytes()) {
+                refuse("shares memory with parameter \"", parameters[other].name,
+                       "\", but is another tensor");
+            }
+        }
+        memory.emplace_back(begin, begin + tensor.nbytes());
+    }
+    require_unwritten(module);
+}
+
+} // namespace rtrain::detail

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The engine behind a sharded model: weights that a node shares (shared_weights.hpp), gradients of
+/// which each rank has its part (gradient_shards.hpp). All else is as in engine.hpp. On one rank
+/// there is nothing to share, and it is that engine.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/model/engine.hpp>
+#include <rtrain/model/gradient_shards.hpp>
+#include <rtrain/model/prepared_sharded.hpp>
+#include <rtrain/model/require_same.hpp>
+#include <rtrain/model/sharded_check.hpp>
+#include <rtrain/model/sharded_options.hpp>
+#include <rtrain/model/shared_weights.hpp>
+#include <rtrain/model/synchronize.hpp>
+
+#include <torch/nn/module.h>
+
+#include <cmath>
+#include <memory>
+#include <utility>
+
+namespace rtrain::detail {
+
+class ShardedEngine final : public Engine {
+public:
+    ShardedEngine(const std::shared_ptr<AnyBackend>& ranks,
+                  const std::shared_ptr<torch::nn::Module>& module, const ShardedOptions& options)
+        : ShardedEngine(ranks, module, options,
+                        std::make_shared<std::shared_ptr<SharedWeights>>()) {}
+
+    [[nodiscard]] std::shared_ptr<SharedWeights> weights() const override { return weights_; }
+
+    void begin_forward() override {
+        if (weights_) {
+            weights_->require_in_place();
+        }
+        Engine::begin_forward();
+    }
+
+    double clip(double max_norm, double norm_type, bool error_if_nonfinite) override {
+        const torch::NoGradGuard no_grad;
+        return detail::clip(gradients(), max_norm, norm_type, error_if_nonfinite, [&](double norm) {
+            const at::Tensor mine = at::full({1}, weights_ ? norm : 0, at::kDouble);
+            return weights_ ? at::linalg_vector_norm(backend().all_gather(mine), norm_type)
+                                  .item<double>()
+                            : norm;
+        });
+    }
+
+    void average_parameters() override {
+        throw ConfigError("RT-C12", "ranks of a sharded model have the same parameters, and "
+                                    "cannot train alone and average, as LocalSgd does; prepare "
+                                    "the model with DataParallelOptions");
+    }
+    void set_join(JoinedRanks* joined, std::size_t number) override {
+        if (joined != nullptr) {
+            throw ConfigError("RT-C12", "ranks of a sharded model step together, which those that "
+                                        "have ended under join() do not; prepare the model with "
+                                        "DataParallelOptions");
+        }
+        Engine::set_join(joined, number);
+    }
+
+private:
+    using Slot = std::shared_ptr<std::shared_ptr<SharedWeights>>;
+
+    /// `made`: filled while the base is built.
+    ShardedEngine(const std::shared_ptr<AnyBackend>& ranks,
+                  const std::shared_ptr<torch::nn::Module>& module, const ShardedOptions& options,
+                  const Slot& made)
+        : Engine(ranks, module, checked(ranks, *module, options),
+                 [made, ranks, module, options](const auto& parameters, const auto& of) {
+                     const auto members = of.group ? ranks->over(of.group) : ranks;
+                     *made = std::make_shared<SharedWeights>(members, parameters);
+                     return std::make_unique<GradientShards>(*made, module->name(), parameters,
+                                                             options.slot_bytes);
+                 }),
+          weights_(*made) {}
+
+    /// *Collective.* Throws what a model or options that cannot be sharded are.
+    [[nodiscard]] static const DataParallelOptions&
+    checked(const std::shared_ptr<AnyBackend>& ranks, const torch::nn::Module& module,
+            const ShardedOptions& options) {
+        check_options(options);
+        const auto& parallel = options.data_parallel;
+        const auto members = parallel.group ? ranks->over(parallel.group) : ranks;
+        if (members->size() == 1) {
+            return parallel;
+        }
+        if (members->communicator() == nullptr) {
+            throw ConfigError("RT-C41", "a sharded model needs a backend whose ranks can share "
+                                        "memory and send messages, as backend::Mpi; this one has "
+                                        "no `comm::Communicator& communicator()`");
+        }
+        succeed_together(
+            *members, [&] { check_sharded(module, distinct_parameters(module, parallel.ignore)); });
+        require_same(*members, "RT-M2", options.slot_bytes, [&] {
+            return concat("ranks prepare a model with different options: slot_bytes is ",
+                          options.slot_bytes, " on rank ", members->rank(),
+                          "; all ranks must prepare it in the same way");
+        });
+        return parallel;
+    }
+
+    std::shared_ptr<SharedWeights> weights_;
+};
+
+[[nodiscard]] RTRAIN_DOOR std::shared_ptr<PreparedModel>
+prepare_sharded(const std::shared_ptr<AnyBackend>& backend,
+                const std::shared_ptr<torch::nn::Module>& module, const ShardedOptions& options) {
+    return std::make_shared<ShardedEngine>(backend, module, options);
+}
+
+RTRAIN_DOOR void edit_weights(const PreparedModel& model, const std::function<void()>& edit) {
+    if (const auto weights = model.weights()) {
+        weights->edit(edit);
+    } else {
+        const torch::NoGradGuard no_grad;
+        edit();
+    }
+}
+
+} // namespace rtrain::detail

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The parameters of a sharded model: one copy a node, and each rank's part of them.
+///
+/// The model's tensors lie where they can only be read. Optimizers hold parts instead: tensors of
+/// one dimension where the same memory is written. All ranks step together: none writes before all
+/// have come to the step, and none reads before all have left it.
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/backend/writable.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/comm/communicator.hpp>
+#include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/synchronize.hpp>
+#include <rtrain/state/optimizer_parts.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <malloc.h>
+
+namespace rtrain::detail {
+
+class SharedWeights {
+public:
+    /// `backend` has a communicator; parameters can be shared (sharded_check.hpp), and have the
+    /// same values on all ranks. *Collective.* Throws CommError [RT-X12].
+    SharedWeights(std::shared_ptr<AnyBackend> backend, std::vector<NamedParameter> parameters)
+        : backend_(std::move(backend)), ranks_(*backend_->communicator()),
+          owners_(ranks_.block_owners()), parameters_(std::move(parameters)) {
+        move_into_array();
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            index_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
+            by_part_[places_[i].part.unsafeGetTensorImpl()] = i;
+        }
+    }
+    SharedWeights(const SharedWeights&) = delete;
+    SharedWeights& operator=(const SharedWeights&) = delete;
+
+    [[nodiscard]] const comm::BlockOwners& owners() const noexcept { return owners_; }
+    [[nodiscard]] comm::Communicator& ranks() const noexcept { return ranks_; }
+    [[nodiscard]] AnyBackend& backend() const noexcept { return *backend_; }
+
+    /// Which parameter a tensor is, as a whole.
+    [[nodiscard]] std::optional<std::size_t> find(const at::Tensor& parameter) const {
+        const auto found = index_.find(parameter.unsafeGetTensorImpl());
+        return found == index_.end() ? std::nullopt : std::optional(found->second);
+    }
+    /// This rank's elements of a parameter, maybe none; where they can be written.
+    [[nodiscard]] at::Tensor& part(std::size_t parameter) { return places_[parameter].part; }
+    /// Which ones a part holds; null for other tensors.
+    [[nodiscard]] const checkpoint::PartOf* find_part(const at::Tensor& part) const {
+        const auto found = by_part_.find(part.unsafeGetTensorImpl());
+        return found == by_part_.end() ? nullptr : &places_[found->second].of;
+    }
+    /// An optimizer has the part.
+    void take(std::size_t parameter) { places_[parameter].is_taken = true; }
+
+    /// Throws ModelError [RT-M41] for a parameter whose tensor has got memory of its own.
+    void require_in_place() const {
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            const at::Tensor& tensor = parameters_[i].tensor;
+            if (tensor.numel() > 0 &&
+                tensor.const_data_ptr() != array_->read() + places_[i].offset) {
+                throw ModelError(
+                    "RT-M41",
+                    concat("parameter \"", parameters_[i].name,
+                           "\" of a sharded model has got other memory since prepare(), as "
+                           "torch::load and set_data() give it; ranks would train different "
+                           "models. Load before prepare(), through State, or within edit()"));
+            }
+        }
+    }
+
+    /// Of a parameter that trains, behind a pass: throws ModelError [RT-M42] when no optimizer has
+    /// its part, RT-M43 when the gradient of the last step is still there.
+    void require_optimizer(std::size_t parameter) const {
+        const Place& place = places_[parameter];
+        if (!place.is_taken) {
+            throw ModelError("RT-M42",
+                             concat("parameter \"", parameters_[parameter].name,
+                                    "\" trains, but no optimizer has this rank's part of it; pass "
+                                    "optimizers of sharded models through worker.prepare(), behind "
+                                    "the model, and give them all groups before"));
+        }
+        const at::Tensor& gradient = place.part.grad();
+        if (place.stepped.defined() && gradient.is_same(place.stepped) &&
+            gradient._version() == place.version) {
+            throw ModelError("RT-M43",
+                             concat("the gradient of parameter \"", parameters_[parameter].name,
+                                    "\" was not zeroed between the optimizer's step and the next "
+                                    "backward; gradients of a sharded model lie in its optimizer: "
+                                    "call optimizer.zero_grad()"));
+        }
+    }
+
+    /// Around what optimizers write. *Collective.*
+    void begin_step() { backend_->barrier(); }
+    void end_step() {
+        for (Place& place : places_) {
+            place.stepped = place.part.grad();
+            place.version = place.stepped.defined() ? place.stepped._version() : 0;
+        }
+        exchange_between_nodes();
+        backend_->barrier();
+        for (const NamedParameter& parameter : parameters_) {
+            parameter.tensor.unsafeGetTensorImpl()->bump_version(); // graphs of before are stale
+        }
+    }
+
+    /// Runs `edit` on one rank of each node, while the model's tensors can be written there; what
+    /// it throws, all ranks throw. *Collective.*
+    template <class Edit>
+    void edit(Edit&& edit) {
+        backend_->barrier();
+        succeed_together(*backend_, [&] {
+            if (owners_.place == 0) {
+                const torch::NoGradGuard no_grad;
+                const Opened opened(*this);
+                edit();
+            }
+        });
+        for (const NamedParameter& parameter : parameters_) {
+            parameter.tensor.unsafeGetTensorImpl()->bump_version();
+        }
+    }
+
+private:
+    struct Place {
+        std::size_t offset = 0; ///< in the array, in bytes
+        comm::Slices slices;
+        at::Tensor part;
+        checkpoint::PartOf of;
+        bool is_taken = false;
+        at::Tensor stepped; ///< the gradient of the last step, and
+        std::int64_t version = 0;
+    };
+
+    /// The model's tensors where they can be written, for as long as it lives.
+    class Opened {
+    public:
+        explicit Opened(SharedWeights& weights) : weights_(weights) {
+            weights_.point_at(weights_.array_->write());
+        }
+        Opened(const Opened&) = delete;
+        Opened& operator=(const Opened&) = delete;
+        ~Opened() { weights_.point_at(weights_.array_->read()); }
+
+    private:
+        SharedWeights& weights_;
+    };
+
+    void move_into_array() {
+        const torch::NoGradGuard no_grad;
+        std::size_t bytes = 0;
+        std::vector<comm::NodeArray::Part> names;
+        for (auto& [name, tensor] : parameters_) {
+            Place& place = places_.emplace_back();
+            place.offset = bytes;
+            const auto strides =
+                tensor.is_non_overlapping_and_dense()
+                    ? tensor.strides().vec()
+                    : at::empty_like(tensor, at::MemoryFormat::Contiguous).strides().vec();
+            place.of = {tensor.sizes().vec(), strides, tensor.is_contiguous(), 0};
+            constexpr std::size_t line = 64;
+            bytes += (tensor.nbytes() + line - 1) / line * line;
+            names.push_back({place.offset, place.offset + tensor.nbytes(),
+                             concat("rtrain: parameter \"", name,
+                                    "\" of a sharded model was written in place [RT-M44]. All "
+                                    "ranks of a node read it: change it within model.edit(), and "
+                                    "pass optimizers through worker.prepare()\n")});
+        }
+        array_ = ranks_.allocate_array(bytes, std::move(names));
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (static_cast<int>(i) % local_size() == owners_.place) {
+                at_memory(array_->write(), i).copy_(parameters_[i].tensor);
+            }
+        }
+        backend_->barrier();
+        point_at(array_->read());
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            make_part(i);
+        }
+        ::malloc_trim(0); // what the ranks had of their own
+    }
+
+    void make_part(std::size_t index) {
+        Place& place = places_[index];
+        const at::Tensor& parameter = parameters_[index].tensor;
+        place.slices = slices_of(parameter, owners_.count());
+        place.of.is_contiguous = parameter.is_contiguous();
+        const bool owns = owners_.owns();
+        place.of.begin = owns ? place.slices.begin(owners_.mine()) : parameter.numel();
+        const std::int64_t count = owns ? place.slices.count(owners_.mine()) : 0;
+        auto* const memory = array_->write() + place.offset +
+                             static_cast<std::size_t>(place.of.begin * parameter.element_size());
+        place.part = at::from_blob(
+            memory, {count}, [array = array_](void* /*data*/) {},
+            parameter.options().requires_grad(false));
+        place.part.set_requires_grad(true);
+    }
+
+    /// A parameter in one of the array's two mappings.
+    [[nodiscard]] at::Tensor at_memory(std::byte* mapping, std::size_t index) const {
+        const Place& place = places_[index];
+        return at::from_blob(
+            mapping + place.offset, place.of.shape, place.of.strides,
+            [array = array_](void* /*data*/) {},
+            parameters_[index].tensor.options().requires_grad(false));
+    }
+    void point_at(std::byte* mapping) {
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            parameters_[i].tensor.set_data(at_memory(mapping, i));
+        }
+    }
+
+    [[nodiscard]] int local_size() const {
+        return owners_.nodes == ranks_.size() ? 1 : ranks_.local_size();
+    }
+
+    /// Each node gets what the others have stepped.
+    void exchange_between_nodes() {
+        if (owners_.nodes == 1 || !owners_.owns()) {
+            return;
+        }
+        constexpr std::size_t enough = std::size_t{4} << 20; // bytes of a message
+        for (std::size_t begin = 0; begin < places_.size();) {
+            std::size_t end = begin;
+            std::size_t bytes = 0;
+            for (; end < places_.size() && bytes < enough; ++end) {
+                bytes += message_bytes(end);
+            }
+            if (bytes > 0) {
+                exchange(begin, end, bytes);
+            }
+            begin = end;
+        }
+    }
+    [[nodiscard]] std::size_t message_bytes(std::size_t index) const {
+        return places_[index].is_taken
+                   ? static_cast<std::size_t>(places_[index].slices.longest *
+                                              parameters_[index].tensor.element_size())
+                   : 0;
+    }
+
+    void exchange(std::size_t begin, std::size_t end, std::size_t bytes) {
+        const at::Tensor rows =
+            at::empty({owners_.nodes, static_cast<std::int64_t>(bytes)}, at::kByte);
+        const auto each = [&](int node, auto&& copy) {
+            auto* row =
+                static_cast<std::byte*>(rows.data_ptr()) + static_cast<std::size_t>(node) * bytes;
+            for (std::size_t i = begin; i < end; row += message_bytes(i), ++i) {
+                const int owner = owners_.place * owners_.nodes + node;
+                const auto bytes_for = [&](std::int64_t elements) {
+                    return static_cast<std::size_t>(elements *
+                                                    parameters_[i].tensor.element_size());
+                };
+                if (message_bytes(i) > 0) {
+                    copy(row,
+                         array_->write() + places_[i].offset +
+                             bytes_for(places_[i].slices.begin(owner)),
+                         bytes_for(places_[i].slices.count(owner)));
+                }
+            }
+        };
+        each(owners_.node, [](std::byte* row, const std::byte* memory, std::size_t count) {
+            std::memcpy(row, memory, count);
+        });
+        ranks_.gather_across(rows);
+        for (int node = 0; node < owners_.nodes; ++node) {
+            if (node != owners_.node) {
+                each(node, [](const std::byte* row, std::byte* memory, std::size_t count) {
+                    std::memcpy(memory, row, count);
+                });
+            }
+        }
+    }
+
+    std::shared_ptr<AnyBackend> backend_;
+    comm::Communicator& ranks_;
+    comm::BlockOwners owners_;
+    std::vector<NamedParameter> parameters_;
+    std::vector<Place> places_; ///< by parameter
+    std::shared_ptr<comm::NodeArray> array_;
+    std::unordered_map<const void*, std::size_t> index_;
+    std::unordered_map<const void*, std::size_t> by_part_;
+};
+
+} // namespace rtrain::detail

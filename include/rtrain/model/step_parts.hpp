@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What prepared optimizers have of sharded models: this rank's parts in place of parameters, and
+/// what goes on around a step.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/state/optimizer_parts.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+#include <vector>
+
+namespace rtrain::detail {
+
+class SharedWeights;
+/// The sharded models of a worker.
+using SharedModels = std::vector<std::shared_ptr<SharedWeights>>;
+
+class StepParts {
+public:
+    StepParts() = default;
+    /// Puts parts in the place of the parameters of `models`, in all groups, and keeps what the
+    /// optimizer has kept for them. Throws ModelError [RT-M45] for an optimizer that does not treat
+    /// each element by itself.
+    StepParts(torch::optim::Optimizer& optimizer, const SharedModels& models);
+
+    [[nodiscard]] bool any() const noexcept { return !models_.empty(); }
+
+    /// Around what writes parameters. *Collective* where there are parts. Throws ModelError
+    /// [RT-M42] for a parameter that was given to the optimizer later.
+    void begin_step(torch::optim::Optimizer& optimizer) const;
+    void end_step() const;
+
+    /// Whether `here` is true on any of the ranks that share parts. *Collective* then.
+    [[nodiscard]] bool on_any_rank(bool here) const;
+
+    [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const;
+
+private:
+    SharedModels models_; ///< those it has parts of
+};
+
+} // namespace rtrain::detail
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/model/step_parts_definitions.hpp>
+#endif

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Behind the door step_parts.hpp.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/model/shared_weights.hpp>
+#include <rtrain/model/step_parts.hpp>
+#include <rtrain/process/read_only_memory.hpp>
+#include <rtrain/process/step_clock.hpp>
+#include <rtrain/state/object_state.hpp>
+
+#include <ATen/Functions.h>
+#include <torch/optim.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace rtrain::detail {
+
+/// Whether a step over parts of parameters is one over the whole.
+RTRAIN_DOOR bool steps_by_element(torch::optim::Optimizer& optimizer) {
+    using namespace torch::optim;
+    return dynamic_cast<SGD*>(&optimizer) != nullptr ||
+           dynamic_cast<Adam*>(&optimizer) != nullptr ||
+           dynamic_cast<AdamW*>(&optimizer) != nullptr ||
+           dynamic_cast<Adagrad*>(&optimizer) != nullptr ||
+           dynamic_cast<RMSprop*>(&optimizer) != nullptr;
+}
+
+RTRAIN_DOOR StepParts::StepParts(torch::optim::Optimizer& optimizer, const SharedModels& models) {
+    for (auto& group : optimizer.param_groups()) {
+        for (at::Tensor& parameter : group.params()) {
+            for (const auto& model : models) {
+                const auto index = model->find(parameter);
+                if (!index) {
+                    continue;
+                }
+                if (!steps_by_element(optimizer)) {
+                    throw ModelError("RT-M45",
+                                     "this optimizer cannot step a sharded model: a rank has only "
+                                     "some elements of each parameter, and torch::optim's SGD, "
+                                     "Adam, AdamW, Adagrad and RMSprop alone are known to treat "
+                                     "each by itself; use one of these, or prepare the model with "
+                                     "DataParallelOptions");
+                }
+                const at::Tensor part = model->part(*index);
+                checkpoint::cut_optimizer_state(optimizer, parameter, part,
+                                                *model->find_part(part));
+                model->take(*index);
+                parameter = part;
+                if (std::find(models_.begin(), models_.end(), model) == models_.end()) {
+                    models_.push_back(model);
+                }
+                break;
+            }
+        }
+    }
+}
+
+RTRAIN_DOOR void StepParts::begin_step(torch::optim::Optimizer& optimizer) const {
+    for (const auto& group : optimizer.param_groups()) {
+        for (const at::Tensor& parameter : group.params()) {
+            if (parameter.is_cpu() && parameter.numel() > 0 &&
+                process::ReadOnlyMemory::writable(parameter.const_data_ptr()) != nullptr) {
+                throw ModelError("RT-M42", "a group of the optimizer holds a parameter of a "
+                                           "sharded model as a whole; give optimizers all groups "
+                                           "before worker.prepare(optimizer), and prepare the "
+                                           "model first");
+            }
+        }
+    }
+    const StepClock::In waiting(StepPart::communication);
+    for (const auto& model : models_) {
+        model->begin_step();
+    }
+}
+
+RTRAIN_DOOR void StepParts::end_step() const {
+    const StepClock::In waiting(StepPart::communication);
+    for (const auto& model : models_) {
+        model->end_step();
+    }
+}
+
+RTRAIN_DOOR bool StepParts::on_any_rank(bool here) const {
+    for (const auto& model : models_) {
+        at::Tensor flag = at::full({1}, here ? 1 : 0, at::kInt);
+        model->backend().all_reduce(flag, ReduceOp::max);
+        here = flag.item<int>() != 0;
+    }
+    return here;
+}
+
+RTRAIN_DOOR const checkpoint::PartOf* StepParts::part_of(const at::Tensor& parameter) const {
+    for (const auto& model : models_) {
+        if (const auto* const part = model->find_part(parameter)) {
+            return part;
+        }
+    }
+    return nullptr;
+}
+
+} // namespace rtrain::detail

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole runs of sharded models: checkpoints are those of any other model.
+#include "../support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+using namespace rtrain;
+
+namespace {
+
+using Parameters = std::vector<at::Tensor>;
+
+/// Trains up to the report `until`, from wherever the run is, by the engine that `options` choose.
+template <class Policy, class Options>
+Parameters train(const RunConfig& run, int until, const Options& options) {
+    Parameters parameters;
+    Trainer<backend::Mpi, data::Sharded, Policy>({.run = run}).fit([&](auto& worker) {
+        torch::manual_seed(1);
+        auto model = worker.prepare(test::Net(), options);
+        auto optimizer = worker.prepare(torch::optim::Adam(model->parameters()));
+        int step = 0;
+        auto state = State{}.add("net", model).add("optimizer", optimizer).add("step", step);
+        (void)worker.restore(state);
+        while (step < until) {
+            torch::manual_seed(static_cast<std::uint64_t>(10 * step + worker.rank()));
+            optimizer.zero_grad();
+            model(torch::randn({4, 784})).square().mean().backward();
+            optimizer.step();
+            ++step;
+            worker.report({{"step", step}}, state);
+        }
+        for (const auto& parameter : model->parameters()) {
+            parameters.push_back(parameter.detach().clone());
+        }
+    });
+    return parameters;
+}
+
+void require_equal(const Parameters& one, const Parameters& other) {
+    REQUIRE(one.size() == other.size());
+    for (std::size_t i = 0; i < one.size(); ++i) {
+        CAPTURE(i);
+        CHECK(one[i].equal(other[i]));
+    }
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("Sharded.either_engine_goes_on_from_the_others_checkpoint", Policy,
+                   checkpoint::Sharded, checkpoint::AsyncSharded) {
+    const test::Directory directory("sharded");
+    const auto run = [&](const char* name) {
+        return RunConfig{.name = name, .storage_path = directory.path()};
+    };
+    const auto expected = train<Policy>(run("whole"), 4, DataParallelOptions{});
+    require_equal(train<Policy>(run("sharded"), 4, ShardedOptions{}), expected);
+
+    (void)train<Policy>(run("there"), 2, ShardedOptions{});
+    require_equal(train<Policy>(run("there"), 4, DataParallelOptions{}), expected);
+    (void)train<Policy>(run("back"), 2, DataParallelOptions{});
+    require_equal(train<Policy>(run("back"), 4, ShardedOptions{}), expected);
+}

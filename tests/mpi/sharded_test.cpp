@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models of which a node has one copy: the bits of DataParallel.
+#include "../thrown.hpp"
+#include "ranks.hpp"
+
+#include <rtrain/comm/communicator.hpp>
+#include <rtrain/model/grad_scaler.hpp>
+#include <rtrain/model/sharded.hpp>
+#include <rtrain/model/sharded_optimizer.hpp>
+#include <rtrain/state/object_state.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace rtrain;
+using test::contains;
+using test::message_of;
+using test::Ranks;
+
+namespace {
+
+template <class M>
+using Sharded = ShardedParallel<M, backend::Mpi>;
+
+template <class M>
+Sharded<M> shard(Ranks& ranks, std::shared_ptr<M> module, const ShardedOptions& options = {}) {
+    return Sharded<M>(ranks.any(), module, options);
+}
+
+/// As worker.prepare(optimizer) does.
+template <class O, class M>
+auto prepared(O optimizer, const DataParallel<M, backend::Mpi>& model) {
+    rtrain::detail::SharedModels models;
+    if (auto weights = model.prepared()->weights()) {
+        models.push_back(std::move(weights));
+    }
+    return typename rtrain::detail::PreparedOptimizer<O>::type(std::move(optimizer), models);
+}
+
+struct MlpImpl : torch::nn::Module {
+    explicit MlpImpl(std::vector<std::int64_t> widths = {7, 33, 65, 3}) {
+        torch::manual_seed(3);
+        for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
+            layers->push_back(torch::nn::Linear(widths[i], widths[i + 1]));
+            if (i + 2 < widths.size()) {
+                layers->push_back(torch::nn::Tanh());
+            }
+        }
+        register_module("layers", layers);
+        in = widths.front();
+        out = widths.back();
+    }
+    torch::Tensor forward(const torch::Tensor& x) { return layers->forward(x); }
+    torch::nn::Sequential layers;
+    std::int64_t in;
+    std::int64_t out;
+};
+
+torch::Tensor random(int rank, int step, std::vector<std::int64_t> shape) {
+    torch::manual_seed(static_cast<std::uint64_t>(1000 * step + rank));
+    return torch::randn(shape);
+}
+
+template <class M>
+void require_same_parameters(const M& one, const M& other, double tolerance = 0) {
+    const auto theirs = other.named_parameters();
+    for (const auto& item : one.named_parameters()) {
+        CAPTURE(item.key());
+        const auto& mine = item.value();
+        CHECK(mine.sizes() == theirs[item.key()].sizes());
+        const double most =
+            mine.numel() == 0 ? 0 : (mine - theirs[item.key()]).abs().max().template item<double>();
+        CHECK(most <= tolerance);
+        if (tolerance == 0) {
+            CHECK(mine.equal(theirs[item.key()]));
+        }
+    }
+}
+
+/// Trains the same module by both engines and compares.
+template <class M, class O, class Options, class Step>
+void compare(Ranks& ranks, const std::function<std::shared_ptr<M>()>& make, const Options& options,
+             const DataParallelOptions& parallel, Step&& step, double tolerance = 0) {
+    auto plain_module = make();
+    auto sharded_module = make();
+    auto plain = ranks.prepare(plain_module, parallel);
+    auto sharded = shard(ranks, sharded_module, {.slot_bytes = 4096, .data_parallel = parallel});
+    auto plain_optimizer = prepared(O(plain->parameters(), options), plain);
+    auto optimizer = prepared(O(sharded->parameters(), options), sharded);
+    for (int i = 0; i < 5; ++i) {
+        step(plain, plain_optimizer, i);
+        step(static_cast<DataParallel<M, backend::Mpi>&>(sharded), optimizer, i);
+    }
+    require_same_parameters(*plain_module, *sharded_module, tolerance);
+    ranks.mpi->barrier();
+}
+
+auto mlp_step(Ranks& ranks) {
+    return [&ranks](auto& model, auto& optimizer, int i) {
+        optimizer.zero_grad();
+        const auto x = random(ranks.rank(), i, {5, model->in});
+        const auto y = random(ranks.rank(), 100 + i, {5, model->out});
+        torch::mse_loss(model(x), y).backward();
+        optimizer.step();
+    };
+}
+
+const std::function<std::shared_ptr<MlpImpl>()> make_mlp = [] {
+    return std::make_shared<MlpImpl>();
+};
+
+} // namespace
+
+TEST_CASE("Sharded.trains_as_data_parallel_with_every_optimizer") {
+    Ranks ranks;
+    using namespace torch::optim;
+    const auto step = mlp_step(ranks);
+    compare<MlpImpl, SGD>(
+        ranks, make_mlp, SGDOptions(0.1).momentum(0.9).weight_decay(0.01).nesterov(true), {}, step);
+    compare<MlpImpl, Adam>(ranks, make_mlp, AdamOptions(1e-2).amsgrad(true), {}, step);
+    compare<MlpImpl, AdamW>(ranks, make_mlp, AdamWOptions(1e-2), {}, step);
+    compare<MlpImpl, RMSprop>(ranks, make_mlp, RMSpropOptions(1e-2).centered(true).momentum(0.5),
+                              {}, step);
+    compare<MlpImpl, Adagrad>(ranks, make_mlp, AdagradOptions(1e-2).initial_accumulator_value(0.1),
+                              {}, step);
+}
+
+TEST_CASE("Sharded.parameters_lie_once_a_node_and_parts_are_the_optimizers") {
+    Ranks ranks;
+    auto model = shard(ranks, make_mlp());
+    auto optimizer = prepared(torch::optim::AdamW(model->parameters(), 0.1), model);
+    std::int64_t elements = 0;
+    for (const auto& part : optimizer.param_groups()[0].params()) {
+        elements += part.numel();
+    }
+    auto all = torch::tensor({elements}, torch::kLong);
+    ranks.mpi->all_reduce(all, ReduceOp::sum);
+    std::int64_t expected = 0;
+    for (const auto& parameter : model->parameters()) {
+        expected += parameter.numel();
+    }
+    CHECK(all.item<std::int64_t>() == expected);
+    mlp_step(ranks)(model, optimizer, 0);
+    for (const auto& parameter : model->parameters()) {
+        CHECK(ranks.agree(parameter));
+        CHECK((ranks.size() == 1 || !parameter.grad().defined()));
+    }
+}
+
+TEST_CASE("Sharded.takes_models_of_every_kind") {
+    Ranks ranks;
+    const auto options = torch::optim::AdamWOptions(1e-2);
+    struct KindsImpl : torch::nn::Module {
+        KindsImpl() {
+            torch::manual_seed(5);
+            embedding = register_module("embedding", torch::nn::Embedding(11, 6));
+            lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(6, 6)));
+            norm = register_module("norm", torch::nn::BatchNorm1d(6));
+            strided = register_parameter("strided", torch::randn({6, 6}).t());
+            frozen = register_parameter("frozen", torch::randn({6}), false);
+            empty = register_parameter("empty", torch::randn({0, 4}));
+            single = register_parameter("single", torch::randn({1}));
+            big = register_parameter("big", torch::randn({6, 3000}));
+            half = register_parameter("half", torch::randn({6}).to(torch::kDouble));
+        }
+        torch::Tensor forward(const torch::Tensor& x) {
+            auto h = embedding(x); // (time, batch, 6)
+            h = std::get<0>(lstm(h));
+            h = norm(h.reshape({-1, 6}));
+            h = torch::tanh(h.matmul(strided) + frozen + half.to(torch::kFloat));
+            h = h + h.matmul(big).mean(1, true) + empty.sum() + single;
+            return h.matmul(embedding->weight.t()); // tied
+        }
+        torch::nn::Embedding embedding{nullptr};
+        torch::nn::LSTM lstm{nullptr};
+        torch::nn::BatchNorm1d norm{nullptr};
+        torch::Tensor strided, frozen, empty, single, big, half;
+    };
+    const auto step = [&](auto& model, auto& optimizer, int i) {
+        optimizer.zero_grad();
+        torch::manual_seed(static_cast<std::uint64_t>(50 * i + ranks.rank()));
+        const auto x = torch::randint(11, {4, 3});
+        const auto y = torch::randint(11, {12});
+        torch::cross_entropy_loss(model(x), y).backward();
+        optimizer.step();
+    };
+    compare<KindsImpl, torch::optim::AdamW>(
+        ranks, [] { return std::make_shared<KindsImpl>(); }, options, {}, step);
+    compare<KindsImpl, torch::optim::SGD>(
+        ranks, [] { return std::make_shared<KindsImpl>(); }, torch::optim::SGDOptions(0.1), {},
+        step);
+}
+
+TEST_CASE("Sharded.parameters_with_gaps_become_contiguous") {
+    Ranks ranks;
+    struct GapsImpl : torch::nn::Module {
+        GapsImpl() {
+            torch::manual_seed(5);
+            gaps = register_parameter("gaps", torch::randn({6, 12}).slice(1, 0, 12, 2));
+        }
+        torch::Tensor forward(const torch::Tensor& x) { return torch::tanh(x.matmul(gaps)); }
+        torch::Tensor gaps;
+    };
+    compare<GapsImpl, torch::optim::AdamW>(
+        ranks, [] { return std::make_shared<GapsImpl>(); }, torch::optim::AdamWOptions(1e-2), {},
+        [&](auto& model, auto& optimizer, int i) {
+            optimizer.zero_grad();
+            model(random(ranks.rank(), i, {5, 6})).square().mean().backward();
+            optimizer.step();
+        },
+        1e-5); // products of another layout may round otherwise
+}
+
+TEST_CASE("Sharded.sparse_gradients_are_averaged") {
+    Ranks ranks;
+    struct TableImpl : torch::nn::Module {
+        TableImpl() {
+            torch::manual_seed(6);
+            table = register_module(
+                "table", torch::nn::Embedding(torch::nn::EmbeddingOptions(40, 9).sparse(true)));
+            head = register_module("head", torch::nn::Linear(9, 2));
+        }
+        torch::Tensor forward(const torch::Tensor& x) { return head(table(x)); }
+        torch::nn::Embedding table{nullptr};
+        torch::nn::Linear head{nullptr};
+    };
+    compare<TableImpl, torch::optim::SGD>(
+        ranks, [] { return std::make_shared<TableImpl>(); }, torch::optim::SGDOptions(0.1), {},
+        [&](auto& model, auto& optimizer, int i) {
+            optimizer.zero_grad();
+            torch::manual_seed(static_cast<std::uint64_t>(50 * i + ranks.rank()));
+            model(torch::randint(40, {6})).square().mean().backward();
+            optimizer.step();
+        });
+}
+
+TEST_CASE("Sharded.unused_parameters_keep_what_they_have") {
+    Ranks ranks;
+    struct TwoImpl : torch::nn::Module {
+        TwoImpl() {
+            torch::manual_seed(2);
+            one = register_module("one", torch::nn::Linear(4, 4));
+            two = register_module("two", torch::nn::Linear(4, 4));
+            three = register_module("three", torch::nn::Linear(4, 4));
+        }
+        torch::Tensor forward(const torch::Tensor& x, bool both) {
+            const auto h = torch::tanh(one(x));
+            return both ? two(h) : h;
+        }
+        torch::nn::Linear one{nullptr}, two{nullptr}, three{nullptr};
+    };
+    const auto make = [] { return std::make_shared<TwoImpl>(); };
+    const auto step = [&](bool accumulates) {
+        return [&ranks, accumulates](auto& model, auto& optimizer, int i) {
+            optimizer.zero_grad();
+            const auto pass = [&](int k) {
+                const bool both = (ranks.rank() + i + k) % 2 == 0;
+                model(random(ranks.rank(), 10 * i + k, {3, 4}), both).square().mean().backward();
+            };
+            if (accumulates) {
+                const auto alone = model.no_sync();
+                pass(0);
+                pass(1);
+            }
+            pass(2);
+            optimizer.step();
+        };
+    };
+    const auto options = torch::optim::AdamWOptions(1e-2).weight_decay(0.1);
+    compare<TwoImpl, torch::optim::AdamW>(ranks, make, options, {.find_unused_parameters = true},
+                                          step(false));
+    compare<TwoImpl, torch::optim::AdamW>(ranks, make, options, {.find_unused_parameters = true},
+                                          step(true), 1e-6);
+}
+
+TEST_CASE("Sharded.accumulates") {
+    Ranks ranks;
+    const auto step = [&](auto& model, auto& optimizer, int i) {
+        optimizer.zero_grad();
+        {
+            const auto alone = model.no_sync();
+            for (int k = 0; k < 2; ++k) {
+                model(random(ranks.rank(), 10 * i + k, {5, model->in})).square().mean().backward();
+            }
+        }
+        model(random(ranks.rank(), 10 * i + 3, {5, model->in})).square().mean().backward();
+        model(random(ranks.rank(), 10 * i + 4, {5, model->in})).square().mean().backward();
+        optimizer.step();
+    };
+    compare<MlpImpl, torch::optim::SGD>(ranks, make_mlp, torch::optim::SGDOptions(0.1), {}, step,
+                                        1e-6);
+}
+
+TEST_CASE("Sharded.clips_by_the_norm_of_all_parts") {
+    Ranks ranks;
+    for (const double norm_type : {2.0, 1.0, std::numeric_limits<double>::infinity()}) {
+        std::vector<double> norms;
+        compare<MlpImpl, torch::optim::SGD>(
+            ranks, make_mlp, torch::optim::SGDOptions(0.5), {},
+            [&](auto& model, auto& optimizer, int i) {
+                optimizer.zero_grad();
+                model(random(ranks.rank(), i, {5, model->in})).square().mean().backward();
+                norms.push_back(model.clip_grad_norm_(0.01, norm_type));
+                optimizer.step();
+            },
+            1e-6);
+        for (std::size_t i = 0; i < norms.size(); i += 2) {
+            CHECK(norms[i] == doctest::Approx(norms[i + 1]).epsilon(1e-5));
+        }
+    }
+}
+
+TEST_CASE("Sharded.scaler_skips_on_all_ranks") {
+    Ranks ranks;
+    auto model = shard(ranks, make_mlp());
+    auto optimizer = prepared(torch::optim::Adam(model->parameters(), 0.1), model);
+    GradScaler scaler({.init_scale = 4});
+    const auto before = model->parameters()[0].clone();
+    const auto pass = [&](double factor) {
+        optimizer.zero_grad();
+        scaler.scale(model(random(ranks.rank(), 0, {5, 7})).sum() * factor).backward();
+        const bool stepped = scaler.step(optimizer);
+        scaler.update();
+        return stepped;
+    };
+    const double infinite = std::numeric_limits<double>::infinity();
+    CHECK(!pass(ranks.rank() == 0 ? infinite : 1));
+    CHECK(model->parameters()[0].equal(before));
+    CHECK(pass(1));
+    CHECK(!model->parameters()[0].equal(before));
+    CHECK(ranks.agree(model->parameters()[0]));
+}
+
+TEST_CASE("Sharded.check_gradients_names_the_parameter_on_all_ranks") {
+    Ranks ranks;
+    auto model = shard(ranks, make_mlp(), {.data_parallel = {.check_gradients = true}});
+    auto optimizer = prepared(torch::optim::SGD(model->parameters(), 0.1), model);
+    const double nan = ranks.rank() == 0 ? std::nan("") : 1;
+    const auto error = message_of([&] { (model(random(0, 0, {5, 7})) * nan).sum().backward(); });
+    CHECK(contains(error, "RT-M21"));
+    CHECK(contains(error, "layers.0.weight"));
+}
+
+TEST_CASE("Sharded.autocast_and_groups") {
+    Ranks ranks;
+    compare<MlpImpl, torch::optim::AdamW>(ranks, make_mlp, torch::optim::AdamWOptions(1e-2),
+                                          {.autocast = torch::kBFloat16}, mlp_step(ranks));
+    auto group =
+        std::shared_ptr<comm::Communicator>(ranks.mpi->communicator().split(ranks.rank() % 2));
+    compare<MlpImpl, torch::optim::AdamW>(ranks, make_mlp, torch::optim::AdamWOptions(1e-2),
+                                          {.group = group}, mlp_step(ranks));
+}
+
+TEST_CASE("Sharded.frees_and_freezes") {
+    Ranks ranks;
+    compare<MlpImpl, torch::optim::SGD>(ranks, make_mlp, torch::optim::SGDOptions(0.1), {},
+                                        [&](auto& model, auto& optimizer, int i) {
+                                            model->layers->parameters()[0].set_requires_grad(
+                                                i % 2 == 0);
+                                            mlp_step(ranks)(model, optimizer, i);
+                                        });
+}
+
+TEST_CASE("Sharded.evaluates_between_backward_and_step") {
+    Ranks ranks;
+    compare<MlpImpl, torch::optim::SGD>(ranks, make_mlp, torch::optim::SGDOptions(0.1), {},
+                                        [&](auto& model, auto& optimizer, int i) {
+                                            optimizer.zero_grad();
+                                            const auto x = random(ranks.rank(), i, {5, model->in});
+                                            model(x).square().mean().backward();
+                                            if (ranks.rank() == 0) {
+                                                const torch::NoGradGuard no_grad;
+                                                const auto once = model(x);
+                                                for (int k = 0; k < 20; ++k) {
+                                                    CHECK(model(x).equal(once));
+                                                }
+                                            }
+                                            optimizer.step();
+                                        });
+}
+
+TEST_CASE("Sharded.edit_changes_all_ranks_models") {
+    Ranks ranks;
+    auto model = shard(ranks, make_mlp());
+    model.edit([](MlpImpl& mlp) { mlp.parameters()[1].fill_(0.25); });
+    CHECK(model->parameters()[1].eq(0.25).all().item<bool>());
+    CHECK(ranks.agree(model->parameters()[0]));
+    const auto error = message_of(
+        [&] { model.edit([](MlpImpl&) { throw ConfigError("RT-C11", "no such file"); }); });
+    CHECK(contains(error, "no such file"));
+}
+
+TEST_CASE("Sharded.stale_graphs_are_noticed") {
+    Ranks ranks;
+    auto model = shard(ranks, make_mlp());
+    auto optimizer = prepared(torch::optim::SGD(model->parameters(), 0.1), model);
+    const auto loss = model(random(ranks.rank(), 0, {5, 7})).square().mean();
+    loss.backward({}, /*retain_graph=*/true);
+    optimizer.step();
+    if (ranks.size() > 1) { // the bare model's fused step does not tell autograd
+        CHECK_THROWS_WITH(loss.backward(), doctest::Contains("modified by an inplace operation"));
+    }
+}
+
+TEST_CASE("Sharded.optimizer_state_is_that_of_whole_parameters") {
+    Ranks ranks;
+    auto module = make_mlp();
+    module->register_parameter("strided", torch::randn({6, 7}).t());
+    auto whole = make_mlp();
+    whole->register_parameter("strided", torch::randn({6, 7}).t());
+    const auto step = [&](auto& model, auto& optimizer, int i) {
+        optimizer.zero_grad();
+        const auto x = random(ranks.rank(), i, {5, 7});
+        (model(x).square().mean() + x.matmul(model->named_parameters()["strided"]).square().mean())
+            .backward();
+        optimizer.step();
+    };
+    auto model = shard(ranks, module);
+    auto optimizer = prepared(torch::optim::Adam(model->parameters(), 0.1), model);
+    auto plain = ranks.prepare(whole);
+    auto plain_optimizer = prepared(torch::optim::Adam(plain->parameters(), 0.1), plain);
+    step(model, optimizer, 0);
+    step(plain, plain_optimizer, 0);
+    checkpoint::Snapshot saved;
+    checkpoint::Snapshot expected;
+    checkpoint::save_optimizer(optimizer, StateWriter(saved, "o"));
+    checkpoint::save_optimizer(plain_optimizer, StateWriter(expected, "o"));
+    CHECK(saved.values == expected.values);
+    for (const auto& [name, tensor] : expected.tensors) { // each rank has its elements of it
+        CAPTURE(name);
+        if (ranks.size() == 1) {
+            CHECK(saved.tensors.at(name).equal(tensor));
+            continue;
+        }
+        const checkpoint::Pieces& mine = saved.pieces.at(name);
+        CHECK(mine.shape == tensor.sizes().vec());
+        auto covered = torch::zeros({tensor.numel()});
+        for (const auto& piece : mine.pieces) {
+            const auto part = tensor.reshape({-1}).narrow(0, piece.begin, piece.elements.numel());
+            CHECK(piece.elements.equal(part));
+            covered.narrow(0, piece.begin, piece.elements.numel()).fill_(1);
+        }
+        ranks.mpi->all_reduce(covered, ReduceOp::sum);
+        CHECK(covered.eq(1).all().item<bool>());
+    }
+    // What whole optimizers have saved, parts load, and go on alike.
+    auto again = shard(ranks, [&] {
+        auto copy = make_mlp();
+        copy->register_parameter("strided", torch::randn({6, 7}).t());
+        return copy;
+    }());
+    checkpoint::Snapshot model_state;
+    StateWriter out(model_state, "m");
+    checkpoint::save_module(*whole, out);
+    checkpoint::load_module(*again, StateReader(model_state, "m"));
+    ranks.mpi->barrier();
+    auto loaded = prepared(torch::optim::Adam(again->parameters(), 0.5), again);
+    checkpoint::load_optimizer(loaded, StateReader(expected, "o"));
+    step(again, loaded, 1);
+    step(plain, plain_optimizer, 1);
+    require_same_parameters(*whole, *again.ptr());
+}
+
+TEST_CASE("Sharded.refuses_what_cannot_work") {
+    Ranks ranks;
+    const auto refused = [&](auto module, const ShardedOptions& options = {}) {
+        return message_of([&] { (void)shard(ranks, module, options); });
+    };
+    CHECK(contains(refused(make_mlp(), {.slot_bytes = 1}), "RT-C11"));
+    CHECK(contains(refused(make_mlp(), {.data_parallel = {.hook = hook::Float16{}}}), "RT-C12"));
+    CHECK(contains(
+        refused(make_mlp(), {.data_parallel = {.reduction_order = ReductionOrder::micro_batches}}),
+        "RT-C12"));
+    if (ranks.size() == 1) {
+        return; // the bare model
+    }
+    auto integers = make_mlp();
+    integers->register_parameter("count", torch::arange(3), false);
+    CHECK(contains(refused(integers), "\"count\" is Long"));
+    auto complex = make_mlp();
+    complex->register_parameter("phase", torch::randn({3}, torch::kComplexFloat));
+    CHECK(contains(refused(complex), "RT-M40"));
+    auto expanded = make_mlp();
+    expanded->register_parameter("expanded", torch::randn({1}).expand({4}), false);
+    CHECK(contains(refused(expanded), "several times"));
+    auto shared = make_mlp();
+    shared->register_parameter("view", shared->parameters()[0].detach().slice(0, 1, 3));
+    CHECK(contains(refused(shared), "shares memory with parameter"));
+    auto embedding =
+        std::make_shared<torch::nn::EmbeddingImpl>(torch::nn::EmbeddingOptions(4, 4).max_norm(1));
+    CHECK(contains(message_of([&] { (void)shard(ranks, embedding); }), "max_norm"));
+
+    auto model = shard(ranks, make_mlp());
+    CHECK(contains(
+        message_of([&] { (void)prepared(torch::optim::LBFGS(model->parameters()), model); }),
+        "RT-M45"));
+    CHECK(contains(message_of([&] { model.average_parameters(); }), "RT-C12"));
+    const auto pass = [&] { model(random(ranks.rank(), 0, {5, 7})).square().mean().backward(); };
+    torch::optim::SGD plain(model->parameters(), 0.1);
+    pass();
+    plain.step();
+    CHECK(contains(message_of(pass), "RT-M42"));
+    auto optimizer = prepared(torch::optim::SGD(model->parameters(), 0.1), model);
+    optimizer.step();
+    CHECK(contains(message_of(pass), "RT-M43"));
+    optimizer.zero_grad();
+    pass();
+    optimizer.param_groups()[0].params().push_back(model->parameters()[0]);
+    CHECK(contains(message_of([&] { optimizer.step(); }), "RT-M42"));
+    const torch::NoGradGuard no_grad;
+    model->parameters()[0].set_data(torch::randn_like(model->parameters()[0]));
+    CHECK(contains(message_of([&] { (void)model(random(0, 0, {5, 7})); }), "RT-M41"));
+}
