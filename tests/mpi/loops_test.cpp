@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over batches that lie in each other, and the end of epochs, on ranks.
+#include "../remove_at_once.hpp"
 #include "../support.hpp"
 
 #include <doctest/doctest.h>
@@ -257,7 +258,7 @@ TEST_CASE("Directory.that_goes_is_noticed_by_all_ranks" * doctest::timeout(60)) 
                           auto state = State{}.add("step", step);
                           worker.report({}, state);
                           if (worker.rank() == 0) {
-                              std::filesystem::remove_all(directory.path() / "r");
+                              test::remove_at_once(directory.path() / "r");
                               if (made_anew) {
                                   std::filesystem::create_directories(directory.path() / "r");
                               }

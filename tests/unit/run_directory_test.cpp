@@ -2,6 +2,7 @@
 // What a run notices about its directory: a damaged log, a directory that goes while it trains, a
 // score that no report has.
 #include "../capture.hpp"
+#include "../remove_at_once.hpp"
 #include "../support.hpp"
 
 #include <rtrain/checkpoint/staging.hpp>
@@ -136,13 +137,6 @@ TEST_CASE("Log.what_a_crash_has_damaged_is_no_news") {
     CHECK(files(directory, "result.json.damaged-").empty());
 }
 
-/// Removes a run's directory in one instant: the thread of progress.csv may write there meanwhile.
-void remove_at_once(const std::filesystem::path& run) {
-    const std::filesystem::path away = run.string() + "-away";
-    std::filesystem::rename(run, away);
-    std::filesystem::remove_all(away);
-}
-
 TEST_CASE("Directory.that_goes_while_the_run_trains_is_noticed_at_the_next_report") {
     const test::Directory directory("gone");
     const auto run = directory.path() / "r";
@@ -187,14 +181,14 @@ TEST_CASE("Directory.that_goes_while_the_run_trains_is_noticed_at_the_next_repor
     for (const What what : {What::of_metrics, What::of_state, What::of_files}) {
         CAPTURE(static_cast<int>(what));
         test::Stderr said;
-        CHECK(code_after([&] { remove_at_once(run); }, what) == "RT-S17");
+        CHECK(code_after([&] { test::remove_at_once(run); }, what) == "RT-S17");
         CHECK(!std::filesystem::exists(run)); // nobody makes half of it anew
         CHECK(code_after([&] { std::filesystem::rename(run, directory.path() / "moved"); }, what) ==
               "RT-S17");
         CHECK(!std::filesystem::exists(run));
         CHECK(code_after(
                   [&] {
-                      remove_at_once(run);
+                      test::remove_at_once(run);
                       make_anew();
                   },
                   what) == "RT-S17");
@@ -224,7 +218,7 @@ TEST_CASE("Directory.that_goes_while_a_checkpoint_is_written_is_noticed") {
                       auto tensor = torch::zeros({1000});
                       auto state = State{}.add("tensor", tensor);
                       worker.report({}, state);
-                      remove_at_once(directory.path() / "r");
+                      test::remove_at_once(directory.path() / "r");
                       try {
                           worker.report({}, state);
                       } catch (const Error& error) {

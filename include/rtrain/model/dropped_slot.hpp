@@ -10,6 +10,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/DimVector.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -55,7 +56,8 @@ struct DroppedSlot {
     std::optional<EditCheck> edits_again;
 };
 
-/// f has computed all that is wanted. No std::exception, so that f does not take it for one.
+/// f has computed all that is wanted. No std::exception, so that f does not take it for one. Never
+/// thrown through a backward within f: autograd's engine knows std::exception only.
 struct AllIsRecomputed {};
 
 /// f's second run, which fills the slots of the first.
@@ -84,7 +86,7 @@ public:
             slots_[i].again = at::Tensor(tensor.tensor_data());
             slots_[i].edits_again.emplace(tensor);
         }
-        if (i + 1 >= end_) {
+        if (i + 1 >= end_ && torch::autograd::get_current_graph_task_id() == outer_task_) {
             throw AllIsRecomputed{};
         }
     }
@@ -109,6 +111,7 @@ private:
     std::vector<bool> is_kept_;
     std::size_t end_ = 0; ///< behind the last that is kept
     std::size_t count_ = 0;
+    int outer_task_ = torch::autograd::get_current_graph_task_id(); ///< that f runs in again
 };
 
 } // namespace rtrain::detail

@@ -153,7 +153,8 @@ public:
     public:
         explicit Undo(const OutsideWrites& writes) {
             const c10::NoGradGuard no_grad;
-            for (const WeakStorage& written : writes.written_) {
+            // A copy: under a Watch, clone() writes what is noted there, too.
+            for (const auto all = writes.written_; const WeakStorage& written : all) {
                 if (const auto storage = written.lock()) {
                     at::Tensor bytes = bytes_of(c10::Storage(storage));
                     at::Tensor before = bytes.clone();
