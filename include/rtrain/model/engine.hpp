@@ -30,8 +30,8 @@ namespace rtrain::detail {
 
 class Engine : public PreparedModel {
 public:
-    /// `make_store`: where gradients go on several ranks, if not into buckets; called when all have
-    /// the same values.
+    /// `make_store`: where gradients go on several ranks, if not into buckets; it also gives
+    /// parameters rank 0's values.
     Engine(std::shared_ptr<AnyBackend> backend, const std::shared_ptr<torch::nn::Module>& module,
            const DataParallelOptions& options, const MakeStore& make_store = {})
         : backend_(options.group == nullptr ? std::move(backend) : backend->over(options.group)),
@@ -44,7 +44,9 @@ public:
             return;
         }
         if (!alone()) {
-            broadcast_coalesced(*backend_, shared_values(*module));
+            broadcast_coalesced(*backend_, make_store
+                                               ? unversioned_buffers(*module, options_.ignore)
+                                               : shared_values(*module));
         }
         DataParallelOptions averaging = options_;
         if (alone() && plain) {

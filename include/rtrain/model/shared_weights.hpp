@@ -35,8 +35,9 @@ namespace rtrain::detail {
 
 class SharedWeights {
 public:
-    /// `backend` has a communicator; parameters can be shared (sharded_check.hpp), and have the
-    /// same values on all ranks. *Collective.* Throws CommError [RT-X12].
+    /// `backend` has a communicator, and parameters can be shared (sharded_check.hpp). Rank 0's
+    /// values count; the other ranks' memory is let go unread. *Collective.* Throws CommError
+    /// [RT-X12].
     SharedWeights(std::shared_ptr<AnyBackend> backend, std::vector<NamedParameter> parameters)
         : backend_(std::move(backend)), ranks_(*backend_->communicator()),
           owners_(ranks_.block_owners()), parameters_(std::move(parameters)) {
@@ -183,10 +184,15 @@ private:
                                     "pass optimizers through worker.prepare()\n")});
         }
         array_ = ranks_.allocate_array(bytes, std::move(names));
+        std::vector<at::Tensor> values;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (static_cast<int>(i) % local_size() == owners_.place) {
-                at_memory(array_->write(), i).copy_(parameters_[i].tensor);
+            values.push_back(at_memory(array_->write(), i));
+            if (backend_->rank() == 0) {
+                values.back().copy_(parameters_[i].tensor);
             }
+        }
+        if (owners_.nodes > 1) { // ranks of a node write the same
+            broadcast_coalesced(*backend_, std::move(values));
         }
         backend_->barrier();
         point_at(array_->read());
@@ -224,10 +230,6 @@ private:
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             parameters_[i].tensor.set_data(at_memory(mapping, i));
         }
-    }
-
-    [[nodiscard]] int local_size() const {
-        return owners_.nodes == ranks_.size() ? 1 : ranks_.local_size();
     }
 
     /// Each node gets what the others have stepped.

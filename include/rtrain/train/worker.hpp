@@ -12,6 +12,7 @@
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/torch_data.hpp>
 #include <rtrain/fwd.hpp>
+#include <rtrain/model/construct.hpp>
 #include <rtrain/model/convert_sync_batch_norm.hpp>
 #include <rtrain/model/data_parallel.hpp>
 #include <rtrain/model/grad_scaler.hpp>
@@ -84,6 +85,27 @@ public:
         auto handle = EngineFor<Options>::template prepare<Module, B>(ranks(), module, options);
         keep(handle.prepared(), *module);
         return handle;
+    }
+
+    /// As `prepare(make(), options)`, for models whose parameters should not lie in memory once a
+    /// rank while they are made: the first rank runs make() with values, the others without any.
+    /// What a constructor computes must end in registered parameters and buffers, which get rank
+    /// 0's values. One that asks for values on the way, as item() does, is run with them, on one
+    /// rank after the other; so make() may be called twice. Torch's CPU generator is rank 0's
+    /// afterwards. *Collective.* Throws as prepare(), and what make() throws on any rank.
+    ///
+    /// @code
+    /// auto model = worker.construct([&] { return Gpt(size); }, rtrain::ShardedOptions{});
+    /// @endcode
+    template <std::invocable Make, class Options = DataParallelOptions>
+    requires requires(Make make) { detail::module_of(make()); }
+    [[nodiscard]] auto construct(Make&& make, const Options& options = {}) {
+        decltype(detail::module_of(make())) module;
+        detail::construct_once(ranks(), detail::averaging_of(options), [&] {
+            module = detail::module_of(make());
+            return module;
+        });
+        return prepare(std::move(module), options);
     }
 
     /// Makes the step of torch::optim::SGD, Adam or AdamW one fused kernel; everything else about
