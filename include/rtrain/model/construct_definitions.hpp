@@ -62,7 +62,7 @@ inline bool make_without_values(const std::function<std::shared_ptr<torch::nn::M
 
 /// What the first rank's constructor has drawn from torch's generator, all have drawn.
 inline void share_generator(HookRanks& ranks) {
-    const at::Generator generator = at::detail::getDefaultCPUGenerator();
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
     at::Tensor state;
     {
         const std::scoped_lock lock(generator.mutex());
@@ -70,7 +70,7 @@ inline void share_generator(HookRanks& ranks) {
     }
     ranks.broadcast(state, 0);
     const std::scoped_lock lock(generator.mutex());
-    at::Generator(generator).set_state(state);
+    generator.set_state(state);
 }
 
 RTRAIN_DOOR void construct_once(const std::shared_ptr<AnyBackend>& ranks,
