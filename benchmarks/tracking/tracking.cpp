@@ -4,11 +4,13 @@
 //   mpirun -n 2 ./tracking_bench STORAGE_DIRECTORY REPORTS PAUSE_US none|all
 //   mpirun -n 2 ./tracking_bench /tmp/tracking 20000 1000 all
 //
-// Rank 0 prints a JSON line: times of report() with ten metrics, which ranks begin together,
-// PAUSE_US after the last; times of worker.log() of one number, at its end; and how much memory the
-// process has at a tenth of the reports and behind all. `all` has TensorBoard and JsonLines besides
-// progress.csv, which is always there.
+// Rank 0 prints a JSON line: times of report() with ten metrics, which ranks begin together, behind
+// PAUSE_US of computing, as steps are; times of worker.log() of one number, at its end; and how
+// much memory the process has at a tenth of the reports and behind all. `all` has TensorBoard and
+// JsonLines besides progress.csv, which is always there.
 #include <rtrain/trainer.hpp>
+
+#include <ATen/Functions.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +19,6 @@
 #include <exception>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <unistd.h>
@@ -51,12 +52,21 @@ rtrain::Config ten_metrics(int report) {
     return metrics;
 }
 
+/// A processor that sleeps between two reports wakes up slowly; one that trains does not sleep.
+void compute_for(std::chrono::microseconds time) {
+    const torch::NoGradGuard no_grad;
+    const at::Tensor weights = at::ones({128, 128});
+    for (const auto end = Clock::now() + time; Clock::now() < end;) {
+        static_cast<void>(at::mm(weights, weights));
+    }
+}
+
 void measure(auto& worker, int reports, std::chrono::microseconds pause) {
     std::vector<double> times;
     double early_mib = 0;
     for (int i = 0; i < reports; ++i) {
         const auto metrics = ten_metrics(i);
-        std::this_thread::sleep_for(pause);
+        compute_for(pause);
         worker.barrier();
         const auto start = Clock::now();
         worker.report(metrics);

@@ -108,23 +108,30 @@ RTRAIN_DOOR boost::json::value parse(std::string_view text) {
     return parser.handler().release();
 }
 
-RTRAIN_DOOR boost::json::value finite(boost::json::value value) {
-    if (auto* const number = value.if_double()) {
+namespace detail {
+
+inline void make_finite(boost::json::value& value) {
+    if (const auto* const number = value.if_double()) {
         if (std::isnan(*number)) {
-            return nullptr;
-        }
-        if (std::isinf(*number)) {
-            return *number > 0 ? "inf" : "-inf";
+            value = nullptr;
+        } else if (std::isinf(*number)) {
+            value = *number > 0 ? "inf" : "-inf";
         }
     } else if (auto* const object = value.if_object()) {
         for (auto& item : *object) {
-            item.value() = finite(item.value());
+            make_finite(item.value());
         }
     } else if (auto* const array = value.if_array()) {
         for (auto& item : *array) {
-            item = finite(item);
+            make_finite(item);
         }
     }
+}
+
+} // namespace detail
+
+RTRAIN_DOOR boost::json::value finite(boost::json::value value) {
+    detail::make_finite(value);
     return value;
 }
 

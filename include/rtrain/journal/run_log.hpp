@@ -240,15 +240,18 @@ public:
     }
 
 private:
-    /// As json::serialize() has it, but for the configuration, which is the same in each line.
+    /// As json::serialize() has it, with the configuration, which is the same in each line, last.
     [[nodiscard]] std::string text_of(const Config& line) const {
-        std::string text;
+        Config others;
+        others.reserve(line.size());
         for (const auto& item : line) {
-            text += text.empty() ? '{' : ',';
-            text += json::serialize(boost::json::value(item.key())) + ':';
-            text += item.key() == "config" ? config_text_ : json::serialize(item.value());
+            if (item.key() != "config") {
+                others.emplace(item.key(), item.value());
+            }
         }
-        return text + '}';
+        std::string text = json::serialize(std::move(others));
+        text.pop_back();
+        return text.append(",\"config\":").append(config_text_) += '}';
     }
 
     [[nodiscard]] double total_seconds_at(Clock::time_point now) const {
