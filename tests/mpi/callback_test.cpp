@@ -3,9 +3,14 @@
 #include "../capture.hpp"
 #include "../support.hpp"
 
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/track/callback_observer.hpp>
+
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
+#include <latch>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -86,6 +91,21 @@ struct Slow {
                       const std::optional<Checkpoint>& /*checkpoint*/) const {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
         told->push_back(std::to_string(run.position.iteration));
+    }
+};
+
+/// Does not come back from its first call before it may.
+struct Waiting {
+    static constexpr bool in_background = true;
+    std::latch* begun;
+    std::latch* goes_on;
+    std::atomic<int>* called;
+    void after_report(const RunInfo& /*run*/, const track::Metrics& /*metrics*/,
+                      const std::optional<Checkpoint>& /*checkpoint*/) const {
+        if ((*called)++ == 0) {
+            begun->count_down();
+            goes_on->wait();
+        }
     }
 };
 
@@ -184,6 +204,36 @@ TEST_CASE("Callback.that_throws_is_named_and_not_called_again" * doctest::timeou
     CHECK(called == (is_rank_0() ? 1 : 0));
     CHECK(ended == (is_rank_0() ? 1 : 0));
     CHECK(told.size() == (is_rank_0() ? 9 : 0));
+}
+
+TEST_CASE("Callback.in_the_background_may_lag_ten_thousand_reports" * doctest::timeout(60)) {
+    if (!is_rank_0()) {
+        return;
+    }
+    std::latch begun(1);
+    std::latch goes_on(1);
+    std::atomic<int> called = 0;
+    {
+        const auto calls = std::make_shared<track::BackgroundCalls>();
+        track::CallbackObserver observer(Waiting{&begun, &goes_on, &called}, {}, 1,
+                                         storage::locate("/tmp"), calls);
+        const std::vector<Config> metrics{{}};
+        const std::optional<Checkpoint> none;
+        const auto report = [&] {
+            observer.reported_by_all({.metrics = metrics, .checkpoint = none});
+        };
+        report();
+        begun.wait(); // it is in its first call
+        for (int i = 0; i < 10'025; ++i) {
+            report();
+        }
+        CHECK(calls->waiting() == 10'000);
+        test::Stderr said;
+        observer.ended({.how = track::Ended::How::failed});
+        CHECK(contains(said.text(), "Waiting was too slow for 25 reports"));
+        goes_on.count_down();
+    }
+    CHECK(called == 10'001);
 }
 
 TEST_CASE("Callback.in_the_background_gets_all_before_fit_returns" * doctest::timeout(60)) {
