@@ -2,7 +2,7 @@
 // What a rank of a node needs to train a model with AdamW: time of a step, and memory (Pss, which
 // counts what processes share once).
 //
-//   mpirun -n 2 ./sharded dataparallel|sharded WIDTH LAYERS BATCH STEPS
+//   mpirun -n 2 ./sharded dataparallel|sharded|stepping WIDTH LAYERS BATCH STEPS
 //   mpirun -n 2 ./sharded sharded 2048 6 64 20
 //
 // Rank 0 prints a JSON line. peers.py does the same with torch's DistributedDataParallel and
@@ -103,8 +103,9 @@ void run(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
     const auto any = std::make_shared<rtrain::detail::TheBackend<Mpi>>(ranks);
     const auto options = torch::optim::AdamWOptions(1e-3);
     auto net = mlp(plan);
-    if (plan.mode == "sharded") {
-        rtrain::ShardedParallel<Net, Mpi> model(any, net.ptr(), rtrain::ShardedOptions{});
+    if (plan.mode != "dataparallel") {
+        rtrain::ShardedParallel<Net, Mpi> model(
+            any, net.ptr(), rtrain::ShardedOptions{.step_in_backward = plan.mode == "stepping"});
         rtrain::detail::SharedModels shared;
         if (auto weights = model.prepared()->weights()) {
             shared.push_back(std::move(weights));
@@ -124,7 +125,8 @@ void run(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
 
 int main(int argc, char** argv) {
     if (argc != 6) {
-        std::fprintf(stderr, "usage: sharded dataparallel|sharded WIDTH LAYERS BATCH STEPS\n");
+        std::fprintf(stderr,
+                     "usage: sharded dataparallel|sharded|stepping WIDTH LAYERS BATCH STEPS\n");
         return 2;
     }
     auto ranks = std::make_shared<Mpi>();

@@ -68,6 +68,12 @@ template <class M>
     }
 }
 
+/// A prepared model whose tensors are only written in edit(), as those of ShardedParallel.
+template <class M>
+concept Edited = requires(M& model) {
+    model.edit([](torch::nn::Module& /*module*/) {});
+};
+
 /// Parameters and buffers as they are in the module, by name.
 [[nodiscard]] inline checkpoint::Tensors tensors_of(const torch::nn::Module& module) {
     checkpoint::Tensors tensors;
@@ -178,12 +184,18 @@ inline void require_fitting(const std::string& name, const at::Tensor& saved,
     }
 }
 
-inline LoadedWeights load(torch::nn::Module& module, const std::filesystem::path& path,
-                          const LoadWeightsOptions& options) {
+/// Which tensors of a file become the values of which of a model.
+struct Match {
+    LoadedWeights found;
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies; ///< to the first, from the second
+};
+
+[[nodiscard]] inline Match match(const torch::nn::Module& module, const std::filesystem::path& path,
+                                 const LoadWeightsOptions& options) {
     const checkpoint::Tensors file = read(path);
     checkpoint::Tensors targets = tensors_of(module);
-    LoadedWeights found;
-    std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+    Match matched;
+    auto& [found, copies] = matched;
     std::set<const void*> loaded;
     for (const auto& [name, saved] : file) {
         if (!name.starts_with(options.prefix)) {
@@ -217,11 +229,30 @@ inline LoadedWeights load(torch::nn::Module& module, const std::filesystem::path
                                                           ", which the model does not",
                            "; load with .strict = false to leave these out"));
     }
+    return matched;
+}
+
+inline LoadedWeights load(torch::nn::Module& module, const std::filesystem::path& path,
+                          const LoadWeightsOptions& options) {
+    Match matched = match(module, path, options);
     const torch::NoGradGuard no_grad;
-    for (auto& [target, saved] : copies) {
+    for (auto& [target, saved] : matched.copies) {
         target.copy_(saved);
     }
-    return found;
+    return std::move(matched.found);
+}
+
+/// On one rank of each node; the others find the same.
+template <Edited Model>
+LoadedWeights load_edited(Model& model, const std::filesystem::path& path,
+                          const LoadWeightsOptions& options) {
+    LoadedWeights found;
+    bool is_found = options.strict; // nothing, then
+    model.edit([&](torch::nn::Module& module) {
+        found = load(module, path, options);
+        is_found = true;
+    });
+    return is_found ? found : match(module_of(model), path, options).found;
 }
 
 inline void save(const std::filesystem::path& path, const torch::nn::Module& module) {
@@ -259,11 +290,16 @@ void save_weights(const std::filesystem::path& path, const Model& model) {
 /// shards of model.safetensors.index.json. Nothing in the file is run, and on an error nothing is
 /// loaded. Throws CheckpointError: RT-K24 names do not fit and `strict` is set, RT-K25 a tensor has
 /// another shape or kind of type, RT-K2, RT-K21, RT-K22 or RT-K27 for files that are damaged or
-/// hold something else, RT-K26 for other paths; StorageError [RT-S3, RT-S4].
+/// hold something else, RT-K26 for other paths; StorageError [RT-S3, RT-S4]. Into the handle of a
+/// sharded model it is *collective*, and loads in its edit().
 template <weights::ModuleLike Model>
 LoadedWeights load_weights(Model& model, const std::filesystem::path& path,
                            const LoadWeightsOptions& options = {}) {
-    return weights::load(weights::module_of(model), path, options);
+    if constexpr (weights::Edited<Model>) {
+        return weights::load_edited(model, path, options);
+    } else {
+        return weights::load(weights::module_of(model), path, options);
+    }
 }
 
 } // namespace rtrain

@@ -64,3 +64,19 @@ TEST_CASE_TEMPLATE("Sharded.either_engine_goes_on_from_the_others_checkpoint", P
     (void)train<Policy>(run("back"), 2, DataParallelOptions{});
     require_equal(train<Policy>(run("back"), 4, ShardedOptions{}), expected);
 }
+
+TEST_CASE_TEMPLATE("Sharded.a_policy_that_saves_no_parts_is_refused_before_training", Policy,
+                   checkpoint::Sync, checkpoint::Async) {
+    const test::Directory directory("sharded-refused");
+    const auto train_with = [&]<class Checkpoint>(Checkpoint /*policy*/, const char* name) {
+        return test::message_of([&] {
+            (void)train<Checkpoint>(RunConfig{.name = name, .storage_path = directory.path()}, 1,
+                                    ShardedOptions{});
+        });
+    };
+    const auto refused = train_with(Policy{}, "refused");
+    const bool is_alone = launch::ranks().value_or(1) == 1;
+    CHECK(test::contains(refused, "RT-K11") == !is_alone);
+    CHECK(test::contains(refused, "optimizer of a sharded model") == !is_alone);
+    CHECK(train_with(checkpoint::None{}, "unsaved").empty());
+}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models of which a node has one copy: the bits of DataParallel.
+#include "../support.hpp"
 #include "../thrown.hpp"
 #include "ranks.hpp"
 
@@ -8,6 +9,7 @@
 #include <rtrain/model/sharded.hpp>
 #include <rtrain/model/sharded_optimizer.hpp>
 #include <rtrain/state/object_state.hpp>
+#include <rtrain/weights.hpp>
 
 #include <doctest/doctest.h>
 
@@ -87,11 +89,14 @@ void require_same_parameters(const M& one, const M& other, double tolerance = 0)
 /// Trains the same module by both engines and compares.
 template <class M, class O, class Options, class Step>
 void compare(Ranks& ranks, const std::function<std::shared_ptr<M>()>& make, const Options& options,
-             const DataParallelOptions& parallel, Step&& step, double tolerance = 0) {
+             const DataParallelOptions& parallel, Step&& step, double tolerance = 0,
+             bool step_in_backward = false) {
     auto plain_module = make();
     auto sharded_module = make();
     auto plain = ranks.prepare(plain_module, parallel);
-    auto sharded = shard(ranks, sharded_module, {.slot_bytes = 4096, .data_parallel = parallel});
+    auto sharded = shard(
+        ranks, sharded_module,
+        {.slot_bytes = 4096, .step_in_backward = step_in_backward, .data_parallel = parallel});
     auto plain_optimizer = prepared(O(plain->parameters(), options), plain);
     auto optimizer = prepared(O(sharded->parameters(), options), sharded);
     for (int i = 0; i < 5; ++i) {
@@ -108,6 +113,67 @@ auto mlp_step(Ranks& ranks) {
         const auto x = random(ranks.rank(), i, {5, model->in});
         const auto y = random(ranks.rank(), 100 + i, {5, model->out});
         torch::mse_loss(model(x), y).backward();
+        optimizer.step();
+    };
+}
+
+/// Tied, frozen, strided, empty, recurrent, of several types.
+struct KindsImpl : torch::nn::Module {
+    KindsImpl() {
+        torch::manual_seed(5);
+        embedding = register_module("embedding", torch::nn::Embedding(11, 6));
+        lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(6, 6)));
+        norm = register_module("norm", torch::nn::BatchNorm1d(6));
+        strided = register_parameter("strided", torch::randn({6, 6}).t());
+        frozen = register_parameter("frozen", torch::randn({6}), false);
+        empty = register_parameter("empty", torch::randn({0, 4}));
+        single = register_parameter("single", torch::randn({1}));
+        big = register_parameter("big", torch::randn({6, 3000}));
+        half = register_parameter("half", torch::randn({6}).to(torch::kDouble));
+    }
+    torch::Tensor forward(const torch::Tensor& x) {
+        auto h = embedding(x); // (time, batch, 6)
+        h = std::get<0>(lstm(h));
+        h = norm(h.reshape({-1, 6}));
+        h = torch::tanh(h.matmul(strided) + frozen + half.to(torch::kFloat));
+        h = h + h.matmul(big).mean(1, true) + empty.sum() + single;
+        return h.matmul(embedding->weight.t()); // tied
+    }
+    torch::nn::Embedding embedding{nullptr};
+    torch::nn::LSTM lstm{nullptr};
+    torch::nn::BatchNorm1d norm{nullptr};
+    torch::Tensor strided, frozen, empty, single, big, half;
+};
+
+/// With sparse gradients.
+struct TableImpl : torch::nn::Module {
+    TableImpl() {
+        torch::manual_seed(6);
+        table = register_module(
+            "table", torch::nn::Embedding(torch::nn::EmbeddingOptions(40, 9).sparse(true)));
+        head = register_module("head", torch::nn::Linear(9, 2));
+    }
+    torch::Tensor forward(const torch::Tensor& x) { return head(table(x)); }
+    torch::nn::Embedding table{nullptr};
+    torch::nn::Linear head{nullptr};
+};
+
+auto kinds_step(Ranks& ranks) {
+    return [&ranks](auto& model, auto& optimizer, int i) {
+        optimizer.zero_grad();
+        torch::manual_seed(static_cast<std::uint64_t>(50 * i + ranks.rank()));
+        const auto x = torch::randint(11, {4, 3});
+        const auto y = torch::randint(11, {12});
+        torch::cross_entropy_loss(model(x), y).backward();
+        optimizer.step();
+    };
+}
+
+auto table_step(Ranks& ranks) {
+    return [&ranks](auto& model, auto& optimizer, int i) {
+        optimizer.zero_grad();
+        torch::manual_seed(static_cast<std::uint64_t>(50 * i + ranks.rank()));
+        model(torch::randint(40, {6})).square().mean().backward();
         optimizer.step();
     };
 }
@@ -157,40 +223,7 @@ TEST_CASE("Sharded.parameters_lie_once_a_node_and_parts_are_the_optimizers") {
 TEST_CASE("Sharded.takes_models_of_every_kind") {
     Ranks ranks;
     const auto options = torch::optim::AdamWOptions(1e-2);
-    struct KindsImpl : torch::nn::Module {
-        KindsImpl() {
-            torch::manual_seed(5);
-            embedding = register_module("embedding", torch::nn::Embedding(11, 6));
-            lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(6, 6)));
-            norm = register_module("norm", torch::nn::BatchNorm1d(6));
-            strided = register_parameter("strided", torch::randn({6, 6}).t());
-            frozen = register_parameter("frozen", torch::randn({6}), false);
-            empty = register_parameter("empty", torch::randn({0, 4}));
-            single = register_parameter("single", torch::randn({1}));
-            big = register_parameter("big", torch::randn({6, 3000}));
-            half = register_parameter("half", torch::randn({6}).to(torch::kDouble));
-        }
-        torch::Tensor forward(const torch::Tensor& x) {
-            auto h = embedding(x); // (time, batch, 6)
-            h = std::get<0>(lstm(h));
-            h = norm(h.reshape({-1, 6}));
-            h = torch::tanh(h.matmul(strided) + frozen + half.to(torch::kFloat));
-            h = h + h.matmul(big).mean(1, true) + empty.sum() + single;
-            return h.matmul(embedding->weight.t()); // tied
-        }
-        torch::nn::Embedding embedding{nullptr};
-        torch::nn::LSTM lstm{nullptr};
-        torch::nn::BatchNorm1d norm{nullptr};
-        torch::Tensor strided, frozen, empty, single, big, half;
-    };
-    const auto step = [&](auto& model, auto& optimizer, int i) {
-        optimizer.zero_grad();
-        torch::manual_seed(static_cast<std::uint64_t>(50 * i + ranks.rank()));
-        const auto x = torch::randint(11, {4, 3});
-        const auto y = torch::randint(11, {12});
-        torch::cross_entropy_loss(model(x), y).backward();
-        optimizer.step();
-    };
+    const auto step = kinds_step(ranks);
     compare<KindsImpl, torch::optim::AdamW>(
         ranks, [] { return std::make_shared<KindsImpl>(); }, options, {}, step);
     compare<KindsImpl, torch::optim::SGD>(
@@ -220,25 +253,9 @@ TEST_CASE("Sharded.parameters_with_gaps_become_contiguous") {
 
 TEST_CASE("Sharded.sparse_gradients_are_averaged") {
     Ranks ranks;
-    struct TableImpl : torch::nn::Module {
-        TableImpl() {
-            torch::manual_seed(6);
-            table = register_module(
-                "table", torch::nn::Embedding(torch::nn::EmbeddingOptions(40, 9).sparse(true)));
-            head = register_module("head", torch::nn::Linear(9, 2));
-        }
-        torch::Tensor forward(const torch::Tensor& x) { return head(table(x)); }
-        torch::nn::Embedding table{nullptr};
-        torch::nn::Linear head{nullptr};
-    };
     compare<TableImpl, torch::optim::SGD>(
         ranks, [] { return std::make_shared<TableImpl>(); }, torch::optim::SGDOptions(0.1), {},
-        [&](auto& model, auto& optimizer, int i) {
-            optimizer.zero_grad();
-            torch::manual_seed(static_cast<std::uint64_t>(50 * i + ranks.rank()));
-            model(torch::randint(40, {6})).square().mean().backward();
-            optimizer.step();
-        });
+        table_step(ranks));
 }
 
 TEST_CASE("Sharded.unused_parameters_keep_what_they_have") {
@@ -368,6 +385,105 @@ TEST_CASE("Sharded.frees_and_freezes") {
                                         });
 }
 
+TEST_CASE("Sharded.backward_steps_with_every_optimizer") {
+    Ranks ranks;
+    using namespace torch::optim;
+    const auto step = mlp_step(ranks);
+    const auto in_backward = [&]<class O>(const auto& options, O* /*kind*/) {
+        compare<MlpImpl, O>(ranks, make_mlp, options, {}, step, 0, true);
+    };
+    in_backward(SGDOptions(0.1).momentum(0.9).weight_decay(0.01), static_cast<SGD*>(nullptr));
+    in_backward(AdamOptions(1e-2).amsgrad(true), static_cast<Adam*>(nullptr));
+    in_backward(AdamWOptions(1e-2), static_cast<AdamW*>(nullptr));
+    in_backward(RMSpropOptions(1e-2).momentum(0.5), static_cast<RMSprop*>(nullptr));
+    in_backward(AdagradOptions(1e-2), static_cast<Adagrad*>(nullptr));
+}
+
+TEST_CASE("Sharded.backward_steps_models_of_every_kind") {
+    Ranks ranks;
+    compare<KindsImpl, torch::optim::AdamW>(
+        ranks, [] { return std::make_shared<KindsImpl>(); }, torch::optim::AdamWOptions(1e-2), {},
+        kinds_step(ranks), 0, true);
+    compare<TableImpl, torch::optim::SGD>(
+        ranks, [] { return std::make_shared<TableImpl>(); }, torch::optim::SGDOptions(0.1), {},
+        table_step(ranks), 0, true);
+    compare<MlpImpl, torch::optim::SGD>(
+        ranks, make_mlp, torch::optim::SGDOptions(0.1), {.autocast = torch::kBFloat16},
+        [&](auto& model, auto& optimizer, int i) {
+            model->layers->parameters()[0].set_requires_grad(i % 2 == 0);
+            mlp_step(ranks)(model, optimizer, i);
+        },
+        0, true);
+}
+
+TEST_CASE("Sharded.backward_steps_and_keeps_no_gradients") {
+    Ranks ranks;
+    auto whole = ranks.prepare(make_mlp());
+    auto model = shard(ranks, make_mlp(), {.slot_bytes = 4096, .step_in_backward = true});
+    // Of two optimizers, which have moved since.
+    const auto first = [](const auto& all) {
+        return std::vector<torch::Tensor>{all.begin(), all.begin() + 2};
+    };
+    const auto rest = [](const auto& all) {
+        return std::vector<torch::Tensor>{all.begin() + 2, all.end()};
+    };
+    using torch::optim::Adam;
+    using torch::optim::SGD;
+    auto adam = prepared(Adam(first(model->parameters()), 1e-2), model);
+    auto sgd = prepared(SGD(rest(model->parameters()), 0.1), model);
+    auto adam_of_whole = prepared(Adam(first(whole->parameters()), 1e-2), whole);
+    auto sgd_of_whole = prepared(SGD(rest(whole->parameters()), 0.1), whole);
+    const auto moved = std::make_unique<decltype(adam)>(std::move(adam));
+    for (int i = 0; i < 3; ++i) {
+        const double rate = 0.1 / (1 + i);
+        for (auto* optimizer : {&sgd, &sgd_of_whole}) {
+            static_cast<torch::optim::SGDOptions&>(optimizer->param_groups()[0].options()).lr(rate);
+            optimizer->zero_grad();
+        }
+        moved->zero_grad();
+        adam_of_whole.zero_grad();
+        const auto x = random(ranks.rank(), i, {5, 7});
+        model(x).square().mean().backward();
+        for (auto* optimizer : std::initializer_list<torch::optim::Optimizer*>{moved.get(), &sgd}) {
+            for (const auto& part : optimizer->param_groups()[0].params()) {
+                CHECK((ranks.size() == 1 || !part.grad().defined()));
+            }
+        }
+        moved->step();
+        sgd.step();
+        whole(x).square().mean().backward();
+        adam_of_whole.step();
+        sgd_of_whole.step();
+        require_same_parameters(*whole.ptr(), *model.ptr());
+        for (const auto& parameter : model->parameters()) {
+            CHECK(ranks.agree(parameter));
+        }
+    }
+}
+
+TEST_CASE("Sharded.reading_a_stepped_parameter_in_backward_is_noticed") {
+    Ranks ranks;
+    struct LateImpl : torch::nn::Module {
+        LateImpl() {
+            torch::manual_seed(4);
+            one = register_module("one", torch::nn::Linear(4, 4));
+            two = register_module("two", torch::nn::Linear(4, 4));
+        }
+        /// Its backward reads the weight of `two` last, long after that has its gradient.
+        torch::Tensor forward(const torch::Tensor& x) {
+            return two(torch::tanh(one(x)).matmul(two->weight.detach()));
+        }
+        torch::nn::Linear one{nullptr}, two{nullptr};
+    };
+    if (ranks.size() == 1) {
+        return; // its weights are whole until step()
+    }
+    auto model = shard(ranks, std::make_shared<LateImpl>(), {.step_in_backward = true});
+    auto optimizer = prepared(torch::optim::SGD(model->parameters(), 0.1), model);
+    CHECK_THROWS_WITH(model(random(ranks.rank(), 0, {3, 4})).square().mean().backward(),
+                      doctest::Contains("modified by an inplace operation"));
+}
+
 TEST_CASE("Sharded.evaluates_between_backward_and_step") {
     Ranks ranks;
     compare<MlpImpl, torch::optim::SGD>(ranks, make_mlp, torch::optim::SGDOptions(0.1), {},
@@ -395,6 +511,42 @@ TEST_CASE("Sharded.edit_changes_all_ranks_models") {
     const auto error = message_of(
         [&] { model.edit([](MlpImpl&) { throw ConfigError("RT-C11", "no such file"); }); });
     CHECK(contains(error, "no such file"));
+}
+
+TEST_CASE("Sharded.weights_of_files_are_loaded_into_the_handle") {
+    Ranks ranks;
+    const test::Directory directory("sharded-weights");
+    const auto make = [](int shift) {
+        auto net = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(4, 3),
+                                                               torch::nn::BatchNorm1d(3));
+        for (auto& tensor : net->buffers()) {
+            tensor.add_(shift);
+        }
+        return net;
+    };
+    torch::manual_seed(9);
+    const auto saved = make(2);
+    const auto path = directory.path() / "w.safetensors";
+    if (ranks.rank() == 0) {
+        save_weights(path, saved);
+    }
+    ranks.mpi->barrier();
+    auto model = shard(ranks, make(0));
+    const auto found = load_weights(model, path);
+    CHECK(found.missing.empty());
+    require_same_parameters(*model.ptr(), *saved);
+    for (std::size_t i = 0; i < saved->buffers().size(); ++i) {
+        CHECK(model->buffers()[i].equal(saved->buffers()[i]));
+    }
+    auto other = shard(ranks, std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(4, 3),
+                                                                          torch::nn::BatchNorm1d(3),
+                                                                          torch::nn::Linear(3, 3)));
+    CHECK(contains(message_of([&] { (void)load_weights(other, path); }), "RT-K24"));
+    const auto kept = other->parameters().back().clone();
+    CHECK(load_weights(other, path, {.strict = false}).missing ==
+          std::vector<std::string>{"2.bias", "2.weight"});
+    CHECK(other->parameters()[0].equal(saved->parameters()[0]));
+    CHECK(other->parameters().back().equal(kept));
 }
 
 TEST_CASE("Sharded.stale_graphs_are_noticed") {
@@ -478,9 +630,34 @@ TEST_CASE("Sharded.refuses_what_cannot_work") {
     CHECK(contains(
         refused(make_mlp(), {.data_parallel = {.reduction_order = ReductionOrder::micro_batches}}),
         "RT-C12"));
+    const auto in_backward = [](const DataParallelOptions& options) {
+        return ShardedOptions{.step_in_backward = true, .data_parallel = options};
+    };
+    CHECK(contains(refused(make_mlp(), in_backward({.check_gradients = true})), "RT-C12"));
+    CHECK(contains(refused(make_mlp(), in_backward({.find_unused_parameters = true})), "RT-C12"));
+    auto stepping = shard(ranks, make_mlp(), in_backward({}));
+    CHECK(contains(message_of([&] { (void)stepping.no_sync(); }), "RT-C12"));
+    CHECK(contains(message_of([&] { stepping.clip_grad_norm_(1); }), "RT-C12"));
     if (ranks.size() == 1) {
         return; // the bare model
     }
+    const auto step_in_backward = [&] {
+        stepping(random(ranks.rank(), 0, {5, 7})).square().mean().backward();
+    };
+    CHECK(contains(message_of(step_in_backward), "RT-M42")); // no optimizer
+    auto all = stepping->parameters();
+    all.push_back(torch::randn({2}).requires_grad_());
+    CHECK(contains(message_of([&] { (void)prepared(torch::optim::SGD(all, 0.1), stepping); }),
+                   "RT-C12"));
+    auto steps = prepared(torch::optim::SGD(stepping->parameters(), 0.1), stepping);
+    step_in_backward();
+    CHECK(contains(message_of(step_in_backward), "RT-M46"));
+    GradScaler scaler;
+    CHECK(contains(message_of([&] { (void)scaler.step(steps); }), "RT-C12"));
+    steps.step();
+    step_in_backward();
+    steps.step();
+
     auto integers = make_mlp();
     integers->register_parameter("count", torch::arange(3), false);
     CHECK(contains(refused(integers), "\"count\" is Long"));

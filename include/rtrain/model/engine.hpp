@@ -140,6 +140,13 @@ public:
 protected:
     [[nodiscard]] bool alone() const { return backend_->size() == 1; }
     [[nodiscard]] AnyBackend& backend() const noexcept { return *backend_; }
+    /// All get the first rank's.
+    void spread_buffers() {
+        if (auto buffers = unversioned_buffers(*module_.lock(), options_.ignore);
+            !buffers.empty()) {
+            broadcast_coalesced(*backend_, std::move(buffers));
+        }
+    }
     /// Those of the model, in few tensors.
     [[nodiscard]] std::vector<at::Tensor> gradients() const {
         return averager_ ? averager_->gradients() : own_gradients();

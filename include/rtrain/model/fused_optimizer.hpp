@@ -163,7 +163,13 @@ template <detail::Fusible O>
 class FusedOptimizer : public O, public checkpoint::HoldsParts {
 public:
     explicit FusedOptimizer(O optimizer, const detail::SharedModels& models = {})
-        : O(std::move(optimizer)), parts_(*this, models) {}
+        : O(std::move(optimizer)), parts_(*this, models) {
+        connect();
+    }
+    FusedOptimizer(FusedOptimizer&& other)
+        : O(std::move(static_cast<O&>(other))), parts_(std::move(other.parts_)) {
+        connect();
+    }
 
     /// Updates the parameters that have a gradient; sparse gradients count as dense ones. Throws
     /// ModelError [RT-M8] for parameters that are not real floating-point numbers.
@@ -173,11 +179,8 @@ public:
             const at::AutoGradMode with_gradients(true);
             loss = closure();
         }
-        const torch::NoGradGuard no_grad;
         parts_.begin_step(*this);
-        for (auto& group : this->param_groups()) {
-            step_group(group);
-        }
+        step_now();
         parts_.end_step();
         return loss;
     }
@@ -185,11 +188,25 @@ public:
     [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const override {
         return parts_.part_of(parameter);
     }
+    /// Whether it steps parts of a sharded model's parameters.
+    [[nodiscard]] bool holds_parts() const noexcept { return parts_.any(); }
+    /// See ShardedOptions.
+    [[nodiscard]] bool steps_in_backward() const { return parts_.steps_in_backward(); }
     /// For GradScaler: whether `here` is true on a rank that has other parts of these parameters.
     [[nodiscard]] bool on_any_rank(bool here) const { return parts_.on_any_rank(here); }
 
 private:
     using Kernel = detail::Fused<O>;
+
+    void connect() {
+        parts_.connect([this] { step_now(); });
+    }
+    void step_now() {
+        const torch::NoGradGuard no_grad;
+        for (auto& group : this->param_groups()) {
+            step_group(group);
+        }
+    }
 
     void step_group(torch::optim::OptimizerParamGroup& group) {
         const auto& options = static_cast<const typename Kernel::Options&>(group.options());

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/model/sharded_options.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <ATen/Functions.h>
@@ -59,11 +60,18 @@ public:
 
     /// Divides the gradients of the optimizer's parameters by the scale. step() does it; before,
     /// it is for code that looks at gradients, such as clipping. Throws ModelError: RT-M18 a second
-    /// time for one step, RT-M19 a gradient is float16 (parameters must be float32).
+    /// time for one step, RT-M19 a gradient is float16 (parameters must be float32); ConfigError
+    /// [RT-C12] for an optimizer of a model with step_in_backward.
     template <class Optimizer>
     void unscale_(Optimizer& optimizer) {
         if (!options_.enabled) {
             return;
+        }
+        if constexpr (requires { optimizer.steps_in_backward(); }) {
+            if (optimizer.steps_in_backward()) {
+                detail::refuse_with_step_in_backward(
+                    "a GradScaler divides gradients before a step");
+            }
         }
         Progress& progress = progress_[&optimizer];
         if (progress.unscaled) {

@@ -351,6 +351,7 @@ private:
             store_->hand_out(i, use_.is_used(i), sparse_[i]);
             use_.set_used(i, false);
         }
+        store_->end_pass();
     }
 
     AnyBackend& backend_;

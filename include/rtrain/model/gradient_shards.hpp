@@ -4,13 +4,16 @@
 /// and is freed, and each rank adds up its block from the slots of all (comm/slot_scatter.hpp).
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/comm/slot_scatter.hpp>
 #include <rtrain/model/finite.hpp>
 #include <rtrain/model/gradient_store.hpp>
 #include <rtrain/model/gradient_writer.hpp>
 #include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/shard_rooms.hpp>
 #include <rtrain/model/shared_weights.hpp>
 #include <rtrain/process/purpose.hpp>
+#include <rtrain/process/step_clock.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -19,7 +22,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -56,10 +58,17 @@ public:
     [[nodiscard]] int divisor() const override { return divisor_; }
 
     void begin(const std::vector<bool>& expected) override {
+        if (steps() && next_ > 0) {
+            throw ModelError("RT-M26", "an exception has ended a backward pass that had stepped "
+                                       "some parameters already; let it leave the training "
+                                       "function, and the run goes on from its newest checkpoint");
+        }
+        weights_->require_step();
         for (std::size_t i = 0; i < expected.size(); ++i) {
             own_[i].is_expected = expected[i];
+            own_[i].summed = 0;
             own_[i].gradient.reset(); // of a pass that an exception has ended
-            if (expected[i] && has_had_pass_) {
+            if (expected[i] && (has_had_pass_ || steps())) {
                 weights_->require_optimizer(i);
             }
         }
@@ -137,10 +146,19 @@ public:
         const bool was_none = std::exchange(own_[parameter].was_none, false);
         if (sparse) {
             hand_out_sparse(parameter, used);
+        } else if (steps()) {
+            return;
         } else if (used) {
             give(parameter);
         } else if (was_none) {
             own.reset(); // zeros of passes that nobody has used it in
+        }
+    }
+
+    void end_pass() override {
+        if (steps()) {
+            weights_->spread_steps();
+            next_ = 0;
         }
     }
 
@@ -162,20 +180,12 @@ private:
         at::Tensor sum;           ///< of the part's elements, in the memory of its type
         std::size_t first_chunk = 0;
         std::size_t chunks = 0; ///< that it travels in, one behind the other
+        std::size_t summed = 0; ///< of them, in a pass that steps
         at::Tensor gradient;    ///< this rank's in this pass, until it is sent; none: zeros
     };
 
     void lay_out_sums() {
-        std::map<at::ScalarType, std::int64_t> lengths;
-        std::vector<std::int64_t> begins;
-        for (const Chunk& chunk : chunks_) {
-            begins.push_back(lengths[chunk.type]);
-            lengths[chunk.type] += chunk.block;
-        }
-        sums_.clear();
-        for (const auto& [type, length] : lengths) {
-            sums_[type] = at::zeros({weights_->owners().owns() ? length : 0}, type);
-        }
+        const std::vector<Room> rooms = rooms_for_sums();
         trains_.assign(chunks_.size(), false);
         blocks_.clear();
         for (Own& own : own_) {
@@ -183,19 +193,34 @@ private:
         }
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
             const Chunk& chunk = chunks_[c];
-            const bool owns = weights_->owners().owns();
-            const at::Tensor& sums = sums_[chunk.type];
-            blocks_.push_back(sums.narrow(0, owns ? begins[c] : 0, owns ? chunk.block : 0));
+            const auto& [memory, begin] = rooms[c];
+            blocks_.push_back(memory.narrow(0, begin, owns() ? chunk.block : 0));
             for (const Chunk::Member& member : chunk.members) {
                 if (own_[member.parameter].chunks++ == 0) {
                     own_[member.parameter].first_chunk = c;
-                    const std::int64_t begin = begins[c] + member.offset;
                     const std::int64_t count = weights_->part(member.parameter).numel();
-                    move_sum(member.parameter, sums.narrow(0, count > 0 ? begin : 0, count));
+                    move_sum(member.parameter,
+                             memory.narrow(0, count > 0 ? begin + member.offset : 0, count));
                 }
             }
         }
     }
+    [[nodiscard]] std::vector<Room> rooms_for_sums() const {
+        if (!owns()) {
+            std::vector<Room> none;
+            for (const Chunk& chunk : chunks_) {
+                none.push_back({at::empty({0}, chunk.type), 0});
+            }
+            return none;
+        }
+        // Behind slot() the sums of a node are there; nodes exchange those of one round meanwhile.
+        return steps() ? rooms_in_turns(chunks_, weights_->owners().nodes == 1 ? 1 : 2)
+                       : own_rooms(chunks_);
+    }
+    [[nodiscard]] bool owns() const { return weights_->owners().owns(); }
+    /// Whether sums are stepped and used up within the pass.
+    [[nodiscard]] bool steps() const { return weights_->steps_in_backward(); }
+
     /// What the part had of a gradient goes along.
     void move_sum(std::size_t parameter, const at::Tensor& sum) {
         own_[parameter].sum = sum;
@@ -207,6 +232,9 @@ private:
 
     void arrive(std::size_t parameter) {
         const Own& own = own_[parameter];
+        if (steps()) { // what reads the parameter from now on in this pass is told that it is late
+            parameters_[parameter].tensor.unsafeGetTensorImpl()->bump_version();
+        }
         for (std::size_t c = own.first_chunk; c < own.first_chunk + own.chunks; ++c) {
             --missing_[c];
         }
@@ -224,6 +252,14 @@ private:
             }
             adds = adds || weights_->part(member.parameter).grad().defined();
         }
+        if (steps()) {
+            slots_->publish(chunk.type, chunk.block, blocks_[number],
+                            [this, number] { step(number); });
+            if (!owns() || chunk.block == 0) { // nothing to wait for
+                step(number);
+            }
+            return;
+        }
         if (!adds) {
             slots_->publish(chunk.type, chunk.block, blocks_[number], [] {});
             return;
@@ -231,6 +267,21 @@ private:
         const at::Tensor fresh = at::empty_like(blocks_[number]);
         slots_->publish(chunk.type, chunk.block, fresh,
                         [this, number, fresh] { add(chunks_[number], fresh, blocks_[number]); });
+    }
+
+    /// A chunk's sums are there: steps the parameters that have all of theirs. Between nodes, a
+    /// later chunk may be there before an earlier one.
+    void step(std::size_t number) {
+        const torch::NoGradGuard no_grad;
+        const StepClock::In stepping(StepPart::optimizer);
+        std::vector<std::size_t> complete;
+        for (const Chunk::Member& member : chunks_[number].members) {
+            Own& own = own_[member.parameter];
+            if (own.is_expected && ++own.summed == own.chunks) {
+                complete.push_back(member.parameter);
+            }
+        }
+        weights_->step_now(complete, [this](std::size_t parameter) { give(parameter); });
     }
 
     /// A gradient's share of a chunk, divided by the number of ranks, into the blocks of all.
@@ -256,19 +307,6 @@ private:
             writer_.scale_into(target, flat.narrow(0, slices.begin(owner) + member.from, count),
                                scale_for(chunk.type));
         }
-    }
-
-    /// One dimension, in the order in which the parameter lies.
-    [[nodiscard]] static at::Tensor in_memory_order(const at::Tensor& gradient,
-                                                    const at::Tensor& parameter) {
-        const bool alike = gradient.strides() == parameter.strides() ||
-                           (gradient.is_contiguous() && parameter.is_contiguous());
-        const at::Tensor dense =
-            alike && gradient.is_non_overlapping_and_dense()
-                ? gradient
-                : at::empty_strided(parameter.sizes(), parameter.strides(), gradient.options())
-                      .copy_(gradient);
-        return dense.as_strided({dense.numel()}, {1});
     }
 
     /// As buckets have it (gradient_buckets.hpp), for the same bits.
@@ -319,6 +357,9 @@ private:
             own = own.defined() ? own + mine : mine.clone();
         }
         whole.reset();
+        if (steps()) {
+            weights_->step_now({parameter}, [](std::size_t /*has it*/) {});
+        }
     }
 
     [[nodiscard]] bool on_any_rank(bool here) const {
@@ -335,11 +376,10 @@ private:
     std::vector<Own> own_; ///< by parameter
     std::vector<Chunk> chunks_;
     std::unique_ptr<comm::SlotScatter> slots_;
-    std::map<at::ScalarType, at::Tensor> sums_;
     std::vector<at::Tensor> blocks_;   ///< by chunk: this rank's, of the sums
     std::vector<std::size_t> missing_; ///< by chunk: gradients that this pass has not brought yet
     std::vector<bool> trains_;         ///< by chunk: a parameter in it is expected
-    std::size_t next_ = 0;             ///< the first chunk that is not sent
+    std::size_t next_ = 0; ///< the first chunk that is not sent; 0 behind a pass that has stepped
     bool has_had_pass_ = false;
     GradientWriter writer_;
 };

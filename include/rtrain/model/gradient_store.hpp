@@ -71,6 +71,8 @@ public:
     /// Behind wait(): gives who steps the parameter its mean. `used`: by some rank; else it stays
     /// what it was. A `sparse` one is parameter.grad() already.
     virtual void hand_out(std::size_t parameter, bool used, bool sparse) = 0;
+    /// All are handed out. May be *collective*.
+    virtual void end_pass() {}
     /// The memory of all gradients that have places, in few tensors.
     [[nodiscard]] virtual std::vector<at::Tensor> gradients() const = 0;
 };

@@ -42,4 +42,17 @@ private:
     comm::SharedWriter writer_;
 };
 
+/// A gradient in one dimension, in the order in which its parameter lies.
+[[nodiscard]] inline at::Tensor in_memory_order(const at::Tensor& gradient,
+                                                const at::Tensor& parameter) {
+    const bool alike = gradient.strides() == parameter.strides() ||
+                       (gradient.is_contiguous() && parameter.is_contiguous());
+    const at::Tensor dense =
+        alike && gradient.is_non_overlapping_and_dense()
+            ? gradient
+            : at::empty_strided(parameter.sizes(), parameter.strides(), gradient.options())
+                  .copy_(gradient);
+    return dense.as_strided({dense.numel()}, {1});
+}
+
 } // namespace rtrain::detail

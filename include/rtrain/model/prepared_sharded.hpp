@@ -21,8 +21,9 @@ namespace rtrain::detail {
 prepare_sharded(const std::shared_ptr<AnyBackend>& backend,
                 const std::shared_ptr<torch::nn::Module>& module, const ShardedOptions& options);
 
-/// Runs `edit` on one rank a node while the model's tensors can be written. *Collective.*
-void edit_weights(const PreparedModel& model, const std::function<void()>& edit);
+/// Runs `edit` on one rank a node while the model's tensors can be written; all get rank 0's
+/// buffers then. *Collective.* `model`: of prepare_sharded().
+void edit_weights(PreparedModel& model, const std::function<void()>& edit);
 
 } // namespace rtrain::detail
 

@@ -72,6 +72,9 @@ struct Chunk {
     return chunks;
 }
 
+/// Nodes exchange stepped weights in messages of at least that much each, while there is some.
+inline constexpr std::int64_t bytes_of_weight_message = std::int64_t{4} << 20;
+
 /// Bytes of a slot that holds any of them, a multiple of 64.
 [[nodiscard]] inline std::size_t slot_bytes_of(const std::vector<Chunk>& chunks, int owners) {
     std::size_t most = 64;

@@ -6,6 +6,7 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/model/data_parallel.hpp>
 #include <rtrain/model/engine_for.hpp>
+#include <rtrain/model/memory_needed.hpp>
 #include <rtrain/model/prepared_sharded.hpp>
 #include <rtrain/model/sharded_options.hpp>
 
@@ -22,6 +23,9 @@ namespace rtrain {
 ///
 /// - Optimizers are made of `model->parameters()` and go through worker.prepare(); their step() is
 ///   *collective*, and zero_grad() is theirs, because gradients lie there and not in the model.
+/// - Behind backward, gradients of `model->parameters()` are undefined. So
+///   torch::nn::utils::clip_grad_norm_(model->parameters(), ...) finds none, clips nothing and
+///   returns 0, which nobody can notice: clip by model.clip_grad_norm_().
 /// - The model's tensors cannot be written in place, but in edit(). State loads into them.
 /// - Checkpoints need checkpoint::Sharded, because no rank has all of the optimizer's state. They
 ///   are those of DataParallel: either engine loads the other's, on any number of ranks.
@@ -41,14 +45,14 @@ public:
         : DataParallel<M, B>(module, detail::prepare_sharded(backend, module, options)) {}
 
     /// Runs `change(*model)` without gradients on one rank of each node, while the model's tensors
-    /// can be written; all ranks wait for it, and throw what it throws. It must do the same on all
-    /// nodes. *Collective.*
+    /// can be written; all ranks wait for it, throw what it throws, and get rank 0's buffers. It
+    /// must do the same on all nodes. load_weights(model, path) does it by itself. *Collective.*
     ///
     /// @code
-    /// model.edit([&](Gpt& gpt) { rtrain::load_weights(gpt, "weights.safetensors"); });
+    /// model.edit([](Gpt& gpt) { torch::nn::init::zeros_(gpt.head->bias); });
     /// @endcode
     template <std::invocable<M&> Change>
-    void edit(Change&& change) {
+    void edit(Change&& change) const {
         detail::edit_weights(*this->prepared(), [&] { change(**this); });
     }
 };

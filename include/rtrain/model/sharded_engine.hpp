@@ -20,6 +20,8 @@
 #include <torch/nn/module.h>
 
 #include <cmath>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -41,7 +43,28 @@ public:
         Engine::begin_forward();
     }
 
+    /// See ShardedParallel.
+    void edit(const std::function<void()>& change) {
+        const torch::NoGradGuard no_grad;
+        if (weights_) {
+            weights_->edit(change);
+            spread_buffers();
+        } else {
+            change();
+        }
+    }
+
+    void set_sync(bool sync) override {
+        if (steps_in_backward_ && !sync) {
+            refuse_with_step_in_backward("no_sync() adds gradients of several passes up");
+        }
+        Engine::set_sync(sync);
+    }
+
     double clip(double max_norm, double norm_type, bool error_if_nonfinite) override {
+        if (steps_in_backward_) {
+            refuse_with_step_in_backward("clip_grad_norm_() needs the norm of all gradients");
+        }
         const torch::NoGradGuard no_grad;
         return detail::clip(gradients(), max_norm, norm_type, error_if_nonfinite, [&](double norm) {
             const at::Tensor mine = at::full({1}, weights_ ? norm : 0, at::kDouble);
@@ -75,11 +98,12 @@ private:
         : Engine(ranks, module, checked(ranks, *module, options),
                  [made, ranks, module, options](const auto& parameters, const auto& of) {
                      const auto members = of.group ? ranks->over(of.group) : ranks;
-                     *made = std::make_shared<SharedWeights>(members, parameters);
+                     *made = std::make_shared<SharedWeights>(members, parameters,
+                                                             options.step_in_backward);
                      return std::make_unique<GradientShards>(*made, module->name(), parameters,
                                                              options.slot_bytes);
                  }),
-          weights_(*made) {}
+          weights_(*made), steps_in_backward_(options.step_in_backward) {}
 
     /// *Collective.* Throws what a model or options that cannot be sharded are.
     [[nodiscard]] static const DataParallelOptions&
@@ -98,15 +122,18 @@ private:
         }
         succeed_together(
             *members, [&] { check_sharded(module, distinct_parameters(module, parallel.ignore)); });
-        require_same(*members, "RT-M2", options.slot_bytes, [&] {
+        const std::int64_t both = 2 * options.slot_bytes + (options.step_in_backward ? 1 : 0);
+        require_same(*members, "RT-M2", both, [&] {
             return concat("ranks prepare a model with different options: slot_bytes is ",
-                          options.slot_bytes, " on rank ", members->rank(),
+                          options.slot_bytes, " and step_in_backward ", options.step_in_backward,
+                          " on rank ", members->rank(),
                           "; all ranks must prepare it in the same way");
         });
         return parallel;
     }
 
     std::shared_ptr<SharedWeights> weights_;
+    bool steps_in_backward_;
 };
 
 [[nodiscard]] RTRAIN_DOOR std::shared_ptr<PreparedModel>
@@ -115,13 +142,8 @@ prepare_sharded(const std::shared_ptr<AnyBackend>& backend,
     return std::make_shared<ShardedEngine>(backend, module, options);
 }
 
-RTRAIN_DOOR void edit_weights(const PreparedModel& model, const std::function<void()>& edit) {
-    if (const auto weights = model.weights()) {
-        weights->edit(edit);
-    } else {
-        const torch::NoGradGuard no_grad;
-        edit();
-    }
+RTRAIN_DOOR void edit_weights(PreparedModel& model, const std::function<void()>& edit) {
+    dynamic_cast<ShardedEngine&>(model).edit(edit);
 }
 
 } // namespace rtrain::detail

@@ -20,7 +20,13 @@ template <std::derived_from<torch::optim::Optimizer> O>
 class ShardedOptimizer : public O, public checkpoint::HoldsParts {
 public:
     explicit ShardedOptimizer(O optimizer, const detail::SharedModels& models = {})
-        : O(std::move(optimizer)), parts_(*this, models) {}
+        : O(std::move(optimizer)), parts_(*this, models) {
+        connect();
+    }
+    ShardedOptimizer(ShardedOptimizer&& other)
+        : O(std::move(static_cast<O&>(other))), parts_(std::move(other.parts_)) {
+        connect();
+    }
 
     at::Tensor step(typename O::LossClosure closure = nullptr) override {
         if (!parts_.any()) {
@@ -40,10 +46,18 @@ public:
     [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const override {
         return parts_.part_of(parameter);
     }
+    /// Whether it steps parts of a sharded model's parameters.
+    [[nodiscard]] bool holds_parts() const noexcept { return parts_.any(); }
+    /// See ShardedOptions.
+    [[nodiscard]] bool steps_in_backward() const { return parts_.steps_in_backward(); }
     /// For GradScaler.
     [[nodiscard]] bool on_any_rank(bool here) const { return parts_.on_any_rank(here); }
 
 private:
+    void connect() {
+        parts_.connect([this] { (void)O::step(nullptr); });
+    }
+
     detail::StepParts parts_;
 };
 

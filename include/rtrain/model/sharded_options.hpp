@@ -17,6 +17,15 @@ namespace rtrain {
 struct ShardedOptions {
     /// Size of a slot in bytes: gradients travel in pieces of at most that much. Each rank has two.
     std::int64_t slot_bytes = std::int64_t{4} << 20;
+    /// Backward itself steps each parameter as soon as the sum of its gradients is there, and keeps
+    /// no gradient: 4 bytes for each float32 parameter less, divided by the number of ranks, and
+    /// the same bits. optimizer.step() stays behind each backward, and all that is to hold for a
+    /// step, such as a learning rate, is set before backward. Where two optimizers have a
+    /// parameter, the one that was prepared last steps it. ConfigError [RT-C12] for what needs all
+    /// gradients first: check_gradients, find_unused_parameters, clip_grad_norm_(), no_sync(), a
+    /// GradScaler; ModelError [RT-M46] for a second backward before step(). One rank keeps
+    /// gradients, and optimizer.step() steps.
+    bool step_in_backward = false;
     /// Those that hold for both engines: find_unused_parameters, broadcast_buffers, autocast,
     /// check_gradients, check_parameters, ignore, group. ConfigError [RT-C12] for a hook and for
     /// reduction_order micro_batches. Sizes of buckets, and where a gradient's memory is, mean
@@ -43,6 +52,24 @@ inline void check_options(const ShardedOptions& options) {
                                     "reduction_order is micro_batches; leave it out, or prepare "
                                     "the model with DataParallelOptions");
     }
+    if (options.step_in_backward && options.data_parallel.check_gradients) {
+        throw ConfigError("RT-C12", "step_in_backward steps parameters before all gradients are "
+                                    "there, but check_gradients looks at all of them before a "
+                                    "step; leave out one of the two");
+    }
+    if (options.step_in_backward && options.data_parallel.find_unused_parameters) {
+        throw ConfigError("RT-C12", "step_in_backward steps parameters before it is known which "
+                                    "ones no rank has used, but find_unused_parameters is set; "
+                                    "leave out one of the two");
+    }
+}
+
+/// Throws ConfigError [RT-C12] for `what`, which needs the gradients that step_in_backward does not
+/// keep.
+[[noreturn]] inline void refuse_with_step_in_backward(const char* what) {
+    throw ConfigError("RT-C12", concat(what, ", but with step_in_backward each parameter is "
+                                             "stepped within backward, and its gradient is gone; "
+                                             "leave out one of the two"));
 }
 
 } // namespace detail

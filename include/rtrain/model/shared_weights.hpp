@@ -13,15 +13,18 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/step_link.hpp>
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,9 +41,11 @@ public:
     /// `backend` has a communicator, and parameters can be shared (sharded_check.hpp). Rank 0's
     /// values count; the other ranks' memory is let go unread. *Collective.* Throws CommError
     /// [RT-X12].
-    SharedWeights(std::shared_ptr<AnyBackend> backend, std::vector<NamedParameter> parameters)
+    SharedWeights(std::shared_ptr<AnyBackend> backend, std::vector<NamedParameter> parameters,
+                  bool steps_in_backward)
         : backend_(std::move(backend)), ranks_(*backend_->communicator()),
-          owners_(ranks_.block_owners()), parameters_(std::move(parameters)) {
+          owners_(ranks_.block_owners()), parameters_(std::move(parameters)),
+          steps_in_backward_(steps_in_backward) {
         move_into_array();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             index_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
@@ -53,6 +58,7 @@ public:
     [[nodiscard]] const comm::BlockOwners& owners() const noexcept { return owners_; }
     [[nodiscard]] comm::Communicator& ranks() const noexcept { return ranks_; }
     [[nodiscard]] AnyBackend& backend() const noexcept { return *backend_; }
+    [[nodiscard]] bool steps_in_backward() const noexcept { return steps_in_backward_; }
 
     /// Which parameter a tensor is, as a whole.
     [[nodiscard]] std::optional<std::size_t> find(const at::Tensor& parameter) const {
@@ -67,7 +73,10 @@ public:
         return found == by_part_.end() ? nullptr : &places_[found->second].of;
     }
     /// An optimizer has the part.
-    void take(std::size_t parameter) { places_[parameter].is_taken = true; }
+    void take(std::size_t parameter, const std::shared_ptr<StepLink>& optimizer) {
+        places_[parameter].is_taken = true;
+        places_[parameter].optimizer = optimizer;
+    }
 
     /// Throws ModelError [RT-M41] for a parameter whose tensor has got memory of its own.
     void require_in_place() const {
@@ -89,7 +98,7 @@ public:
     /// its part, RT-M43 when the gradient of the last step is still there.
     void require_optimizer(std::size_t parameter) const {
         const Place& place = places_[parameter];
-        if (!place.is_taken) {
+        if (!place.is_taken || (steps_in_backward_ && place.optimizer.expired())) {
             throw ModelError("RT-M42",
                              concat("parameter \"", parameters_[parameter].name,
                                     "\" trains, but no optimizer has this rank's part of it; pass "
@@ -107,9 +116,56 @@ public:
         }
     }
 
-    /// Around what optimizers write. *Collective.*
-    void begin_step() { backend_->barrier(); }
+    /// Around what optimizers write. *Collective*, unless backward has done it.
+    void begin_step() {
+        if (!steps_in_backward_) {
+            backend_->barrier();
+        }
+    }
     void end_step() {
+        if (steps_in_backward_) {
+            awaits_step_ = false;
+        } else {
+            spread_steps();
+        }
+    }
+
+    /// Throws ModelError [RT-M46] when backward has stepped, and no optimizer's step() came since.
+    void require_step() const {
+        if (awaits_step_) {
+            throw ModelError("RT-M46",
+                             "with step_in_backward each backward is a step, but a second "
+                             "one began before optimizer.step(); call it behind each "
+                             "backward. Gradients of several passes cannot be added up: "
+                             "leave step_in_backward out for that");
+        }
+    }
+    /// Within backward: each optimizer steps those of `parameters` that it has, which `give(i)`
+    /// gives a gradient, for as long as that takes. All ranks of the node have brought theirs.
+    template <class Give>
+    void step_now(const std::vector<std::size_t>& parameters, Give&& give) {
+        std::vector<std::shared_ptr<StepLink>> optimizers;
+        for (const std::size_t i : parameters) {
+            auto optimizer = places_[i].optimizer.lock();
+            if (optimizer &&
+                std::find(optimizers.begin(), optimizers.end(), optimizer) == optimizers.end()) {
+                optimizers.push_back(std::move(optimizer));
+            }
+        }
+        for (const auto& optimizer : optimizers) {
+            std::vector<std::size_t> stepped;
+            std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(stepped),
+                         [&](std::size_t i) { return places_[i].optimizer.lock() == optimizer; });
+            std::for_each(stepped.begin(), stepped.end(), give);
+            optimizer->step();
+            for (const std::size_t i : stepped) {
+                places_[i].part.mutable_grad().reset();
+            }
+        }
+    }
+    /// All parts are stepped: everybody sees them. *Collective.*
+    void spread_steps() {
+        awaits_step_ = steps_in_backward_;
         for (Place& place : places_) {
             place.stepped = place.part.grad();
             place.version = place.stepped.defined() ? place.stepped._version() : 0;
@@ -145,7 +201,8 @@ private:
         at::Tensor part;
         checkpoint::PartOf of;
         bool is_taken = false;
-        at::Tensor stepped; ///< the gradient of the last step, and
+        std::weak_ptr<StepLink> optimizer; ///< the last that has taken it
+        at::Tensor stepped;                ///< the gradient of the last step, and
         std::int64_t version = 0;
     };
 
@@ -237,11 +294,12 @@ private:
         if (owners_.nodes == 1 || !owners_.owns()) {
             return;
         }
-        constexpr std::size_t enough = std::size_t{4} << 20; // bytes of a message
         for (std::size_t begin = 0; begin < places_.size();) {
             std::size_t end = begin;
             std::size_t bytes = 0;
-            for (; end < places_.size() && bytes < enough; ++end) {
+            for (;
+                 end < places_.size() && bytes < static_cast<std::size_t>(bytes_of_weight_message);
+                 ++end) {
                 bytes += message_bytes(end);
             }
             if (bytes > 0) {
@@ -294,6 +352,8 @@ private:
     comm::Communicator& ranks_;
     comm::BlockOwners owners_;
     std::vector<NamedParameter> parameters_;
+    bool steps_in_backward_;
+    bool awaits_step_ = false;  ///< of an optimizer, behind a pass
     std::vector<Place> places_; ///< by parameter
     std::shared_ptr<comm::NodeArray> array_;
     std::unordered_map<const void*, std::size_t> index_;

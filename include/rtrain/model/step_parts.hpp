@@ -5,12 +5,15 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/model/step_link.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace rtrain::detail {
@@ -24,10 +27,15 @@ public:
     StepParts() = default;
     /// Puts parts in the place of the parameters of `models`, in all groups, and keeps what the
     /// optimizer has kept for them. Throws ModelError [RT-M45] for an optimizer that does not treat
-    /// each element by itself.
+    /// each element by itself, ConfigError [RT-C12] when backward is to step some of its parameters
+    /// and not others.
     StepParts(torch::optim::Optimizer& optimizer, const SharedModels& models);
 
     [[nodiscard]] bool any() const noexcept { return !models_.empty(); }
+    /// Of a model with step_in_backward.
+    [[nodiscard]] bool steps_in_backward() const;
+    /// How backward steps parameters that have a gradient; again when the optimizer has moved.
+    void connect(std::function<void()> step) const { link_->step = std::move(step); }
 
     /// Around what writes parameters. *Collective* where there are parts. Throws ModelError
     /// [RT-M42] for a parameter that was given to the optimizer later.
@@ -40,6 +48,7 @@ public:
     [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const;
 
 private:
+    std::shared_ptr<StepLink> link_ = std::make_shared<StepLink>();
     SharedModels models_; ///< those it has parts of
 };
 

@@ -29,8 +29,10 @@ RTRAIN_DOOR bool steps_by_element(torch::optim::Optimizer& optimizer) {
 }
 
 RTRAIN_DOOR StepParts::StepParts(torch::optim::Optimizer& optimizer, const SharedModels& models) {
+    bool others = false; // parameters that backward does not step
     for (auto& group : optimizer.param_groups()) {
         for (at::Tensor& parameter : group.params()) {
+            bool is_stepped_in_backward = false;
             for (const auto& model : models) {
                 const auto index = model->find(parameter);
                 if (!index) {
@@ -47,15 +49,27 @@ RTRAIN_DOOR StepParts::StepParts(torch::optim::Optimizer& optimizer, const Share
                 const at::Tensor part = model->part(*index);
                 checkpoint::cut_optimizer_state(optimizer, parameter, part,
                                                 *model->find_part(part));
-                model->take(*index);
+                model->take(*index, link_);
                 parameter = part;
                 if (std::find(models_.begin(), models_.end(), model) == models_.end()) {
                     models_.push_back(model);
                 }
+                is_stepped_in_backward = model->steps_in_backward();
                 break;
             }
+            others = others || !is_stepped_in_backward;
         }
     }
+    if (others && steps_in_backward()) {
+        throw ConfigError("RT-C12", "an optimizer has parameters of a model with step_in_backward, "
+                                    "and others, which backward would step, too; give these an "
+                                    "optimizer of their own");
+    }
+}
+
+RTRAIN_DOOR bool StepParts::steps_in_backward() const {
+    return std::any_of(models_.begin(), models_.end(),
+                       [](const auto& model) { return model->steps_in_backward(); });
 }
 
 RTRAIN_DOOR void StepParts::begin_step(torch::optim::Optimizer& optimizer) const {

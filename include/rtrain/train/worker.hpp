@@ -111,10 +111,16 @@ public:
     /// Makes the step of torch::optim::SGD, Adam or AdamW one fused kernel; everything else about
     /// the optimizer stays: see FusedOptimizer. Optimizers work without it, too, but for those of
     /// models prepared with ShardedOptions, of which the optimizer then holds this rank's parts.
-    /// Throws ModelError [RT-M45] for one that cannot.
+    /// Throws ModelError [RT-M45] for one that cannot, and CheckpointError [RT-K11] when it has
+    /// parts and the checkpoint policy does not save such: Sharded, AsyncSharded and None do.
     template <std::derived_from<torch::optim::Optimizer> O>
     [[nodiscard]] auto prepare(O optimizer) {
-        return typename detail::PreparedOptimizer<O>::type(std::move(optimizer), sharded_models());
+        typename detail::PreparedOptimizer<O>::type prepared(std::move(optimizer),
+                                                             sharded_models());
+        if (prepared.holds_parts()) {
+            require_parts_are_saved();
+        }
+        return prepared;
     }
 
     /// Gives a torch::data loader this rank's rows and device: see data::distribute_loader().

@@ -123,6 +123,8 @@ protected:
     void keep(std::shared_ptr<detail::PreparedModel> model, const torch::nn::Module& module);
     /// Of the models it looks after, those that ranks share.
     [[nodiscard]] std::vector<std::shared_ptr<detail::SharedWeights>> sharded_models() const;
+    /// Throws CheckpointError [RT-K11] for a policy that cannot save what ranks have parts of.
+    void require_parts_are_saved() const;
 
 private:
     struct Prepared {

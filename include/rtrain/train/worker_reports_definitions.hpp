@@ -221,6 +221,12 @@ WorkerReports::sharded_models() const {
     return found;
 }
 
+RTRAIN_DOOR void WorkerReports::require_parts_are_saved() const {
+    if (run_.saves_state()) {
+        run_.require_takes_parts_of("optimizer of a sharded model");
+    }
+}
+
 /// A model that is about to be kept. The first step of training is that of the first model.
 RTRAIN_DOOR void WorkerReports::show(const torch::nn::Module& module) {
     std::function<std::optional<double>()> flops;

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How much memory the training of a model takes, before it is prepared.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/model/options.hpp>
+#include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/shard_rooms.hpp>
+#include <rtrain/model/sharded_options.hpp>
+#include <rtrain/model/synchronize.hpp>
+
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace rtrain {
+
+/// Bytes that each rank needs for a model's parameters. What the ranks of a node share counts once
+/// a node, each rank's share of it here, as in Pss of /proc. Not in it: activations, buffers, what
+/// hooks keep, and the process itself.
+struct MemoryNeeded {
+    std::int64_t weights = 0;
+    std::int64_t gradients = 0; ///< from backward to the step
+    std::int64_t moments = 0;   ///< what the optimizer keeps
+    std::int64_t slots = 0;     ///< in which gradients travel
+    /// More, for moments within backward: the largest gradient, as autograd makes it.
+    std::int64_t passing = 0;
+    int ranks_per_node = 1;
+
+    [[nodiscard]] std::int64_t rank() const noexcept {
+        return weights + gradients + moments + slots;
+    }
+    [[nodiscard]] std::int64_t node() const noexcept { return rank() * ranks_per_node; }
+};
+
+namespace detail {
+
+inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
+    if (nodes < 1 || ranks_per_node < 1 || moments < 0) {
+        throw ConfigError("RT-C11", concat("memory_needed() of ", nodes, " nodes with ",
+                                           ranks_per_node, " ranks each, and ", moments,
+                                           " moments; expected 1 or more of both, 0 or more"));
+    }
+}
+
+} // namespace detail
+
+/// What prepare(module, options) and an optimizer need on each of `ranks_per_node` ranks of
+/// `nodes`. `moments`: numbers that the optimizer keeps for a parameter: 2 for Adam and AdamW (3
+/// with amsgrad), 1 for SGD with momentum, RMSprop and Adagrad, 0 for plain SGD. Throws ConfigError
+/// [RT-C11] for numbers that cannot be.
+[[nodiscard]] inline MemoryNeeded memory_needed(const torch::nn::Module& module,
+                                                const DataParallelOptions& options, int nodes,
+                                                int ranks_per_node, int moments = 2) {
+    detail::check_memory_question(nodes, ranks_per_node, moments);
+    const bool kept_twice = !options.gradient_as_bucket_view && nodes * ranks_per_node > 1;
+    MemoryNeeded needed{.ranks_per_node = ranks_per_node};
+    std::int64_t sent = 0;
+    for (const auto& [name, tensor] : detail::distinct_parameters(module, options.ignore)) {
+        const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
+        needed.weights += bytes;
+        if (tensor.requires_grad()) {
+            sent += bytes;
+            needed.gradients += kept_twice ? 2 * bytes : bytes;
+            needed.moments += moments * bytes;
+            needed.passing = std::max(needed.passing, bytes);
+        }
+    }
+    // Messages between nodes: what the others send of this rank's slices.
+    needed.slots = sent * (nodes - 1) / (nodes * ranks_per_node);
+    return needed;
+}
+
+/// The same of a sharded model.
+///
+/// @code
+/// const auto needed = rtrain::memory_needed(*gpt, rtrain::ShardedOptions{}, 1, 4);
+/// std::cout << needed.node() / 1e9 << " GB a node\n";
+/// @endcode
+[[nodiscard]] inline MemoryNeeded memory_needed(const torch::nn::Module& module,
+                                                const ShardedOptions& options, int nodes,
+                                                int ranks_per_node, int moments = 2) {
+    detail::check_options(options);
+    MemoryNeeded needed =
+        memory_needed(module, options.data_parallel, nodes, ranks_per_node, moments);
+    const int ranks = nodes * ranks_per_node;
+    if (ranks == 1) {
+        return needed;
+    }
+    const auto parameters = detail::distinct_parameters(module, options.data_parallel.ignore);
+    std::vector<bool> trains;
+    std::int64_t part = 0;
+    std::int64_t longest = 0;
+    for (const auto& [name, tensor] : parameters) {
+        trains.push_back(tensor.requires_grad());
+        if (trains.back()) {
+            const auto slice = detail::slices_of(tensor, ranks).longest *
+                               static_cast<std::int64_t>(tensor.element_size());
+            part += slice;
+            longest = std::max(longest, slice);
+        }
+    }
+    const auto chunks = detail::plan_chunks(parameters, trains, ranks, options.slot_bytes);
+    const auto slot = static_cast<std::int64_t>(detail::slot_bytes_of(chunks, ranks));
+    needed.weights = (needed.weights + ranks_per_node - 1) / ranks_per_node;
+    needed.gradients =
+        options.step_in_backward ? detail::room_bytes_of(chunks) * (nodes == 1 ? 1 : 2) : part;
+    needed.moments = moments * part;
+    needed.slots = 2 * slot;
+    if (nodes > 1) { // messages: of gradients, and of stepped weights
+        needed.slots +=
+            2 * slot / ranks_per_node + nodes * (detail::bytes_of_weight_message + longest);
+    }
+    return needed;
+}
+
+} // namespace rtrain

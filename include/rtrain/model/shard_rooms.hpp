@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where the sums of chunks lie that a rank adds up: each in a room of its own, or, when a sum is
+/// used up as soon as it is there, in a room that the next ones take.
+#pragma once
+
+#include <rtrain/model/shard_plan.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace rtrain::detail {
+
+struct Room {
+    at::Tensor memory;      ///< one dimension, of the chunk's type
+    std::int64_t begin = 0; ///< of the chunk's block, in elements
+};
+
+/// By chunk; zeroed.
+[[nodiscard]] inline std::vector<Room> own_rooms(const std::vector<Chunk>& chunks) {
+    std::map<at::ScalarType, std::int64_t> lengths;
+    std::vector<Room> rooms;
+    for (const Chunk& chunk : chunks) {
+        rooms.push_back({{}, lengths[chunk.type]});
+        lengths[chunk.type] += chunk.block;
+    }
+    std::map<at::ScalarType, at::Tensor> sums;
+    for (const auto& [type, length] : lengths) {
+        sums[type] = at::zeros({length}, type);
+    }
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+        rooms[c].memory = sums[chunks[c].type];
+    }
+    return rooms;
+}
+
+/// Chunks of one parameter lie side by side in a room.
+[[nodiscard]] inline bool shares_room_with_the_last(const Chunk& chunk) {
+    return chunk.members.front().from > 0;
+}
+
+/// Bytes of a room for any of the chunks.
+[[nodiscard]] inline std::int64_t room_bytes_of(const std::vector<Chunk>& chunks) {
+    constexpr std::int64_t line = 64;
+    std::int64_t most = line;
+    for (const Chunk& chunk : chunks) {
+        const std::int64_t end = chunk.members.front().from + chunk.block;
+        most = std::max(most, end * static_cast<std::int64_t>(c10::elementSize(chunk.type)));
+    }
+    return (most + line - 1) / line * line;
+}
+
+/// By chunk: `rooms` in turns, each used up before its turn comes again.
+[[nodiscard]] inline std::vector<Room> rooms_in_turns(const std::vector<Chunk>& chunks, int rooms) {
+    std::vector<at::Tensor> memory;
+    for (int i = 0; i < rooms; ++i) {
+        memory.push_back(at::empty({room_bytes_of(chunks)}, at::kByte));
+    }
+    std::vector<Room> places;
+    std::size_t turn = 0;
+    for (const Chunk& chunk : chunks) {
+        if (!places.empty() && !shares_room_with_the_last(chunk)) {
+            turn = (turn + 1) % memory.size();
+        }
+        places.push_back({memory[turn].view(chunk.type), chunk.members.front().from});
+    }
+    return places;
+}
+
+} // namespace rtrain::detail

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// memory_needed() against what the kernel says ranks have.
+#include "../support.hpp"
+#include "../thrown.hpp"
+#include "ranks.hpp"
+
+#include <rtrain/model/memory_needed.hpp>
+#include <rtrain/model/sharded.hpp>
+#include <rtrain/model/sharded_optimizer.hpp>
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <malloc.h>
+
+using namespace rtrain;
+using test::Ranks;
+
+namespace {
+
+constexpr double mib = 1 << 20;
+
+/// The mean over ranks of the bytes this process has, where shared ones count in parts.
+double mean_pss(Ranks& ranks) {
+    ::malloc_trim(0);
+    ranks.mpi->barrier();
+    double kib = 0;
+    std::ifstream file("/proc/self/smaps_rollup");
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("Pss:")) {
+            kib = std::stod(line.substr(4));
+        }
+    }
+    at::Tensor mean = torch::tensor({kib * 1024}, torch::kDouble);
+    ranks.mpi->all_reduce(mean, ReduceOp::mean);
+    return mean.item<double>();
+}
+
+torch::nn::Sequential blocks(std::int64_t width, int layers) {
+    torch::nn::Sequential net;
+    for (int i = 0; i < layers; ++i) {
+        net->push_back(torch::nn::Linear(width, width));
+    }
+    return net;
+}
+
+using Net = torch::nn::SequentialImpl;
+
+DataParallel<Net, backend::Mpi> prepare(Ranks& ranks, const std::shared_ptr<Net>& net,
+                                        const DataParallelOptions& options) {
+    return ranks.prepare(net, options);
+}
+ShardedParallel<Net, backend::Mpi> prepare(Ranks& ranks, const std::shared_ptr<Net>& net,
+                                           const ShardedOptions& options) {
+    return {ranks.any(), net, options};
+}
+
+/// What three steps of AdamW leave, less what there was before the model.
+template <class Options>
+double measured(Ranks& ranks, std::int64_t width, int layers, const Options& options) {
+    const double before = mean_pss(ranks);
+    auto net = blocks(width, layers);
+    auto model = prepare(ranks, net.ptr(), options);
+    rtrain::detail::SharedModels shared;
+    if (auto weights = model.prepared()->weights()) {
+        shared.push_back(std::move(weights));
+    }
+    FusedOptimizer<torch::optim::AdamW> optimizer(torch::optim::AdamW(model->parameters()), shared);
+    for (int i = 0; i < 3; ++i) {
+        optimizer.zero_grad();
+        model(torch::ones({2, width})).square().mean().backward();
+        if (i < 2) { // gradients of the last pass stay
+            optimizer.step();
+        }
+    }
+    const double after = mean_pss(ranks);
+    optimizer.step();
+    return after - before;
+}
+
+template <class Options>
+void compare(Ranks& ranks, const Options& options) {
+    const std::vector<int> nodes = test::ranks_of_nodes();
+    if (nodes.front() != nodes.back()) {
+        MESSAGE("skipped: nodes have other numbers of ranks");
+        return;
+    }
+    constexpr std::int64_t width = 1024;
+    constexpr int layers = 28; // 29 M parameters
+    const auto needed = memory_needed(*blocks(width, layers), options,
+                                      static_cast<int>(nodes.size()), nodes.front());
+    (void)measured(ranks, 256, 2, options); // what there is once in a process
+    const double bytes = measured(ranks, width, layers, options);
+    const double rank = static_cast<double>(needed.rank());
+    CAPTURE(rank / mib);
+    CAPTURE(bytes / mib);
+    CHECK(bytes <= 1.05 * rank + 4 * mib);
+    CHECK((nodes.size() > 1 || bytes >= 0.9 * rank - 4 * mib)); // MPI keeps buffers of before
+    CHECK(needed.node() == needed.rank() * nodes.front());
+}
+
+} // namespace
+
+#if !defined(__SANITIZE_ADDRESS__)
+TEST_CASE("MemoryNeeded.is_what_ranks_have") {
+    Ranks ranks;
+    compare(ranks, DataParallelOptions{});
+    compare(ranks, ShardedOptions{});
+    compare(ranks, ShardedOptions{.step_in_backward = true});
+}
+#endif
+
+TEST_CASE("MemoryNeeded.follows_the_formulas") {
+    auto net = blocks(1024, 16);
+    const double p = 16 * (1024 * 1024 + 1024) * 4.0; // bytes
+    const auto near = [](std::int64_t bytes, double expected) {
+        return std::abs(static_cast<double>(bytes) - expected) <= 0.01 * expected;
+    };
+    const DataParallelOptions whole;
+    CHECK(near(memory_needed(*net, whole, 1, 2).rank(), 4 * p));
+    CHECK(near(memory_needed(*net, whole, 2, 4, 0).rank(), 2 * p + p / 8));
+    CHECK(near(
+        memory_needed(*net, DataParallelOptions{.gradient_as_bucket_view = false}, 1, 2, 1).rank(),
+        4 * p));
+    const ShardedOptions sharded;
+    const double slots = 2 * 4 * mib;
+    CHECK(near(memory_needed(*net, sharded, 1, 1).rank(), 4 * p));
+    CHECK(near(memory_needed(*net, sharded, 1, 4).rank(), p / 4 + 3 * p / 4 + slots));
+    CHECK(near(memory_needed(*net, sharded, 1, 4, 1).rank(), p / 4 + 2 * p / 4 + slots));
+    const auto between = memory_needed(*net, sharded, 2, 2);
+    CHECK(near(between.rank() - between.slots, p / 2 + 3 * p / 4));
+    const auto stepping = memory_needed(*net, ShardedOptions{.step_in_backward = true}, 1, 4);
+    CHECK(stepping.gradients <= 2 * static_cast<std::int64_t>(mib)); // a layer's, of four ranks
+    CHECK(near(stepping.passing, 4 * mib));
+    for (auto& parameter : net->parameters()) {
+        parameter.set_requires_grad(false);
+    }
+    CHECK(near(memory_needed(*net, sharded, 1, 4).rank() + 1, p / 4));
+    CHECK(test::code_of([&] { (void)memory_needed(*net, sharded, 0, 4); }) == "RT-C11");
+    CHECK(test::code_of([&] { (void)memory_needed(*net, whole, 1, 1, -1); }) == "RT-C11");
+}
