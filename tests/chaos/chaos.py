@@ -205,6 +205,7 @@ class Run:
         self.log = self.directory / "output"
         self.limit = options.limit
         self.words = [str(options.workload), str(self.storage), *map(str, arguments)]
+        self.words += ["--engine", options.engine]
         self.driver = None
         self.fault = ""
 
@@ -838,6 +839,9 @@ def parse_arguments():
         "--gone-limit", type=float, default=1, help="s for ranks to end behind a driver or mpirun"
     )
     parser.add_argument("--refusal-limit", type=float, default=5, help="s for a second driver")
+    parser.add_argument(
+        "--engine", choices=["data_parallel", "sharded", "stepping"], default="data_parallel"
+    )
     parser.add_argument("--limit", type=float, default=60, help="s for a run to end in")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=pathlib.Path, help="where outputs of wrong trials go")

@@ -28,7 +28,8 @@ constexpr const char* images = "/usr/share/datasets/fashion-mnist";
 
 struct Options {
     std::string storage;
-    std::string policy = "sharded"; ///< or sync, async
+    std::string policy = "sharded";       ///< or sync, async
+    std::string engine = "data_parallel"; ///< or sharded, stepping, which steps in backward
     long ranks = 2;
     long epochs = 2;
     long rows = 1024;      ///< a multiple of `batch`
@@ -63,6 +64,10 @@ private:
         if (const auto found = numbers.find(name); found != numbers.end()) {
             *found->second = std::stol(value);
             return true;
+        }
+        if (name == "--engine") {
+            engine = value;
+            return engine == "data_parallel" || engine == "sharded" || engine == "stepping";
         }
         policy = name == "--policy" ? value : policy;
         return name == "--policy" && (policy == "sync" || policy == "async" || policy == "sharded");
@@ -161,12 +166,23 @@ struct Train {
     Options options;
 
     void operator()(auto& worker) const {
+        if (options.engine == "stepping") {
+            train(worker, rtrain::ShardedOptions{.step_in_backward = true});
+        } else if (options.engine == "sharded") {
+            train(worker, rtrain::ShardedOptions{.data_parallel = {.check_gradients = true}});
+        } else {
+            train(worker, rtrain::DataParallelOptions{.check_gradients = true});
+        }
+    }
+
+private:
+    void train(auto& worker, const auto& engine) const {
         chaos::begin_attempt();
         chaos::set_step(0);
         worker.enable_reproducibility(7);
-        auto model = worker.prepare(Net{}, {.check_gradients = true});
+        auto model = worker.prepare(Net{}, engine);
         torch::manual_seed(static_cast<std::uint64_t>(worker.rank())); // of dropout
-        torch::optim::Adam optimizer(model->parameters(), 1e-3);
+        auto optimizer = worker.prepare(torch::optim::Adam(model->parameters(), 1e-3));
         SampleLog samples(options.rows);
         long step = 0;
         auto state = rtrain::State{}
@@ -201,7 +217,6 @@ struct Train {
         leave(worker, *model.ptr(), optimizer, samples, step);
     }
 
-private:
     /// Tells the harness which step this is, and waits as long as it wants: so many ms before step
     /// `until`, and from there on.
     void rest(int rank, long step) const {
@@ -236,9 +251,11 @@ private:
             bytes.append(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
         };
         for (const auto& parameter : model.parameters()) {
-            const auto& adam = static_cast<const torch::optim::AdamParamState&>(
-                *optimizer.state().at(parameter.unsafeGetTensorImpl()));
             add(parameter);
+        }
+        for (const auto& stepped : optimizer.param_groups()[0].params()) { // or this rank's part
+            const auto& adam = static_cast<const torch::optim::AdamParamState&>(
+                *optimizer.state().at(stepped.unsafeGetTensorImpl()));
             add(adam.exp_avg());
             add(adam.exp_avg_sq());
             bytes += std::to_string(adam.step());

@@ -4,9 +4,12 @@
 //
 //   elastic <bits|streamed-bits|streamed-csv-bits|streamed-filtered-bits|permuted|streamed|sharded>
 //           <step to be killed behind, or 0> <storage path>
+//   elastic <whole-weights|shared-weights|stepping-weights|written-weights>
+//           <step to be killed in, or 0> <storage path>
 //
 // Each rank writes the rows of each step into rows/<epoch>-<step>-<rank>. With "bits" a model is
-// trained, and a hash of all its bits and its optimizer's is printed.
+// trained, and a hash of all its bits and its optimizer's is printed. With "weights" it is trained
+// by an engine, on rows that depend on nothing but the step.
 #include "../bits.hpp"
 #include "../support.hpp"
 
@@ -222,6 +225,65 @@ void run(const std::string& variant, int killed_behind, const std::string& stora
     });
 }
 
+/// 12 steps with Adam. A rank dies within backward, of SIGKILL or because it writes a parameter
+/// that others read.
+template <class Options>
+void train_weights(auto& worker, const Options& options, int dies_in, bool by_writing) {
+    torch::manual_seed(3);
+    auto model = worker.prepare(test::Net(), options);
+    auto optimizer = worker.prepare(torch::optim::Adam(model->parameters(), 1e-2));
+    int step = 0;
+    double loss = 0;
+    const auto state = State{}.add("model", model).add("optimizer", optimizer).add("step", step);
+    (void)worker.restore(state);
+    while (step < 12) {
+        torch::manual_seed(static_cast<std::uint64_t>(++step));
+        constexpr std::int64_t rows = 12;
+        const std::int64_t mine = rows / worker.size();
+        const auto x = torch::randn({rows, 784}).narrow(0, worker.rank() * mine, mine);
+        const auto y = torch::randint(10, {rows}).narrow(0, worker.rank() * mine, mine);
+        optimizer.zero_grad();
+        const auto logits = model(x);
+        if (step == dies_in && worker.rank() == worker.size() - 1) {
+            logits.register_hook([&](const torch::Tensor& /*gradient*/) {
+                if (by_writing) {
+                    const torch::NoGradGuard no_grad;
+                    model->in->weight.add_(1);
+                }
+                ::raise(SIGKILL);
+            });
+        }
+        const auto step_loss = torch::cross_entropy_loss(logits, y);
+        step_loss.backward();
+        optimizer.step();
+        loss = worker.all_reduce(step_loss.template item<double>(), ReduceOp::mean);
+        worker.report({{"step", step}, {"loss", loss}}, state);
+    }
+    if (worker.rank() == 0) {
+        std::uint64_t hash = 0;
+        for (const auto& parameter : model->parameters()) {
+            hash = test::hash_of_bits(hash, parameter);
+        }
+        std::cout << "bits " << std::hex << hash << "\nloss " << loss << std::endl;
+    }
+}
+
+void run_weights(const std::string& variant, int dies_in, const std::string& storage) {
+    Trainer<backend::Mpi, data::Sharded, checkpoint::Sharded> trainer(
+        {.scaling = {.num_workers = launch::ranks().value_or(1), .threads_per_worker = 1},
+         .run = {.name = "run", .storage_path = storage, .checkpoint = {.num_to_keep = 2}}});
+    trainer.fit([&](auto& worker) {
+        if (variant == "whole-weights") {
+            train_weights(worker, DataParallelOptions{}, dies_in, false);
+        } else {
+            train_weights(worker,
+                          ShardedOptions{.slot_bytes = 16384,
+                                         .step_in_backward = variant == "stepping-weights"},
+                          dies_in, variant == "written-weights");
+        }
+    });
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -229,7 +291,9 @@ int main(int argc, char** argv) {
         return 2;
     }
     const std::string variant = argv[1];
-    if (variant == "sharded") {
+    if (variant.ends_with("-weights")) {
+        run_weights(variant, std::stoi(argv[2]), argv[3]);
+    } else if (variant == "sharded") {
         run<data::Sharded>(variant, std::stoi(argv[2]), argv[3]);
     } else if (variant.starts_with("streamed")) {
         run<data::Streaming>(variant, std::stoi(argv[2]), argv[3]);

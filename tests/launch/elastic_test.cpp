@@ -161,3 +161,37 @@ TEST_CASE("Elastic.each_row_is_taken_once_in_an_epoch_whatever_ranks_go_on") {
         }
     }
 }
+
+TEST_CASE("Elastic.sharded_models_are_killed_and_go_on_with_other_ranks") {
+    const Directory directory("elastic-weights");
+    const auto loss_of = [](const Ended& ended) {
+        const auto begin = ended.output.find("loss ");
+        REQUIRE(begin != std::string::npos);
+        return std::stod(ended.output.substr(begin + 5));
+    };
+    const auto undisturbed = elastic(1, "whole-weights", 0, directory.path() / "undisturbed");
+    REQUIRE(undisturbed.status == 0);
+    std::string bits;
+    for (const std::string variant : {"whole-weights", "shared-weights", "stepping-weights"}) {
+        CAPTURE(variant);
+        const auto storage = directory.path() / variant;
+        CHECK(elastic(4, variant, 4, storage).status != 0);
+        CHECK(elastic(2, variant, 8, storage).status != 0);
+        const auto ended = elastic(3, variant, 0, storage);
+        CAPTURE(ended.output);
+        REQUIRE(ended.status == 0);
+        CHECK(loss_of(ended) == doctest::Approx(loss_of(undisturbed)).epsilon(1e-4));
+        bits = bits.empty() ? bits_of(ended) : bits;
+        CHECK(bits_of(ended) == bits);
+    }
+}
+
+TEST_CASE("Elastic.a_parameter_that_is_written_in_place_is_named") {
+    const Directory directory("elastic-written");
+    const auto ended = elastic(2, "written-weights", 2, directory.path());
+    CHECK(ended.status != 0);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "parameter \"in.weight\" of a sharded model was written"));
+    CHECK(contains(ended.output, "RT-M44"));
+    CHECK(contains(ended.output, "Segmentation fault"));
+}
