@@ -108,7 +108,7 @@ RTRAIN_DOOR boost::json::value parse(std::string_view text) {
     return parser.handler().release();
 }
 
-namespace detail {
+namespace internal {
 
 inline void make_finite(boost::json::value& value) {
     if (const auto* const number = value.if_double()) {
@@ -128,10 +128,10 @@ inline void make_finite(boost::json::value& value) {
     }
 }
 
-} // namespace detail
+} // namespace internal
 
 RTRAIN_DOOR boost::json::value finite(boost::json::value value) {
-    detail::make_finite(value);
+    internal::make_finite(value);
     return value;
 }
 
