@@ -50,11 +50,12 @@ struct ReportedImage {
     };
     constexpr unsigned channels[] = {1, 0, 3, 3, 2, 0, 4}; // by colour type
     const unsigned type = byte(25);
-    ReportedImage image{.height = number(20),
-                        .width = number(16),
-                        .channels = type < std::size(channels) ? channels[type] : 0};
-    image.file = std::move(*file);
-    return image.channels > 0 ? std::optional(std::move(image)) : std::nullopt;
+    const std::uint32_t height = number(20);
+    const std::uint32_t width = number(16);
+    if (type >= std::size(channels) || channels[type] == 0) {
+        return std::nullopt;
+    }
+    return ReportedImage{std::move(*file), height, width, channels[type]};
 }
 
 } // namespace rtrain::track
