@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
+#include <rtrain/process/memory_faults.hpp>
 
 #include <array>
 #include <atomic>
@@ -38,7 +39,7 @@ public:
             }
         }
         ++count();
-        install();
+        MemoryFaults::listen(faulted);
     }
     ReadOnlyMemory(const ReadOnlyMemory&) = delete;
     ReadOnlyMemory& operator=(const ReadOnlyMemory&) = delete;
@@ -71,11 +72,6 @@ private:
         static std::atomic<int> living{0};
         return living;
     }
-    [[nodiscard]] static struct sigaction& before() noexcept {
-        static struct sigaction action {};
-        return action;
-    }
-
     [[nodiscard]] static const ReadOnlyMemory* find(const void* address) noexcept {
         if (!any()) {
             return nullptr;
@@ -93,34 +89,19 @@ private:
         return static_cast<std::size_t>(static_cast<const std::byte*>(address) - read_);
     }
 
-    /// Anew for each memory: others set handlers, too, and take theirs back.
-    static void install() {
-        struct sigaction now {};
-        ::sigaction(SIGSEGV, nullptr, &now);
-        if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == faulted) {
-            return;
-        }
-        before() = now;
-        struct sigaction action {};
-        action.sa_sigaction = faulted;
-        action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-        sigemptyset(&action.sa_mask);
-        ::sigaction(SIGSEGV, &action, nullptr);
-    }
-
-    /// Only what a signal handler may do. The fault comes again when this returns, and then goes to
-    /// the handler before.
-    static void faulted(int signal, siginfo_t* info, void* /*context*/) {
-        if (const ReadOnlyMemory* const memory = find(info->si_addr)) {
-            const std::size_t offset = memory->offset_of(info->si_addr);
+    /// Only what a signal handler may do.
+    static Fault faulted(const siginfo_t& fault) noexcept {
+        if (const ReadOnlyMemory* const memory = find(fault.si_addr)) {
+            const std::size_t offset = memory->offset_of(fault.si_addr);
             for (const Part& part : memory->parts_) {
                 if (offset >= part.begin && offset < part.end) {
                     console::say_in_signal(part.message.data(), part.message.size());
                     break;
                 }
             }
+            return Fault::error;
         }
-        ::sigaction(signal, &before(), nullptr);
+        return Fault::unknown;
     }
 
     const std::byte* read_;
