@@ -22,8 +22,6 @@ public:
 
     [[nodiscard]] virtual bool saves_state() const = 0;
     [[nodiscard]] virtual bool writes_in_background() const = 0;
-    /// Whether training then waits until all is copied.
-    [[nodiscard]] virtual bool copies_at_once() const = 0;
     /// Whether each rank writes its rows of a tensor that ranks share.
     [[nodiscard]] virtual bool takes_rows() const = 0;
     /// What of a state this rank's write() gets.
@@ -41,11 +39,6 @@ public:
     [[nodiscard]] bool saves_state() const override { return checkpoint::saves_state<C>; }
     [[nodiscard]] bool writes_in_background() const override {
         return BackgroundCheckpointPolicy<C>;
-    }
-    [[nodiscard]] bool copies_at_once() const override {
-        return requires {
-            requires C::copies_at_once;
-        };
     }
     [[nodiscard]] bool takes_rows() const override {
         return requires {

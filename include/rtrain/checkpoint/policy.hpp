@@ -54,8 +54,7 @@ template <class C>
 concept CheckpointPolicy = std::movable<C> && detail::HasWrite<C> && detail::HasRead<C>;
 
 /// Optional: `static constexpr bool writes_in_background = true`; `write` is then called in another
-/// thread, with a copy of what was selected. With `static constexpr bool copies_at_once = true`
-/// the report waits for all of that copy.
+/// thread, with a copy of what was selected.
 template <class C>
 concept BackgroundCheckpointPolicy = CheckpointPolicy<C> && C::writes_in_background;
 

@@ -36,7 +36,6 @@ RTRAIN_DOOR Snapshot Sharded::select(Snapshot state, const Part& part) const {
         }
     }
     mine.pieces.merge(state.pieces);
-    mine.computed = std::move(state.computed);
     if (part.rank == 0) {
         mine.values = std::move(state.values);
     }

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -38,9 +37,6 @@ struct Snapshot {
     /// Those of `tensors` that are this rank's, without the "/<rank>" at their names' end. Other
     /// ranks' are put beside them before anything is written.
     std::map<std::string, at::Tensor> of_rank;
-    /// Names of tensors and pieces that only computing changes, as it does parameters and what
-    /// optimizers keep: a copy for the background may be made while training goes on.
-    std::set<std::string> computed;
     int rank = 0; ///< of those that load it
     int ranks = 1;
 };

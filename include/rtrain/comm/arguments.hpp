@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// What a rank finds wrong with the arguments of a collective before it tells the others of the
-/// call, and what has to be true of their memory.
+/// call.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -9,7 +9,6 @@
 #include <rtrain/comm/kernels.hpp>
 #include <rtrain/comm/reduce_op.hpp>
 #include <rtrain/comm/slices.hpp>
-#include <rtrain/process/late_copy.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -25,9 +24,6 @@ namespace rtrain::comm {
                         detail::concat("backend::Mpi communicates CPU tensors, this one is ",
                                        tensor.defined() ? tensor.device().str() : "undefined",
                                        "; move it with tensor.cpu()"));
-    }
-    if (tensor.has_storage()) { // MPI may have the system write there
-        process::LateCopy::release(tensor.storage().data(), tensor.storage().nbytes());
     }
     if (op) {
         require_reducible(tensor.scalar_type(), *op);
@@ -58,13 +54,12 @@ namespace rtrain::comm {
     return rank;
 }
 
-/// Throws CommError [RT-X13] for what messages cannot be made of. Others may be received in it.
+/// Throws CommError [RT-X13] for what messages cannot be made of.
 inline void require_contiguous(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.device().is_cpu() || !tensor.is_contiguous()) {
         throw CommError("RT-X13", "messages and collectives under way need contiguous CPU "
                                   "tensors; pass tensor.contiguous()");
     }
-    process::LateCopy::release(tensor.const_data_ptr(), tensor.nbytes());
 }
 
 } // namespace rtrain::comm

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
-#include <rtrain/process/memory_faults.hpp>
 
 #include <array>
 #include <atomic>
@@ -39,7 +38,7 @@ public:
             }
         }
         ++count();
-        MemoryFaults::listen(faulted);
+        install();
     }
     ReadOnlyMemory(const ReadOnlyMemory&) = delete;
     ReadOnlyMemory& operator=(const ReadOnlyMemory&) = delete;
@@ -72,6 +71,11 @@ private:
         static std::atomic<int> living{0};
         return living;
     }
+    [[nodiscard]] static struct sigaction& before() noexcept {
+        static struct sigaction action {};
+        return action;
+    }
+
     [[nodiscard]] static const ReadOnlyMemory* find(const void* address) noexcept {
         if (!any()) {
             return nullptr;
@@ -89,19 +93,34 @@ private:
         return static_cast<std::size_t>(static_cast<const std::byte*>(address) - read_);
     }
 
-    /// Only what a signal handler may do.
-    static Fault faulted(const siginfo_t& fault) noexcept {
-        if (const ReadOnlyMemory* const memory = find(fault.si_addr)) {
-            const std::size_t offset = memory->offset_of(fault.si_addr);
+    /// Anew for each memory: others set handlers, too, and take theirs back.
+    static void install() {
+        struct sigaction now {};
+        ::sigaction(SIGSEGV, nullptr, &now);
+        if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == faulted) {
+            return;
+        }
+        before() = now;
+        struct sigaction action {};
+        action.sa_sigaction = faulted;
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+        sigemptyset(&action.sa_mask);
+        ::sigaction(SIGSEGV, &action, nullptr);
+    }
+
+    /// Only what a signal handler may do. The fault comes again when this returns, and then goes to
+    /// the handler before.
+    static void faulted(int signal, siginfo_t* info, void* /*context*/) {
+        if (const ReadOnlyMemory* const memory = find(info->si_addr)) {
+            const std::size_t offset = memory->offset_of(info->si_addr);
             for (const Part& part : memory->parts_) {
                 if (offset >= part.begin && offset < part.end) {
                     console::say_in_signal(part.message.data(), part.message.size());
                     break;
                 }
             }
-            return Fault::error;
         }
-        return Fault::unknown;
+        ::sigaction(signal, &before(), nullptr);
     }
 
     const std::byte* read_;

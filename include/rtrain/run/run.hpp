@@ -310,16 +310,11 @@ private:
         detail::succeed_together(backend_, [&] {
             state = policy_.select(std::move(state), part);
             if (policy_.writes_in_background()) {
-                state =
-                    copy_(std::move(state), policy_.copies_at_once() ? checkpoint::CopyWhen::now
-                                                                     : checkpoint::CopyWhen::late);
+                state = copy_(std::move(state));
             }
         });
         save(name, metrics, options, policy_.writes_in_background() && !preempted(),
-             [this, part, state = std::move(state)] {
-                 copy_.finish();
-                 return policy_.write(state, part);
-             });
+             [this, part, state = std::move(state)] { return policy_.write(state, part); });
         if (interval_) {
             interval_->saved(begin);
         }

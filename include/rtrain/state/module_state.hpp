@@ -18,7 +18,6 @@ namespace rtrain::checkpoint {
 RTRAIN_DOOR void save_module(const torch::nn::Module& module, StateWriter& out) {
     for (const auto& item : module.named_parameters()) {
         out.tensor(item.key(), item.value());
-        out.computed(item.key());
     }
     for (const auto& item : module.named_buffers()) {
         if (item.value().defined()) {

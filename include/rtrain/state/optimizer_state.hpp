@@ -150,7 +150,6 @@ public:
         } else if (tensor.defined()) {
             out_.tensor(name, tensor);
         }
-        out_.computed(name);
     }
     void operator()(const char* name, const std::deque<at::Tensor>& list) { save(name, list); }
     void operator()(const char* name, const std::optional<std::vector<at::Tensor>>& list) {

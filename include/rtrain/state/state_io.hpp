@@ -43,9 +43,6 @@ public:
     void tensor(const std::string& name, at::Tensor tensor) {
         snapshot_.tensors[prefix_ + name] = std::move(tensor);
     }
-    /// The tensor saved as `name` is one that only computing changes. Not for what is filled by
-    /// read(), MPI or another device: see docs/checkpoints.md.
-    void computed(const std::string& name) { snapshot_.computed.insert(prefix_ + name); }
     /// Saves rows begin, begin + 1, ... of a tensor of shape (total, ...) that is spread over the
     /// ranks; each rank gives its own. Needs checkpoint::Sharded. Throws CheckpointError [RT-K11]
     /// when the rows do not fit.
