@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Searchers: what suggests the configurations of trials. A concept, so that yours counts as much
+/// as ours, and AnySearcher, which holds one of them. Guide: docs/tune.md. Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <rtrain/base/type_name.hpp>
+#include <rtrain/config/run_info.hpp>
+#include <rtrain/tune/base/goal.hpp>
+#include <rtrain/tune/search/space.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace rtrain::tune {
+
+struct Wait {};      ///< nothing now; ask again after the next tell()
+struct Exhausted {}; ///< nothing any more
+
+/// The configuration of the trial to come, or why there is none.
+using Suggestion = std::variant<Config, Wait, Exhausted>;
+
+namespace internal {
+
+template <class S>
+concept HasBegin = requires(S& searcher, const Space& space, const Goal& goal) {
+    searcher.begin(space, goal, std::int64_t{});
+};
+template <class S>
+concept HasAsk = requires(S& searcher, const std::string& trial) {
+    { searcher.ask(trial) } -> std::same_as<Suggestion>;
+};
+template <class S>
+concept HasTell = requires(S& searcher, const std::string& trial, std::optional<double> score) {
+    searcher.tell(trial, score, TrialEnd::completed);
+};
+template <class S>
+concept HasOnResult = requires(S& searcher, const std::string& trial) {
+    searcher.on_result(trial, std::int64_t{}, 0.0);
+};
+template <class S>
+concept HasSave = requires(const S& searcher) {
+    { searcher.save() } -> std::same_as<boost::json::object>;
+};
+template <class S>
+concept HasLoad = requires(S& searcher, const boost::json::object& state) {
+    searcher.load(state);
+};
+
+} // namespace internal
+
+/// What every searcher offers. It is called from one thread.
+/// - `begin(space, goal, num_samples)`: once, before all else. -1 samples: without end. Throws
+///   ConfigError for a space that it cannot search.
+/// - `ask(trial)`: the configuration of a new trial, whose id it is.
+/// - `tell(trial, score, end)`: a trial has ended. `score` as reported, not negated, also where the
+///   goal is a small one. None: the trial has reported none. It must be a number (RT-U12); the end
+///   of a trial whose score is NaN is `errored`.
+/// - `save()`, `load(state)`: after begin() with the same space, load(save()) makes it suggest what
+///   the other would have suggested from then on, with the same trials under way.
+///
+/// Optional: `on_result(trial, iteration, score)`, after each report of a running trial. NaN is
+/// allowed: it counts as the worst score.
+template <class S>
+concept Searcher = std::copyable<S> && internal::HasBegin<S> && internal::HasAsk<S> &&
+    internal::HasTell<S> && internal::HasSave<S> && internal::HasLoad<S>;
+
+/// Why `S` is no searcher.
+template <class S>
+struct ExplainSearcher {
+    static_assert(std::copyable<S>, "rtrain: Searcher not met: it cannot be copied [RT-U20]");
+    static_assert(internal::HasBegin<S>,
+                  "rtrain: this searcher lacks `void begin(const rtrain::tune::Space& space, const "
+                  "rtrain::tune::Goal& goal, std::int64_t num_samples)` [RT-U21]");
+    static_assert(internal::HasAsk<S>, "rtrain: this searcher lacks `rtrain::tune::Suggestion "
+                                       "ask(const std::string& trial)` [RT-U22]");
+    static_assert(internal::HasTell<S>,
+                  "rtrain: this searcher lacks `void tell(const std::string& trial, "
+                  "std::optional<double> score, rtrain::tune::TrialEnd end)` [RT-U23]");
+    static_assert(internal::HasSave<S>,
+                  "rtrain: this searcher lacks `boost::json::object save() const` [RT-U24]");
+    static_assert(internal::HasLoad<S>, "rtrain: this searcher lacks `void load(const "
+                                        "boost::json::object& state)` [RT-U25]");
+    // It would be passed over in silence.
+    static_assert(
+        !requires { &S::on_result; } || internal::HasOnResult<S>,
+        "rtrain: this searcher's `on_result` is not `void on_result(const std::string& trial, "
+        "std::int64_t iteration, double score)` [RT-U26]");
+};
+
+/// Any searcher, chosen at run time. A copy goes on by itself.
+class AnySearcher {
+public:
+    template <class S>
+    requires(!std::same_as<S, AnySearcher> && std::is_class_v<S>)
+        AnySearcher(S searcher) { // NOLINT(google-explicit-constructor)
+        static_cast<void>(ExplainSearcher<S>{});
+        if constexpr (Searcher<S>) {
+            held_ = std::make_unique<Model<S>>(std::move(searcher));
+        }
+    }
+    AnySearcher(const AnySearcher& other) : held_(other.held_->clone()) {}
+    AnySearcher(AnySearcher&&) noexcept = default;
+    AnySearcher& operator=(const AnySearcher& other) {
+        held_ = other.held_->clone();
+        return *this;
+    }
+    AnySearcher& operator=(AnySearcher&&) noexcept = default;
+    ~AnySearcher() = default;
+
+    /// Of its type, for people.
+    [[nodiscard]] std::string name() const { return held_->name(); }
+
+    void begin(const Space& space, const Goal& goal, std::int64_t num_samples) {
+        held_->begin(space, goal, num_samples);
+    }
+    [[nodiscard]] Suggestion ask(const std::string& trial) { return held_->ask(trial); }
+    void on_result(const std::string& trial, std::int64_t iteration, double score) {
+        held_->on_result(trial, iteration, score);
+    }
+    void tell(const std::string& trial, std::optional<double> score, TrialEnd end) {
+        held_->tell(trial, score, end);
+    }
+    [[nodiscard]] boost::json::object save() const { return held_->save(); }
+    void load(const boost::json::object& state) { held_->load(state); }
+
+private:
+    struct Interface {
+        virtual ~Interface() = default;
+        [[nodiscard]] virtual std::unique_ptr<Interface> clone() const = 0;
+        [[nodiscard]] virtual std::string name() const = 0;
+        virtual void begin(const Space& space, const Goal& goal, std::int64_t num_samples) = 0;
+        [[nodiscard]] virtual Suggestion ask(const std::string& trial) = 0;
+        virtual void on_result(const std::string& trial, std::int64_t iteration, double score) = 0;
+        virtual void tell(const std::string& trial, std::optional<double> score, TrialEnd end) = 0;
+        [[nodiscard]] virtual boost::json::object save() const = 0;
+        virtual void load(const boost::json::object& state) = 0;
+    };
+    template <class S>
+    struct Model final : Interface {
+        explicit Model(S given) : searcher(std::move(given)) {}
+        [[nodiscard]] std::unique_ptr<Interface> clone() const override {
+            return std::make_unique<Model>(searcher);
+        }
+        [[nodiscard]] std::string name() const override { return detail::type_name<S>(); }
+        void begin(const Space& space, const Goal& goal, std::int64_t num_samples) override {
+            searcher.begin(space, goal, num_samples);
+        }
+        [[nodiscard]] Suggestion ask(const std::string& trial) override {
+            return searcher.ask(trial);
+        }
+        void on_result(const std::string& trial, std::int64_t iteration, double score) override {
+            if constexpr (internal::HasOnResult<S>) {
+                searcher.on_result(trial, iteration, score);
+            }
+        }
+        void tell(const std::string& trial, std::optional<double> score, TrialEnd end) override {
+            searcher.tell(trial, score, end);
+        }
+        [[nodiscard]] boost::json::object save() const override { return searcher.save(); }
+        void load(const boost::json::object& state) override { searcher.load(state); }
+        S searcher;
+    };
+
+    std::unique_ptr<Interface> held_;
+};
+static_assert(Searcher<AnySearcher>);
+
+} // namespace rtrain::tune
