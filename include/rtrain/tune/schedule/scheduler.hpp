@@ -40,7 +40,8 @@ struct GoOn {};
 struct Pause {};
 struct Stop {};
 /// The trial goes on from the state that its donor had at its newest report, with another
-/// configuration.
+/// configuration. Its training_iteration and time_total_s go on from the donor's, as its state
+/// does.
 struct Exploit {
     std::string donor{}; ///< the trial itself: only its configuration changes
     Config config{};

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How population based training changes a configuration. Source: Jaderberg et al., Population
+/// Based Training of Neural Networks, 2017; as Ray Tune does it. Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/tune/search/space.hpp>
+
+#include <boost/json/value.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace rtrain::tune::internal {
+
+/// Throws ConfigError [RT-U66] unless each entry can be mutated.
+inline void require_mutable(const Space& mutations) {
+    for (const auto& entry : mutations) {
+        if (const auto* const inner = std::get_if<std::shared_ptr<const Space>>(&entry.content)) {
+            require_mutable(**inner);
+            continue;
+        }
+        const auto* const domain = std::get_if<Domain>(&entry.content);
+        const auto* const choice = domain ? std::get_if<Choice>(domain) : nullptr;
+        const bool fits =
+            domain != nullptr && !std::holds_alternative<Grid>(*domain) &&
+            (choice == nullptr ||
+             std::none_of(choice->options.begin(), choice->options.end(),
+                          [](const Option& option) { return option.space() != nullptr; }));
+        if (!fits) {
+            throw ConfigError("RT-U66",
+                              rtrain::detail::concat(
+                                  "hyperparam_mutations has something for \"", entry.name,
+                                  "\" that Pbt cannot mutate; expected a range, randn, a choice of "
+                                  "values, sample_from, or a Space of them"));
+        }
+    }
+}
+
+/// Whether two values are equal, 1 and 1.0 too.
+[[nodiscard]] inline bool are_equal(const boost::json::value& one,
+                                    const boost::json::value& other) {
+    return one.is_number() && other.is_number()
+               ? one.to_number<double>() == other.to_number<double>()
+               : one == other;
+}
+
+struct Exploration {
+    double resample_probability = 0.25;
+    std::vector<double> factors{1.2, 0.8};
+
+    /// A changed copy of `config`.
+    [[nodiscard]] Config operator()(Config config, const Space& mutations, Random& random) const {
+        for (const auto& entry : mutations) {
+            boost::json::value& value = config[entry.name];
+            if (const auto* const inner =
+                    std::get_if<std::shared_ptr<const Space>>(&entry.content)) {
+                value = (*this)(value.is_object() ? value.as_object() : Config(), **inner, random);
+            } else {
+                const auto& domain = std::get<Domain>(entry.content);
+                const auto* const choice = std::get_if<Choice>(&domain);
+                value = choice != nullptr ? shifted(value, choice->options, random)
+                                          : scaled(value, entry, random);
+            }
+        }
+        return config;
+    }
+
+    /// `config` with what it lacks of `mutations` drawn.
+    [[nodiscard]] static Config filled(Config config, const Space& mutations, Random& random) {
+        for (const auto& entry : mutations) {
+            const auto* const inner = std::get_if<std::shared_ptr<const Space>>(&entry.content);
+            if (!config.contains(entry.name)) {
+                config[entry.name] = drawn(entry, random);
+            } else if (inner != nullptr && config.at(entry.name).is_object()) {
+                config[entry.name] = filled(config.at(entry.name).as_object(), **inner, random);
+            }
+        }
+        return config;
+    }
+
+private:
+    [[nodiscard]] static boost::json::value drawn(const Space::Entry& entry, Random& random) {
+        return Space(std::vector<Space::Entry>{entry}).sample(random).at(entry.name);
+    }
+    [[nodiscard]] bool resamples(Random& random) const {
+        return random.uniform() < resample_probability;
+    }
+
+    /// Another one of the values, or a neighbour.
+    [[nodiscard]] boost::json::value shifted(const boost::json::value& value,
+                                             const std::vector<Option>& options,
+                                             Random& random) const {
+        const auto found = std::find_if(options.begin(), options.end(), [&](const Option& option) {
+            return are_equal(option.value(), value);
+        });
+        if (resamples(random) || found == options.end()) {
+            return options[random.below(options.size())].value();
+        }
+        if (random.below(2) == 0) {
+            return (found == options.begin() ? found : found - 1)->value();
+        }
+        return (found + 1 == options.end() ? found : found + 1)->value();
+    }
+
+    /// Another draw, or the value times a factor. What was an integer or a boolean stays one.
+    [[nodiscard]] boost::json::value scaled(const boost::json::value& value,
+                                            const Space::Entry& entry, Random& random) const {
+        if (resamples(random) || !value.is_number()) {
+            const auto drawn_value = drawn(entry, random);
+            const bool was_integer = value.is_int64() || value.is_uint64();
+            return was_integer && drawn_value.is_double() ? rounded(drawn_value.get_double())
+                                                          : drawn_value;
+        }
+        const double changed = value.to_number<double>() * factors[random.below(factors.size())];
+        return value.is_double() ? boost::json::value(changed) : rounded(changed);
+    }
+
+    /// To the nearest integer, halves to the even one.
+    [[nodiscard]] static boost::json::value rounded(double number) {
+        constexpr double most = 0x1p62;
+        return static_cast<std::int64_t>(std::nearbyint(std::clamp(number, -most, most)));
+    }
+};
+
+} // namespace rtrain::tune::internal

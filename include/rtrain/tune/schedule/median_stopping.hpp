@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// MedianStopping: a trial whose best value is worse than what most others have on average is given
+/// up. Source: Golovin et al., Google Vizier, 2017; decides as Ray Tune's MedianStoppingRule.
+/// Cost tier 1: std and Boost.JSON.
+#pragma once
+
+#include <rtrain/tune/schedule/fifo.hpp>
+#include <rtrain/tune/schedule/reading.hpp>
+#include <rtrain/tune/schedule/statistics.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::tune {
+
+struct MedianStoppingOptions {
+    /// Any number of the reports that grows. A report without it, or without the metric, goes on.
+    std::string time_attr = "time_total_s";
+    /// No trial stops before this time, and means begin with it; at least 0.
+    double grace_period = 60;
+    int min_samples_required = 3; ///< other trials that the median needs, at least 1
+    /// While there are not so many, a trial that has run for more than this since it paused last
+    /// pauses for others that wait; at least 0.
+    double min_time_slice = 0;
+    bool hard_stop = true;      ///< false: trials pause instead, and go on when nobody else waits
+    std::optional<Goal> goal{}; ///< another than the search's
+};
+
+/// At a report of a trial at time t, past the grace period: it stops when its best value so far is
+/// strictly worse than the median, over other trials that have come to t, of the mean of their
+/// values in [grace_period, t]. Means that are no finite numbers do not count. A trial whose first
+/// value is NaN stops.
+class MedianStopping {
+public:
+    static constexpr const char* name = "MedianStopping";
+
+    /// Throws ConfigError [RT-U63] for options out of range.
+    explicit MedianStopping(MedianStoppingOptions options = {})
+        : options_(std::move(options)), read_(name, options_.time_attr, options_.goal) {
+        using internal::Reading;
+        Reading::expect(options_.grace_period >= 0, name, "grace_period must be at least 0");
+        Reading::expect(options_.min_samples_required >= 1, name,
+                        "min_samples_required must be at least 1");
+        Reading::expect(options_.min_time_slice >= 0, name, "min_time_slice must be at least 0");
+    }
+
+    /// Throws ConfigError [RT-U62].
+    void begin(const Goal& goal) { read_.begin(goal); }
+    [[nodiscard]] Config add(const std::string& /*trial*/, Config config) { return config; }
+
+    [[nodiscard]] Verdict on_result(const TrialReport& report) {
+        const auto point = read_(report);
+        if (!point || stopped_.contains(report.trial)) {
+            return GoOn{};
+        }
+        Past& past = past_[report.trial];
+        past.append(*point);
+        if (point->time < options_.grace_period) {
+            return GoOn{};
+        }
+        std::vector<double> means;
+        for (auto& [other, its] : past_) {
+            if (other != report.trial && its.times.back() >= point->time) {
+                const double mean = its.mean(options_.grace_period, point->time);
+                if (std::isfinite(mean)) {
+                    means.push_back(mean);
+                }
+            }
+        }
+        if (static_cast<int>(means.size()) < options_.min_samples_required) {
+            return yield(past, report);
+        }
+        const double median = internal::median_of(std::move(means));
+        if (past.best >= median) {
+            return GoOn{};
+        }
+        stopped_.insert(report.trial);
+        return options_.hard_stop ? Verdict(Stop{}) : Verdict(Pause{});
+    }
+
+    void on_end(const std::string& trial, TrialEnd /*end*/,
+                const std::optional<TrialReport>& last) {
+        const auto point = last ? read_(*last) : std::nullopt;
+        if (point) {
+            past_[trial].append(*point);
+        }
+    }
+
+    [[nodiscard]] std::optional<std::string> next(std::span<const Candidate> waiting) {
+        return internal::first_of(waiting);
+    }
+
+    [[nodiscard]] boost::json::object save() const {
+        boost::json::object trials;
+        for (const auto& [trial, past] : past_) {
+            boost::json::array times(past.times.begin(), past.times.end());
+            boost::json::array scores(past.scores.begin(), past.scores.end());
+            trials[trial] = {{"times", std::move(times)},
+                             {"scores", std::move(scores)},
+                             {"last_pause", past.last_pause}};
+        }
+        boost::json::array stopped(stopped_.begin(), stopped_.end());
+        return json::finite(
+                   {{"type", name}, {"trials", std::move(trials)}, {"stopped", std::move(stopped)}})
+            .as_object();
+    }
+
+    /// Throws ConfigError [RT-U65].
+    void load(const boost::json::object& state) {
+        internal::load_state(name, state, [&] {
+            std::map<std::string, Past> past;
+            for (const auto& [trial, value] : state.at("trials").as_object()) {
+                const auto& saved = value.as_object();
+                const auto& times = saved.at("times").as_array();
+                for (std::size_t at = 0; at < times.size(); ++at) {
+                    past[trial].append(
+                        {internal::saved_number(times[at]),
+                         internal::saved_number(saved.at("scores").as_array().at(at))});
+                }
+                past.at(trial).last_pause = internal::saved_number(saved.at("last_pause"));
+            }
+            std::set<std::string> stopped;
+            for (const auto& trial : state.at("stopped").as_array()) {
+                stopped.emplace(trial.as_string());
+            }
+            past_ = std::move(past);
+            stopped_ = std::move(stopped);
+        });
+    }
+
+private:
+    /// What a trial has reported.
+    struct Past {
+        std::vector<double> times;
+        std::vector<double> scores;
+        double best = 0;
+        double last_pause = -std::numeric_limits<double>::infinity();
+
+        void append(const internal::Point& point) {
+            // A NaN that comes first stays.
+            best = scores.empty() || point.score > best ? point.score : best;
+            in_order = in_order && (times.empty() || times.back() <= point.time);
+            times.push_back(point.time);
+            scores.push_back(point.score);
+            means.emplace_back();
+        }
+
+        /// Of the scores with from <= time <= to. Trials are asked at the same times again and
+        /// again, so means are kept.
+        [[nodiscard]] double mean(double from, double to) {
+            if (!in_order) {
+                std::vector<double> some;
+                for (std::size_t at = 0; at < times.size(); ++at) {
+                    if (from <= times[at] && times[at] <= to) {
+                        some.push_back(scores[at]);
+                    }
+                }
+                return internal::mean_of(some);
+            }
+            const auto begin = std::lower_bound(times.begin(), times.end(), from) - times.begin();
+            const auto end = std::upper_bound(times.begin(), times.end(), to) - times.begin();
+            if (begin >= end) {
+                return std::numeric_limits<double>::quiet_NaN();
+            }
+            auto& kept = means[static_cast<std::size_t>(end - 1)];
+            if (!kept) {
+                kept = internal::mean_of(std::span(scores).subspan(
+                    static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+            }
+            return *kept;
+        }
+
+    private:
+        bool in_order = true;
+        std::vector<std::optional<double>> means; ///< of all up to this one, past the grace period
+    };
+
+    /// Too few others to compare with.
+    [[nodiscard]] Verdict yield(Past& past, const TrialReport& report) const {
+        const double time = past.times.back();
+        if (!report.others_wait || !(time - past.last_pause > options_.min_time_slice)) {
+            return GoOn{};
+        }
+        past.last_pause = time;
+        return Pause{};
+    }
+
+    MedianStoppingOptions options_;
+    internal::Reading read_;
+    std::map<std::string, Past> past_;
+    std::set<std::string> stopped_; ///< trials, also those that go on after a soft stop
+};
+static_assert(Scheduler<MedianStopping>);
+
+} // namespace rtrain::tune

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Statistics of a few numbers, with NumPy's order of operations and so its bits: schedulers decide
+/// by comparisons that a last bit turns. Cost tier 0: std only.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace rtrain::tune::internal {
+
+/// As numpy.sum: eight sums side by side, halves of what is longer than 128.
+[[nodiscard]] inline double sum_of(std::span<const double> values) {
+    const std::size_t count = values.size();
+    if (count < 8) {
+        double sum = 0;
+        for (const double value : values) {
+            sum += value;
+        }
+        return sum;
+    }
+    if (count > 128) {
+        const std::size_t half = count / 2 - count / 2 % 8;
+        return sum_of(values.first(half)) + sum_of(values.subspan(half));
+    }
+    double part[8];
+    std::copy_n(values.begin(), 8, part);
+    std::size_t at = 8;
+    for (; at + 8 <= count; at += 8) {
+        for (std::size_t lane = 0; lane < 8; ++lane) {
+            part[lane] += values[at + lane];
+        }
+    }
+    double sum =
+        ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+    for (; at < count; ++at) {
+        sum += values[at];
+    }
+    return sum;
+}
+
+/// NaN of none.
+[[nodiscard]] inline double mean_of(std::span<const double> values) {
+    return values.empty() ? std::numeric_limits<double>::quiet_NaN()
+                          : sum_of(values) / static_cast<double>(values.size());
+}
+
+/// Of at least one, none of them NaN.
+[[nodiscard]] inline double median_of(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const std::size_t middle = values.size() / 2;
+    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+/// Of the whole population, as numpy.std.
+[[nodiscard]] inline double deviation_of(std::vector<double> values) {
+    const double mean = mean_of(values);
+    for (double& value : values) {
+        value = (value - mean) * (value - mean);
+    }
+    return std::sqrt(mean_of(values));
+}
+
+/// The quantile (0 to 1) of those that are no NaN, between neighbours on a line; NaN of none. As
+/// numpy.nanpercentile.
+[[nodiscard]] inline double quantile_of(std::vector<double> values, double quantile) {
+    std::erase_if(values, [](double value) { return std::isnan(value); });
+    if (values.empty()) {
+        return std::numeric_limits<double>::quiet_NaN();
+    }
+    std::sort(values.begin(), values.end());
+    const double place = static_cast<double>(values.size() - 1) * quantile;
+    const double floor = std::floor(place);
+    const auto below = static_cast<std::size_t>(floor);
+    const double from = values[below];
+    const double to = values[std::min(below + 1, values.size() - 1)];
+    const double way = place - floor;
+    const double difference = to - from;
+    return way >= 0.5 ? to - difference * (1 - way) : from + difference * way;
+}
+
+} // namespace rtrain::tune::internal
