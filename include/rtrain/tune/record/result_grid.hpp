@@ -46,7 +46,8 @@ public:
     ResultGrid(const std::filesystem::path& experiment,
                const std::vector<tune::TrialRecord>& trials, tune::Goal goal);
 
-    /// Reads the directory of a search. Throws StorageError [RT-U80] when it is none.
+    /// Reads the directory of a search. Throws StorageError [RT-U80] when it is none, [RT-U85] when
+    /// its tuner_state.json is damaged.
     [[nodiscard]] static ResultGrid from_path(const std::filesystem::path& experiment);
 
     [[nodiscard]] std::size_t size() const noexcept { return results_.size(); }
@@ -87,3 +88,7 @@ private:
 };
 
 } // namespace rtrain
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/tune/record/result_grid_definitions.hpp>
+#endif

@@ -73,9 +73,9 @@ struct Candidate {
 /// - `begin`: once, before all else. Throws ConfigError for a goal that will not do.
 /// - `add`: a new trial; returns the configuration that it starts with, mostly the one given.
 /// - `on_result`: a report of a running trial.
-/// - `on_end`: the trial is over. `last`: the report with which it has ended, if on_result() has
-/// not
-///   heard that one; a trial that a stop condition ends has one.
+/// - `on_end`: the trial is over. `last`: its newest report, which on_result() has heard unless a
+///   stop condition has ended the trial there; none for a trial that has failed or reported
+///   nothing.
 /// - `next`: which of the waiting trials, oldest first, takes a free place; it runs from then on.
 ///   None: not one of them, now.
 /// - `save`, `load`: another object of the same options that loads what this one has saved decides

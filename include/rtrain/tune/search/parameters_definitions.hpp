@@ -323,3 +323,13 @@ RTRAIN_DOOR std::vector<double> Parameters::values_in(const Config& config) cons
 }
 
 } // namespace rtrain::tune::internal
+
+namespace rtrain::tune {
+
+RTRAIN_DOOR Config Space::sample(Random& random) const {
+    const internal::Parameters parameters(*this);
+    const std::vector<double> values = parameters.draw_all(random);
+    return parameters.config(values, random);
+}
+
+} // namespace rtrain::tune

@@ -66,10 +66,4 @@ RTRAIN_DOOR Space::Space(std::vector<Entry> entries) : entries_(std::move(entrie
     }
 }
 
-RTRAIN_DOOR Config Space::sample(Random& random) const {
-    const internal::Parameters parameters(*this);
-    const std::vector<double> values = parameters.draw_all(random);
-    return parameters.config(values, random);
-}
-
 } // namespace rtrain::tune

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The policy logs of population based training, as Ray writes them: pbt_global.txt has every
+/// exploit, pbt_policy_<trial>.txt those that lead to how the trial is now. PbtReplay reads the
+/// latter. Cost tier 1: std and Boost.JSON.
+#pragma once
+
+#include <rtrain/base/json.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/growing_file.hpp>
+
+#include <boost/json/array.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace rtrain::tune {
+
+inline constexpr const char* pbt_global_file = "pbt_global.txt";
+
+[[nodiscard]] inline std::filesystem::path policy_file(const std::filesystem::path& experiment,
+                                                       const std::string& trial) {
+    return experiment / ("pbt_policy_" + trial + ".txt");
+}
+
+/// Appends the line [trial, donor, iteration of the trial, of the donor, donor's configuration, new
+/// one] to both. The trial's own log begins with a copy of the donor's, whose past it takes over.
+inline void log_exploit(const std::filesystem::path& experiment, const std::string& trial,
+                        const std::string& donor, std::int64_t iteration,
+                        std::int64_t donor_iteration, const boost::json::object& donor_config,
+                        const boost::json::object& config) {
+    const boost::json::array row{trial, donor, iteration, donor_iteration, donor_config, config};
+    const std::string line = json::serialize(row) + "\n";
+    storage::GrowingFile(experiment / pbt_global_file).append(line);
+    const auto of_donor = policy_file(experiment, donor);
+    const std::string past =
+        std::filesystem::exists(of_donor) ? storage::read_file(of_donor) : std::string();
+    storage::replace_file(policy_file(experiment, trial), past + line);
+}
+
+} // namespace rtrain::tune

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Behind the door result_grid.hpp.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/journal/log_files.hpp>
+#include <rtrain/tune/base/metric.hpp>
+#include <rtrain/tune/record/result_grid.hpp>
+#include <rtrain/tune/record/tuner_state.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+#include <utility>
+
+namespace rtrain {
+
+namespace tune::internal {
+
+using Flat = std::function<void(const std::string&, const boost::json::value&)>;
+
+/// Each value that is no object, as "a/b".
+inline void flatten(const std::string& name, const boost::json::value& value, const Flat& take) {
+    const auto* const object = value.if_object();
+    if (object == nullptr) {
+        take(name, value);
+        return;
+    }
+    for (const auto& [key, inner] : *object) {
+        flatten(name.empty() ? std::string(key) : name + "/" + std::string(key), inner, take);
+    }
+}
+
+/// What a cell of pandas' CSV has for it.
+[[nodiscard]] inline std::string cell_of(const boost::json::value& value) {
+    std::string text = value.is_string() ? std::string(value.get_string())
+                       : value.is_null() ? std::string()
+                       : value.is_bool() ? std::string(value.get_bool() ? "True" : "False")
+                                         : json::serialize(value);
+    if (text.find_first_of(",\"\r\n") == std::string::npos) {
+        return text;
+    }
+    std::string quoted = "\"";
+    for (const char letter : text) {
+        quoted += letter == '"' ? "\"\"" : std::string(1, letter);
+    }
+    return quoted + '"';
+}
+
+[[nodiscard]] inline TrialResult read_trial(const std::filesystem::path& experiment,
+                                            const TrialRecord& trial) {
+    TrialResult result;
+    const auto directory = experiment / trial.directory;
+    if (std::filesystem::exists(directory / track::results_file)) {
+        static_cast<Result&>(result) = Result::from_path(directory);
+    }
+    result.path = directory;
+    if (result.metrics_history.empty() && trial.reports > 0) {
+        result.metrics = trial.metrics;
+        result.metrics_history = {trial.metrics};
+    }
+    if (trial.state == TrialState::errored && !result.error) {
+        result.error.emplace("RT-U88", trial.error);
+    }
+    result.trial_id = trial.id;
+    result.name = trial.name;
+    result.config = trial.config;
+    result.state = trial.state;
+    return result;
+}
+
+/// The number that a trial has for a metric in a scope; none when it never reported it.
+[[nodiscard]] inline std::optional<double> score_of(const Result& result, const std::string& metric,
+                                                    ScoreOrder mode, std::string_view scope) {
+    std::vector<double> values;
+    for (const Config& report : result.metrics_history) {
+        if (const auto value = number_at(report, metric)) {
+            values.push_back(*value);
+        }
+    }
+    if (values.empty()) {
+        return std::nullopt;
+    }
+    if (scope == "last") {
+        return values.back();
+    }
+    if (scope == "all") {
+        std::optional<double> best;
+        for (const double value : values) {
+            if (!std::isnan(value)) {
+                best = !best || (mode == ScoreOrder::max ? value > *best : value < *best) ? value
+                                                                                          : *best;
+            }
+        }
+        return best.value_or(std::numeric_limits<double>::quiet_NaN());
+    }
+    const std::size_t most = scope == "avg" ? values.size() : scope == "last-5-avg" ? 5 : 10;
+    const std::size_t count = std::min(most, values.size());
+    double sum = 0;
+    for (std::size_t at = values.size() - count; at < values.size(); ++at) {
+        sum += values[at];
+    }
+    return sum / static_cast<double>(count);
+}
+
+} // namespace tune::internal
+
+RTRAIN_DOOR std::string TrialTable::to_csv() const {
+    std::string text;
+    for (const std::string& column : columns) {
+        text += (text.empty() ? "" : ",") + tune::internal::cell_of(boost::json::string(column));
+    }
+    text += '\n';
+    for (const auto& row : rows) {
+        std::string line;
+        for (const std::string& column : columns) {
+            const auto found = row.find(column);
+            line += (&column == columns.data() ? "" : ",") +
+                    (found == row.end() ? "" : tune::internal::cell_of(found->second));
+        }
+        text += line + '\n';
+    }
+    return text;
+}
+
+RTRAIN_DOOR ResultGrid::ResultGrid(const std::filesystem::path& experiment,
+                                   const std::vector<tune::TrialRecord>& trials, tune::Goal goal)
+    : experiment_(std::filesystem::absolute(experiment).lexically_normal()),
+      goal_(std::move(goal)) {
+    for (const tune::TrialRecord& trial : trials) {
+        results_.push_back(tune::internal::read_trial(experiment_, trial));
+    }
+}
+
+RTRAIN_DOOR ResultGrid ResultGrid::from_path(const std::filesystem::path& experiment) {
+    const auto state = tune::read_tuner_state(experiment);
+    return {experiment, state.trials, state.goal};
+}
+
+RTRAIN_DOOR const TrialResult& ResultGrid::get_best_result(std::optional<std::string> metric,
+                                                           std::optional<ScoreOrder> mode,
+                                                           std::string_view scope,
+                                                           bool filter_nan_and_inf) const {
+    constexpr std::array<std::string_view, 5> scopes{"last", "avg", "last-5-avg", "last-10-avg",
+                                                     "all"};
+    if (std::find(scopes.begin(), scopes.end(), scope) == scopes.end()) {
+        throw ConfigError("RT-U83", detail::concat("\"", scope,
+                                                   "\" is no scope; expected \"last\", \"avg\", "
+                                                   "\"last-5-avg\", \"last-10-avg\" or \"all\""));
+    }
+    if (!goal_.metric.empty()) {
+        mode = mode ? mode : goal_.mode;
+        metric = metric ? metric : goal_.metric;
+    }
+    if (!metric || !mode) {
+        if (results_.size() == 1) {
+            return results_.front();
+        }
+        throw ConfigError("RT-U81", detail::concat("there are ", results_.size(),
+                                                   " trials: the best one takes a metric and a "
+                                                   "mode, here or in the search's options"));
+    }
+    const TrialResult* best = nullptr;
+    double best_score = 0;
+    std::set<std::string> names;
+    for (const TrialResult& result : results_) {
+        for (const auto& item : result.metrics) {
+            names.emplace(item.key());
+        }
+        const auto score = tune::internal::score_of(result, *metric, *mode, scope);
+        if (!score || std::isnan(*score) || (filter_nan_and_inf && std::isinf(*score))) {
+            continue;
+        }
+        if (best == nullptr ||
+            (*mode == ScoreOrder::max ? *score > best_score : *score < best_score)) {
+            best = &result;
+            best_score = *score;
+        }
+    }
+    if (best == nullptr) {
+        std::string list;
+        for (const std::string& name : names) {
+            list += (list.empty() ? "" : ", ") + name;
+        }
+        throw ConfigError("RT-U82", detail::concat("no best trial: none of ", results_.size(),
+                                                   " has reported a finite number \"", *metric,
+                                                   "\"; they have reported ",
+                                                   list.empty() ? "nothing" : list));
+    }
+    return *best;
+}
+
+RTRAIN_DOOR TrialTable ResultGrid::get_dataframe(std::optional<std::string> filter_metric,
+                                                 std::optional<ScoreOrder> filter_mode) const {
+    if (filter_metric.has_value() != filter_mode.has_value()) {
+        throw ConfigError("RT-U81", "a filter takes a metric and a mode, or none of them");
+    }
+    TrialTable table;
+    std::set<std::string> known;
+    for (const TrialResult& result : results_) {
+        auto& row = table.rows.emplace_back();
+        const auto take = [&](const std::string& name, const boost::json::value& value) {
+            row[name] = value;
+            if (known.insert(name).second) {
+                table.columns.push_back(name);
+            }
+        };
+        const Config* shown = &result.metrics;
+        std::optional<double> best;
+        for (const Config& report : result.metrics_history) {
+            const auto value =
+                filter_metric ? tune::number_at(report, *filter_metric) : std::optional<double>();
+            if (value &&
+                (!best || (*filter_mode == ScoreOrder::max ? *value > *best : *value < *best))) {
+                best = value;
+                shown = &report;
+            }
+        }
+        Config metrics = *shown;
+        metrics.erase("config");
+        tune::internal::flatten("", metrics, take);
+        take("trial_id", boost::json::string(result.trial_id));
+        tune::internal::flatten("config", result.config, take);
+    }
+    return table;
+}
+
+RTRAIN_DOOR std::vector<Error> ResultGrid::errors() const {
+    std::vector<Error> all;
+    for (const TrialResult& result : results_) {
+        if (result.error) {
+            all.push_back(*result.error);
+        }
+    }
+    return all;
+}
+
+RTRAIN_DOOR std::size_t ResultGrid::num_errors() const noexcept {
+    return static_cast<std::size_t>(
+        std::count_if(begin(), end(), [](const TrialResult& it) { return it.error.has_value(); }));
+}
+
+RTRAIN_DOOR std::size_t ResultGrid::num_terminated() const noexcept {
+    return static_cast<std::size_t>(std::count_if(begin(), end(), [](const TrialResult& it) {
+        return it.state == tune::TrialState::terminated;
+    }));
+}
+
+} // namespace rtrain

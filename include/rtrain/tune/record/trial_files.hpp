@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// TrialFiles: what a trial of a plain function leaves in its directory, as Ray does: params.json,
+/// result.json, progress.csv. A trial of a trainer is a run, which has them anyway.
+#pragma once
+
+#include <rtrain/base/json.hpp>
+#include <rtrain/base/strict_stream.hpp>
+#include <rtrain/base/wall_clock.hpp>
+#include <rtrain/config/run_info.hpp>
+#include <rtrain/journal/log_files.hpp>
+#include <rtrain/journal/report_lines.hpp>
+#include <rtrain/journal/run_log.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/growing_file.hpp>
+#include <rtrain/track/csv.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace rtrain::tune {
+
+class TrialFiles {
+public:
+    /// Creates the directory, or goes on in it with the first `reports` of its reports. Throws
+    /// StorageError.
+    TrialFiles(std::filesystem::path directory, std::string trial, Config config,
+               std::int64_t reports = 0)
+        : directory_(std::move(directory)), trial_(std::move(trial)),
+          csv_(std::make_unique<track::Csv>(track::progress_file)) {
+        storage::create_directories(directory_);
+        const auto results = directory_ / track::results_file;
+        std::string kept;
+        for (const Config& report : track::read_results(results, 0).reports) {
+            if (track::number_of(report) <= reports) {
+                kept += json::serialize(report) + "\n";
+            }
+        }
+        storage::replace_file(results, kept);
+        results_ = std::make_unique<storage::GrowingFile>(results);
+        track::RunInfo info;
+        info.directory = directory_;
+        csv_->start(info);
+        csv_->rewind({.iteration = reports});
+        configure(std::move(config));
+    }
+
+    /// Another configuration from now on, under Pbt.
+    void configure(Config config) {
+        config_ = std::move(config);
+        auto text = rtrain::detail::strict(std::ostringstream());
+        track::write_pretty(text, config_);
+        storage::replace_file(directory_ / track::params_file, text.str() + "\n");
+    }
+
+    /// `report` has "training_iteration"; "trial_id" and "config" are added. Readers see whole
+    /// lines.
+    void append(Config report) {
+        report["trial_id"] = trial_;
+        report["config"] = config_;
+        report = json::finite(std::move(report)).as_object();
+        const std::string text = json::serialize(report);
+        results_->append(text + "\n");
+        csv_->write({.number = track::number_of(report), .values = report, .text = text});
+    }
+
+    /// What it has reported is durable on return.
+    void sync() { results_->sync(); }
+
+private:
+    std::filesystem::path directory_;
+    std::string trial_;
+    Config config_;
+    std::unique_ptr<storage::GrowingFile> results_;
+    std::unique_ptr<track::Csv> csv_;
+};
+
+} // namespace rtrain::tune

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// tuner_state.json: how the trials of a search stand, for tools and for ResultGrid; replaced as a
+/// whole. Cost tier 1: std and Boost.JSON.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/tune/base/goal.hpp>
+#include <rtrain/tune/record/trial.hpp>
+
+#include <boost/json/array.hpp>
+
+#include <exception>
+#include <filesystem>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rtrain::tune {
+
+inline constexpr const char* tuner_state_file = "tuner_state.json";
+
+struct TunerState {
+    static constexpr const char* format = "rtrain-tuner-state";
+
+    Goal goal{};
+    std::vector<TrialRecord> trials{}; ///< in the order of their numbers
+};
+
+/// A crash leaves the old file or the new one.
+inline void write_tuner_state(const std::filesystem::path& experiment, const TunerState& state) {
+    boost::json::array trials;
+    for (const TrialRecord& trial : state.trials) {
+        trials.push_back(to_json(trial));
+    }
+    storage::replace_file(
+        experiment / tuner_state_file,
+        json::serialize(json::finite({{"format", TunerState::format},
+                                      {"version", 1},
+                                      {"metric", state.goal.metric},
+                                      {"mode", state.goal.mode == ScoreOrder::max ? "max" : "min"},
+                                      {"trials", std::move(trials)}})));
+}
+
+/// Throws StorageError [RT-U80] when there is none, [RT-U85] when it is damaged.
+[[nodiscard]] inline TunerState read_tuner_state(const std::filesystem::path& experiment) {
+    const auto file = experiment / tuner_state_file;
+    if (!std::filesystem::exists(file)) {
+        throw StorageError("RT-U80",
+                           rtrain::detail::concat(experiment.string(), " is no search: it has no ",
+                                                  tuner_state_file));
+    }
+    const std::string text = storage::read_file(file);
+    try {
+        const auto saved = json::parse(text).as_object();
+        if (saved.at("format").as_string() != TunerState::format || saved.at("version") != 1) {
+            throw std::invalid_argument("it has another format");
+        }
+        TunerState state{.goal = {std::string(saved.at("metric").as_string()),
+                                  std::string_view(saved.at("mode").as_string())}};
+        for (const auto& trial : saved.at("trials").as_array()) {
+            state.trials.push_back(trial_from_json(trial.as_object()));
+        }
+        return state;
+    } catch (const std::exception& error) {
+        throw StorageError(
+            "RT-U85", rtrain::detail::concat(file.string(), " is damaged: ", error.what(),
+                                             "; start the search again, which writes it anew, or "
+                                             "take it from a copy"));
+    }
+}
+
+} // namespace rtrain::tune
