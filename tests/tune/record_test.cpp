@@ -7,6 +7,7 @@
 #include <rtrain/tune/record/result_grid.hpp>
 #include <rtrain/tune/record/trial_files.hpp>
 #include <rtrain/tune/record/trial_table.hpp>
+#include <rtrain/tune/record/tune_page.hpp>
 #include <rtrain/tune/record/tuner_state.hpp>
 #include <rtrain/tune/schedule/pbt_replay.hpp>
 
@@ -302,4 +303,42 @@ TEST_CASE("Record.the_table_shows_those_that_run_and_the_best") {
     CHECK(at("f_t_00003 ") == std::string::npos);
     CHECK(contains(table, "0.625"));
     CHECK(trial_table({}, {}, 80) == "Trials: 0\n");
+}
+
+TEST_CASE("Record.the_page_has_its_charts_and_no_script") {
+    const Directory directory;
+    TunerState state{.goal = {"score", "max"}};
+    for (int number = 0; number < 4; ++number) {
+        state.trials.push_back(
+            reported(directory.path, number, {1.0 * number, 4.0 + number, not_a_number}));
+        state.trials.back().config["kind"] = number % 2 == 0 ? "a<b" : "c";
+    }
+    state.trials[1].early = true;
+    state.trials[2].error = "<script>";
+    log_exploit(directory.path, "t_00000", "t_00003", 1, 2, {}, {{"lr", 1}});
+    rtrain::storage::GrowingFile(directory.path / pbt_global_file).append("[\"t_0000");
+    write_tune_page(directory.path, state, "a & b");
+    const std::string page = text_of(directory.path / tune_page_file);
+    const auto count = [&](const std::string& part) {
+        int found = 0;
+        for (auto at = page.find(part); at != std::string::npos; at = page.find(part, at + 1)) {
+            ++found;
+        }
+        return found;
+    };
+    CHECK(count("<svg") == 4);
+    CHECK(count("</svg>") == 4);
+    CHECK(count("<script") == 0);
+    CHECK(count("http") == 0);
+    CHECK(contains(page, "<h1>a &amp; b</h1>"));
+    CHECK(contains(page, "a&lt;b"));
+    CHECK(contains(page, "f_t_00003: score 7"));
+    CHECK(contains(page, "f_t_00001: score NaN, stopped"));
+    CHECK(contains(page, "t_00000 goes on from t_00003 at 2"));
+    CHECK(count("\"nan") + count("Mnan") + count("Lnan") + count("inf\"") == 0); // coordinates
+    if (const char* const kept = std::getenv("RTRAIN_KEEP_PAGE")) {
+        rtrain::storage::replace_file(kept, page);
+    }
+    // Without anything to show, there is a page, too.
+    CHECK(contains(tune_page(directory.path, {}, "x"), "</html>"));
 }
