@@ -9,8 +9,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/model/step_parts.hpp>
-#include <rtrain/state/optimizer_parts.hpp>
+#include <rtrain/model/parts_optimizer.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -160,14 +159,13 @@ concept Fusible = std::derived_from<O, torch::optim::Optimizer> && requires {
 ///
 /// Of a sharded model it holds and steps this rank's parts; step() is then *collective*.
 template <detail::Fusible O>
-class FusedOptimizer : public O, public checkpoint::HoldsParts {
+class FusedOptimizer : public detail::PartsOptimizer<O> {
 public:
     explicit FusedOptimizer(O optimizer, const detail::SharedModels& models = {})
-        : O(std::move(optimizer)), parts_(*this, models) {
+        : detail::PartsOptimizer<O>(std::move(optimizer), models) {
         connect();
     }
-    FusedOptimizer(FusedOptimizer&& other)
-        : O(std::move(static_cast<O&>(other))), parts_(std::move(other.parts_)) {
+    FusedOptimizer(FusedOptimizer&& other) : detail::PartsOptimizer<O>(std::move(other)) {
         connect();
     }
 
@@ -179,27 +177,17 @@ public:
             const at::AutoGradMode with_gradients(true);
             loss = closure();
         }
-        parts_.begin_step(*this);
+        this->parts_.begin_step(*this);
         step_now();
-        parts_.end_step();
+        this->parts_.end_step();
         return loss;
     }
-
-    [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const override {
-        return parts_.part_of(parameter);
-    }
-    /// Whether it steps parts of a sharded model's parameters.
-    [[nodiscard]] bool holds_parts() const noexcept { return parts_.any(); }
-    /// See ShardedOptions.
-    [[nodiscard]] bool steps_in_backward() const { return parts_.steps_in_backward(); }
-    /// For GradScaler: whether `here` is true on a rank that has other parts of these parameters.
-    [[nodiscard]] bool on_any_rank(bool here) const { return parts_.on_any_rank(here); }
 
 private:
     using Kernel = detail::Fused<O>;
 
     void connect() {
-        parts_.connect([this] { step_now(); });
+        this->parts_.connect([this] { step_now(); });
     }
     void step_now() {
         const torch::NoGradGuard no_grad;
@@ -280,7 +268,6 @@ private:
         return *free;
     }
 
-    detail::StepParts parts_;
     std::vector<detail::FusedBatch> batches_;
     std::vector<std::pair<at::Tensor, at::Tensor>> dense_copies_; ///< of scattered parameters
 };

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/model/fused_optimizer.hpp>
-#include <rtrain/model/step_parts.hpp>
+#include <rtrain/model/parts_optimizer.hpp>
 
 #include <c10/core/GradMode.h>
 #include <torch/optim.h>
@@ -17,19 +17,18 @@ namespace rtrain {
 
 /// Is an `O` in every respect, and steps this rank's parts where the model is sharded.
 template <std::derived_from<torch::optim::Optimizer> O>
-class ShardedOptimizer : public O, public checkpoint::HoldsParts {
+class ShardedOptimizer : public detail::PartsOptimizer<O> {
 public:
     explicit ShardedOptimizer(O optimizer, const detail::SharedModels& models = {})
-        : O(std::move(optimizer)), parts_(*this, models) {
+        : detail::PartsOptimizer<O>(std::move(optimizer), models) {
         connect();
     }
-    ShardedOptimizer(ShardedOptimizer&& other)
-        : O(std::move(static_cast<O&>(other))), parts_(std::move(other.parts_)) {
+    ShardedOptimizer(ShardedOptimizer&& other) : detail::PartsOptimizer<O>(std::move(other)) {
         connect();
     }
 
     at::Tensor step(typename O::LossClosure closure = nullptr) override {
-        if (!parts_.any()) {
+        if (!this->parts_.any()) {
             return O::step(std::move(closure));
         }
         at::Tensor loss;
@@ -37,28 +36,16 @@ public:
             const at::AutoGradMode with_gradients(true);
             loss = closure();
         }
-        parts_.begin_step(*this);
+        this->parts_.begin_step(*this);
         (void)O::step(nullptr);
-        parts_.end_step();
+        this->parts_.end_step();
         return loss;
     }
 
-    [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const override {
-        return parts_.part_of(parameter);
-    }
-    /// Whether it steps parts of a sharded model's parameters.
-    [[nodiscard]] bool holds_parts() const noexcept { return parts_.any(); }
-    /// See ShardedOptions.
-    [[nodiscard]] bool steps_in_backward() const { return parts_.steps_in_backward(); }
-    /// For GradScaler.
-    [[nodiscard]] bool on_any_rank(bool here) const { return parts_.on_any_rank(here); }
-
 private:
     void connect() {
-        parts_.connect([this] { (void)O::step(nullptr); });
+        this->parts_.connect([this] { (void)O::step(nullptr); });
     }
-
-    detail::StepParts parts_;
 };
 
 namespace detail {

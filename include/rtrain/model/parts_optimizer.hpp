@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What prepared optimizers share: an `O` that holds this rank's parts of sharded models.
+#pragma once
+
+#include <rtrain/model/step_parts.hpp>
+#include <rtrain/state/optimizer_parts.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+namespace rtrain::detail {
+
+/// Those who derive from it connect() the parts to their step, again when they have moved.
+template <class O>
+class PartsOptimizer : public O, public checkpoint::HoldsParts {
+public:
+    [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const override {
+        return parts_.part_of(parameter);
+    }
+    /// Whether it steps parts of a sharded model's parameters.
+    [[nodiscard]] bool holds_parts() const noexcept { return parts_.any(); }
+    /// See ShardedOptions.
+    [[nodiscard]] bool steps_in_backward() const { return parts_.steps_in_backward(); }
+    /// For GradScaler: whether `here` is true on a rank that has other parts of these parameters.
+    [[nodiscard]] bool on_any_rank(bool here) const { return parts_.on_any_rank(here); }
+
+protected:
+    PartsOptimizer(O&& optimizer, const SharedModels& models)
+        : O(std::move(optimizer)), parts_(*this, models) {}
+    PartsOptimizer(PartsOptimizer&& other)
+        : O(std::move(static_cast<O&>(other))), parts_(std::move(other.parts_)) {}
+    ~PartsOptimizer() override = default;
+
+    StepParts parts_;
+};
+
+} // namespace rtrain::detail
