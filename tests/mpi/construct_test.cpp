@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models that are made once, not once a rank.
+#include "../status_bytes.hpp"
 #include "../support.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -89,17 +89,6 @@ void check_same_bits(const Options& options, bool asks_for_values) {
 
 constexpr std::int64_t wide = 4000;
 
-/// Bytes of a line of /proc/self/status.
-std::int64_t status_bytes(const std::string& name) {
-    std::ifstream status("/proc/self/status");
-    for (std::string line; std::getline(status, line);) {
-        if (line.starts_with(name + ":")) {
-            return std::stoll(line.substr(name.size() + 1)) * 1024;
-        }
-    }
-    throw std::runtime_error("/proc/self/status does not say " + name);
-}
-
 } // namespace
 
 TEST_CASE("Construct.gives_the_bits_of_prepare") {
@@ -137,15 +126,15 @@ TEST_CASE("Construct.refuses_parameters_that_ranks_keep_for_themselves") {
 TEST_CASE("Construct.other_ranks_take_no_memory_for_weights") {
     fit([](auto& worker) {
         constexpr std::int64_t bytes = 4 * wide * wide;
-        const std::int64_t idle = status_bytes("RssAnon");
+        const std::int64_t idle = test::status_bytes("RssAnon");
         std::int64_t made = 0;
         const auto make = [&] {
             torch::nn::Linear linear(wide, wide);
-            made = status_bytes("RssAnon") - idle;
+            made = test::status_bytes("RssAnon") - idle;
             return linear;
         };
         const auto model = worker.construct(make, ShardedOptions{});
-        const std::int64_t prepared = status_bytes("RssAnon") - idle;
+        const std::int64_t prepared = test::status_bytes("RssAnon") - idle;
         CAPTURE(made);
         CAPTURE(prepared);
         CHECK((made > bytes / 2) == (worker.rank() == 0));

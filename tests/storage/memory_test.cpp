@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What data::Streaming keeps in memory, of sets four times as large as memory_bytes. Each case has
 // a process of its own: what malloc() has kept from another one would hide what it takes.
+#include "../status_bytes.hpp"
+
 #include <rtrain/data/arrow.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/streaming.hpp>
@@ -40,17 +42,6 @@ namespace {
 constexpr std::int64_t memory_bytes = std::int64_t{64} << 20;
 constexpr std::int64_t columns = 10;
 constexpr std::int64_t rows = 4 * memory_bytes / (8 * columns);
-
-/// A line of /proc/self/status, in bytes.
-std::int64_t status_bytes(const std::string& name) {
-    std::ifstream status("/proc/self/status");
-    for (std::string line; std::getline(status, line);) {
-        if (line.starts_with(name + ":")) {
-            return std::stoll(line.substr(name.size() + 1)) * 1024;
-        }
-    }
-    throw std::runtime_error("/proc/self/status does not say " + name);
-}
 
 double value(std::int64_t row, std::int64_t column) {
     return static_cast<double>((row * 7919 + column * 104729) % 1'000'003) / 1000;
@@ -123,11 +114,11 @@ void check_memory(const data::Dataset& small, const data::Dataset& large, std::i
     static_cast<void>(read_all(small, threads));
     static_cast<void>(large.size()); // its index is no part of memory_bytes
     ::malloc_trim(0);
-    const std::int64_t idle = status_bytes("VmRSS");
+    const std::int64_t idle = test::status_bytes("VmRSS");
     std::ofstream("/proc/self/clear_refs") << "5"; // the peak is what there is now
-    REQUIRE(status_bytes("VmHWM") < idle + memory_bytes / 16);
+    REQUIRE(test::status_bytes("VmHWM") < idle + memory_bytes / 16);
     CHECK(read_all(large, threads) == expected);
-    const auto grown = static_cast<double>(status_bytes("VmHWM") - idle);
+    const auto grown = static_cast<double>(test::status_bytes("VmHWM") - idle);
     MESSAGE("peak: idle + " << grown / static_cast<double>(memory_bytes) << " x memory_bytes");
     CHECK(grown > 0.25 * static_cast<double>(memory_bytes)); // there were windows
     CHECK(grown <= 1.15 * static_cast<double>(memory_bytes));
