@@ -63,7 +63,7 @@ public:
                 bucket.memory = std::move(hooked.memory);
                 bucket.reduction = std::move(hooked.reduction);
             }
-            bucket.scale = scale_for(bucket.memory.scalar_type());
+            bucket.scale = scale_of(bucket.memory);
             for (const auto& [index, offset] : plan.members) {
                 places_[index] = {buckets_.size(),
                                   alias(bucket.memory, offset, parameters_[index].tensor)};
@@ -76,7 +76,7 @@ public:
     void divide_by(int ranks) override {
         if (std::exchange(divisor_, ranks) != ranks) {
             for (Bucket& bucket : buckets_) {
-                bucket.scale = scale_for(bucket.memory.scalar_type());
+                bucket.scale = scale_of(bucket.memory);
             }
         }
     }
@@ -264,11 +264,9 @@ private:
                gradient.const_data_ptr() == place(parameter).const_data_ptr();
     }
 
-    /// Of the type that multiplying needs, so that no step converts it; kernels for types of two
-    /// bytes compute in float32. A tree divides at its root.
-    [[nodiscard]] at::Tensor scale_for(at::ScalarType type) const {
-        return at::scalar_tensor(by_tree_ ? 1.0 : 1.0 / divisor_,
-                                 c10::isReducedFloatingType(type) ? at::kFloat : type);
+    /// A tree divides at its root.
+    [[nodiscard]] at::Tensor scale_of(const at::Tensor& memory) const {
+        return scale_for(by_tree_ ? 1 : divisor_, memory.scalar_type());
     }
 
     [[nodiscard]] bool hooks_remember() const {

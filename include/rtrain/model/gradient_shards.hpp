@@ -305,14 +305,8 @@ private:
             }
             at::Tensor target = at::from_blob(to, {count}, type);
             writer_.scale_into(target, flat.narrow(0, slices.begin(owner) + member.from, count),
-                               scale_for(chunk.type));
+                               scale_for(divisor_, chunk.type));
         }
-    }
-
-    /// As buckets have it (gradient_buckets.hpp), for the same bits.
-    [[nodiscard]] at::Tensor scale_for(at::ScalarType type) const {
-        return at::scalar_tensor(1.0 / divisor_,
-                                 c10::isReducedFloatingType(type) ? at::kFloat : type);
     }
 
     /// A chunk's new sums to those that parts have, where they have some.

@@ -7,6 +7,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 
@@ -41,6 +42,12 @@ public:
 private:
     comm::SharedWriter writer_;
 };
+
+/// 1 / divisor, of the type that multiplying gradients of `type` needs, so that no step converts
+/// it; kernels for types of two bytes compute in float32.
+[[nodiscard]] inline at::Tensor scale_for(int divisor, at::ScalarType type) {
+    return at::scalar_tensor(1.0 / divisor, c10::isReducedFloatingType(type) ? at::kFloat : type);
+}
 
 /// A gradient in one dimension, in the order in which its parameter lies.
 [[nodiscard]] inline at::Tensor in_memory_order(const at::Tensor& gradient,
