@@ -249,7 +249,7 @@ private:
                 others.emplace(item.key(), item.value());
             }
         }
-        std::string text = json::serialize(std::move(others));
+        std::string text = json::serialize(others);
         text.pop_back();
         return text.append(",\"config\":").append(config_text_) += '}';
     }
