@@ -122,6 +122,35 @@ TEST_CASE_TEMPLATE("Checkpoint.what_one_policy_writes_any_other_reads", Policy, 
     goes_on(checkpoint::AsyncSharded{});
 }
 
+TEST_CASE_TEMPLATE("Checkpoint.what_ranks_have_other_values_of_is_rank_0s", Policy,
+                   checkpoint::Sync, checkpoint::Sharded, checkpoint::AsyncSharded) {
+    const test::Directory directory("rank_0s");
+    const RunConfig run{.name = "r", .storage_path = directory.path()};
+    at::Tensor expected;
+    for (const bool again : {false, true}) {
+        Trainer<backend::Mpi, data::Sharded, Policy>({.run = run}).fit([&](auto& worker) {
+            torch::nn::BatchNorm1d norm(64);
+            const auto rank = static_cast<std::uint64_t>(worker.rank());
+            auto generator = at::make_generator<at::CPUGeneratorImpl>(rank);
+            double number = worker.rank();
+            auto model = worker.prepare(norm);
+            auto state = State{}.add("norm", model).add("random", generator).add("value", number);
+            if (again) {
+                REQUIRE(worker.restore(state));
+                CHECK(norm->running_mean.equal(expected));
+                CHECK(generator.current_seed() == 0);
+                CHECK(number == 0);
+                return;
+            }
+            torch::manual_seed(rank);
+            (void)model(torch::randn({8, 64})); // leaves other means on each rank
+            expected = norm->running_mean.clone();
+            worker.broadcast(expected);
+            worker.report({}, state);
+        });
+    }
+}
+
 TEST_CASE_TEMPLATE("Checkpoint.ranks_agree_when_one_is_due", Policy, checkpoint::Sync,
                    checkpoint::AsyncSharded) {
     const test::Directory directory("interval");

@@ -11,9 +11,10 @@
 namespace rtrain::checkpoint {
 
 /// Every rank writes an equal share of the state at the same time, into
-/// `shard-<rank>-of-<ranks>.safetensors`, and training waits. Tensors that all ranks hold are
-/// divided among them, so no byte is written twice; of a tensor that was given row by row
-/// (StateWriter::rows) each rank writes its own rows. Any number of ranks loads it.
+/// `shard-<rank>-of-<ranks>.safetensors`, and training waits. Tensors that have the
+/// same bits on all ranks are divided among them, so no byte is written twice; of a tensor that was
+/// given row by row (StateWriter::rows) each rank writes its own rows; rank 0 writes what ranks may
+/// have other values of, such as a model's buffers. Any number of ranks loads it.
 struct Sharded {
     /// Each rank writes the rows it has: what is each rank's own need not go to rank 0.
     static constexpr bool takes_rows = true;

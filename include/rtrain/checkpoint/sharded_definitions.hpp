@@ -18,11 +18,17 @@
 namespace rtrain::checkpoint {
 
 RTRAIN_DOOR Snapshot Sharded::select(Snapshot state, const Part& part) const {
+    Snapshot mine;
+    for (const std::string& name : state.of_rank_0) {
+        auto tensor = state.tensors.extract(name);
+        if (part.rank == 0) {
+            mine.tensors.insert(std::move(tensor));
+        }
+    }
     std::vector<TensorSize> sizes;
     for (const auto& [name, tensor] : state.tensors) {
         sizes.push_back({tensor.numel(), static_cast<std::int64_t>(tensor.element_size())});
     }
-    Snapshot mine;
     for (const Slice& slice : plan_shards(sizes, part.rank, part.size)) {
         const auto& [name, tensor] =
             *std::next(state.tensors.begin(), static_cast<std::ptrdiff_t>(slice.tensor));

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ struct Snapshot {
     /// Those of `tensors` that are this rank's, without the "/<rank>" at their names' end. Other
     /// ranks' are put beside them before anything is written.
     std::map<std::string, at::Tensor> of_rank;
+    /// Those of `tensors` that ranks may have other values of, such as the running means of batch
+    /// norm: rank 0's are saved.
+    std::set<std::string> of_rank_0;
     int rank = 0; ///< of those that load it
     int ranks = 1;
 };

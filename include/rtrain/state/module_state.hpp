@@ -21,7 +21,7 @@ RTRAIN_DOOR void save_module(const torch::nn::Module& module, StateWriter& out) 
     }
     for (const auto& item : module.named_buffers()) {
         if (item.value().defined()) {
-            out.tensor(item.key(), item.value());
+            out.tensor_of_rank_0(item.key(), item.value());
         }
     }
 }

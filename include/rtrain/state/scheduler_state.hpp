@@ -60,7 +60,7 @@ RTRAIN_DOOR void save_scheduler(torch::optim::ReduceLROnPlateauScheduler& schedu
                                 StateWriter& out) {
     using namespace schedulers;
     const double best = reveal(Best{}, scheduler);
-    out.tensor("best", at::scalar_tensor(best, at::kDouble)); // may be infinite: no JSON number
+    out.tensor_of_rank_0("best", at::scalar_tensor(best, at::kDouble)); // may be infinite: no JSON number
     out.value("cooldown_counter", reveal(Cooldown{}, scheduler));
     out.value("last_epoch", reveal(LastEpoch{}, scheduler));
     out.value("num_bad_epochs", reveal(BadEpochs{}, scheduler));

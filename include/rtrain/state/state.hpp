@@ -117,7 +117,7 @@ private:
                     [&object](const StateReader& in) { checkpoint::load_scheduler(object, in); }};
         } else if constexpr (std::same_as<T, at::Generator>) {
             return {
-                name, [&object](StateWriter& out) { out.tensor("state", object.get_state()); },
+                name, [&object](StateWriter& out) { out.tensor_of_rank_0("state", object.get_state()); },
                 [&object](const StateReader& in) { object.set_state(in.tensor("state").clone()); }};
         } else if constexpr (std::same_as<T, at::Tensor>) {
             return {name, [&object](StateWriter& out) { out.tensor("tensor", object); },
@@ -131,7 +131,7 @@ private:
         } else if constexpr (std::floating_point<T>) {
             return {name, // a tensor, because JSON cannot hold NaN and infinities
                     [&object](StateWriter& out) {
-                        out.tensor("value", at::scalar_tensor(object, at::kDouble));
+                        out.tensor_of_rank_0("value", at::scalar_tensor(object, at::kDouble));
                     },
                     [&object](const StateReader& in) {
                         object = static_cast<T>(in.tensor("value").item<double>());

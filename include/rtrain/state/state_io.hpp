@@ -39,9 +39,15 @@ public:
     StateWriter(checkpoint::Snapshot& snapshot, std::string name)
         : snapshot_(snapshot), prefix_(std::move(name) + "/") {}
 
-    /// Saves a defined tensor; it is written before the object changes again.
+    /// Saves a defined tensor that has the same bits on all ranks; it is written before the object
+    /// changes again. With checkpoint::Sharded each rank writes a share of it.
     void tensor(const std::string& name, at::Tensor tensor) {
         snapshot_.tensors[prefix_ + name] = std::move(tensor);
+    }
+    /// The same for a tensor of which ranks may have other values: rank 0's are saved.
+    void tensor_of_rank_0(const std::string& name, at::Tensor tensor) {
+        this->tensor(name, std::move(tensor));
+        snapshot_.of_rank_0.insert(prefix_ + name);
     }
     /// Saves rows begin, begin + 1, ... of a tensor of shape (total, ...) that is spread over the
     /// ranks; each rank gives its own. Needs checkpoint::Sharded. Throws CheckpointError [RT-K11]
