@@ -5,8 +5,8 @@
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/the_backend.hpp>
-#include <rtrain/model/autocast.hpp>
 #include <rtrain/model/engine_for.hpp>
+#include <rtrain/model/forward.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/prepared_model.hpp>
 
