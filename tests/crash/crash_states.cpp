@@ -386,6 +386,9 @@ std::vector<Scenario> record(const std::filesystem::path& scratch, const std::st
             scenarios.push_back(whole_run(saving, scratch));
         }
     }
+    if (savings.empty()) {
+        scenarios.push_back(whole_run(Saving::sync, scratch, false));
+    }
     const std::size_t whole = scenarios.size();
     for (std::size_t i = 0; i < whole; ++i) { // whoever made the run's directory has not synced it
         const auto& operations = scenarios[i].trace.operations;

@@ -47,8 +47,10 @@ inline void attempt(Job job) {
     mark({fails ? Mark::What::failed : Mark::What::finished, number, 0, false});
 }
 
-/// A new run that fails twice, behind reports without checkpoint, and resumes.
-inline Scenario whole_run(Saving saving, const std::filesystem::path& scratch) {
+/// A new run that fails twice, behind reports without checkpoint, and resumes. Trackers sync the
+/// run's directory, too, so a run without them shows what does not need them.
+inline Scenario whole_run(Saving saving, const std::filesystem::path& scratch,
+                          bool has_trackers = true) {
     const auto storage = fresh(scratch / "storage");
     const auto own = fresh(scratch / "own");
     start_recording(storage);
@@ -57,15 +59,23 @@ inline Scenario whole_run(Saving saving, const std::filesystem::path& scratch) {
              .scratch = own,
              .attempt = 1,
              .until = 9,
-             .throw_after = 6});
+             .throw_after = 6,
+             .has_trackers = has_trackers});
     attempt({.saving = saving,
              .storage = storage,
              .scratch = own,
              .attempt = 2,
              .until = 10,
-             .throw_after = 9});
-    attempt({.saving = saving, .storage = storage, .scratch = own, .attempt = 3, .until = 10});
-    return {name_of(saving), Promise(saving), stop_recording()};
+             .throw_after = 9,
+             .has_trackers = has_trackers});
+    attempt({.saving = saving,
+             .storage = storage,
+             .scratch = own,
+             .attempt = 3,
+             .until = 10,
+             .has_trackers = has_trackers});
+    return {name_of(saving) + (has_trackers ? "" : ", without trackers"), Promise(saving),
+            stop_recording()};
 }
 
 /// The reports that are on disk.

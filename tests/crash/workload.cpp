@@ -98,7 +98,9 @@ rtrain::TrainerOptions options_of(const Job& job) {
     options.run.name = "r";
     options.run.storage_path = job.storage / "exp";
     options.run.checkpoint.num_to_keep = kept;
-    options.run.trackers = {rtrain::track::JsonLines(copy_file), rtrain::track::TensorBoard{}};
+    if (job.has_trackers) {
+        options.run.trackers = {rtrain::track::JsonLines(copy_file), rtrain::track::TensorBoard{}};
+    }
     if (job.resume_from) {
         options.resume_from = rtrain::Checkpoint(*job.resume_from);
     }

@@ -44,6 +44,7 @@ struct Job {
     int until = 0;
     int steps_more = 0;
     int throw_after = 0; ///< the step behind which the training function throws; 0: none
+    bool has_trackers = true;
     bool go_on_after_errors = false; ///< it catches what report() throws and goes on
     std::int64_t elements = 300;     ///< of the largest tensor
     std::optional<std::filesystem::path> resume_from{};
