@@ -85,8 +85,10 @@ public:
 
     template <class C>
     requires is_shipped<C> Condition(C condition) : kind_(std::move(condition)) {} // NOLINT
-    template <ConditionFunction F>
-    Condition(F function) : kind_(Function(std::move(function))) {} // NOLINT
+    // Asking for a Condition whether it is a function would ask whether this constructor takes one.
+    template <class F>
+    requires(!std::same_as<F, Condition> && ConditionFunction<F>) Condition(F function)
+        : kind_(Function(std::move(function))) {} // NOLINT
 
     [[nodiscard]] const Kind& kind() const noexcept { return kind_; }
 
@@ -106,7 +108,9 @@ public:
     Conditions() = default;
     Conditions(std::initializer_list<Condition> several) : all_(several) {}
     template <class C>
-    requires(Condition::is_shipped<C> || ConditionFunction<C>) Conditions(C one) // NOLINT
+    requires(Condition::is_shipped<C> ||
+             (!std::same_as<C, Conditions> && !std::same_as<C, Condition> && ConditionFunction<C>))
+        Conditions(C one) // NOLINT
         : all_{Condition(std::move(one))} {}
 
     [[nodiscard]] bool empty() const noexcept { return all_.empty(); }

@@ -27,8 +27,6 @@ public:
         bool under_way = false;  ///< the loop
         std::int64_t done = 0;   ///< batches of it
         Length length{};
-
-        bool operator==(const Reading&) const = default;
     };
 
     /// That of this process.
