@@ -85,6 +85,19 @@ Result train(const RunConfig& run, int steps) {
     });
 }
 
+using Told = std::vector<std::string>;
+
+/// On rank 0; the checkpoint that it is told of can be read.
+struct Recorder {
+    Told* told;
+
+    void after_checkpoint(const track::RunInfo& /*run*/, const Checkpoint& checkpoint) const {
+        CHECK(checkpoint::verify(checkpoint.as_directory()).index >= 0);
+        told->push_back("saved " + checkpoint.path.filename().string());
+    }
+    void on_end(const Result& result) const { told->push_back("ends: " + result.stop_reason); }
+};
+
 std::vector<std::string> names(const Result& result) {
     std::vector<std::string> all;
     for (const auto& [checkpoint, metrics] : result.best_checkpoints) {
@@ -136,6 +149,39 @@ TEST_CASE_TEMPLATE("Run.on_s3_from_start_to_restart", Policy, checkpoint::Sync, 
     for (const auto& entry : at.filesystem.list("bucket/runs/r/checkpoint_000005")) {
         CHECK(!entry.name.starts_with(".rtrain-"));
     }
+}
+
+TEST_CASE("Run.on_s3_stops_and_stays_stopped") {
+    SharedServer server;
+    auto run = on(server, "stops");
+    run.stop = stop::MaxIterations{2};
+    for (const bool again : {false, true}) {
+        CAPTURE(again);
+        Told told;
+        run.callbacks = {Recorder{&told}};
+        int taken = 0;
+        const Result result = Trainer<>({.run = run}).fit([&](auto& worker) {
+            int epoch_behind = 0;
+            auto state = State{}.add("epoch_behind", epoch_behind);
+            for (const int epoch : worker.epochs(5, state)) {
+                epoch_behind = epoch;
+                ++taken;
+                worker.report({{"epoch", epoch}}, state);
+            }
+        });
+        CHECK(taken == (again ? 0 : 2));
+        CHECK(result.metrics_history.size() == 2);
+        CHECK(result.stop_reason == "MaxIterations: 2 reports");
+        if (rank_of_world() == 0) {
+            const Told end{"ends: MaxIterations: 2 reports"};
+            CHECK(told == (again ? end
+                                 : Told{"saved checkpoint_000000", "saved checkpoint_000001",
+                                        end.front()}));
+        }
+    }
+    const auto root = server.uri().substr(0, server.uri().find('?'));
+    CHECK(Result::from_path(root + "/stops" + server.uri().substr(root.size())).stop_reason ==
+          "MaxIterations: 2 reports");
 }
 
 TEST_CASE("Run.on_s3_downloads_once_per_node") {
