@@ -14,8 +14,9 @@ int main(int argc, char** argv) {
         return 2;
     }
     const int steps = std::atoi(argv[1]);
-    rtrain::Trainer<> trainer({.scaling = {.num_workers = rtrain::launch::ranks().value_or(2)},
-                               .run = {.name = "r", .storage_path = argv[2]}});
+    rtrain::Trainer<> trainer(
+        {.scaling = {.num_workers = rtrain::launch::ranks().value_or(2)},
+         .run = {.name = "r", .storage_path = argv[2], .logging = {.to_file = true}}});
     const auto result = trainer.fit([=](auto& worker) {
         int step = 0;
         auto state = rtrain::State{}.add("step", step);

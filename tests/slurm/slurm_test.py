@@ -167,6 +167,8 @@ def test_preempted_twice(cluster, script, name, command):
         assert len(begun) == 3, f"it began {len(begun)} times, expected 3"
         assert begun[0] == 0 and 0 < begun[1] < begun[2] < STEPS, f"it began at steps {begun}"
         assert f"RESULT {STEPS} {STEPS}" in text, "each step must be reported once"
+        log = (storage / "r" / "logs" / "rank-0.log").read_text()
+        assert starts(log) == begun, f"the log of rank 0 has the starts {starts(log)}"
     except BaseException:
         print(f"--- output of {name}:\n{job.text()}", flush=True)
         raise
