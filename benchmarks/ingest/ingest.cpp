@@ -4,13 +4,15 @@
 //   ingest READER PATH [--batch 256] [--threads 0] [--epochs 1] [--memory-mb 256] [--shuffle 1]
 //                      [--from 0] [--batches -1]
 //
-// READER: csv, parquet, json, tar, mds by data::Streaming; arrow-csv and arrow-parquet, Arrow
-// alone; files, each text file of a directory a row; memory and index-select, rows that are in
-// memory (PATH: their number); train-memory and train-csv, a small network on such rows.
+// READER: csv, parquet, json, tar, mds and jpeg (a directory of images, resized to 64 x 64) by
+// data::Streaming; arrow-csv and arrow-parquet, Arrow alone, and turbojpeg, that alone; files, each
+// text file of a directory a row; memory and index-select, rows that are in memory (PATH: their
+// number); train-memory and train-csv, a small network on such rows.
 //
 // Prints a line of JSON for each epoch: rows, seconds, seconds to the first batch, the
 // bytes of their columns, and by how many bytes the resident set has grown at most.
 #include <rtrain/data/arrow.hpp>
+#include <rtrain/data/images.hpp>
 #include <rtrain/data/json.hpp>
 #include <rtrain/data/mds.hpp>
 #include <rtrain/data/permuted.hpp>
@@ -27,6 +29,7 @@
 #include <arrow/csv/api.h>
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
+#include <turbojpeg.h>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -37,6 +40,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -210,6 +214,46 @@ void arrow_parquet(const std::string& path, std::int64_t idle) {
     epoch.print(idle);
 }
 
+constexpr data::ImageSize image_size{64, 64};
+
+/// Files of a directory of classes through libjpeg-turbo, each by the factor of its DCT that comes
+/// nearest to the size from above, as read_images() asks for it.
+void turbojpeg(const std::string& path, std::int64_t idle) {
+    Epoch epoch;
+    const std::unique_ptr<void, int (*)(tjhandle)> decoder(tjInitDecompress(), tjDestroy);
+    int factors = 0;
+    const tjscalingfactor* const factor = tjGetScalingFactors(&factors);
+    std::vector<unsigned char> pixels;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+        if (!entry.is_regular_file()) {
+            continue;
+        }
+        std::ifstream file(entry.path(), std::ios::binary);
+        const std::string bytes(std::istreambuf_iterator<char>(file), {});
+        const auto* const begin = reinterpret_cast<const unsigned char*>(bytes.data());
+        int width = 0, height = 0, subsampling = 0, colors = 0;
+        if (tjDecompressHeader3(decoder.get(), begin, bytes.size(), &width, &height, &subsampling,
+                                &colors) != 0) {
+            throw std::runtime_error(entry.path().string() + ": " + tjGetErrorStr());
+        }
+        std::pair<int, int> scaled(width, height);
+        for (int i = 0; i < factors; ++i) {
+            const std::pair<int, int> next(TJSCALED(width, factor[i]), TJSCALED(height, factor[i]));
+            if (next.first >= image_size.width && next.second >= image_size.height &&
+                next < scaled) {
+                scaled = next;
+            }
+        }
+        pixels.resize(static_cast<std::size_t>(3) * scaled.first * scaled.second);
+        if (tjDecompress2(decoder.get(), begin, bytes.size(), pixels.data(), scaled.first, 0,
+                          scaled.second, TJPF_RGB, 0) != 0) {
+            throw std::runtime_error(entry.path().string() + ": " + tjGetErrorStr());
+        }
+        epoch.take_rows(1);
+    }
+    epoch.print(idle);
+}
+
 /// Ten numbers and a label a row, as make_data.py writes them.
 void train(const data::Dataset& dataset, const Arguments& arguments, std::int64_t idle) {
     torch::manual_seed(0);
@@ -251,6 +295,8 @@ void run(const std::string& reader, const std::string& path, const Arguments& ar
         loop<data::Streaming>(data::read_webdataset(path), arguments, idle);
     } else if (reader == "mds") {
         loop<data::Streaming>(data::read_mds(path), arguments, idle);
+    } else if (reader == "jpeg") {
+        loop<data::Streaming>(data::read_images(path, {.size = image_size}), arguments, idle);
     } else if (reader == "files") {
         loop<data::Streaming>(data::read_text(path, {.whole_files = true}), arguments, idle);
     } else if (reader == "memory") {
@@ -261,6 +307,8 @@ void run(const std::string& reader, const std::string& path, const Arguments& ar
         arrow_csv(path, idle);
     } else if (reader == "arrow-parquet") {
         arrow_parquet(path, idle);
+    } else if (reader == "turbojpeg") {
+        turbojpeg(path, idle);
     } else if (reader == "train-csv") {
         train(data::read_csv(path), arguments, idle);
     } else if (reader == "train-memory") {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the files that the contestants read: the same numbers as CSV, Parquet and JSON lines, small
-samples in a tar archive, and many small files; as MDS shards, too, where mosaicml-streaming is installed.
+samples in a tar archive, and many small files; as MDS shards, too, where mosaicml-streaming is installed; and
+crops of the photographs of Debian's mate-backgrounds as JPEG, where these and Pillow are.
 
     python make_data.py DIRECTORY ROWS
 """
@@ -64,6 +65,27 @@ def write_small_files(directory, count):
         (folder / f"{number}.txt").write_text(f"file {number}\n" * 10)
 
 
+def write_crops(directory, count):
+    photographs = sorted(pathlib.Path("/usr/share/backgrounds/mate").glob("*/*.jpg"))
+    try:
+        from PIL import Image
+    except ImportError:
+        return
+    if not photographs:
+        return
+    random = numpy.random.default_rng(2)
+    opened = [Image.open(path).convert("RGB") for path in photographs]
+    for number in range(count):
+        image = opened[number % len(opened)]
+        width, height = (int(side) for side in random.integers(256, 501, size=2))
+        left = int(random.integers(image.width - width + 1))
+        top = int(random.integers(image.height - height + 1))
+        folder = directory / f"{number % 10}"
+        folder.mkdir(parents=True, exist_ok=True)
+        crop = image.crop((left, top, left + width, top + height))
+        crop.save(folder / f"{number:06}.jpg", quality=90)
+
+
 def main():
     directory, rows = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     for name, count in (("rows", rows), ("tenth", rows // 10)):
@@ -73,6 +95,7 @@ def main():
     write_mds(directory / "mds", table(rows))
     write_json(directory / "rows.jsonl", table(rows // 5))
     write_tar(directory / "rows.tar", rows // 25)
+    write_crops(directory / "jpeg", rows // 100)
     write_small_files(directory / "small", 100_000)
 
 

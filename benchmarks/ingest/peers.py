@@ -16,6 +16,8 @@ import time
 import torch
 
 BUFFER_ROWS = 10_000
+BUFFER_IMAGES = 1_000
+IMAGE_SIZE = (64, 64)
 
 
 def size_of(batch):
@@ -31,9 +33,28 @@ def torch_memory(_, rows, batch):
     return DataLoader(data, batch_size=batch, shuffle=True)
 
 
+def resized(row):
+    import numpy
+
+    pixels = numpy.asarray(row["image"].convert("RGB").resize(IMAGE_SIZE)).copy()
+    return {"image": torch.from_numpy(pixels), "label": row["label"]}
+
+
+def torchvision(_, path, batch):
+    from torch.utils.data import DataLoader
+    from torchvision import datasets, transforms
+
+    steps = transforms.Compose([transforms.Resize(IMAGE_SIZE), transforms.PILToTensor()])
+    rows = datasets.ImageFolder(path, steps)
+    return DataLoader(rows, batch_size=batch, shuffle=True)
+
+
 def datasets(kind, path, batch):
     from datasets import load_dataset
 
+    if kind == "jpeg":
+        rows = load_dataset("imagefolder", data_dir=path, split="train", streaming=True)
+        return rows.shuffle(buffer_size=BUFFER_IMAGES).map(resized).batch(batch_size=batch)
     loader = {"csv": "csv", "parquet": "parquet", "json": "json", "tar": "webdataset"}[kind]
     rows = load_dataset(loader, data_files=path, split="train", streaming=True)
     return rows.shuffle(buffer_size=BUFFER_ROWS).with_format("torch").iter(batch_size=batch)
@@ -44,6 +65,9 @@ def ray(kind, path, batch):
 
     ray.init(log_to_driver=False, logging_level="error", num_cpus=os.cpu_count())
     ray.data.DataContext.get_current().enable_progress_bars = False
+    if kind == "jpeg":
+        rows = ray.data.read_images(path, size=IMAGE_SIZE, mode="RGB")
+        return rows.iter_torch_batches(batch_size=batch, local_shuffle_buffer_size=BUFFER_IMAGES)
     readers = {"csv": "read_csv", "parquet": "read_parquet", "json": "read_json"}
     rows = getattr(ray.data, readers[kind])(path)
     return rows.iter_torch_batches(batch_size=batch, local_shuffle_buffer_size=BUFFER_ROWS)
@@ -88,7 +112,7 @@ def streaming(_, path, batch):
 
 
 PEERS = {"torch": torch_memory, "datasets": datasets, "ray": ray, "webdataset": webdataset}
-PEERS |= {"grain": grain, "streaming": streaming}
+PEERS |= {"grain": grain, "streaming": streaming, "torchvision": torchvision}
 
 
 def main():
