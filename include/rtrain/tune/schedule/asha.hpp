@@ -65,7 +65,7 @@ public:
             const int count =
                 static_cast<int>(std::log(max_t / grace) / std::log(factor) - bracket + 1);
             for (int rung = count - 1; rung >= 0; --rung) {
-                rungs.push_back({grace * std::pow(factor, rung + bracket), {}});
+                rungs.push_back({.time = grace * std::pow(factor, rung + bracket)});
             }
         }
     }
@@ -134,8 +134,8 @@ public:
                 const auto& rungs = brackets.at(bracket).as_array();
                 for (std::size_t rung = 0; rung < brackets_[bracket].size(); ++rung) {
                     for (const auto& [trial, score] : rungs.at(rung).as_object()) {
-                        loaded.brackets_[bracket][rung].scores[trial] =
-                            internal::saved_number(score);
+                        loaded.brackets_[bracket][rung].add(std::string(trial),
+                                                            internal::saved_number(score));
                     }
                 }
             }
@@ -152,7 +152,15 @@ public:
 private:
     struct Rung {
         double time = 0;
-        std::map<std::string, double> scores;
+        std::map<std::string, double> scores{};
+        std::vector<double> in_order{}; ///< those that are no NaN
+
+        void add(const std::string& trial, double score) {
+            scores[trial] = score;
+            if (!std::isnan(score)) {
+                in_order.insert(std::upper_bound(in_order.begin(), in_order.end(), score), score);
+            }
+        }
     };
 
     [[nodiscard]] std::size_t choose_bracket() {
@@ -180,6 +188,7 @@ private:
         if (bracket == bracket_of_.end()) {
             return true;
         }
+        const double quantile = (1 - 1 / options_.reduction_factor) * 100 / 100; // as Ray rounds it
         for (Rung& rung : brackets_[bracket->second]) { // the highest first
             if (point.time < rung.time) {
                 continue;
@@ -190,13 +199,9 @@ private:
                 }
                 continue;
             }
-            std::vector<double> before;
-            for (const auto& [other, score] : rung.scores) {
-                before.push_back(score);
-            }
-            rung.scores[trial] = point.score;
-            const double quantile = (1 - 1 / options_.reduction_factor) * 100 / 100;
-            return !(point.score < internal::quantile_of(std::move(before), quantile));
+            const double cutoff = internal::quantile_of_sorted(rung.in_order, quantile);
+            rung.add(trial, point.score);
+            return !(point.score < cutoff);
         }
         return true;
     }

@@ -65,14 +65,12 @@ namespace rtrain::tune::internal {
     return std::sqrt(mean_of(values));
 }
 
-/// The quantile (0 to 1) of those that are no NaN, between neighbours on a line; NaN of none. As
-/// numpy.nanpercentile.
-[[nodiscard]] inline double quantile_of(std::vector<double> values, double quantile) {
-    std::erase_if(values, [](double value) { return std::isnan(value); });
+/// The quantile (0 to 1) of numbers in order, between neighbours on a line; NaN of none. As
+/// numpy.percentile.
+[[nodiscard]] inline double quantile_of_sorted(std::span<const double> values, double quantile) {
     if (values.empty()) {
         return std::numeric_limits<double>::quiet_NaN();
     }
-    std::sort(values.begin(), values.end());
     const double place = static_cast<double>(values.size() - 1) * quantile;
     const double floor = std::floor(place);
     const auto below = static_cast<std::size_t>(floor);
