@@ -7,7 +7,7 @@
 # RTRAIN_PRECOMPILED_HEADERS names what that holds.
 
 if(NOT TARGET rtrain_compiled)
-  set(rtrain_compiled_sources backend files metric model track train tune)
+  set(rtrain_compiled_sources backend files metric model search track train tune)
   list(TRANSFORM rtrain_compiled_sources
        REPLACE "(.+)" "${CMAKE_CURRENT_LIST_DIR}/compiled/\\1.cpp")
   add_library(rtrain_compiled STATIC EXCLUDE_FROM_ALL ${rtrain_compiled_sources})

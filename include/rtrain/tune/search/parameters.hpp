@@ -4,7 +4,8 @@
 /// is one double. Cost tier 1: Boost.JSON.
 #pragma once
 
-#include <rtrain/tune/search/space.hpp>
+#include <rtrain/tune/search/domain.hpp>
+#include <rtrain/tune/search/random.hpp>
 
 #include <boost/json/value.hpp>
 
@@ -51,7 +52,7 @@ struct Parameter {
 class Parameters {
 public:
     Parameters() = default;
-    explicit Parameters(const Space& space) { add(space, {}, std::nullopt, 0); }
+    explicit Parameters(const Space& space);
 
     [[nodiscard]] std::size_t size() const noexcept { return parameters_.size(); }
     [[nodiscard]] const Parameter& operator[](std::size_t index) const {

@@ -8,6 +8,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/tune/search/normal.hpp>
 #include <rtrain/tune/search/parameters.hpp>
+#include <rtrain/tune/search/space.hpp>
 
 #include <algorithm>
 
@@ -145,6 +146,10 @@ RTRAIN_DOOR std::optional<std::size_t> count_of(const Domain& domain) {
         return grid->values.size();
     }
     return std::nullopt;
+}
+
+RTRAIN_DOOR Parameters::Parameters(const Space& space) {
+    add(space, {}, std::nullopt, 0);
 }
 
 RTRAIN_DOOR void Parameters::add(const Space& space, const Path& above,

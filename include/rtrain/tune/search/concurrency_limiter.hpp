@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// ConcurrencyLimiter: another searcher, with at most so many trials under way. Guide:
+/// docs/tune.md. Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <rtrain/tune/search/searcher.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace rtrain::tune {
+
+/// Says Wait while `max_concurrent` trials are under way. With `batch`, these must all end before
+/// the next begins, and only then the searcher hears how they have ended, in that order.
+class ConcurrencyLimiter {
+public:
+    /// Throws ConfigError (RT-U13) for less than 1 trial.
+    ConcurrencyLimiter(AnySearcher searcher, std::int64_t max_concurrent, bool batch = false);
+
+    void begin(const Space& space, const Goal& goal, std::int64_t num_samples) {
+        searcher_.begin(space, goal, num_samples);
+    }
+    [[nodiscard]] Suggestion ask(const std::string& trial);
+    void on_result(const std::string& trial, std::int64_t iteration, double score) {
+        searcher_.on_result(trial, iteration, score);
+    }
+    void tell(const std::string& trial, std::optional<double> score, TrialEnd end);
+    [[nodiscard]] boost::json::object save() const;
+    void load(const boost::json::object& state);
+
+private:
+    AnySearcher searcher_;
+    std::int64_t max_concurrent_;
+    bool batch_;
+    std::set<std::string> under_way_;
+    std::vector<std::tuple<std::string, std::optional<double>, TrialEnd>> ended_; ///< of the batch
+};
+static_assert(Searcher<ConcurrencyLimiter>);
+
+} // namespace rtrain::tune
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/tune/search/concurrency_limiter_definitions.hpp>
+#endif

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// History: the trials that Tpe knows, kept in the orders in which it needs them: by score, and by
+/// the value of each parameter. Cost tier 1: Boost.JSON.
+#pragma once
+
+#include <rtrain/tune/base/goal.hpp>
+#include <rtrain/tune/search/parameters.hpp>
+#include <rtrain/tune/search/parzen.hpp>
+
+#include <boost/json/array.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace rtrain::tune::internal {
+
+class History {
+public:
+    History() = default;
+    History(const Parameters& parameters, ScoreOrder mode);
+
+    /// A trial begins; its values stand in the densities from now on, among the bad ones.
+    void add(const std::string& id, std::vector<double> values);
+    void report(const std::string& id, std::int64_t iteration, double score);
+    void end(const std::string& id, std::optional<double> score, TrialEnd end);
+
+    /// How many trials have ended with a score.
+    [[nodiscard]] std::size_t finished() const noexcept {
+        return completed_.size() + stopped_.size();
+    }
+    [[nodiscard]] std::size_t asked() const noexcept { return trials_.size(); }
+
+    /// Parameters that finished trials have together or not at all, with `parameter` among them; it
+    /// alone, if none of them has it. As Optuna's _GroupDecomposedSearchSpace.
+    [[nodiscard]] std::vector<std::size_t> group_of(std::size_t parameter) const;
+
+    /// Of the trials that have all parameters of `group`: the best ones, and the others.
+    struct Split {
+        std::vector<Observations> below;
+        std::vector<Observations> above;
+        std::size_t below_count = 0;
+        std::size_t above_count = 0;
+    };
+    [[nodiscard]] Split split(const std::vector<std::size_t>& group) const;
+
+    [[nodiscard]] boost::json::array save() const;
+    void load(const boost::json::array& saved);
+
+private:
+    enum class State : unsigned char { running, completed, stopped, gone };
+    struct Trial {
+        std::string id;
+        std::vector<double> values; ///< one a parameter; absent where it has none
+        State state = State::running;
+        double score = 0;            ///< negated for "max"; of the last report, if it was stopped
+        std::int64_t iteration = -1; ///< of the last report
+    };
+    using Rank =
+        std::tuple<std::int64_t, double, std::uint32_t>; ///< 0 or minus reports, score, trial
+
+    [[nodiscard]] std::uint32_t running(const std::string& id) const;
+    [[nodiscard]] double comparable(double score) const noexcept;
+    void settle(std::uint32_t number);
+    void drop(std::uint32_t number);
+    void refine_groups(const Trial& trial);
+    [[nodiscard]] std::vector<char> good() const;
+
+    ScoreOrder mode_ = ScoreOrder::max;
+    std::vector<char> logarithmic_; ///< of each parameter
+    std::vector<Trial> trials_;     ///< in the order of add()
+    std::unordered_map<std::string, std::uint32_t> numbers_;
+    std::vector<std::vector<double>> columns_; ///< of each parameter, by trial: as kernels see it
+    std::vector<std::vector<std::uint32_t>> orders_; ///< of each, trials by value
+    std::vector<Rank> completed_;                    ///< sorted, the best first
+    std::vector<Rank> stopped_;
+    std::vector<std::uint32_t> groups_; ///< of each parameter; 0: in no finished trial
+    bool whole_ = false;                ///< all are in one group, and always were
+};
+
+} // namespace rtrain::tune::internal
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/tune/search/history_definitions.hpp>
+#endif
