@@ -61,7 +61,7 @@ public:
         static_cast<void>(has_session);
     }
 
-    using WorkerType = Worker<B, D, C>;
+    using WorkerType = Worker<B, D, C>; ///< what fit() hands to the function
 
     /// Whether restore() finds a run in this directory: a path, a URI, or a path in `filesystem`.
     [[nodiscard]] static bool

@@ -36,6 +36,7 @@
 
 namespace rtrain {
 
+/// What load_weights() bears, and whose names it expects.
 struct LoadWeightsOptions {
     /// Throw when a tensor of the model is not in the file, or one of the file not in the model.
     bool strict = true;
@@ -59,6 +60,7 @@ template <class M>
 concept ModuleLike = std::derived_from<M, torch::nn::Module> || requires(const M& model) {
     { *model } -> std::convertible_to<const torch::nn::Module&>;
 };
+/// The module of a holder, a handle, a shared pointer, or itself.
 template <class M>
 [[nodiscard]] auto& module_of(M& model) {
     if constexpr (std::derived_from<M, torch::nn::Module>) {
@@ -88,8 +90,13 @@ concept Edited = requires(M& model) {
     return tensors;
 }
 
-enum class Format : unsigned char { safetensors, torch };
+/// What a file of weights is.
+enum class Format : unsigned char {
+    safetensors, ///< .safetensors
+    torch        ///< what torch.save() writes
+};
 
+/// By the end of a file's name.
 [[nodiscard]] inline Format format_of(const std::filesystem::path& path) {
     const std::string extension = checkpoint::names::lower_case(path.extension().string());
     if (extension == ".safetensors") {
@@ -103,6 +110,7 @@ enum class Format : unsigned char { safetensors, torch };
                                                    "that end in .safetensors, .pt, .pth or .bin"));
 }
 
+/// Hugging Face's name for the list of a model's files.
 inline constexpr const char* shards_index = "model.safetensors.index.json";
 
 /// The tensors of a directory in the layout of Hugging Face.
@@ -186,10 +194,11 @@ inline void require_fitting(const std::string& name, const at::Tensor& saved,
 
 /// Which tensors of a file become the values of which of a model.
 struct Match {
-    LoadedWeights found;
+    LoadedWeights found;                                   ///< what load_weights() returns
     std::vector<std::pair<at::Tensor, at::Tensor>> copies; ///< to the first, from the second
 };
 
+/// Which tensors of the files go into which of the module.
 [[nodiscard]] inline Match match(const torch::nn::Module& module, const std::filesystem::path& path,
                                  const LoadWeightsOptions& options) {
     const checkpoint::Tensors file = read(path);

@@ -60,6 +60,7 @@ concept CanSurviveDeaths = requires(const B& backend) {
     { backend.survives_deaths() } -> std::same_as<bool>;
 };
 
+/// Whether ranks of B may go on after one has died: what its can_survive_deaths() says.
 template <class B>
 [[nodiscard]] bool can_survive_deaths() {
     if constexpr (CanSurviveDeaths<B>) {
@@ -139,8 +140,8 @@ concept HasCommunicator = requires(const B& backend) {
 
 /// One member in the table of docs/architecture.md; tests/docs compares them.
 struct Capability {
-    std::string_view member;
-    bool offered;
+    std::string_view member;    ///< its name in the type
+    bool offered;               ///< whether this backend has it
     std::string_view otherwise; ///< what happens without it
 };
 

@@ -27,6 +27,7 @@ namespace backend {
 /// One rank of MPI_COMM_WORLD.
 class Mpi {
 public:
+    /// What may be set of a backend::Mpi.
     struct Options {
         /// Longest wait in one collective, then CommError [RT-X2].
         std::chrono::seconds timeout{1800};

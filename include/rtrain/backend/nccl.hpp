@@ -51,6 +51,7 @@ class Nccl {
     struct State;
 
 public:
+    /// What may be set of a backend::Nccl.
     struct Options {
         /// Longest wait in one collective, and for the ranks to connect; then CommError [RT-N6].
         std::chrono::milliseconds timeout{std::chrono::minutes(10)};

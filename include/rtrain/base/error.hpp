@@ -83,7 +83,7 @@ class LaunchError : public Error {
 /// The run was told to make room, has saved, and goes on when the same command is started again.
 class PreemptionError : public Error {
 public:
-    static constexpr const char* own_code = "RT-T3";
+    static constexpr const char* own_code = "RT-T3"; ///< what code() returns
     explicit PreemptionError(const std::string& message) : Error(own_code, message) {}
 };
 

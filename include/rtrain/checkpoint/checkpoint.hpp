@@ -24,6 +24,7 @@ public:
     /// Where the files are: a path or a URI ("s3://bucket/run/checkpoint_000001"), or, when
     /// `filesystem` is set, a path as that file system knows it.
     std::filesystem::path path;
+    /// Where `path` is; unset: on this machine, or as a URI says.
     std::optional<storage::AnyFilesystem> filesystem{};
 
     explicit Checkpoint(std::filesystem::path directory,

@@ -42,9 +42,11 @@ public:
     /// the difference, so that one slow checkpoint is soon forgotten. The second replaces it, as
     /// the first of a process also takes the memory that later ones use again.
     [[nodiscard]] double cost_s() const noexcept { return cost_s_; }
+    /// Seconds from one checkpoint to the next.
     [[nodiscard]] double seconds() const {
         return optimal_interval_s(cost_s_, mean_time_between_failures_s_);
     }
+    /// Whether so much time has passed since the last one.
     [[nodiscard]] bool is_due() const {
         return std::chrono::duration<double>(Clock::now() - since_).count() >= seconds();
     }

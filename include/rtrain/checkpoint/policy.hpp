@@ -68,7 +68,7 @@ template <class C>
 requires requires {
     C::saves_state;
 }
-inline constexpr bool saves_state<C> = C::saves_state;
+inline constexpr bool saves_state<C> = C::saves_state; ///< for a policy that says it itself
 
 } // namespace checkpoint
 

@@ -49,6 +49,7 @@ public:
     [[nodiscard]] int size() const noexcept { return all_.size(); }
     /// The world ranks of the members, by rank.
     [[nodiscard]] const std::vector<int>& members() const noexcept { return all_.members(); }
+    /// What all communicators of the process share.
     [[nodiscard]] World& world() const noexcept { return all_.world(); }
     /// This rank's place among the members on its node, from 0.
     [[nodiscard]] int local_rank() const noexcept { return links_.places().place(); }
@@ -160,12 +161,14 @@ public:
     void receive(at::Tensor& tensor, int from, int tag = 0) {
         receive_async(tensor, from, tag).wait();
     }
+    /// As send(), with a handle to wait on; `tensor` must stay as it is until then.
     [[nodiscard]] Pending<Requests> send_async(const at::Tensor& tensor, int to, int tag = 0) {
         require_contiguous(tensor);
         Requests requests = all_.requests();
         requests.send(tensor, require_rank(to, size()), all_.user_tag(tag));
         return {all_, nullptr, "send", tensor, std::move(requests)};
     }
+    /// As receive(), with a handle to wait on; `tensor` is written until then.
     [[nodiscard]] Pending<Requests> receive_async(at::Tensor& tensor, int from, int tag = 0) {
         require_contiguous(tensor);
         Requests requests = all_.requests();

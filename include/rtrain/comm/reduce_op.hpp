@@ -6,6 +6,11 @@
 namespace rtrain {
 
 /// How a reduction combines elements; `mean` is the sum divided by `size()`.
-enum class ReduceOp : unsigned char { sum, mean, min, max };
+enum class ReduceOp : unsigned char {
+    sum,  ///< of all ranks
+    mean, ///< the sum divided by `size()`
+    min,  ///< the smallest of all ranks
+    max   ///< the largest of all ranks
+};
 
 } // namespace rtrain

@@ -126,6 +126,7 @@ struct ExplainCallback {
         !requires { &C::in_background; } || detail::RunsInBackground<C>,
         "rtrain: this callback's `in_background` is not `static constexpr bool in_background` "
         "[RT-V26]");
+    /// Whether `&C::on_start` names one function.
     static constexpr bool has_a_name = requires { &C::on_start; }
     || requires { &C::after_report; }
     || requires { &C::after_checkpoint; }

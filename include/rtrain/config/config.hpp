@@ -43,16 +43,20 @@ public:
     constexpr NumWorkers(std::optional<int> count) noexcept // NOLINT(google-explicit-constructor)
         : NumWorkers(count ? NumWorkers(*count) : NumWorkers()) {}
 
+    /// Whether it is set.
     [[nodiscard]] constexpr bool has_value() const noexcept { return is_set_; }
     [[nodiscard]] constexpr explicit operator bool() const noexcept { return is_set_; }
-    [[nodiscard]] constexpr int min() const noexcept { return min_; }
-    [[nodiscard]] constexpr int max() const noexcept { return max_; }
+    [[nodiscard]] constexpr int min() const noexcept { return min_; } ///< fewest ranks
+    [[nodiscard]] constexpr int max() const noexcept { return max_; } ///< most ranks
+    /// Whether it is a range.
     [[nodiscard]] constexpr bool is_elastic() const noexcept { return min_ != max_; }
     /// The number, of a range the largest.
     [[nodiscard]] constexpr int operator*() const noexcept { return max_; }
+    /// The most ranks when set, else `count`.
     [[nodiscard]] constexpr int value_or(int count) const noexcept {
         return is_set_ ? max_ : count;
     }
+    /// Whether a run may have so many ranks.
     [[nodiscard]] constexpr bool allows(int count) const noexcept {
         return !is_set_ || (min_ <= count && count <= max_);
     }
@@ -88,7 +92,7 @@ struct ScalingConfig {
 /// report, a part of a checkpoint. A program started alone watches its ranks; those of mpirun and
 /// srun watch each other.
 struct HangConfig {
-    bool enabled = true;
+    bool enabled = true; ///< false: nobody looks for hung ranks
     /// Limit for joining the others and taking up the run, in seconds.
     double start_s = 600;
     /// Limit for ranks that use no processor time, in seconds: none of them waits for one that
@@ -115,7 +119,7 @@ struct FailureConfig {
     /// Pause before a restart, in seconds: none after the first failure; then this, doubled with
     /// each failure without progress in between, up to `backoff_max_s`.
     double backoff_s = 0.5;
-    double backoff_max_s = 30;
+    double backoff_max_s = 30; ///< longest pause, in seconds
     /// How long ranks may take to save and end when the run is to make room, in seconds.
     double preemption_grace_s = 30;
     /// Called by the driver, or by rank 0 under mpirun, each second from a thread of its own: true
@@ -127,7 +131,7 @@ struct FailureConfig {
     /// mpirun, `mpirun --with-ft ulfm`. Where that is not given, all is as without.
     /// docs/recovery.md has the details.
     bool keep_survivors = false;
-    HangConfig hang{};
+    HangConfig hang{}; ///< when ranks count as hung
 };
 
 /// Which checkpoints stay on disk.
@@ -159,8 +163,8 @@ struct ProfileConfig {
     /// From the first, before the last; 0 <= first <= last (RT-C38). A step is a backward pass of a
     /// prepared model, counted by each rank from 0 when its training function begins.
     struct Steps {
-        std::int64_t first = 0;
-        std::int64_t last = 0;
+        std::int64_t first = 0; ///< first step that is recorded
+        std::int64_t last = 0;  ///< first step that is not
     };
     Steps steps{}; ///< none
 };
@@ -174,8 +178,8 @@ struct RunConfig {
     /// Parent directory: a path, absolute or relative to the working directory, that all ranks see;
     /// or a URI such as "s3://bucket/path" (rtrain/storage/arrow.hpp). Empty: `~/rtrain_results`.
     std::filesystem::path storage_path{};
-    FailureConfig failure{};
-    CheckpointConfig checkpoint{};
+    FailureConfig failure{};       ///< what follows a failure
+    CheckpointConfig checkpoint{}; ///< which checkpoints are made and stay
     /// A file system of your own (concept storage::Filesystem); storage_path is then a path in it.
     std::optional<storage::AnyFilesystem> storage_filesystem{};
     /// How patient rtrain is with a storage service.
@@ -188,9 +192,9 @@ struct RunConfig {
     /// What shows the reports to people, besides result.json and progress.csv; see
     /// docs/tracking.md. Each has a thread of its own on rank 0.
     std::vector<track::AnyTracker> trackers{};
-    ConsoleConfig console{};
-    LoggingConfig logging{};
-    ProfileConfig profile{};
+    ConsoleConfig console{}; ///< what is shown on the terminal: docs/console.md
+    LoggingConfig logging{}; ///< what is logged, and where: docs/logs.md
+    ProfileConfig profile{}; ///< steps to look at closely
 };
 
 } // namespace rtrain

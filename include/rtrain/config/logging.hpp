@@ -17,7 +17,7 @@ namespace rtrain {
 /// "info", "warning" or "error".
 class LogLevel {
 public:
-    using Value = console::Level;
+    using Value = console::Level; ///< debug, info, warning, error
 
     constexpr LogLevel(Value value) noexcept : value_(value) {} // NOLINT(google-explicit-*)
     LogLevel(std::string_view name) {                           // NOLINT

@@ -12,7 +12,11 @@ namespace rtrain {
 /// "max" or "min": which end of a score is the better one.
 class ScoreOrder {
 public:
-    enum Value : unsigned char { max, min };
+    /// Which end is the better one.
+    enum Value : unsigned char {
+        max, ///< the larger, the better
+        min  ///< the smaller, the better
+    };
 
     constexpr ScoreOrder(Value value) noexcept : value_(value) {} // NOLINT(google-explicit-*)
     ScoreOrder(std::string_view name) : value_(name == "min" ? min : max) { // NOLINT

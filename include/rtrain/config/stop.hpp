@@ -34,21 +34,25 @@ struct MaxTime {
     double seconds = 0; ///< more than 0
 };
 
-enum class Direction : unsigned char { at_least, at_most };
+/// On which side of a bound a metric has come far enough.
+enum class Direction : unsigned char {
+    at_least, ///< at the bound or above
+    at_most   ///< at the bound or below
+};
 
 /// Stops when a metric has come as far as a bound. NaN has not.
 struct Threshold {
-    std::string metric{}; ///< "a/b" reads a nested one
-    double bound = 0;
-    Direction direction = Direction::at_least;
+    std::string metric{};                      ///< "a/b" reads a nested one
+    double bound = 0;                          ///< what the metric is compared with
+    Direction direction = Direction::at_least; ///< on which side of `bound` it stops
 };
 
 /// Stops when a metric has not improved in so many reports, one after the other. NaN is no
 /// improvement.
 struct EarlyStopping {
-    std::string metric{}; ///< "a/b" reads a nested one
-    ScoreOrder mode = ScoreOrder::min;
-    int patience = 3;     ///< reports, at least 1
+    std::string metric{};              ///< "a/b" reads a nested one
+    ScoreOrder mode = ScoreOrder::min; ///< whether less or more is better
+    int patience = 3;                  ///< reports, at least 1
     double min_delta = 0; ///< by how much more than the best so far an improvement is better
 };
 
@@ -63,6 +67,7 @@ struct TrialPlateau {
     std::optional<ScoreOrder> mode{}; ///< with metric_threshold only
 };
 
+/// A condition of one's own: true stops the run. The same on all ranks for the same report.
 using Function = std::function<bool(const boost::json::object& report)>;
 
 /// A condition of one's own: true when the run is to stop. It gets the line of result.json, with
@@ -75,9 +80,11 @@ concept ConditionFunction =
 /// One condition.
 class Condition {
 public:
+    /// Which condition it is.
     using Kind =
         std::variant<MaxIterations, MaxTime, Threshold, EarlyStopping, TrialPlateau, Function>;
 
+    /// Whether `T` is a condition of rtrain's, not a function.
     template <class C>
     static constexpr bool is_shipped =
         std::same_as<C, MaxIterations> || std::same_as<C, MaxTime> || std::same_as<C, Threshold> ||

@@ -40,9 +40,9 @@ struct Line {
 
 /// Why nothing follows.
 enum class Ending : unsigned char {
-    finished,
-    paused, ///< the run has made room, and goes on when the same command is started again
-    failed  ///< another start may go on with it
+    finished, ///< the run is done
+    paused,   ///< the run has made room, and goes on when the same command is started again
+    failed    ///< another start may go on with it
 };
 
 } // namespace track
@@ -149,6 +149,7 @@ public:
     /// For whoever calls it: false while another does, such as a thread that never came back from
     /// it.
     [[nodiscard]] bool take() const noexcept { return !held_->taken.test_and_set(); }
+    /// After take(): it is free again.
     void give_back() const noexcept { held_->taken.clear(); }
 
 private:

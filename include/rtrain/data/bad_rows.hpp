@@ -16,6 +16,7 @@
 
 namespace rtrain::data {
 
+/// What a reader does with a row that it cannot read.
 enum class OnError : unsigned char {
     raise, ///< the first bad row is an error
     skip,  ///< the good row before stands in for it, so that batches keep their size
@@ -44,6 +45,7 @@ public:
             StepClock::current().add_skipped();
         }
     }
+    /// Rows that were met so far.
     [[nodiscard]] std::int64_t count() const {
         const std::scoped_lock lock(mutex_);
         return static_cast<std::int64_t>(met_.size());
@@ -60,13 +62,15 @@ private:
 /// before the first good one, that.
 class StandIns {
 public:
+    /// Notes whether the next row could be read.
     void add(bool is_good) {
         good_ += is_good ? 1 : 0;
         all_are_good_ = all_are_good_ && is_good;
         rows_.push_back(good_ > 0 ? good_ - 1 : 0);
     }
+    /// Whether all noted could be read.
     [[nodiscard]] bool all_are_good() const noexcept { return all_are_good_; }
-    [[nodiscard]] bool none_is_good() const noexcept { return good_ == 0; }
+    [[nodiscard]] bool none_is_good() const noexcept { return good_ == 0; } ///< whether none could
     /// For each row, the number of a good one.
     [[nodiscard]] const std::vector<std::int64_t>& rows() const noexcept { return rows_; }
 

@@ -17,12 +17,13 @@
 
 namespace rtrain::data {
 
+/// Rows of a data set as named columns, each a tensor whose first dimension counts rows, or Ragged.
 class Batch {
 public:
     template <class T>
-    using Named = std::vector<std::pair<std::string, T>>;
-    using Columns = Named<at::Tensor>;
-    using RaggedColumns = Named<Ragged>;
+    using Named = std::vector<std::pair<std::string, T>>; ///< values by name, in an order
+    using Columns = Named<at::Tensor>;                    ///< a tensor each
+    using RaggedColumns = Named<Ragged>;                  ///< rows of different lengths
 
     Batch() = default;
     explicit Batch(Columns columns) : columns_(std::move(columns)) {}
@@ -61,8 +62,10 @@ public:
                : !ragged_.empty() ? ragged_.front().second.size()
                                   : 0;
     }
-    [[nodiscard]] const Columns& columns() const noexcept { return columns_; }
+    [[nodiscard]] const Columns& columns() const noexcept { return columns_; } ///< all tensors
+    /// All columns whose rows differ in length.
     [[nodiscard]] const RaggedColumns& ragged_columns() const noexcept { return ragged_; }
+    /// Which rows have a value, by column.
     [[nodiscard]] const Columns& masks() const noexcept { return masks_; }
 
     /// The same batch on `device`.

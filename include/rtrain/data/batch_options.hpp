@@ -17,6 +17,7 @@
 
 namespace rtrain::data {
 
+/// How a loop reads a shard: `worker.dataset_shard("train").batches({.size = 64})`.
 struct BatchOptions {
     std::int64_t size = 256; ///< rows in a batch of this rank, at least 1
     bool shuffle = false;    ///< another permutation each epoch, the same on all ranks

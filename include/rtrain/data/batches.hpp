@@ -60,6 +60,7 @@ public:
         require_usable(options_, size);
     }
 
+    /// Reads the next batch when it is advanced.
     class Iterator {
     public:
         using value_type = Batch;

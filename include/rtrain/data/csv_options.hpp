@@ -19,6 +19,7 @@
 
 namespace rtrain::data {
 
+/// How read_csv() reads.
 struct CsvOptions {
     /// The columns to read, in this order; all when empty. Others are not converted.
     std::vector<std::string> columns = {};
@@ -26,13 +27,13 @@ struct CsvOptions {
     std::map<std::string, std::shared_ptr<arrow::DataType>> types = {};
     /// Of the columns of files without a header. When empty, the first line of each file has them.
     std::vector<std::string> names = {};
-    char delimiter = ',';
-    char quote = '"'; ///< 0: values are never quoted
+    char delimiter = ','; ///< between fields
+    char quote = '"';     ///< 0: values are never quoted
     /// What stands for no value; when empty, what pyarrow takes for it: "", "NA", "NaN", "null"...
     std::vector<std::string> null_values = {};
     bool text_can_be_null = false;                     ///< whether null_values count in text, too
     std::size_t max_row_bytes = std::size_t{1} << 26U; ///< longer rows are errors; 64 MiB
-    FileOptions files = {.endings = {".csv"}};
+    FileOptions files = {.endings = {".csv"}};         ///< which files
     /// Of rows with too many or too few values, or values of another type.
     OnError on_error = OnError::raise;
     std::int64_t max_errors = 100; ///< bad rows that are skipped before it is an error

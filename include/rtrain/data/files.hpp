@@ -37,12 +37,14 @@ public:
     Paths(std::vector<std::string> paths) : given_(std::move(paths)) {}
     Paths(std::initializer_list<std::string> paths) : given_(paths) {}
 
+    /// As they were given.
     [[nodiscard]] const std::vector<std::string>& given() const noexcept { return given_; }
 
 private:
     std::vector<std::string> given_;
 };
 
+/// Which files a reader takes, and where they are looked for.
 struct FileOptions {
     /// Of a directory, only files whose names end in one of these: {".txt", ".text"}. Empty: all.
     std::vector<std::string> endings = {};
@@ -235,7 +237,7 @@ namespace rtrain::data {
 /// - A file is itself.
 /// - A directory is all files below it whose names end as the options say; not those whose names
 ///   begin with '.' or '_', nor what is in such directories.
-/// - A glob has * and ? and [a-z] for parts of a name, ** for any directories: "logs/**/*.json".
+/// - A glob has * and ? and [a-z] for parts of a name, ** for any directories: "**/part-?.json".
 ///   It finds files. In a URI, ? begins the options and cannot be used.
 ///
 /// Throws DataError: RT-D25 nothing is there, RT-D26 a file is empty, RT-D27 symbolic links lead in

@@ -24,7 +24,10 @@ namespace idx {
 } // namespace idx
 
 /// Which part of a data set with a customary split.
-enum class Split : unsigned char { train, test };
+enum class Split : unsigned char {
+    train, ///< to learn from
+    test   ///< to measure what was learned
+};
 
 /// Images and labels from two IDX files. Columns: "image", float32 in [0, 1], shape
 /// (rows, 1, height, width); "label", int64, shape (rows). Files are checked now, read when first

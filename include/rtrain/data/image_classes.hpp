@@ -65,8 +65,8 @@ private:
 
 /// The classes of files, sorted by name, and which of them each file is in.
 struct FileClasses {
-    std::vector<std::string> names;
-    std::vector<std::int64_t> labels;
+    std::vector<std::string> names;   ///< names of classes, by label
+    std::vector<std::int64_t> labels; ///< the class of each file
 };
 
 /// `names` are the classes there are, in this order; empty: those that the files have, sorted by

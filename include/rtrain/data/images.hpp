@@ -39,6 +39,7 @@ namespace rtrain::data {
 using format::ImageMode;
 using format::ImageSize;
 
+/// How read_images() reads.
 struct ImageOptions {
     /// What each image is resized to: {height, width}. {}: all images have one size.
     ImageSize size = {};
@@ -50,8 +51,9 @@ struct ImageOptions {
     bool include_paths = false; ///< a column of them
     /// The largest image, as it is in the file. The default is Pillow's.
     std::int64_t max_pixels = 89'478'485;
-    OnError on_error = OnError::raise;
-    std::int64_t max_errors = 100; ///< bad files that are skipped before it is an error
+    OnError on_error = OnError::raise; ///< what follows a file that is no image
+    std::int64_t max_errors = 100;     ///< bad files that are skipped before it is an error
+    /// Which files.
     FileOptions files = {.endings = {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"}};
 };
 

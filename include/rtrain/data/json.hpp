@@ -25,15 +25,17 @@
 
 namespace rtrain::data {
 
+/// How read_json() reads.
 struct JsonOptions {
     std::vector<std::string> columns = {}; ///< those to read, in this order; empty: all
     std::int64_t schema_rows = 1000;       ///< of the first file's first block, tell the types
     std::size_t max_depth = 32;            ///< of objects and lists in each other
-    OnError on_error = OnError::raise;
-    std::int64_t max_errors = 100; ///< bad rows that are skipped before it is an error
+    OnError on_error = OnError::raise;     ///< what follows a line that cannot be read
+    std::int64_t max_errors = 100;         ///< bad rows that are skipped before it is an error
+    /// Longest line, in bytes.
     std::size_t max_line_bytes = std::size_t{1} << 26U;
     std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time
-    FileOptions files = {};
+    FileOptions files = {};                          ///< which files
 };
 
 /// The rows of files in one format, JSON lines.
@@ -83,6 +85,7 @@ public:
         return with_stand_ins(batch.finish(), stand_ins);
     }
 
+    /// What is read of each line.
     [[nodiscard]] const std::vector<JsonColumn>& columns() const noexcept { return columns_; }
 
 private:

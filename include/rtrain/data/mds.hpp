@@ -27,10 +27,11 @@
 
 namespace rtrain::data {
 
+/// How read_mds() reads.
 struct MdsOptions {
     std::vector<std::string> columns = {};           ///< those to read, in this order; empty: all
     std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time, at least a sample
-    storage::TransferConfig transfer = {};
+    storage::TransferConfig transfer = {};           ///< patience with a storage service
 };
 
 /// The shards of a directory.
@@ -68,6 +69,7 @@ public:
         choose(shards.front().columns, index);
     }
 
+    /// Where the shards are, as it was said.
     [[nodiscard]] const std::vector<std::string>& paths() const noexcept { return paths_; }
 
     [[nodiscard]] std::string kind() const override {

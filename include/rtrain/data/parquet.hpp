@@ -40,10 +40,11 @@
 
 namespace rtrain::data {
 
+/// How read_parquet() reads.
 struct ParquetOptions {
     /// The columns to read, in this order; all when empty. Others are not read from the files.
     std::vector<std::string> columns = {};
-    FileOptions files = {.endings = {".parquet"}};
+    FileOptions files = {.endings = {".parquet"}}; ///< which files
 };
 
 /// Row groups of Parquet files. Opens each file once for what it says about itself, which stays in

@@ -57,6 +57,7 @@ struct Permuted {
                 .micro_batch(0, epoch.rank);
         return rows_at(epoch, part.begin, part.end);
     }
+    /// All of `size` ranks divide the rows.
     [[nodiscard]] std::int64_t ranks_sharing(int size) const noexcept { return size; }
 };
 

@@ -49,7 +49,7 @@ struct EpochRequest {
     int rank = 0;           ///< this rank
     int size = 1;           ///< number of ranks
     std::int64_t epoch = 0; ///< counts up by one with each pass over the data
-    bool shuffle = false;
+    bool shuffle = false;   ///< whether rows are permuted
     std::uint64_t seed = 0; ///< equal on all ranks
     bool drop_last = false; ///< drop what does not divide evenly between ranks, else repeat rows
 };

@@ -29,6 +29,7 @@ struct Return {
     std::int64_t loops_to_begin = 0;        ///< that were under way, and are not yet
     std::function<void()> arrive = nullptr; ///< before the first batch of the last of them
 
+    /// Whether no loop is left to begin.
     [[nodiscard]] bool is_over() const noexcept { return loops_to_begin == 0; }
 };
 
@@ -37,8 +38,8 @@ struct LanePlace {
     std::int64_t used = 0;  ///< rows that were read for it and are used up
     std::int64_t given = 0; ///< rows made of the next one that are taken
     std::int64_t taken = 0; ///< rows, whatever they were made of
-    bool has_ended = false;
-    std::int64_t turn = 0; ///< when lanes were dealt out; -1: it had ended
+    bool has_ended = false; ///< whether nothing is left of it
+    std::int64_t turn = 0;  ///< when lanes were dealt out; -1: it had ended
     friend bool operator==(const LanePlace&, const LanePlace&) = default;
 };
 
@@ -56,9 +57,9 @@ struct Position {
     std::vector<LanePlace> lanes = {}; ///< of a pass over rows that are not counted
 
     // Of the batch that the loop is at, which all this counts as taken.
-    std::int64_t samples_before = 0; ///< `samples` without it
-    std::vector<LanePlace> lanes_before = {};
-    bool begins_step = true;
+    std::int64_t samples_before = 0;          ///< `samples` without it
+    std::vector<LanePlace> lanes_before = {}; ///< `lanes` without it
+    bool begins_step = true;                  ///< whether it is a step's first
 
     std::vector<FinishedPass> finished = {}; ///< of those whose body is not over, and others
 
@@ -66,7 +67,7 @@ struct Position {
     std::int64_t passes_to_skip = 0; ///< that were finished when the checkpoint was made
     bool is_around = false;          ///< the checkpoint was made in a loop inside this one
     bool was_under_way = false;      ///< when the checkpoint was made, and has not begun since
-    std::shared_ptr<Return> way_back = nullptr;
+    std::shared_ptr<Return> way_back = nullptr; ///< to where a resumed run goes
 
     bool said_empty = false;    ///< a pass without a batch was told about
     bool said_left_out = false; ///< so was one that did not come to all rows
@@ -162,7 +163,7 @@ struct Position {
         iterating = false;
         within_step = false;
     }
-    void finish_epoch() noexcept { begin_epoch(epoch + 1); }
+    void finish_epoch() noexcept { begin_epoch(epoch + 1); } ///< goes to the beginning of the next
 
     /// The next pass is `number`. The rest of that very pass, which a checkpoint was made in, stays
     /// what is next: loops say the number of each of their passes.

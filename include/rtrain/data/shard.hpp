@@ -25,6 +25,7 @@ namespace rtrain::data {
 template <DataPolicy D>
 class Shard {
 public:
+    /// Makes the position that a checkpoint holds.
     using Register = std::function<std::shared_ptr<Position>()>;
 
     /// `seed` is added to those of the permutations; see Batches for the rest.

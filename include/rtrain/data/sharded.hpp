@@ -15,20 +15,24 @@ namespace rtrain::data {
 /// Ranks split the rows between them, as torch.utils.data.DistributedSampler does.
 struct Sharded {
     static constexpr const char* name = "sharded";
+    /// This rank's rows of an epoch, behind `taken` rows of all ranks: as DistributedSampler.
     [[nodiscard]] at::Tensor order(const EpochRequest& epoch, std::int64_t taken = 0) const {
         return distributed_order(epoch, taken);
     }
+    /// All of `size` ranks divide the rows.
     [[nodiscard]] std::int64_t ranks_sharing(int size) const noexcept { return size; }
 };
 
 /// Every rank reads all rows, in the same order.
 struct Replicated {
     static constexpr const char* name = "replicated";
+    /// All rows, behind `taken`.
     [[nodiscard]] at::Tensor order(EpochRequest epoch, std::int64_t taken = 0) const {
         epoch.rank = 0;
         epoch.size = 1;
         return distributed_order(epoch, taken);
     }
+    /// Each rank has all rows.
     [[nodiscard]] std::int64_t ranks_sharing(int /*size*/) const noexcept { return 1; }
 };
 

@@ -47,9 +47,11 @@ struct Streaming {
                                      std::int64_t end) const {
         return Permuted{}.rows_at(epoch, begin, end);
     }
+    /// For data without blocks: as Sharded.
     [[nodiscard]] at::Tensor order(const EpochRequest& epoch) const {
         return Permuted{}.order(epoch);
     }
+    /// All of `size` ranks divide the rows.
     [[nodiscard]] std::int64_t ranks_sharing(int size) const noexcept { return size; }
 };
 

@@ -19,13 +19,14 @@
 
 namespace rtrain::data {
 
+/// How read_text() reads.
 struct TextOptions {
-    std::string column = "text";
+    std::string column = "text"; ///< name of the column
     bool whole_files = false; ///< each file is a row, with its line ends; the rest is of no account
     bool drop_blank = false;  ///< lines of nothing but spaces and tabs are no rows
     std::size_t max_line_bytes = std::size_t{1} << 26U; ///< a longer line, or file, is an error
     std::size_t block_bytes = std::size_t{1} << 18U;    ///< read at a time
-    FileOptions files = {};
+    FileOptions files = {};                             ///< which files
 };
 
 /// Text, as ragged columns of its bytes. Any bytes are text; to have it checked is the user's

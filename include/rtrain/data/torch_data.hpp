@@ -72,6 +72,7 @@ public:
     DistributedSampler(EpochRequest epoch, std::shared_ptr<const Position> position)
         : epoch_(epoch), position_(std::move(position)) {}
 
+    /// Begins an epoch.
     void reset(std::optional<std::size_t> rows = std::nullopt) override {
         if (rows) {
             epoch_.rows = static_cast<std::int64_t>(*rows);
@@ -80,6 +81,7 @@ public:
         order_ = distributed_order(epoch_, position_->samples);
         next_ = 0;
     }
+    /// At most so many rows more of this rank; none at the end of the epoch.
     std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override {
         const std::int64_t left = order_.defined() ? order_.numel() - next_ : 0;
         const std::int64_t count = std::min(left, static_cast<std::int64_t>(batch_size));
@@ -108,7 +110,7 @@ private:
 template <class Loader>
 class DeviceLoader {
 public:
-    using Batch = typename Loader::BatchType;
+    using Batch = typename Loader::BatchType; ///< what the loader gives
 
     /// `position` counts what the ranks of `epoch` have taken; a loader that brought a distributed
     /// sampler of its own has none.
@@ -118,6 +120,7 @@ public:
         : loader_(std::move(loader)), device_(device), position_(std::move(position)),
           epoch_(epoch) {}
 
+    /// Moves each batch to the device.
     class Iterator {
     public:
         using value_type = Batch;
@@ -193,7 +196,7 @@ public:
 
     [[nodiscard]] Iterator begin() { return Iterator(*this); }
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
-    [[nodiscard]] const Loader& loader() const noexcept { return *loader_; }
+    [[nodiscard]] const Loader& loader() const noexcept { return *loader_; } ///< the loader itself
 
 private:
     /// One that has ended when there is nothing to do in it.

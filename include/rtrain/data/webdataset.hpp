@@ -32,13 +32,14 @@
 
 namespace rtrain::data {
 
+/// How read_webdataset() reads.
 struct WebdatasetOptions {
     /// The files of a sample to read, such as {"jpg", "cls"}; empty: those of the first one.
     std::vector<std::string> columns = {};
-    OnError on_error = OnError::raise;
-    std::int64_t max_errors = 100; ///< bad samples that are skipped before it is an error
+    OnError on_error = OnError::raise; ///< what follows a sample that cannot be read
+    std::int64_t max_errors = 100;     ///< bad samples that are skipped before it is an error
     std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time, at least a sample
-    FileOptions files = {.endings = {".tar"}};
+    FileOptions files = {.endings = {".tar"}};       ///< which files
 };
 
 /// The samples of tar archives.

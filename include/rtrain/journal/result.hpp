@@ -23,6 +23,7 @@ namespace rtrain {
 /// report has no such number.
 [[nodiscard]] double metric_of(const Config& report, std::string_view name);
 
+/// What a run has left: what fit() returns, and what from_path() reads later.
 struct Result {
     /// The last report: rank 0's metrics, and the fields that rtrain fills in
     /// (`training_iteration`, `time_total_s`, ...).

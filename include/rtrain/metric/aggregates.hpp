@@ -17,8 +17,9 @@ enum class Nan : unsigned char {
     error   ///< update() throws Error [RT-V42]
 };
 
+/// How Mean, Sum, Min and Max take values.
 struct AggregateOptions {
-    Nan nan = Nan::keep;
+    Nan nan = Nan::keep; ///< what a NaN among them does
 };
 
 /// What the four have in common. Numbers of a tensor count one by one, whatever its shape; one on a
@@ -47,12 +48,13 @@ public:
     [[nodiscard]] Value compute() const override;
 };
 
+/// The sum of all values.
 class Sum final : public Aggregate {
 public:
     explicit Sum(const AggregateOptions& options = {});
 
     void update(double value);
-    void update(const at::Tensor& values);
+    void update(const at::Tensor& values); ///< takes all elements of a tensor
     [[nodiscard]] Value compute() const override;
 };
 
@@ -62,7 +64,7 @@ public:
     explicit Min(const AggregateOptions& options = {});
 
     void update(double value);
-    void update(const at::Tensor& values);
+    void update(const at::Tensor& values); ///< takes all elements of a tensor
     [[nodiscard]] Value compute() const override;
 };
 
@@ -72,7 +74,7 @@ public:
     explicit Max(const AggregateOptions& options = {});
 
     void update(double value);
-    void update(const at::Tensor& values);
+    void update(const at::Tensor& values); ///< takes all elements of a tensor
     [[nodiscard]] Value compute() const override;
 };
 

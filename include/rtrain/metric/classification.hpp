@@ -16,10 +16,10 @@ namespace rtrain::metric {
 
 /// What was right and wrong about one class.
 struct Outcomes {
-    double true_positives = 0;
-    double false_positives = 0;
-    double false_negatives = 0;
-    double true_negatives = 0; ///< of two classes, and of labels; else nobody needs them
+    double true_positives = 0;  ///< of this class, and said so
+    double false_positives = 0; ///< of another class, but said so
+    double false_negatives = 0; ///< of this class, but said otherwise
+    double true_negatives = 0;  ///< of two classes, and of labels; else nobody needs them
 
     /// Whether the class was predicted, or there, at all.
     [[nodiscard]] bool is_seen() const noexcept {

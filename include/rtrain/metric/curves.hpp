@@ -18,13 +18,14 @@ namespace rtrain::metric {
 
 /// How many rows have a score of at least each threshold, from the highest threshold on.
 struct Curve {
+    /// The outcomes at one threshold.
     struct Point {
         std::int64_t positives = 0; ///< rows of the class
         std::int64_t negatives = 0; ///< other rows
     };
-    std::vector<Point> points;
-    Point all;             ///< all rows
-    bool is_exact = false; ///< a point for each score that there is
+    std::vector<Point> points; ///< from the highest threshold to the lowest
+    Point all;                 ///< all rows
+    bool is_exact = false;     ///< a point for each score that there is
 };
 
 /// Keeps scores, or counts them by thresholds; a score of its own makes a metric of their curves.

@@ -33,6 +33,7 @@ namespace rtrain::metric {
 
 class Collection;
 
+/// What all metrics have; see the file's comment for how they are used.
 class Metric {
 public:
     virtual ~Metric();

@@ -35,10 +35,10 @@ struct Classes {
 
 /// Of Accuracy, Precision, Recall and F1.
 struct ScoreOptions {
-    std::int64_t num_classes = 0; ///< see Classes
-    std::int64_t num_labels = 0;
-    std::optional<std::int64_t> ignore_index{};
-    Average average = Average::micro;
+    std::int64_t num_classes = 0;               ///< see Classes
+    std::int64_t num_labels = 0;                ///< of a multilabel task
+    std::optional<std::int64_t> ignore_index{}; ///< targets that do not count
+    Average average = Average::micro;           ///< how classes are combined
     /// With num_classes: a row counts as predicted right when its class is among so many with the
     /// highest scores.
     std::int64_t top_k = 1;
@@ -50,25 +50,26 @@ struct ScoreOptions {
 
 /// What a confusion matrix is divided by.
 enum class Normalize : unsigned char {
-    none,
+    none,        ///< nothing: counts
     targets,     ///< each row by its sum: torchmetrics' "true"
     predictions, ///< each column by its sum: "pred"
-    all
+    all          ///< by the number of rows
 };
 
+/// What ConfusionMatrix counts.
 struct ConfusionOptions {
-    std::int64_t num_classes = 0; ///< see Classes
-    std::int64_t num_labels = 0;
-    std::optional<std::int64_t> ignore_index{};
-    Normalize normalize = Normalize::none;
-    double threshold = 0.5; ///< without num_classes: a probability above says 1
+    std::int64_t num_classes = 0;               ///< see Classes
+    std::int64_t num_labels = 0;                ///< of a multilabel task
+    std::optional<std::int64_t> ignore_index{}; ///< targets that do not count
+    Normalize normalize = Normalize::none;      ///< what counts are divided by
+    double threshold = 0.5;                     ///< without num_classes: a probability above says 1
 };
 
 /// Of Auroc and AveragePrecision.
 struct CurveOptions {
-    std::int64_t num_classes = 0; ///< see Classes
-    std::int64_t num_labels = 0;
-    std::optional<std::int64_t> ignore_index{};
+    std::int64_t num_classes = 0;               ///< see Classes
+    std::int64_t num_labels = 0;                ///< of a multilabel task
+    std::optional<std::int64_t> ignore_index{}; ///< targets that do not count
     /// Average::micro with num_labels only. Two classes have one score anyway.
     Average average = Average::macro;
     /// 0: exact, which keeps every score, and gathers them from all ranks. At least 2: the curve at
@@ -82,14 +83,15 @@ struct CurveOptions {
 enum class CalibrationNorm : unsigned char {
     l1, ///< their mean, weighted by rows
     l2, ///< the root of the mean of their squares
-    max
+    max ///< the largest
 };
 
+/// What CalibrationError bins and adds up.
 struct CalibrationOptions {
-    std::int64_t num_classes = 0; ///< see Classes; labels cannot be
-    std::optional<std::int64_t> ignore_index{};
-    std::int64_t bins = 15; ///< evenly from 0 to 1; torchmetrics' n_bins
-    CalibrationNorm norm = CalibrationNorm::l1;
+    std::int64_t num_classes = 0;               ///< see Classes; labels cannot be
+    std::optional<std::int64_t> ignore_index{}; ///< targets that do not count
+    std::int64_t bins = 15;                     ///< evenly from 0 to 1; torchmetrics' n_bins
+    CalibrationNorm norm = CalibrationNorm::l1; ///< how bins' errors are combined
 };
 
 } // namespace rtrain::metric

@@ -11,6 +11,7 @@
 
 namespace rtrain::metric {
 
+/// Which targets count.
 struct PerplexityOptions {
     /// Tokens with this target do not count.
     std::optional<std::int64_t> ignore_index{};

@@ -12,6 +12,7 @@
 
 namespace rtrain::metric {
 
+/// Of MeanSquaredError and MeanAbsoluteError.
 struct ErrorOptions {
     /// 1: one value for all numbers, whatever their shape. More: a value for each column of (N,
     /// outputs).
@@ -38,6 +39,7 @@ private:
     ErrorOptions options_;
 };
 
+/// The mean of squared differences, or its root.
 class MeanSquaredError final : public MeanError {
 public:
     /// Throws Error [RT-V43].
@@ -48,6 +50,7 @@ private:
     [[nodiscard]] double error(double difference) const override { return difference * difference; }
 };
 
+/// The mean of absolute differences.
 class MeanAbsoluteError final : public MeanError {
 public:
     /// `squared` must stay true. Throws Error [RT-V43].
@@ -61,14 +64,16 @@ private:
 
 /// How the scores of several outputs become one.
 enum class MultiOutput : unsigned char {
-    uniform_average,
+    uniform_average,  ///< their mean
     raw_values,       ///< they do not: a score each
     variance_weighted ///< the mean, weighted by the targets' variance
 };
 
+/// What R2 is computed of.
 struct R2Options {
     std::int64_t num_outputs = 1; ///< columns of predictions and targets (N, outputs); 1: also (N)
     std::int64_t adjusted = 0;    ///< independent regressors, for the adjusted score
+    /// How outputs are combined.
     MultiOutput multioutput = MultiOutput::uniform_average;
 };
 

@@ -35,9 +35,11 @@ public:
         }
         return numbers_.front();
     }
+    /// All numbers, the last dimension of shape() first.
     [[nodiscard]] const std::vector<double>& numbers() const noexcept { return numbers_; }
     /// Empty for one number.
     [[nodiscard]] const std::vector<std::int64_t>& shape() const noexcept { return shape_; }
+    /// Whether it counts something.
     [[nodiscard]] bool is_whole() const noexcept { return is_whole_; }
 
 private:

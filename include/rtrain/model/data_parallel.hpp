@@ -62,6 +62,7 @@ public:
 
     [[nodiscard]] M* operator->() const noexcept { return module_.get(); }
     [[nodiscard]] M& operator*() const noexcept { return *module_; }
+    /// The module itself.
     [[nodiscard]] const std::shared_ptr<M>& ptr() const noexcept { return module_; }
 
     /// What it was prepared with.
@@ -86,6 +87,7 @@ public:
         std::shared_ptr<detail::PreparedModel> prepared_;
         bool before_;
     };
+    /// While it lives, backward() leaves gradients on this rank.
     [[nodiscard]] NoSync no_sync() { return NoSync(prepared_); }
 
     /// Clips gradients by the norm of all of them together: after backward, when they are averaged,
@@ -124,8 +126,10 @@ private:
     std::shared_ptr<detail::PreparedModel> prepared_;
 };
 
+/// Models whose ranks have a copy each.
 template <>
 struct EngineFor<DataParallelOptions> {
+    /// Gives the handle of a module whose gradients are averaged over ranks.
     template <class M, Backend B>
     static DataParallel<M, B> prepare(std::shared_ptr<detail::AnyBackend> backend,
                                       std::shared_ptr<M> module,

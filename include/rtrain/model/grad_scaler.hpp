@@ -21,11 +21,12 @@
 
 namespace rtrain {
 
+/// PyTorch's options of a GradScaler, with its defaults.
 struct GradScalerOptions {
     double init_scale = 65536;   ///< what the first losses are multiplied by
     double growth_factor = 2;    ///< the scale grows by it after `growth_interval` good steps
     double backoff_factor = 0.5; ///< and shrinks by it when gradients overflowed
-    int growth_interval = 2000;
+    int growth_interval = 2000;  ///< finite steps before the scale grows
     /// Overflow at a smaller scale is an error (RT-M22): gradients are then infinite or NaN
     /// whatever the scale, and no step would ever be made again. 0: never.
     double min_scale = 1e-6;

@@ -23,17 +23,18 @@ namespace rtrain {
 /// a node, each rank's share of it here, as in Pss of /proc. Not in it: activations, buffers, what
 /// hooks keep, and the process itself.
 struct MemoryNeeded {
-    std::int64_t weights = 0;
+    std::int64_t weights = 0;   ///< the parameters
     std::int64_t gradients = 0; ///< from backward to the step
     std::int64_t moments = 0;   ///< what the optimizer keeps
     std::int64_t slots = 0;     ///< in which gradients travel
     /// More, for moments within backward: the largest gradient, as autograd makes it.
     std::int64_t passing = 0;
-    int ranks_per_node = 1;
+    int ranks_per_node = 1; ///< that were asked about
 
     [[nodiscard]] std::int64_t rank() const noexcept {
         return weights + gradients + moments + slots;
     }
+    /// Bytes of all ranks of a node.
     [[nodiscard]] std::int64_t node() const noexcept { return rank() * ranks_per_node; }
 };
 

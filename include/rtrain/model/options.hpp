@@ -56,6 +56,7 @@ struct PowerSgd {
 
 } // namespace hook
 
+/// What a bucket of gradients goes through between ranks.
 using Hook = std::variant<hook::None, hook::Float16, hook::BFloat16, hook::PowerSgd, hook::Custom>;
 
 /// The order in which gradients are added up.
@@ -68,6 +69,8 @@ enum class ReductionOrder : unsigned char {
     micro_batches
 };
 
+/// Options of `worker.prepare(model, options)`: those of PyTorch's DistributedDataParallel, and
+/// more.
 struct DataParallelOptions {
     /// Size of a gradient bucket in bytes. A bucket is averaged as soon as backward has filled it;
     /// small buckets start early, large ones send fewer messages.

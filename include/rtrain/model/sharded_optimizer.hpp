@@ -27,6 +27,7 @@ public:
         connect();
     }
 
+    /// Steps this rank's parts, between two meetings of the ranks of a node.
     at::Tensor step(typename O::LossClosure closure = nullptr) override {
         if (!this->parts_.any()) {
             return O::step(std::move(closure));

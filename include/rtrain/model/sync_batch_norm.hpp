@@ -76,6 +76,7 @@ public:
     /// another shape, RT-M14 one value or none in a channel of all ranks' batches.
     at::Tensor forward(const at::Tensor& input);
 
+    /// As torch::nn::BatchNorm2d prints itself.
     void pretty_print(std::ostream& stream) const override;
 
     /// Normalises over these ranks from now on, as long as somebody holds them; null: over this

@@ -27,7 +27,9 @@ namespace rtrain::preprocess {
 /// @endcode
 class Concatenator {
 public:
+    /// Names of columns, of what comes out and what stays.
     struct Options {
+        /// Name of the column that is made.
         std::string output_column_name = "concat_out";
         /// Unset: the type to which torch promotes those of the columns.
         std::optional<at::ScalarType> dtype = std::nullopt;

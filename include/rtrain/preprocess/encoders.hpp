@@ -155,6 +155,7 @@ private:
 /// categories. A value that fit() has not seen, or that is too rare, is all zeros.
 class OneHotEncoder {
 public:
+    /// How many categories a column has, and where it goes.
     struct Options {
         /// At most so many categories of a column: the most frequent ones, most frequent first, of
         /// equally frequent ones the smaller value first.
@@ -199,6 +200,7 @@ public:
                 at::arange(categories, numbers.options()).eq(numbers.unsqueeze(1)).to(at::kByte));
         });
     }
+    /// The categories of a column, in the order of their numbers.
     [[nodiscard]] const std::vector<Value>& categories(std::string_view column) const {
         return encoder_.of(column).values();
     }

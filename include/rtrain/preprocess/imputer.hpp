@@ -45,9 +45,10 @@ enum class Impute : unsigned char {
 /// @endcode
 class SimpleImputer {
 public:
+    /// What stands in for missing values.
     struct Options {
-        Impute strategy = Impute::mean;
-        std::optional<Value> fill_value = std::nullopt;
+        Impute strategy = Impute::mean;                 ///< what it is
+        std::optional<Value> fill_value = std::nullopt; ///< of Impute::constant
         Names output_columns = {};
     };
 

@@ -162,6 +162,7 @@ public:
         return scaler_.transform(batch);
     }
 
+    /// The least value of a column.
     [[nodiscard]] const at::Tensor& min(std::string_view column) const {
         return scaler_.of(column).shift;
     }

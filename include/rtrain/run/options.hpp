@@ -21,11 +21,12 @@
 
 namespace rtrain {
 
+/// What a trainer is told, with designated initialisers.
 struct TrainerOptions {
     /// Handed to the training function, and kept in params.json and in every report.
     Config config{};
-    ScalingConfig scaling{};
-    RunConfig run{};
+    ScalingConfig scaling{}; ///< how many ranks, and on what
+    RunConfig run{};         ///< where the run lives, and how
     /// Read with `worker.dataset_shard(name)`.
     data::Datasets datasets{};
     /// Checkpoint that a new run starts from. A run that has checkpoints of its own goes on from

@@ -17,10 +17,12 @@ enum class ConsistencyMode : std::uint8_t {
     validated  ///< and that every validation asked for has ended
 };
 
+/// A checkpoint of this run, and what is known about it.
 struct ReportedCheckpoint {
-    Checkpoint checkpoint;
+    Checkpoint checkpoint; ///< where it is
     /// The report it was made in; when it has been validated, with the metrics of that.
     Config metrics;
+    /// Whether it was, or is to be, validated.
     CheckpointStatus status = CheckpointStatus::committed;
 };
 

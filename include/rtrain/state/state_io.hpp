@@ -165,6 +165,8 @@ public:
         }
         return mine;
     }
+    /// What StateWriter::value() has saved under that name. Throws CheckpointError [RT-K3] when it
+    /// is not there.
     [[nodiscard]] const boost::json::value& value(const std::string& name) const {
         const auto* const found = snapshot_.values.if_contains(prefix_ + name);
         if (found == nullptr) {
@@ -172,18 +174,22 @@ public:
         }
         return *found;
     }
+    /// Whether there is such a tensor.
     [[nodiscard]] bool has_tensor(const std::string& name) const {
         return snapshot_.tensors.contains(prefix_ + name) ||
                snapshot_.pieces.contains(prefix_ + name);
     }
+    /// Whether there is such a value.
     [[nodiscard]] bool has_value(const std::string& name) const {
         return snapshot_.values.contains(prefix_ + name);
     }
+    /// What StateWriter::part() has saved under that name.
     [[nodiscard]] StateReader part(const std::string& name) const {
         return {snapshot_, prefix_ + name};
     }
     /// "model/": what the names of this object's parts begin with.
     [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
+    /// The whole of what was read.
     [[nodiscard]] const checkpoint::Snapshot& snapshot() const noexcept { return snapshot_; }
 
 private:

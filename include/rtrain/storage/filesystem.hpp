@@ -29,7 +29,7 @@ namespace storage {
 struct Entry {
     std::string name; ///< relative to the directory that was listed
     std::uint64_t size = 0;
-    bool is_directory = false;
+    bool is_directory = false;    ///< else a file
     std::int64_t modified_ns = 0; ///< of a file: when, since 1970; 0 where it is not known
 
     friend bool operator==(const Entry&, const Entry&) = default;
@@ -103,9 +103,9 @@ concept Filesystem =
 
 /// Optional: `read_at` reads a part of a file, `length` bytes from `offset` on, fewer at its end
 /// and none behind it. Data sets are read with it. Without it, each node downloads their files once
-/// (storage/random_access_file.hpp). A file system that holds another one says in `bool reads_at() const`
-/// whether that can. Also optional: `look_at` gives the entry of a path, none where nothing is;
-/// without it, the directory above is listed.
+/// (storage/random_access_file.hpp). A file system that holds another one says in `bool reads_at()
+/// const` whether that can. Also optional: `look_at` gives the entry of a path, none where nothing
+/// is; without it, the directory above is listed.
 template <class F>
 concept RandomAccessFilesystem = Filesystem<F> && detail::HasReadAt<F>;
 

@@ -46,6 +46,7 @@
 
 namespace rtrain::testing {
 
+/// What rtrain relies on in a backend, a member each; RTRAIN_TEST_BACKEND runs them.
 class BackendSuite {
 public:
     template <Backend B>
@@ -390,5 +391,6 @@ private:
     RTRAIN_TESTING_BACKEND(NAME, tells_all_ranks_how_each_has_ended, __VA_ARGS__)                  \
     RTRAIN_TESTING_BACKEND(NAME, lets_no_rank_wait_for_one_that_has_failed, __VA_ARGS__)           \
     static_assert(true)
+/// One test case of RTRAIN_TEST_BACKEND.
 #define RTRAIN_TESTING_BACKEND(NAME, HOLDS, ...)                                                   \
     RTRAIN_TESTING_CASE("Backend", NAME, BackendSuite, HOLDS, __VA_ARGS__)

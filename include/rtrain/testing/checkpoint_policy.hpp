@@ -42,7 +42,10 @@ namespace rtrain::testing {
 
 /// Where ranks write: all into the checkpoint, as on a file system that they share, or each into a
 /// directory of its own, whose files are brought together behind it, as on a storage service.
-enum class Layout : unsigned char { together, apart };
+enum class Layout : unsigned char {
+    together, ///< all into one
+    apart     ///< each into its own
+};
 
 /// What a run does behind the ranks' writes. `contents` are what they listed, by rank; files that
 /// none lists are read and listed.
@@ -77,6 +80,7 @@ inline void write_checkpoint(checkpoint::AnyPolicy& policy, const std::filesyste
     commit(directory, std::move(contents));
 }
 
+/// What rtrain relies on in a checkpoint policy; RTRAIN_TEST_CHECKPOINT_POLICY runs its members.
 class CheckpointPolicySuite {
 public:
     template <CheckpointPolicy C>
@@ -271,5 +275,6 @@ private:
     RTRAIN_TESTING_CHECKPOINT_POLICY(NAME, refuses_a_directory_without_a_checkpoint, __VA_ARGS__)  \
     RTRAIN_TESTING_CHECKPOINT_POLICY(NAME, selects_views, __VA_ARGS__)                             \
     static_assert(true)
+/// One test case of RTRAIN_TEST_CHECKPOINT_POLICY.
 #define RTRAIN_TESTING_CHECKPOINT_POLICY(NAME, HOLDS, ...)                                         \
     RTRAIN_TESTING_CASE("CheckpointPolicy", NAME, CheckpointPolicySuite, HOLDS, __VA_ARGS__)

@@ -32,6 +32,7 @@
 
 namespace rtrain::testing {
 
+/// What rtrain relies on in a data policy; RTRAIN_TEST_DATA_POLICY runs its members.
 template <DataPolicy D>
 class DataPolicySuite {
 public:
@@ -257,5 +258,6 @@ private:
     RTRAIN_TESTING_DATA_POLICY(NAME, goes_on_where_a_run_was_stopped, __VA_ARGS__)                 \
     RTRAIN_TESTING_DATA_POLICY(NAME, goes_on_on_another_number_of_ranks, __VA_ARGS__)              \
     static_assert(true)
+/// One test case of RTRAIN_TEST_DATA_POLICY.
 #define RTRAIN_TESTING_DATA_POLICY(NAME, HOLDS, ...)                                               \
     RTRAIN_TESTING_CASE("DataPolicy", NAME, DataPolicySuite, HOLDS, __VA_ARGS__)

@@ -37,6 +37,7 @@
 
 namespace rtrain::testing {
 
+/// What rtrain relies on in a file system; RTRAIN_TEST_FILESYSTEM runs its members.
 class FilesystemSuite {
 public:
     FilesystemSuite(std::string base, storage::AnyFilesystem files)
@@ -248,5 +249,6 @@ private:
     RTRAIN_TESTING_FILESYSTEM(NAME, serves_several_threads, __VA_ARGS__)                           \
     RTRAIN_TESTING_FILESYSTEM(NAME, shows_all_of_a_file_or_nothing, __VA_ARGS__)                   \
     static_assert(true)
+/// One test case of RTRAIN_TEST_FILESYSTEM.
 #define RTRAIN_TESTING_FILESYSTEM(NAME, HOLDS, ...)                                                \
     RTRAIN_TESTING_CASE("Filesystem", NAME, FilesystemSuite, HOLDS, __VA_ARGS__)

@@ -52,11 +52,13 @@ class LoggedRun {
 public:
     LoggedRun() : log_(directory(), {{"lr", 0.5}, {"deep", {{"er", "text"}}}}) { take_up(0); }
 
+    /// The run's directory.
     [[nodiscard]] std::filesystem::path directory() const {
         const auto directory = scratch_.path() / "run";
         std::filesystem::create_directories(directory);
         return directory;
     }
+    /// What trackers are told of the run.
     [[nodiscard]] track::RunInfo info() const {
         return {.name = "run",
                 .directory = directory(),
@@ -84,6 +86,7 @@ public:
         log_.begin_report();
         log_.append(log_.complete(std::move(metrics), std::nullopt));
     }
+    /// Adds so many reports.
     void report_times(int count) {
         for (int i = 0; i < count; ++i) {
             report();
@@ -121,10 +124,10 @@ private:
 
 /// Hands all on to a tracker, and kills its process when a line comes.
 struct KilledAtLine {
-    track::AnyTracker tracker;
-    std::int64_t number;
-    int lines_between_flushes;
-    int lines = 0;
+    track::AnyTracker tracker; ///< what is told of the run
+    std::int64_t number;       ///< of the line at which the process ends
+    int lines_between_flushes; ///< after how many it flushes
+    int lines = 0;             ///< that it has been told
 
     void start(const track::RunInfo& info) const { tracker.start(info); }
     [[nodiscard]] track::Position rewind(track::Position position) const {
@@ -142,6 +145,7 @@ struct KilledAtLine {
     void finish() const {}
 };
 
+/// What rtrain relies on in a tracker; RTRAIN_TEST_TRACKER runs its members.
 class TrackerSuite {
 public:
     using Read = std::function<ShownReports(const std::filesystem::path& run_directory)>;
@@ -349,5 +353,6 @@ private:
     RTRAIN_TESTING_TRACKER(NAME, tells_steps_from_reports, READ, __VA_ARGS__)                      \
     RTRAIN_TESTING_TRACKER(NAME, writes_only_its_output, READ, __VA_ARGS__)                        \
     static_assert(true)
+/// One test case of RTRAIN_TEST_TRACKER.
 #define RTRAIN_TESTING_TRACKER(NAME, HOLDS, READ, ...)                                             \
     RTRAIN_TESTING_CASE("Tracker", NAME, TrackerSuite, HOLDS, READ, [] { return __VA_ARGS__; })

@@ -21,7 +21,7 @@ struct CometOptions {
     std::string project{};   ///< "": COMET_PROJECT_NAME, else "Uncategorized" on the server
     std::string workspace{}; ///< "": COMET_WORKSPACE, else that of whoever calls `comet upload`
     std::string run_name{};  ///< "": COMET_EXPERIMENT_NAME, else RunInfo::name
-    std::vector<std::string> tags{};
+    std::vector<std::string> tags{}; ///< of the experiment
     std::string directory = "comet"; ///< below the run's
 };
 

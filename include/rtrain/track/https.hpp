@@ -33,6 +33,7 @@
 
 namespace rtrain::track {
 
+/// Whom a connection trusts.
 struct HttpsOptions {
     /// Who may vouch for a server: a file of certificates in PEM, or a directory of them as
     /// `openssl rehash` makes. "": MLFLOW_TRACKING_SERVER_CERT_PATH, else whom this machine trusts

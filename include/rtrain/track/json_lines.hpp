@@ -18,6 +18,7 @@ class GrowingFile;
 
 namespace rtrain::track {
 
+/// Writes each report as a line of JSON into a file in the run's directory.
 class JsonLines {
 public:
     /// `file` is relative to the run's directory.

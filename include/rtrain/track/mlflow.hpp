@@ -18,13 +18,14 @@
 
 namespace rtrain::track {
 
+/// Which server and run, and what is sent there.
 struct MlFlowOptions {
     /// http://host:port or https://host of the server; "": MLFLOW_TRACKING_URI.
     std::string uri{};
     /// Made when there is none; "": MLFLOW_EXPERIMENT_NAME, else "Default".
     std::string experiment{};
-    std::string run_name{}; ///< "": RunInfo::name
-    std::map<std::string, std::string> tags{};
+    std::string run_name{};                    ///< "": RunInfo::name
+    std::map<std::string, std::string> tags{}; ///< of the run
     std::string file = "mlflow.json"; ///< which run on the server, and what it has; in the run's
                                       ///< directory
     HttpSender https{}; ///< for an https:// URI: track::https() of <rtrain/track/https.hpp>
@@ -35,6 +36,7 @@ struct MlFlowOptions {
     std::vector<std::string> artifacts{"report.html"};
 };
 
+/// Shows a run on an MLflow server; see the file's comment.
 class MlFlow {
 public:
     /// Throws ConfigError: [RT-V60] for a URI that cannot be one, [RT-V66] for https:// without

@@ -72,6 +72,7 @@ inline void mark_best(RunSummary& run, const CheckpointConfig& config) {
     return config;
 }
 
+/// Where a run is.
 [[nodiscard]] inline storage::Location location_of(const Result& result) {
     return result.filesystem ? storage::Location{*result.filesystem, result.path.string()}
                              : storage::locate(result.path);
@@ -90,6 +91,7 @@ inline std::string write_page(const storage::Location& run, const std::string& p
     return run.filesystem.uri(file);
 }
 
+/// What the page says at its head.
 [[nodiscard]] inline RunSummary summary_of(const Result& result) {
     const storage::Location at = location_of(result);
     RunSummary run;
@@ -128,12 +130,14 @@ inline std::string write_report(const Result& result) {
     return write_page(at, report_page(run));
 }
 
+/// How a run has ended, for people.
 [[nodiscard]] inline const char* words_of(Ended::How how) {
     return how == Ended::How::finished    ? "finished"
            : how == Ended::How::preempted ? "has made room"
                                           : "failed";
 }
 
+/// The checkpoints in a run's directory, with their metrics.
 [[nodiscard]] inline std::vector<KeptCheckpoint> kept_checkpoints_in(const storage::Location& run) {
     std::vector<KeptCheckpoint> kept;
     for (auto& item : checkpoint::list_checkpoints(run).committed) {
@@ -167,6 +171,7 @@ public:
 
     [[nodiscard]] std::string name() const override { return report_file; }
 
+    /// Notes what the run is.
     void started(const Started& event) override {
         is_written_ = false;
         name_ = event.name;
@@ -180,6 +185,7 @@ public:
         is_written_ = true;
     }
 
+    /// Writes the page.
     void ended(const Ended& event) override {
         if (!is_written_ || event.how == Ended::How::failed) {
             write(event.how, event.message);

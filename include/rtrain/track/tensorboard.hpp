@@ -17,6 +17,7 @@ namespace rtrain::track {
 
 class EventSeries;
 
+/// Writes the event file of a run that TensorBoard reads.
 class TensorBoard {
 public:
     /// `directory` is relative to the run's.

@@ -23,7 +23,7 @@ struct WandbOptions {
     std::string run_name{}; ///< "": WANDB_NAME, else RunInfo::name
     std::string group{};    ///< "": WANDB_RUN_GROUP, else none
     std::string notes{};    ///< "": WANDB_NOTES, else none
-    std::vector<std::string> tags{};
+    std::vector<std::string> tags{}; ///< of the run
     std::string directory = "wandb"; ///< below the run's
 };
 

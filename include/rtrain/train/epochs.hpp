@@ -42,6 +42,7 @@ public:
         }
     }
 
+    /// Ends an epoch, and begins the next one, when it is advanced.
     class Iterator {
     public:
         using value_type = int;

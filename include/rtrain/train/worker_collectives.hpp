@@ -25,6 +25,7 @@
 
 namespace rtrain {
 
+/// A worker's exchange with the other ranks.
 class WorkerCollectives : public WorkerIdentity {
 public:
     /// Waits for all ranks. *Collective.*

@@ -14,6 +14,7 @@
 
 namespace rtrain {
 
+/// Who a worker is.
 class WorkerIdentity {
 public:
     WorkerIdentity(const WorkerIdentity&) = delete;
@@ -32,6 +33,7 @@ public:
     /// Where this rank computes.
     [[nodiscard]] at::Device device() const { return backend_->device().value_or(at::kCPU); }
 
+    /// TrainerOptions::config.
     [[nodiscard]] const Config& config() const noexcept { return options_.config; }
 
 protected:

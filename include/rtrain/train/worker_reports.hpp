@@ -34,6 +34,7 @@ class Collection;
 
 class Run;
 
+/// A worker's reports and checkpoints.
 class WorkerReports : public WorkerCollectives {
 public:
     /// The run's directory, `<storage_path>/<name>`.

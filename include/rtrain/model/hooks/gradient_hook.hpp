@@ -43,7 +43,7 @@ struct GradientBucket {
     /// Which of the model's buckets it is; they come in this order in every pass. Buckets change
     /// when a parameter is unfrozen that had never trained.
     std::size_t index = 0;
-    std::vector<Part> parts;
+    std::vector<Part> parts; ///< the parameters' places in it
 };
 
 /// Reduces a bucket in place; blocking. Called on all ranks for the same buckets in the same order.
@@ -140,6 +140,7 @@ public:
             hook_ = std::make_shared<detail::TheGradientHook<H>>(std::move(hook));
         }
     }
+    /// What rtrain calls.
     [[nodiscard]] const detail::AnyGradientHook& get() const noexcept { return *hook_; }
 
 private:
