@@ -1,2 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rtrain/tune/record/result_grid_definitions.hpp>
+#include <rtrain/tune/tuner_core_definitions.hpp>

@@ -87,6 +87,14 @@ public:
             detail::TrainerCore::restored_options(run_directory, std::move(options), filesystem));
     }
 
+    [[nodiscard]] const TrainerOptions& options() const noexcept { return core_.options(); }
+
+    /// The same trainer with other options: it shares backend and checkpoint policy, so one of both
+    /// may train at a time. Throws ConfigError for options that cannot work.
+    [[nodiscard]] Trainer with(TrainerOptions options) const requires std::copy_constructible<D> {
+        return Trainer(*this, std::move(options));
+    }
+
     /// Runs `train_function(worker)` or `train_function(worker, config)` on every rank. Throws
     /// TrainingFailedError [RT-T1] naming the ranks on which it threw, LaunchError when ranks died,
     /// and what stopped the run before training; the same on all ranks. ConfigError [RT-C23] while
@@ -110,6 +118,10 @@ public:
     }
 
 private:
+    Trainer(const Trainer& other, TrainerOptions options)
+        : backend_(other.backend_), ranks_(other.ranks_), data_(other.data_),
+          core_(other.core_.with(std::move(options))) {}
+
     /// Before main(), in programs that make a trainer: what main() prints and reads in a launched
     /// rank is the driver's.
     static inline const bool has_session = (detail::TrainerCore::begin_session(), true);

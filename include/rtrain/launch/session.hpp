@@ -20,6 +20,7 @@
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/process/environment.hpp>
+#include <rtrain/process/muted_stdout.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/stack_dump.hpp>
@@ -32,7 +33,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -60,6 +60,7 @@ public:
     static constexpr const char* skip_variable = "RTRAIN_SKIP_CHECKPOINTS";
     static constexpr const char* columns_variable = "RTRAIN_DRIVER_COLUMNS";
     static constexpr const char* input_variable = "RTRAIN_STANDARD_INPUT";
+    static constexpr const char* trial_variable = "RTRAIN_TUNE_TRIAL";
 
     /// That of this process, which begins now unless it has begun. Who trains hands it down.
     [[nodiscard]] static Session& of_this_process() {
@@ -75,21 +76,24 @@ public:
         return fits_++;
     }
 
-    /// For a rank that a driver has launched: the call it is to train in. For a helper: to serve
-    /// in.
+    /// The number that the next fit() call gets.
+    [[nodiscard]] int upcoming_fit() const noexcept { return fits_; }
+
+    /// For a process that drives a trial of a search, and its ranks: the file that says which.
+    [[nodiscard]] const std::filesystem::path& trial() const noexcept { return trial_; }
+
+    /// The call that a rank launched by a driver is to train in, or a helper to serve in.
     [[nodiscard]] const std::optional<int>& target() const noexcept { return target_; }
 
     /// For such a rank: what the driver named the run, so that a restarted one is found again.
     [[nodiscard]] const std::string& run_name() const noexcept { return run_name_; }
 
-    /// For such a rank: checkpoints that the run is not to go on from, because training failed from
-    /// them again and again.
+    /// For such a rank: checkpoints not to go on from: training failed from them again and again.
     [[nodiscard]] const std::vector<std::string>& skipped_checkpoints() const noexcept {
         return skipped_;
     }
 
-    /// The configuration that the driver's main() has made for this call; empty for a process that
-    /// no driver of this machine has launched.
+    /// The configuration that the main() of a driver on this machine has made for this call.
     [[nodiscard]] std::optional<boost::json::object> driver_config(int fit) {
         const bool known =
             target_ && !directory_.empty() && std::filesystem::exists(config_file_of(fit));
@@ -172,7 +176,7 @@ public:
                                  .reason = "the driver did not answer"};
     }
 
-    /// Tells the driver why this rank is about to end, and waits until that has been sent.
+    /// Tells the driver why this rank is about to end; waits until that is sent.
     void last_words(const std::exception& error) {
         constexpr std::chrono::seconds limit{2};
         if (link_) {
@@ -186,6 +190,9 @@ public:
     [[nodiscard]] std::map<std::string, std::string> helper_variables(int fit) {
         auto variables = input_variables();
         variables[fit_variable] = std::to_string(fit);
+        if (!trial_.empty()) {
+            variables[trial_variable] = trial_.string();
+        }
         if (fit > 0) {
             variables[directory_variable] = directory().string();
         }
@@ -243,7 +250,7 @@ public:
         return shared_memory_->path();
     }
 
-    /// For a driver whose ranks are gone: removes its directories. They are made anew when needed.
+    /// For a driver whose ranks are gone. Its directories are made anew when needed.
     void remove_directories() {
         if (own_directory_) {
             own_directory_.reset();
@@ -253,14 +260,8 @@ public:
         shared_memory_.reset();
     }
 
-    /// From the call to train in, this process prints again: see Session().
-    void unmute() {
-        if (muted_stdout_ >= 0) {
-            std::fflush(stdout);
-            ::dup2(muted_stdout_, STDOUT_FILENO);
-            ::close(std::exchange(muted_stdout_, -1));
-        }
-    }
+    /// This process prints again: see Session().
+    void unmute() { muted_.end(); }
 
     /// Keeps it for processes that are started later.
     void record(int fit, const Ending& ending) {
@@ -289,10 +290,16 @@ public:
     Session& operator=(const Session&) = delete;
 
 private:
-    /// In a rank that a driver has launched, and in a helper, what main() prints before its call is
-    /// muted: the process that has started it runs the same lines and has printed it.
+    /// In processes that another one has started, what main() prints before its call is muted: that
+    /// one has printed it.
     Session() {
         const char* const directory = std::getenv(directory_variable);
+        const char* const trial = std::getenv(trial_variable);
+        trial_ = trial != nullptr ? trial : "";
+        if (!Helper::is_this_process() && !ranks() && !trial_.empty()) {
+            begin_trial();
+            return;
+        }
         if (!Helper::is_this_process() && (directory == nullptr || !ranks())) {
             return;
         }
@@ -308,21 +315,31 @@ private:
         driver_columns_ = env_int(columns_variable).value_or(0);
         take_handed_input();
         for (const char* variable : {directory_variable, fit_variable, name_variable, skip_variable,
-                                     columns_variable, input_variable}) {
+                                     columns_variable, input_variable, trial_variable}) {
             ::unsetenv(variable); // programs that this one starts are not of the session
         }
         if (!Helper::is_this_process()) {
             ::prctl(PR_SET_PDEATHSIG, SIGKILL); // mpirun gone: nobody is left to end this rank
             link_ = DriverLink::from_environment();
         }
-        const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-        if (target_ && nowhere >= 0) {
-            muted_stdout_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
-            ::dup2(nowhere, STDOUT_FILENO);
+        if (target_) {
+            muted_.begin();
         }
-        ::close(nowhere);
     }
 
+    /// A process that drives a trial knows how the calls before the search have ended, and then is
+    /// a driver like any other.
+    void begin_trial() {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        take_handed_input();
+        ::unsetenv(input_variable);
+        const auto there = [this](int fit) { return trial_.parent_path() / name_of(fit); };
+        for (int fit = 0; std::filesystem::exists(there(fit)); ++fit) {
+            endings_[fit] = ending_from(json::parse(storage::read_file(there(fit))).as_object());
+        }
+        (void)directory();
+        muted_.begin();
+    }
     /// Reads from its beginning what the process that has started this one has read.
     void take_handed_input() {
         const char* const file = std::getenv(input_variable);
@@ -348,9 +365,8 @@ private:
         storage::replace_file(file_of(fit), json::serialize(to_json(ending)));
     }
 
-    [[nodiscard]] std::filesystem::path file_of(int fit) {
-        return directory() / ("fit-" + std::to_string(fit) + ".json");
-    }
+    [[nodiscard]] std::filesystem::path file_of(int fit) { return directory() / name_of(fit); }
+    static std::string name_of(int fit) { return "fit-" + std::to_string(fit) + ".json"; }
     [[nodiscard]] std::filesystem::path config_file_of(int fit) {
         return directory() / ("config-" + std::to_string(fit) + ".json");
     }
@@ -360,6 +376,7 @@ private:
     StandardInput input_;      ///< of this process
     std::string handed_input_; ///< the file that others are to read instead, or this one does
     std::optional<int> target_;
+    std::filesystem::path trial_;
     std::string run_name_;
     std::vector<std::string> skipped_;
     int driver_columns_ = 0;
@@ -370,7 +387,7 @@ private:
     std::map<int, Ending> endings_;                          ///< recorded by this process
     std::optional<storage::ProcessDirectory> own_directory_; ///< when this process has made it
     std::optional<storage::ProcessDirectory> shared_memory_;
-    int muted_stdout_ = -1;
+    process::MutedStdout muted_;
 };
 
 /// One fit() call.

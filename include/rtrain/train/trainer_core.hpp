@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace rtrain {
 
@@ -38,6 +39,10 @@ public:
     static launch::Session& begin_session();
 
     [[nodiscard]] const TrainerOptions& options() const noexcept { return options_; }
+    /// The same with other options. Throws ConfigError for options that cannot work.
+    [[nodiscard]] TrainerCore with(TrainerOptions options) const {
+        return {session_, std::move(options), backend_, checkpoint_};
+    }
 
     /// See Trainer.
     Result fit(const RunFunction& function);

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Controller: a search as a state machine. It asks the searcher for configurations and the
+/// scheduler what runs, hears what trials report, and says what follows. It starts nothing, has no
+/// thread and reads no clock: a runner does, and calls one member at a time.
+///
+/// What it is told goes into an EventLog. A search that was interrupted is where it was when a new
+/// controller has heard the same events.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/tune/base/goal.hpp>
+#include <rtrain/tune/base/metric.hpp>
+#include <rtrain/tune/event_log.hpp>
+#include <rtrain/tune/live_trial.hpp>
+#include <rtrain/tune/plan.hpp>
+#include <rtrain/tune/record/trial.hpp>
+#include <rtrain/tune/search_state.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace rtrain::tune {
+
+class Controller {
+public:
+    /// `directory`: of the search; trials lie below. Throws what begin() of searcher and scheduler
+    /// throw.
+    Controller(SearchPlan plan, std::filesystem::path directory)
+        : state_(std::move(plan), std::move(directory)) {}
+    Controller(const Controller&) = delete;
+    Controller& operator=(const Controller&) = delete;
+
+    /// Where all events go from now on; behind replay().
+    void record_to(EventLog& log) {
+        log_ = &log;
+        state_.begin_to_act();
+    }
+
+    [[nodiscard]] const SearchPlan& plan() const noexcept { return state_.plan(); }
+    [[nodiscard]] const std::filesystem::path& directory() const noexcept {
+        return state_.directory();
+    }
+
+    /// The searcher's state, for load_searcher() of a controller that is to hear the same events.
+    [[nodiscard]] boost::json::object searcher() const { return state_.plan().searcher.save(); }
+    void load_searcher(const boost::json::object& saved) { state_.plan().searcher.load(saved); }
+
+    /// What runs next in a free place; none: nothing now. `now_s`, here and below: seconds that
+    /// this process has searched.
+    [[nodiscard]] std::optional<Assignment> next(double now_s) {
+        state_.set_time(now_s);
+        if (state_.is_stopping()) {
+            return std::nullopt;
+        }
+        if (state_.trials().pending() == 0) {
+            ask();
+        }
+        if (!state_.trials().anyone_waits()) {
+            return std::nullopt;
+        }
+        const auto chosen = state_.plan().scheduler.next(state_.trials().candidates());
+        return chosen ? std::optional(begin(state_.trials().at(*chosen))) : std::nullopt;
+    }
+
+    /// A running trial has reported. `time_s`: since it was begun. `saved`: it has left a state
+    /// under the name that next_state() has given. True: it goes on; else it is to return. Throws
+    /// ConfigError [RT-U101] when the report lacks the goal's metric, [RT-C32].
+    bool report(const std::string& id, Config metrics, double time_s, bool saved, double now_s) {
+        state_.set_time(now_s);
+        LiveTrial& it = state_.trials().at(id);
+        if (it.told != Told::nothing) {
+            return false;
+        }
+        if (!state_.plan().goal.metric.empty() &&
+            find(metrics, state_.plan().goal.metric) == nullptr) {
+            throw unknown_metric(state_.plan().goal.metric, metrics);
+        }
+        if (log_ != nullptr) {
+            log_->add({{"op", "report"},
+                       {"trial", id},
+                       {"metrics", metrics},
+                       {"time_s", time_s},
+                       {"saved", saved},
+                       {"t", state_.now_s()}});
+        }
+        state_.hear(it, std::move(metrics), time_s, saved);
+        if (saved || it.told != Told::nothing) {
+            flush();
+        }
+        return it.told == Told::nothing;
+    }
+
+    /// A running trial has returned: it is done, or has done as it was told.
+    void returned(const std::string& id, double now_s) {
+        state_.set_time(now_s);
+        note("returned", id);
+        state_.leave(state_.trials().at(id));
+        flush();
+    }
+
+    /// A running trial has failed. It runs again, from its newest state, as often as max_failures
+    /// allows, if it `may_run_again`.
+    void failed(const std::string& id, const std::string& why, double now_s,
+                bool may_run_again = true) {
+        state_.set_time(now_s);
+        note("failed", id, {{"why", why}, {"again", may_run_again}});
+        state_.fail(state_.trials().at(id), why, may_run_again);
+        flush();
+    }
+
+    /// The run of a trial that keeps its states itself has saved one.
+    void saved(const std::string& id, const std::string& state) {
+        note("saved", id, {{"state", state}});
+        state_.trials().at(id).record.checkpoint = state;
+    }
+
+    /// Behind the last trial: those end that would pause for ever.
+    void close() {
+        for (LiveTrial& it : state_.trials().all()) {
+            if (it.record.state == TrialState::paused) {
+                note("given_up", it.record.id);
+                state_.finish(it, TrialEnd::stopped);
+            }
+        }
+        flush();
+    }
+
+    /// Nothing runs, and nothing will.
+    [[nodiscard]] bool is_over() const {
+        return state_.trials().running() == 0 &&
+               (state_.is_stopping() || (state_.is_exhausted() && !state_.trials().anyone_waits()));
+    }
+    /// No trial begins any more: the time is up, or somebody has said so.
+    [[nodiscard]] bool is_stopping() const { return state_.is_stopping(); }
+    void stop() noexcept { state_.stop(); }
+    /// A trial has no place, and may get one.
+    [[nodiscard]] bool anyone_waits() const noexcept { return state_.trials().anyone_waits(); }
+    [[nodiscard]] int running() const noexcept { return state_.trials().running(); }
+    /// That the search has lasted, all its starts together, in seconds.
+    [[nodiscard]] double elapsed_s() const noexcept { return state_.elapsed_s(); }
+
+    /// The name of the directory that a trial's next state goes to.
+    [[nodiscard]] std::string next_state(const std::string& id) {
+        return state_.trials().at(id).next_state_name();
+    }
+    [[nodiscard]] const TrialRecord& record(const std::string& id) {
+        return state_.trials().at(id).record;
+    }
+    [[nodiscard]] std::vector<TrialRecord> records() const {
+        std::vector<TrialRecord> records;
+        for (const LiveTrial& it : state_.trials().all()) {
+            records.push_back(it.record);
+        }
+        return records;
+    }
+
+    /// Hears the events of a search again. Throws std::exception where they are of none.
+    void replay(const std::vector<boost::json::object>& events) {
+        for (const auto& event : events) {
+            repeat(event);
+        }
+    }
+
+    /// Behind replay() and record_to(): what ran is interrupted, and these trials run again. A
+    /// search that was over goes on with them.
+    void revive(const RestoreOptions& options) {
+        note("restored", "",
+             {{"resume_unfinished", options.resume_unfinished},
+              {"resume_errored", options.resume_errored},
+              {"restart_errored", options.restart_errored}});
+        state_.take_up(options);
+        flush();
+    }
+
+    void flush() {
+        if (log_ != nullptr) {
+            log_->flush();
+        }
+    }
+
+private:
+    using LiveTrial = internal::LiveTrial;
+    using Told = internal::Told;
+
+    void note(const char* op, const std::string& id, Config more = {}) {
+        if (log_ != nullptr) {
+            more["op"] = op;
+            more["trial"] = id;
+            more["t"] = state_.now_s();
+            log_->add(more);
+        }
+    }
+
+    [[nodiscard]] static ConfigError unknown_metric(const std::string& name, const Config& report) {
+        std::string names;
+        for (const auto& item : report) {
+            names += (names.empty() ? "" : ", ") + std::string(item.key());
+        }
+        return {"RT-U101",
+                detail::concat("the search is for the metric ", name, ", but a trial has reported ",
+                               names.empty() ? "nothing" : names,
+                               "; report it, or set tune.metric to one of these")};
+    }
+
+    /// Has one more trial wait, if the searcher gives one.
+    void ask() {
+        if (state_.is_exhausted()) {
+            return;
+        }
+        const std::string id = state_.trials().next_id();
+        Suggestion suggestion = state_.plan().searcher.ask(id);
+        if (std::holds_alternative<Exhausted>(suggestion)) {
+            state_.set_exhausted();
+        } else if (auto* const config = std::get_if<Config>(&suggestion)) {
+            TrialRecord record = state_.plan().new_record(id, std::move(*config));
+            note("add", id,
+                 {{"name", record.name},
+                  {"directory", record.directory},
+                  {"config", record.config}});
+            state_.add(std::move(record));
+        }
+    }
+
+    [[nodiscard]] Assignment begin(LiveTrial& it) {
+        const auto place = state_.directory() / it.record.directory;
+        while (!it.states.empty() && !std::filesystem::exists(place / it.states.back().name)) {
+            it.states.pop_back(); // somebody has deleted it
+        }
+        const std::string state = it.states.empty() ? "" : it.states.back().name;
+        note("begin", it.record.id, {{"state", state}});
+        state_.run(it);
+        return {.trial = it.record.id,
+                .name = it.record.name,
+                .config = it.record.config,
+                .directory = place,
+                .reports = it.record.reports,
+                .state = state,
+                .taken_over = it.taken_over,
+                .base_reports = it.base_reports};
+    }
+
+    /// An event that a controller has noted.
+    void repeat(const boost::json::object& event) {
+        const std::string op(event.at("op").as_string());
+        const std::string id(event.at("trial").as_string());
+        const auto text = [&](const char* field) {
+            return std::string(event.at(field).as_string());
+        };
+        state_.set_time(event.at("t").to_number<double>());
+        if (op == "restored") {
+            state_.take_up({.resume_unfinished = event.at("resume_unfinished").as_bool(),
+                            .resume_errored = event.at("resume_errored").as_bool(),
+                            .restart_errored = event.at("restart_errored").as_bool()});
+        } else if (op == "add") {
+            (void)state_.plan().searcher.ask(id);
+            state_.add({.id = id,
+                        .name = text("name"),
+                        .config = event.at("config").as_object(),
+                        .directory = text("directory")});
+        } else if (op == "begin") {
+            (void)state_.plan().scheduler.next(state_.trials().candidates());
+            LiveTrial& it = state_.trials().at(id);
+            while (!it.states.empty() && it.states.back().name != text("state")) {
+                it.states.pop_back();
+            }
+            state_.run(it);
+        } else if (op == "report") {
+            state_.hear(state_.trials().at(id), event.at("metrics").as_object(),
+                        event.at("time_s").to_number<double>(), event.at("saved").as_bool());
+        } else if (op == "returned") {
+            state_.leave(state_.trials().at(id));
+        } else if (op == "failed") {
+            state_.fail(state_.trials().at(id), text("why"), event.at("again").as_bool());
+        } else if (op == "given_up") {
+            state_.finish(state_.trials().at(id), TrialEnd::stopped);
+        } else if (op == "saved") {
+            state_.trials().at(id).record.checkpoint = text("state");
+        } else {
+            throw std::invalid_argument("unknown event " + op);
+        }
+    }
+
+    internal::SearchState state_;
+    EventLog* log_ = nullptr;
+};
+
+} // namespace rtrain::tune

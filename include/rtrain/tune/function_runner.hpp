@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// FunctionRunner: runs the trials of a plain function in threads of this process, one for each
+/// place.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/tune/base/metric.hpp>
+#include <rtrain/tune/controller.hpp>
+#include <rtrain/tune/resources.hpp>
+#include <rtrain/tune/trial.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rtrain::tune {
+
+/// A trial's work. What it returns is the metric that the search is for; none: its last report
+/// has it.
+using TrialFunction = std::function<std::optional<double>(Trial&, const Config&)>;
+
+class FunctionRunner {
+public:
+    static constexpr const char* state_file = "state";
+
+    /// Takes the reports of a trial.
+    using Files = std::function<void(const Config& report)>;
+    struct Hooks {
+        /// Called behind the end of each trial, by one thread at a time, while the controller does
+        /// not change.
+        std::function<void()> at_ends{};
+        /// What a trial's reports go to besides, from the first time that its function reports; it
+        /// may throw, which fails the trial. Empty: nothing does.
+        std::function<Files(const Assignment&)> files{};
+    };
+
+    FunctionRunner(Controller& controller, TrialFunction function, std::vector<Place> places,
+                   Hooks hooks)
+        : controller_(controller), function_(std::move(function)), places_(std::move(places)),
+          hooks_(std::move(hooks)) {}
+
+    /// Returns when the search is over. Throws what has ended it before its time, such as
+    /// ConfigError [RT-U101]; an exception of the function ends its trial only.
+    void run() {
+        {
+            std::vector<std::jthread> others;
+            for (std::size_t i = 1; i < places_.size(); ++i) {
+                others.emplace_back([this, i] { work(places_[i]); });
+            }
+            work(places_.front());
+        }
+        if (broken_) {
+            std::rethrow_exception(broken_);
+        }
+        controller_.close();
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    static double seconds_since(Clock::time_point begin) {
+        return std::chrono::duration<double>(Clock::now() - begin).count();
+    }
+    [[nodiscard]] double now_s() const { return seconds_since(begin_); }
+
+    void work(const Place& place) {
+        std::unique_lock lock(mutex_);
+        while (!broken_) {
+            try {
+                if (const auto assignment = controller_.next(now_s())) {
+                    lock.unlock();
+                    run_trial(*assignment, place);
+                    lock.lock();
+                    hooks_.at_ends();
+                    changed_.notify_all();
+                } else if (controller_.running() > 0) {
+                    changed_.wait(lock);
+                } else {
+                    require_end();
+                    break;
+                }
+            } catch (...) {
+                if (!lock.owns_lock()) {
+                    lock.lock();
+                }
+                break_off();
+            }
+        }
+        changed_.notify_all();
+    }
+
+    /// Nothing runs, and nothing begins.
+    void require_end() const {
+        if (!controller_.is_over() && !controller_.anyone_waits()) {
+            throw Error("RT-U105", "the searcher waits for a trial to end, but none runs; it must "
+                                   "suggest a configuration, or say that it is exhausted");
+        }
+    }
+
+    /// The search itself cannot go on.
+    void break_off() noexcept {
+        if (!broken_) {
+            broken_ = std::current_exception();
+        }
+        controller_.stop();
+    }
+
+    void run_trial(const Assignment& assignment, const Place& place) {
+        const auto begin = Clock::now();
+        const std::string& id = assignment.trial;
+        std::optional<double> score;
+        std::string error;
+        bool failed = false;
+        try {
+            std::optional<std::string> state;
+            if (!assignment.state.empty()) {
+                state = storage::read_file(assignment.directory / assignment.state / state_file);
+            }
+            Files files;
+            const auto listen = [&](Config metrics, std::optional<std::string_view> saved) {
+                score = number_at(metrics, metric_name());
+                if (!files && hooks_.files) {
+                    files = hooks_.files(assignment);
+                }
+                return hear(assignment, std::move(metrics), saved, seconds_since(begin), files);
+            };
+            const auto saved = [&](const std::string& name) {
+                const std::lock_guard lock(mutex_);
+                controller_.saved(id, name);
+            };
+            Trial trial(assignment, place, std::move(state), listen, saved);
+            const auto value = function_(trial, trial.config());
+            if (value && !trial.should_stop() && value != score) {
+                (void)hear(assignment, {{metric_name(), *value}}, std::nullopt,
+                           seconds_since(begin), files);
+            }
+        } catch (const std::exception& thrown) {
+            failed = true;
+            error = thrown.what();
+        } catch (...) {
+            failed = true;
+            error = "it threw something that is no std::exception";
+        }
+        const std::lock_guard lock(mutex_);
+        if (failed) {
+            controller_.failed(id, error, now_s());
+        } else if (!broken_) {
+            controller_.returned(id, now_s());
+        }
+    }
+
+    [[nodiscard]] std::string metric_name() const {
+        const std::string& name = controller_.plan().goal.metric;
+        return name.empty() ? "score" : name;
+    }
+
+    /// The state is complete, or absent, before the report that has it.
+    bool hear(const Assignment& trial, Config metrics, std::optional<std::string_view> state,
+              double time_s, const Files& files) {
+        if (state) {
+            save(trial, *state);
+        }
+        bool goes_on = false;
+        Config report;
+        {
+            const std::lock_guard lock(mutex_);
+            try {
+                goes_on = !broken_ && controller_.report(trial.trial, std::move(metrics), time_s,
+                                                         state.has_value(), now_s());
+                if (files && !broken_) {
+                    report = controller_.record(trial.trial).metrics;
+                }
+            } catch (...) {
+                break_off();
+            }
+        }
+        if (!report.empty()) {
+            files(report);
+        }
+        return goes_on;
+    }
+
+    void save(const Assignment& trial, std::string_view state) {
+        namespace fs = std::filesystem;
+        std::string name;
+        {
+            const std::lock_guard lock(mutex_);
+            name = controller_.next_state(trial.trial);
+        }
+        const fs::path to = trial.directory / name;
+        const fs::path half = to.string() + ".half";
+        fs::create_directories(half);
+        storage::OutputFile file(half / state_file);
+        file.write(state);
+        file.close();
+        fs::remove_all(to); // of a search that was killed before the report
+        fs::rename(half, to);
+    }
+
+    Controller& controller_;
+    TrialFunction function_;
+    std::vector<Place> places_;
+    Hooks hooks_;
+    Clock::time_point begin_ = Clock::now();
+    std::mutex mutex_; ///< of the controller and of what follows
+    std::condition_variable changed_;
+    std::exception_ptr broken_;
+};
+
+} // namespace rtrain::tune

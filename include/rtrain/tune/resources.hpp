@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a trial takes of the machine, and how many trials therefore run at once. Pure.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace rtrain::tune {
+
+/// Of one trial: cores, and GPUs, of which several trials may share one.
+struct Resources {
+    /// Cores, 0 or more. Fractions share a core: with 0.5, two trials run on one.
+    double cpus = 1;
+    /// GPUs, 0 or more. Below 1 any fraction: with 0.5, two trials share a GPU; above 1 whole
+    /// numbers.
+    double gpus = 0;
+
+    friend bool operator==(const Resources&, const Resources&) noexcept = default;
+};
+
+/// What there is.
+struct Machine {
+    int cpus = 1;
+    int gpus = 0;
+};
+
+/// Where one of the trials runs that run at once.
+struct Place {
+    std::vector<int> gpus{}; ///< by their index on the machine; several places may share one
+
+    friend bool operator==(const Place&, const Place&) = default;
+};
+
+namespace internal {
+
+/// Throws ConfigError [RT-U103].
+inline void check_resources(const Resources& each, const Machine& machine) {
+    using detail::concat;
+    if (!(each.cpus >= 0 && each.gpus >= 0) || std::isinf(each.cpus) || std::isinf(each.gpus)) {
+        throw ConfigError("RT-U103", concat("resources_per_trial are ", each.cpus, " cpus and ",
+                                            each.gpus, " gpus; expected 0 or more of each"));
+    }
+    if (each.gpus > 1 && each.gpus != std::floor(each.gpus)) {
+        throw ConfigError("RT-U103", concat("resources_per_trial has ", each.gpus,
+                                            " gpus; expected a whole number above 1, or a fraction "
+                                            "below"));
+    }
+    if (each.cpus > machine.cpus || each.gpus > machine.gpus) {
+        throw ConfigError("RT-U103", concat("a trial takes ", each.cpus, " cpus and ", each.gpus,
+                                            " gpus, but this machine has ", machine.cpus, " and ",
+                                            machine.gpus, "; give resources_per_trial less"));
+    }
+}
+
+/// How many of size `each` fit into `whole`, however the division is rounded.
+[[nodiscard]] inline int times(double whole, double each) {
+    constexpr double slack = 1e-9;
+    return static_cast<int>(std::floor(whole / each + slack));
+}
+
+} // namespace internal
+
+/// The places for trials that run at once: as many as the machine has room for, at most
+/// `max_concurrent` if that is not 0, at least one. A place's GPUs are whole ones of its own, or
+/// one that it shares; the first GPUs are filled first. Throws ConfigError [RT-U103] when a trial
+/// takes more than there is.
+[[nodiscard]] inline std::vector<Place> places_for(const Resources& each, const Machine& machine,
+                                                   int max_concurrent = 0) {
+    internal::check_resources(each, machine);
+    const int most =
+        each.gpus > 0 || max_concurrent > 0 ? std::numeric_limits<int>::max() : machine.cpus;
+    int count = each.cpus > 0 ? internal::times(machine.cpus, each.cpus) : most;
+    const bool shared = each.gpus > 0 && each.gpus < 1;
+    const int per_gpu = shared ? internal::times(1, each.gpus) : 0;
+    if (shared) {
+        count = std::min(count, machine.gpus * per_gpu);
+    } else if (each.gpus > 0) {
+        count = std::min(count, machine.gpus / static_cast<int>(each.gpus));
+    }
+    if (max_concurrent > 0) {
+        count = std::min(count, max_concurrent);
+    }
+    std::vector<Place> places(static_cast<std::size_t>(std::max(count, 1)));
+    for (int i = 0; i < static_cast<int>(places.size()); ++i) {
+        std::vector<int>& gpus = places[static_cast<std::size_t>(i)].gpus;
+        if (shared) {
+            gpus = {i / per_gpu};
+        } else {
+            const int whole = static_cast<int>(each.gpus);
+            for (int g = 0; g < whole; ++g) {
+                gpus.push_back(i * whole + g);
+            }
+        }
+    }
+    return places;
+}
+
+} // namespace rtrain::tune

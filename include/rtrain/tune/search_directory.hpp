@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// SearchDirectory: a search on disk: tuner.json says what it is, tuner_events.jsonl all that has
+/// happened (tune/event_log.hpp), tuner_state.json how its trials stand, for tools and for
+/// ResultGrid.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/lock.hpp>
+#include <rtrain/tune/controller.hpp>
+#include <rtrain/tune/event_log.hpp>
+#include <rtrain/tune/plan.hpp>
+#include <rtrain/tune/record/tuner_state.hpp>
+
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace rtrain::tune {
+
+class SearchDirectory {
+public:
+    static constexpr const char* file_name = "tuner.json";
+
+    /// Whether there is a search in it.
+    [[nodiscard]] static bool holds_search(const std::filesystem::path& directory) {
+        return std::filesystem::exists(directory / file_name);
+    }
+
+    /// Begins a search, or goes on with the one in the directory. Throws StorageError [RT-S7] while
+    /// another process searches there, [RT-U100, RT-U106] when a file is damaged, ConfigError
+    /// [RT-U107] when the search was begun with another trainable or other data sets.
+    SearchDirectory(SearchPlan plan, const std::filesystem::path& directory,
+                    const RestoreOptions& options)
+        : directory_(make(directory)) {
+        lock_.acquire(directory_);
+        const bool goes_on = holds_search(directory_);
+        const Config identity = plan.identity;
+        const Goal goal = plan.goal;
+        controller_ = std::make_unique<Controller>(std::move(plan), directory_);
+        goal_ = goal;
+        if (goes_on) {
+            take_up(identity);
+        } else {
+            storage::replace_file(directory_ / file_name,
+                                  json::serialize({{"format", format},
+                                                   {"version", 1},
+                                                   {"identity", identity},
+                                                   {"searcher", controller_->searcher()}}));
+        }
+        events_.open(directory_);
+        controller_->record_to(events_);
+        if (goes_on) {
+            controller_->revive(options);
+        }
+        write_state();
+    }
+
+    [[nodiscard]] Controller& controller() noexcept { return *controller_; }
+
+    /// tuner_state.json, when it is due: it is written anew as a whole.
+    void write_state_now_and_then() {
+        constexpr std::chrono::seconds at_least{10};
+        constexpr int times_as_long = 19; // as the writing takes
+        const auto begin = Clock::now();
+        if (begin - written_at_ >= std::max<Clock::duration>(at_least, times_as_long * writing_)) {
+            write_state();
+        }
+    }
+    void write_state() {
+        const auto begin = Clock::now();
+        events_.flush();
+        write_tuner_state(directory_, {.goal = goal_, .trials = controller_->records()});
+        written_at_ = Clock::now();
+        writing_ = written_at_ - begin;
+    }
+    /// Behind the end of the search.
+    void close() {
+        events_.sync();
+        write_state();
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr const char* format = "rtrain-tuner";
+
+    static std::filesystem::path make(const std::filesystem::path& directory) {
+        std::error_code error;
+        std::filesystem::create_directories(directory, error);
+        if (error) {
+            throw StorageError("RT-S1", detail::concat("cannot create ", directory.string(), ": ",
+                                                       error.message()));
+        }
+        return directory;
+    }
+
+    void take_up(const Config& identity) {
+        Config known;
+        try {
+            const auto saved = json::parse(storage::read_file(directory_ / file_name)).as_object();
+            if (saved.at("format").as_string() != format || saved.at("version") != 1) {
+                throw std::runtime_error("it has another format");
+            }
+            known = saved.at("identity").as_object();
+            controller_->load_searcher(saved.at("searcher").as_object());
+        } catch (const std::exception& error) {
+            throw damaged(file_name, error.what());
+        }
+        if (known != identity) {
+            throw ConfigError("RT-U107",
+                              detail::concat("the search in ", directory_.string(),
+                                             " was begun with ", json::serialize(known),
+                                             ", but goes on with ", json::serialize(identity),
+                                             "; give the same again, or another name"));
+        }
+        const auto events = EventLog::read(directory_);
+        try {
+            controller_->replay(events);
+        } catch (const std::exception& error) {
+            throw damaged(EventLog::file_name, error.what());
+        }
+    }
+
+    [[nodiscard]] StorageError damaged(const char* file, const char* why) const {
+        return {"RT-U106",
+                detail::concat((directory_ / file).string(), " is damaged: ", why,
+                               "; restore it from a copy, or begin the search anew under "
+                               "another name")};
+    }
+
+    std::filesystem::path directory_;
+    storage::DirectoryLock lock_;
+    Goal goal_;
+    std::unique_ptr<Controller> controller_;
+    EventLog events_;
+    Clock::time_point written_at_;
+    Clock::duration writing_{};
+};
+
+} // namespace rtrain::tune

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// SearchState: what becomes of the trials of a search: what a report, an end, a failure mean for
+/// searcher, scheduler and trials. It follows from what it is told alone, so that who hears all
+/// events of a search again is where the search was. Used by the controller only.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/tune/base/goal.hpp>
+#include <rtrain/tune/base/metric.hpp>
+#include <rtrain/tune/live_trial.hpp>
+#include <rtrain/tune/plan.hpp>
+#include <rtrain/tune/population.hpp>
+#include <rtrain/tune/record/trial.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <variant>
+
+namespace rtrain::tune::internal {
+
+class SearchState {
+public:
+    /// `directory`: of the search; trials lie below. Throws what begin() of searcher and scheduler
+    /// throw.
+    SearchState(SearchPlan plan, std::filesystem::path directory)
+        : plan_(std::move(plan)), directory_(std::move(directory)), stoppers_(plan_.stoppers) {
+        plan_.scheduler.begin(plan_.goal);
+        plan_.searcher.begin(plan_.space, plan_.goal, plan_.num_samples);
+    }
+
+    [[nodiscard]] SearchPlan& plan() noexcept { return plan_; }
+    [[nodiscard]] const SearchPlan& plan() const noexcept { return plan_; }
+    [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; }
+    [[nodiscard]] Population& trials() noexcept { return trials_; }
+    [[nodiscard]] const Population& trials() const noexcept { return trials_; }
+
+    /// From now on it is told something for the first time, and so changes files.
+    void begin_to_act() noexcept { acts_ = true; }
+
+    void set_time(double now_s) {
+        now_s_ = std::max(now_s_, now_s);
+        stoppers_.hear_time(elapsed_s());
+    }
+    [[nodiscard]] double now_s() const noexcept { return now_s_; }
+    /// That the search has lasted, all its starts together, in seconds.
+    [[nodiscard]] double elapsed_s() const noexcept { return before_s_ + now_s_; }
+
+    /// No trial begins any more: the time is up, or somebody has said so.
+    [[nodiscard]] bool is_stopping() const {
+        return stopping_ || stoppers_.stops() ||
+               (plan_.time_budget_s && elapsed_s() >= *plan_.time_budget_s);
+    }
+    void stop() noexcept { stopping_ = true; }
+    /// The searcher has nothing any more.
+    [[nodiscard]] bool is_exhausted() const noexcept { return exhausted_; }
+    void set_exhausted() noexcept { exhausted_ = true; }
+
+    /// A new trial waits.
+    void add(TrialRecord record) {
+        record.config = plan_.scheduler.add(record.id, std::move(record.config));
+        trials_.add(std::move(record));
+    }
+
+    /// A trial that waits begins.
+    void run(LiveTrial& it) {
+        trials_.move(it, TrialState::running);
+        it.told = Told::nothing;
+        it.last.reset();
+        if (plan_.keeps_states_itself) {
+            it.time_before_s = it.base_time_s;
+        } else {
+            it.rewind();
+            it.time_before_s = it.record.time_s;
+        }
+        it.judge_anew(plan_.judge);
+    }
+
+    /// What a report means for its trial and for others.
+    void hear(LiveTrial& it, Config metrics, double time_s, bool saved) {
+        TrialRecord& record = it.record;
+        ++record.reports;
+        if (plan_.keeps_states_itself) { // its runs know better for how long they have trained
+            time_s = number_at(metrics, "time_total_s").value_or(time_s);
+        }
+        record.time_s = it.time_before_s + time_s;
+        metrics["training_iteration"] = record.reports;
+        metrics["time_total_s"] = record.time_s;
+        metrics["trial_id"] = record.id;
+        if (saved) {
+            it.save(it.next_state_name());
+            forget_old_states(it);
+        }
+        const auto score = number_at(metrics, plan_.goal.metric);
+        it.score = score && !std::isnan(*score) ? score : std::nullopt;
+        if (score && !it.searcher_knows) {
+            plan_.searcher.on_result(record.id, record.reports, *score);
+        }
+        record.metrics = metrics;
+        TrialReport report{.trial = record.id,
+                           .iteration = record.reports,
+                           .time_s = record.time_s,
+                           .metrics = std::move(metrics),
+                           .others_wait = trials_.anyone_waits() || !exhausted_};
+        stoppers_.hear(report);
+        judge(it, std::move(report));
+        take_orders();
+        if (it.told == Told::nothing && is_stopping()) {
+            it.told = Told::end;
+        }
+    }
+
+    /// A running trial has returned.
+    void leave(LiveTrial& it) {
+        if (it.told == Told::pause) {
+            trials_.move(it, TrialState::paused);
+        } else if (it.told == Told::exploit) {
+            trials_.move(it, TrialState::pending);
+        } else {
+            finish(it, it.told == Told::stop ? TrialEnd::stopped : TrialEnd::completed);
+        }
+    }
+
+    void fail(LiveTrial& it, const std::string& why, bool may_run_again) {
+        ++it.record.failures;
+        it.record.error = why;
+        const bool again = plan_.max_failures < 0 || it.record.failures <= plan_.max_failures;
+        if (again && may_run_again) {
+            trials_.move(it, TrialState::pending);
+        } else {
+            finish(it, TrialEnd::errored);
+        }
+    }
+
+    /// A trial ends.
+    void finish(LiveTrial& it, TrialEnd end) {
+        TrialRecord& record = it.record;
+        trials_.move(it, end == TrialEnd::errored ? TrialState::errored : TrialState::terminated);
+        record.early = end == TrialEnd::stopped;
+        it.judge = nullptr;
+        if (end != TrialEnd::errored) { // which may be resumed
+            it.heard = {};
+            record.error.clear();
+        }
+        if (!it.searcher_knows) {
+            it.searcher_knows = true;
+            const bool lost = end == TrialEnd::errored || !it.score;
+            plan_.searcher.tell(record.id, lost ? std::nullopt : it.score,
+                                lost ? TrialEnd::errored : end);
+        }
+        plan_.scheduler.on_end(record.id, end, it.last);
+        it.last.reset();
+        take_orders();
+    }
+
+    /// The search goes on in a new process: what ran is interrupted.
+    void take_up(const RestoreOptions& options) {
+        before_s_ += std::exchange(now_s_, 0);
+        stopping_ = false;
+        exhausted_ = exhausted_ || !options.resume_unfinished;
+        for (LiveTrial& it : trials_.all()) {
+            if (it.record.state == TrialState::running && it.told != Told::nothing) {
+                leave(it); // as it had been told
+            } else if (it.record.state == TrialState::running) {
+                trials_.move(it, TrialState::pending);
+            }
+        }
+        for (LiveTrial& it : trials_.all()) {
+            if (it.record.state == TrialState::errored) {
+                if (options.resume_errored || options.restart_errored) {
+                    run_again(it, options.restart_errored);
+                }
+            } else if (!has_ended(it) && !options.resume_unfinished) {
+                finish(it, TrialEnd::stopped);
+            }
+        }
+    }
+
+private:
+    void judge(LiveTrial& it, TrialReport report) {
+        if (it.judge) {
+            it.heard.push_back(report.metrics);
+            if (it.judge(report.metrics)) {
+                it.told = Told::end;
+                it.last = std::move(report);
+                return;
+            }
+        }
+        const Verdict verdict = plan_.scheduler.on_result(report);
+        if (std::holds_alternative<Pause>(verdict)) {
+            it.told = Told::pause;
+        } else if (std::holds_alternative<Stop>(verdict)) {
+            it.told = Told::stop;
+        } else if (const auto* const exploit = std::get_if<Exploit>(&verdict)) {
+            take_over(it, *exploit);
+        }
+    }
+
+    /// What the scheduler wants of trials that pause, or are about to.
+    void take_orders() {
+        for (const Order& order : plan_.scheduler.orders()) {
+            LiveTrial& it = trials_.at(order.trial);
+            if (const auto* const exploit = std::get_if<Exploit>(&order.what)) {
+                take_over(it, *exploit);
+            } else if (it.record.state == TrialState::running) {
+                it.told = Told::stop;
+            } else if (!has_ended(it)) {
+                finish(it, TrialEnd::stopped);
+            }
+        }
+    }
+
+    static bool has_ended(const LiveTrial& it) { return tune::is_over(it.record.state); }
+
+    /// The trial goes on with the donor's newest state and that configuration; as it is, if the
+    /// donor has none.
+    void take_over(LiveTrial& it, const Exploit& exploit) {
+        const TrialRecord& donor = trials_.at(exploit.donor).record;
+        if (donor.checkpoint.empty()) {
+            return;
+        }
+        const std::string name =
+            plan_.keeps_states_itself
+                ? detail::concat("../taken_over/", it.record.id, "_", it.taken_over)
+                : it.next_state_name();
+        const auto from = directory_ / donor.directory / donor.checkpoint;
+        const auto to = directory_ / it.record.directory / name;
+        if (plan_.keeps_states_itself) {
+            if (!clone_from_run(from, to)) {
+                return;
+            }
+            it.record.checkpoint = name;
+            it.base_reports = it.record.reports;
+            it.base_time_s = it.record.time_s;
+        } else {
+            if (acts_) { // else it was done when this was heard first
+                SearchPlan::clone(from, to);
+            }
+            it.save(name);
+        }
+        ++it.taken_over;
+        it.record.config = exploit.config;
+        it.record.donor = exploit.donor;
+        if (it.record.state == TrialState::running) {
+            it.told = Told::exploit;
+        }
+    }
+
+    /// The donor's run goes on, and may have deleted it meanwhile. What is there stays.
+    [[nodiscard]] bool clone_from_run(const std::filesystem::path& from,
+                                      const std::filesystem::path& to) const {
+        try {
+            if (acts_) {
+                SearchPlan::clone(from, to);
+            }
+        } catch (const std::filesystem::filesystem_error&) {
+        }
+        return std::filesystem::exists(to);
+    }
+
+    void forget_old_states(LiveTrial& it) const {
+        const auto keep = static_cast<std::size_t>(plan_.states_to_keep.value_or(0));
+        while (keep > 0 && it.states.size() > keep) {
+            if (acts_) {
+                std::error_code ignored;
+                std::filesystem::remove_all(
+                    directory_ / it.record.directory / it.states.front().name, ignored);
+            }
+            it.states.erase(it.states.begin());
+        }
+    }
+
+    /// A trial that has failed waits for a place.
+    void run_again(LiveTrial& it, bool from_the_beginning) {
+        if (from_the_beginning) {
+            it.states.clear();
+            it.record.checkpoint.clear();
+        }
+        it.record.failures = 0;
+        it.record.error.clear();
+        trials_.move(it, TrialState::pending);
+    }
+
+    SearchPlan plan_;
+    std::filesystem::path directory_;
+    StopperJudge stoppers_;
+    Population trials_;
+    double before_s_ = 0; ///< of earlier starts
+    double now_s_ = 0;
+    bool exhausted_ = false;
+    bool stopping_ = false;
+    bool acts_ = false;
+};
+
+} // namespace rtrain::tune::internal

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// TrialProcess: one trial of a trainer as the search runs it: this program once more, which drives
+/// the trial's ranks as a program started alone does. Whatever happens to it touches no other
+/// trial.
+#pragma once
+
+#include <rtrain/base/console.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/process/child.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/tune/trial.hpp>
+#include <rtrain/tune/trial_task.hpp>
+#include <rtrain/tune/verdict_socket.hpp>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace rtrain::tune::internal {
+
+/// Passes on what a pipe brings, line by line, with a name in front.
+class NamedLines {
+public:
+    NamedLines(int pipe, std::FILE* to, std::string name)
+        : pipe_(pipe), to_(to), name_(std::move(name)) {}
+
+    [[nodiscard]] int descriptor() const noexcept { return *pipe_; }
+    /// False at the end.
+    bool pass_on() {
+        char buffer[4096];
+        const ssize_t got = ::read(*pipe_, buffer, sizeof buffer);
+        if (got < 0 && errno == EINTR) {
+            return true;
+        }
+        text_.append(buffer, static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+        if (got <= 0 && !text_.empty()) {
+            text_ += '\n';
+        }
+        for (std::size_t end = text_.find('\n'); end != std::string::npos; end = text_.find('\n')) {
+            const std::string line = "[" + name_ + "] " + text_.substr(0, end + 1);
+            std::fwrite(line.data(), 1, line.size(), to_);
+            text_.erase(0, end + 1);
+        }
+        std::fflush(to_);
+        return got > 0;
+    }
+
+private:
+    Descriptor pipe_;
+    std::FILE* to_;
+    std::string name_;
+    std::string text_;
+};
+
+/// A child that does not outlive this object.
+class OwnedChild {
+public:
+    explicit OwnedChild(pid_t pid) noexcept : pid_(pid) {}
+    OwnedChild(const OwnedChild&) = delete;
+    OwnedChild& operator=(const OwnedChild&) = delete;
+    ~OwnedChild() {
+        if (pid_ > 0) {
+            ::kill(pid_, SIGKILL);
+            (void)wait();
+        }
+    }
+    /// As waitpid() gives it.
+    int wait() {
+        int status = 0;
+        while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+        }
+        pid_ = -1;
+        return status;
+    }
+
+private:
+    pid_t pid_;
+};
+
+} // namespace rtrain::tune::internal
+
+namespace rtrain::tune {
+
+class TrialProcess {
+public:
+    /// `session`: the directory of this program's session. `variables`: for the process.
+    TrialProcess(std::filesystem::path session, int fit,
+                 std::map<std::string, std::string> variables, std::string trial_variable)
+        : session_(std::move(session)), fit_(fit), variables_(std::move(variables)),
+          trial_variable_(std::move(trial_variable)) {}
+
+    /// Where the process says how its run has ended.
+    [[nodiscard]] static std::filesystem::path outcome_of(const std::filesystem::path& task) {
+        return task.string() + ".outcome";
+    }
+
+    /// Returns when the run has ended; throws Error when it has failed.
+    void run(Trial& trial) const {
+        const auto file = session_ / ("trial-" + trial.id());
+        const TrialTask task{.fit = fit_,
+                             .socket = file.string() + ".socket",
+                             .directory = trial.directory().string(),
+                             .config = trial.config(),
+                             .known = trial.reports() - trial.assignment().base_reports,
+                             .resume_from = taken_over(trial)};
+        std::filesystem::remove(outcome_of(file));
+        task.write(file);
+        const internal::VerdictListener listener(task.socket);
+        auto variables = variables_;
+        variables[trial_variable_] = file.string();
+        if (!trial.gpus().empty()) {
+            std::string list;
+            for (const int gpu : trial.gpus()) {
+                list += (list.empty() ? "" : ",") + std::to_string(gpu);
+            }
+            variables["CUDA_VISIBLE_DEVICES"] = list;
+        }
+        const auto child = launch::Child::start(launch::own_command_line(), variables, false);
+        internal::OwnedChild process(child.pid);
+        serve(trial, listener, child);
+        judge(process.wait(), outcome_of(file));
+    }
+
+private:
+    /// Behind an exploit, the trial's run begins anew from the donor's checkpoint; what the run
+    /// before has left moves aside. Returns that checkpoint.
+    static std::string taken_over(const Trial& trial) {
+        namespace fs = std::filesystem;
+        const int times = trial.assignment().taken_over;
+        if (times == 0) {
+            return "";
+        }
+        const std::string number = std::to_string(times - 1);
+        const fs::path aside = trial.directory() / ("generation_" + number);
+        if (!fs::exists(aside)) {
+            const fs::path half = aside.string() + ".half";
+            fs::create_directories(half);
+            std::vector<fs::path> old;
+            for (const auto& entry : fs::directory_iterator(trial.directory())) {
+                if (!entry.path().filename().string().starts_with("generation_")) {
+                    old.push_back(entry.path());
+                }
+            }
+            for (const fs::path& path : old) {
+                fs::rename(path, half / path.filename());
+            }
+            fs::rename(half, aside);
+        }
+        return (trial.directory().parent_path() / "taken_over" / (trial.id() + "_" + number))
+            .string(); // as the controller has named it
+    }
+
+    /// Until the process has closed its output.
+    static void serve(Trial& trial, const internal::VerdictListener& listener,
+                      const launch::Child& child) {
+        internal::NamedLines out(child.out, stdout, trial.name());
+        internal::NamedLines err(child.err, stderr, trial.name());
+        std::optional<internal::LineConnection> rank;
+        bool out_is_open = true;
+        bool err_is_open = true;
+        while (out_is_open || err_is_open) {
+            std::array<pollfd, 4> ends{{{out_is_open ? out.descriptor() : -1, POLLIN, 0},
+                                        {err_is_open ? err.descriptor() : -1, POLLIN, 0},
+                                        {listener.descriptor(), POLLIN, 0},
+                                        {rank ? rank->descriptor() : -1, POLLIN, 0}}};
+            if (::poll(ends.data(), ends.size(), -1) < 0) {
+                continue;
+            }
+            if (ends[3].revents != 0 && !answer(trial, *rank)) {
+                rank.reset();
+            }
+            if (ends[2].revents != 0) { // of a run that was restarted
+                rank = listener.accept();
+            }
+            out_is_open = out_is_open && (ends[0].revents == 0 || out.pass_on());
+            err_is_open = err_is_open && (ends[1].revents == 0 || err.pass_on());
+        }
+    }
+
+    /// False when the rank has gone.
+    static bool answer(Trial& trial, internal::LineConnection& rank) {
+        if (!rank.fill()) {
+            return false;
+        }
+        while (const auto message = rank.take()) {
+            if (message->at("kind").as_string() == "saved") {
+                trial.saved(std::string(message->at("checkpoint").as_string()));
+            } else if (!rank.send(
+                           {{"kind", "verdict"},
+                            {"goes_on", trial.report(message->at("metrics").as_object())}})) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    static void judge(int status, const std::filesystem::path& outcome) {
+        if (std::filesystem::exists(outcome)) {
+            const auto told = json::parse(storage::read_file(outcome)).as_object();
+            if (const auto* const message = told.if_contains("message")) {
+                throw Error(std::string(told.at("code").as_string()),
+                            std::string(message->as_string()));
+            }
+            return;
+        }
+        throw LaunchError(
+            "RT-L2", WIFSIGNALED(status)
+                         ? detail::concat("the process that drives the trial was killed by signal ",
+                                          WTERMSIG(status))
+                         : detail::concat("the process that drives the trial ended with exit code ",
+                                          WEXITSTATUS(status), " before its run did"));
+    }
+
+    std::filesystem::path session_;
+    int fit_;
+    std::map<std::string, std::string> variables_;
+    std::string trial_variable_;
+};
+
+} // namespace rtrain::tune

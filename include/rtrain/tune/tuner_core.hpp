@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A Tuner without the type of what it tunes: the door between Tuner and everything that its fit()
+/// sets in motion.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/run/options.hpp>
+#include <rtrain/tune/function_runner.hpp>
+#include <rtrain/tune/options.hpp>
+#include <rtrain/tune/record/result_grid.hpp>
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace rtrain::detail {
+
+class TunerCore {
+public:
+    /// `trainable`: names what is tuned, so that nothing else goes on with its search. Throws
+    /// ConfigError for options that cannot work.
+    TunerCore(TunerOptions options, std::string trainable);
+
+    [[nodiscard]] const TunerOptions& options() const noexcept { return options_; }
+    /// What runs again if fit() goes on with a search.
+    void set_restore(tune::RestoreOptions restore) noexcept { restore_ = restore; }
+
+    /// See Tuner.
+    ResultGrid fit(const tune::TrialFunction& function);
+
+    /// The same over a trainer with these options: each trial is a run.
+    ResultGrid fit(const TrainerOptions& trainer);
+    /// Whether this process was started for a trial of the search that is to begin now.
+    [[nodiscard]] static bool is_in_trial();
+    /// Its trainer's options.
+    [[nodiscard]] TrainerOptions trial_options(const TrainerOptions& trainer) const;
+    /// For the process that drives the trial, and lives in `train`: leaves how that has ended.
+    [[noreturn]] static void drive_trial(const std::function<void()>& train);
+    [[nodiscard]] ResultGrid get_results() const;
+    [[nodiscard]] static bool can_restore(const std::filesystem::path& directory);
+    /// Options that lead to the search in a directory. Throws StorageError [RT-U106] where there is
+    /// none.
+    [[nodiscard]] static TunerOptions restored(const std::filesystem::path& directory,
+                                               TunerOptions options);
+
+private:
+    [[nodiscard]] tune::SearchPlan plan() const;
+    [[nodiscard]] tune::SearchPlan plan_of_runs(const TrainerOptions& trainer) const;
+    [[nodiscard]] tune::Goal goal() const;
+    [[nodiscard]] RunConfig run_of_trials(const RunConfig& trainer) const;
+    ResultGrid fit(const std::function<ResultGrid(int fit)>& search, const char* where_trials_run);
+    ResultGrid search(tune::SearchPlan plan, const tune::Resources& each,
+                      const tune::TrialFunction& function,
+                      std::function<tune::FunctionRunner::Files(const tune::Assignment&)> files);
+
+    TunerOptions options_;
+    std::string trainable_;
+    std::filesystem::path directory_; ///< of the search
+    tune::RestoreOptions restore_{};
+};
+
+} // namespace rtrain::detail
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/tune/tuner_core_definitions.hpp>
+#endif

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Behind the door tuner_core.hpp: how a search over a plain function is put together, and which
+/// part this process has in it.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
+#include <rtrain/journal/result.hpp>
+#include <rtrain/launch/ending.hpp>
+#include <rtrain/launch/session.hpp>
+#include <rtrain/process/environment.hpp>
+#include <rtrain/process/one_fit.hpp>
+#include <rtrain/run/options.hpp>
+#include <rtrain/run/restore.hpp>
+#include <rtrain/run/run_directory.hpp>
+#include <rtrain/run/stop_judge.hpp>
+#include <rtrain/tune/controller.hpp>
+#include <rtrain/tune/record/trial_files.hpp>
+#include <rtrain/tune/search_directory.hpp>
+#include <rtrain/tune/search_link.hpp>
+#include <rtrain/tune/trial_process.hpp>
+#include <rtrain/tune/trial_task.hpp>
+#include <rtrain/tune/tuner_core.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+namespace rtrain::detail {
+
+/// GPUs that this process may use, as far as that is known without CUDA.
+[[nodiscard]] inline int gpus_of_this_machine() {
+    if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+        const std::string list = visible;
+        return list.empty() || list == "-1"
+                   ? 0
+                   : static_cast<int>(std::count(list.begin(), list.end(), ',')) + 1;
+    }
+    int count = 0;
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev", none)) {
+        const std::string name = entry.path().filename().string();
+        constexpr std::string_view device = "nvidia";
+        count += static_cast<int>(name.size() > device.size() && name.starts_with(device) &&
+                                  std::isdigit(static_cast<unsigned char>(name[device.size()])));
+    }
+    return count;
+}
+
+[[nodiscard]] inline tune::Machine this_machine() {
+    return {.cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency())),
+            .gpus = gpus_of_this_machine()};
+}
+
+/// What asks the conditions about the reports of a trial, from the first on.
+[[nodiscard]] inline std::function<tune::TrialJudge()> judge_of(const stop::Conditions& stop) {
+    if (stop.empty()) {
+        return nullptr;
+    }
+    return [stop]() -> tune::TrialJudge {
+        auto conditions = std::make_shared<stop::Conditions>(stop);
+        auto judge = std::make_shared<StopJudge>(*conditions);
+        return [conditions, judge](const Config& report) {
+            judge->hear(report);
+            return judge->stops();
+        };
+    };
+}
+
+/// result.json and its siblings of a trial of a plain function.
+[[nodiscard]] inline tune::FunctionRunner::Files new_trial_files(const tune::Assignment& trial) {
+    auto files = std::make_shared<tune::TrialFiles>(trial.directory, trial.trial, trial.config,
+                                                    trial.reports);
+    return [files](const Config& report) { files->append(report); };
+}
+
+RTRAIN_DOOR TunerCore::TunerCore(TunerOptions options, std::string trainable)
+    : options_(std::move(options)), trainable_(std::move(trainable)) {
+    check_tune_config(options_.tune);
+    check_stop(options_.run.stop);
+    check_failure_config(options_.run.failure);
+    check_checkpoint_config(options_.run.checkpoint);
+    check_tuned_names(options_.param_space);
+    if (options_.run.name.empty()) {
+        options_.run.name = generated_name();
+    }
+    const storage::Location root = storage_root(options_.run);
+    if (!root.filesystem.is_local()) {
+        throw ConfigError("RT-U108", concat("storage_path is ", root.filesystem.uri(root.path),
+                                            "; a search keeps its record on a file system of this "
+                                            "machine"));
+    }
+    directory_ = std::filesystem::path(root.path) / options_.run.name;
+}
+
+RTRAIN_DOOR tune::Goal TunerCore::goal() const {
+    return {.metric = options_.tune.metric, .mode = options_.tune.mode.value_or(ScoreOrder::max)};
+}
+
+RTRAIN_DOOR tune::SearchPlan TunerCore::plan() const {
+    const TuneConfig& tune = options_.tune;
+    tune::SearchPlan plan{.space = options_.param_space,
+                          .goal = goal(),
+                          .searcher = tune.search_alg,
+                          .scheduler = tune.scheduler,
+                          .num_samples = tune.num_samples,
+                          .time_budget_s = tune.time_budget_s,
+                          .stoppers = tune.stop,
+                          .max_failures = options_.run.failure.max_failures,
+                          .states_to_keep = options_.run.checkpoint.num_to_keep,
+                          .trial_name = tune.trial_name_creator,
+                          .trial_dirname = tune.trial_dirname_creator,
+                          .identity = {{"trainable", trainable_}}};
+    boost::json::array names;
+    for (const auto& [name, dataset] : options_.datasets) {
+        names.emplace_back(name);
+    }
+    plan.identity["datasets"] = std::move(names);
+    plan.judge = judge_of(options_.run.stop);
+    return plan;
+}
+
+/// Ranks of later fit() calls learn how this one has ended.
+RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<ResultGrid(int fit)>& search,
+                                      const char* where_trials_run) {
+    OneFit::require_none();
+    launch::Session& session = launch::Session::of_this_process();
+    const int fit = session.next_fit();
+    if (const auto earlier = session.recorded(fit)) {
+        if (earlier->failure) {
+            throw_error(earlier->failure->code, earlier->failure->message);
+        }
+        return ResultGrid::from_path(earlier->run);
+    }
+    if (const auto ranks = launch::ranks()) {
+        throw ConfigError("RT-U110",
+                          concat("a program that searches was started on ", *ranks,
+                                 " ranks, each of which would search; start it alone: its trials "
+                                 "run in ",
+                                 where_trials_run));
+    }
+    try {
+        const ResultGrid results = search(fit);
+        session.record(fit, {.run = directory_});
+        return results;
+    } catch (const std::exception& error) {
+        session.record(fit, launch::Ending::of(error));
+        throw;
+    }
+}
+
+RTRAIN_DOOR ResultGrid TunerCore::fit(const tune::TrialFunction& function) {
+    return fit(
+        [&](int /*fit*/) {
+            return search(plan(), options_.resources_per_trial, function, new_trial_files);
+        },
+        "threads");
+}
+
+RTRAIN_DOOR ResultGrid TunerCore::search(
+    tune::SearchPlan plan, const tune::Resources& each, const tune::TrialFunction& function,
+    std::function<tune::FunctionRunner::Files(const tune::Assignment&)> files) {
+    auto places =
+        tune::places_for(each, this_machine(), options_.tune.max_concurrent_trials.value_or(0));
+    tune::SearchDirectory search(std::move(plan), directory_, restore_);
+    tune::FunctionRunner(
+        search.controller(), function, std::move(places),
+        {.at_ends = [&] { search.write_state_now_and_then(); }, .files = std::move(files)})
+        .run();
+    search.close();
+    return {directory_, search.controller().records(), goal()};
+}
+
+RTRAIN_DOOR RunConfig TunerCore::run_of_trials(const RunConfig& trainer) const {
+    RunConfig run = options_.run;
+    inherit(run, trainer);
+    if (run.callbacks.empty()) {
+        run.callbacks = trainer.callbacks;
+    }
+    if (run.trackers.empty()) {
+        run.trackers = trainer.trackers;
+    }
+    if (run.stop.empty()) {
+        run.stop = trainer.stop;
+    }
+    return run;
+}
+
+/// A run takes itself up, and forgives itself failures. Its stop conditions are the search's, which
+/// hears of each report before others of the run do.
+RTRAIN_DOOR tune::SearchPlan TunerCore::plan_of_runs(const TrainerOptions& trainer) const {
+    tune::SearchPlan plan = this->plan();
+    plan.judge = judge_of(run_of_trials(trainer.run).stop);
+    plan.keeps_states_itself = true;
+    plan.max_failures = 0;
+    plan.check = [&, this](const Config& config) {
+        (void)tune::trial_options(trainer, config, options_.datasets);
+    };
+    return plan;
+}
+
+RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
+    const auto search = [&](int fit) {
+        launch::Session& session = launch::Session::of_this_process();
+        tune::Resources each = options_.resources_per_trial;
+        const int ranks = trainer.scaling.num_workers.value_or(1);
+        if (each == tune::Resources{}) { // ranks may share cores
+            each.cpus = std::min(ranks, this_machine().cpus);
+        }
+        auto variables = session.input_variables();
+        if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+            variables["OMP_NUM_THREADS"] =
+                std::to_string(std::max(1, static_cast<int>(each.cpus / ranks)));
+        }
+        const tune::TrialProcess process(session.directory(), fit, std::move(variables),
+                                         launch::Session::trial_variable);
+        return this->search(
+            plan_of_runs(trainer), each,
+            [&](tune::Trial& trial, const Config& /*config*/) {
+                process.run(trial);
+                return std::optional<double>();
+            },
+            nullptr);
+    };
+    return fit(search, "processes of their own, each with ranks");
+}
+
+RTRAIN_DOOR bool TunerCore::is_in_trial() {
+    const launch::Session& session = launch::Session::of_this_process();
+    return !session.trial().empty() &&
+           tune::TrialTask::read(session.trial()).fit == session.upcoming_fit();
+}
+
+RTRAIN_DOOR TrainerOptions TunerCore::trial_options(const TrainerOptions& trainer) const {
+    const auto task = tune::TrialTask::read(launch::Session::of_this_process().trial());
+    TrainerOptions options = tune::trial_options(trainer, task.config, options_.datasets);
+    options.run = run_of_trials(trainer.run);
+    const std::filesystem::path directory = task.directory;
+    options.run.name = directory.filename().string();
+    options.run.storage_path = directory.parent_path();
+    const auto link = std::make_shared<tune::internal::SearchLink>(task);
+    options.run.stop =
+        stop::Conditions([link](const Config& report) { return link->ends_at(report); });
+    options.run.callbacks.emplace_back(tune::internal::TellOfCheckpoints{link});
+    if (!task.resume_from.empty()) {
+        options.resume_from = Checkpoint(task.resume_from);
+    }
+    return options;
+}
+
+RTRAIN_DOOR void TunerCore::drive_trial(const std::function<void()>& train) {
+    launch::Session& session = launch::Session::of_this_process();
+    const auto outcome = tune::TrialProcess::outcome_of(session.trial());
+    session.unmute();
+    boost::json::object told;
+    try {
+        train();
+    } catch (const Error& error) {
+        told = {{"code", error.code()}, {"message", error.message()}};
+    } catch (const std::exception& error) {
+        told = {{"code", "RT-T1"}, {"message", text_of(error)}};
+    }
+    session.remove_directories();
+    storage::replace_file(outcome, json::serialize(told));
+    std::fflush(nullptr);
+    ::_exit(EXIT_SUCCESS);
+}
+
+RTRAIN_DOOR ResultGrid TunerCore::get_results() const {
+    return ResultGrid::from_path(directory_);
+}
+
+RTRAIN_DOOR bool TunerCore::can_restore(const std::filesystem::path& directory) {
+    return tune::SearchDirectory::holds_search(directory);
+}
+
+RTRAIN_DOOR TunerOptions TunerCore::restored(const std::filesystem::path& directory,
+                                             TunerOptions options) {
+    if (!can_restore(directory)) {
+        throw StorageError("RT-U106", concat(directory.string(), " holds no search"));
+    }
+    const auto whole = std::filesystem::absolute(directory / ".").lexically_normal().parent_path();
+    options.run.name = whole.filename().string();
+    options.run.storage_path = whole.parent_path();
+    return options;
+}
+
+} // namespace rtrain::detail

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How rank 0 of a trial asks its search what follows on a report: a Unix socket in a directory of
+/// this user, and a line of JSON each way.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace rtrain::tune::internal {
+
+[[nodiscard]] inline LaunchError socket_error(const char* what) {
+    return {"RT-L8",
+            rtrain::detail::concat("a trial cannot ", what, " its search: ", std::strerror(errno))};
+}
+
+/// A descriptor that is closed.
+class Descriptor {
+public:
+    Descriptor() = default;
+    explicit Descriptor(int number) noexcept : number_(number) {}
+    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    Descriptor& operator=(Descriptor&& other) noexcept {
+        std::swap(number_, other.number_);
+        return *this;
+    }
+    ~Descriptor() {
+        if (number_ >= 0) {
+            ::close(number_);
+        }
+    }
+    [[nodiscard]] int operator*() const noexcept { return number_; }
+    [[nodiscard]] explicit operator bool() const noexcept { return number_ >= 0; }
+
+private:
+    int number_ = -1;
+};
+
+/// One end of a connection, which sends and gets lines.
+class LineConnection {
+public:
+    LineConnection() = default;
+    explicit LineConnection(Descriptor socket) : socket_(std::move(socket)) {}
+
+    [[nodiscard]] int descriptor() const noexcept { return *socket_; }
+
+    /// False when the other side has gone.
+    bool send(const boost::json::object& message) {
+        const std::string line = json::serialize(message) + "\n";
+        for (std::size_t sent = 0; sent < line.size();) {
+            const ssize_t got =
+                ::send(*socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+            if (got < 0 && errno == EINTR) {
+                continue;
+            }
+            if (got < 0) {
+                return false;
+            }
+            sent += static_cast<std::size_t>(got);
+        }
+        return true;
+    }
+
+    /// Reads what there is; waits if there is nothing. False at the end.
+    bool fill() {
+        char buffer[4096];
+        ssize_t got = -1;
+        do {
+            got = ::recv(*socket_, buffer, sizeof buffer, 0);
+        } while (got < 0 && errno == EINTR);
+        if (got <= 0) {
+            return false;
+        }
+        text_.append(buffer, static_cast<std::size_t>(got));
+        return true;
+    }
+    /// The next whole message; none yet.
+    [[nodiscard]] std::optional<boost::json::object> take() {
+        const std::size_t end = text_.find('\n');
+        if (end == std::string::npos) {
+            return std::nullopt;
+        }
+        auto message = json::parse(std::string_view(text_).substr(0, end)).as_object();
+        text_.erase(0, end + 1);
+        return message;
+    }
+
+private:
+    Descriptor socket_;
+    std::string text_;
+};
+
+[[nodiscard]] inline sockaddr_un address_of(const std::filesystem::path& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string text = path.string();
+    if (text.size() >= sizeof address.sun_path) {
+        errno = ENAMETOOLONG;
+        throw socket_error("reach");
+    }
+    std::memcpy(static_cast<void*>(address.sun_path), text.c_str(), text.size() + 1);
+    return address;
+}
+
+/// Takes the connections of one trial. The path goes away with it.
+class VerdictListener {
+public:
+    explicit VerdictListener(std::filesystem::path path)
+        : path_(std::move(path)), socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        ::unlink(path_.c_str());
+        const sockaddr_un address = address_of(path_);
+        constexpr int backlog = 8;
+        if (::bind(*socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+            ::listen(*socket_, backlog) != 0) {
+            throw socket_error("be heard by");
+        }
+    }
+    VerdictListener(const VerdictListener&) = delete;
+    VerdictListener& operator=(const VerdictListener&) = delete;
+    ~VerdictListener() { ::unlink(path_.c_str()); }
+
+    [[nodiscard]] int descriptor() const noexcept { return *socket_; }
+    [[nodiscard]] LineConnection accept() const {
+        return LineConnection(Descriptor(::accept4(*socket_, nullptr, nullptr, SOCK_CLOEXEC)));
+    }
+
+private:
+    std::filesystem::path path_;
+    Descriptor socket_;
+};
+
+/// To the search. Throws LaunchError [RT-L8].
+[[nodiscard]] inline LineConnection connect_to_search(const std::filesystem::path& path) {
+    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_un address = address_of(path);
+    if (::connect(*socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        throw socket_error("reach");
+    }
+    return LineConnection(std::move(socket));
+}
+
+} // namespace rtrain::tune::internal

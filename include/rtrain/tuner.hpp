@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Tuner: searches the best configuration of a function or class. What programs that tune include,
+/// besides rtrain/trainer.hpp. Guide: docs/tune.md.
+///
+/// @code
+/// rtrain::Tuner tuner{objective, rtrain::TunerOptions{
+///     .param_space = {{"lr", rtrain::tune::loguniform(1e-4, 1e-1)}},
+///     .tune = {.metric = "loss", .mode = "min", .num_samples = 50}}};
+/// const auto best = tuner.fit().get_best_result();
+/// @endcode
+#pragma once
+
+#include <rtrain/base/type_name.hpp>
+#include <rtrain/trainer.hpp>
+#include <rtrain/tune/class_trainable.hpp>
+#include <rtrain/tune/options.hpp>
+#include <rtrain/tune/record/result_grid.hpp>
+#include <rtrain/tune/resources.hpp>
+#include <rtrain/tune/trial.hpp>
+#include <rtrain/tune/tuner_core.hpp>
+
+#include <concepts>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+namespace rtrain {
+
+/// What a Tuner takes: `double f(tune::Trial&, const Config&)`.
+template <class F>
+concept TrialObjective = requires(F& function, tune::Trial& trial, const Config& config) {
+    { function(trial, config) } -> std::convertible_to<double>;
+};
+
+namespace tune {
+
+/// Names a class for a Tuner: `Tuner{tune::trainable<Model>, options}`.
+template <ClassTrainable T>
+struct Trainable {
+    using Type = T;
+};
+template <ClassTrainable T>
+inline constexpr Trainable<T> trainable{};
+
+} // namespace tune
+
+/// A search over a plain function, whose trials run in threads of this process, or over a class.
+/// A search of the same name and storage path goes on where it ended, as a run does.
+template <class... What>
+class Tuner;
+
+template <class F>
+class Tuner<F> {
+public:
+    /// Throws ConfigError for options that cannot work.
+    Tuner(F function, TunerOptions options)
+        : function_(std::move(function)), core_(std::move(options), detail::type_name<F>()) {
+        static_assert(TrialObjective<F>,
+                      "rtrain: Tuner takes a function that can be called as f(trial, config), with "
+                      "`rtrain::tune::Trial& trial` and `const rtrain::Config& config`, and "
+                      "returns a double [RT-U111]");
+    }
+
+    /// A Tuner that goes on with the search in a directory, which may have been moved. The options
+    /// are to be those of the search, but for the name and path. Throws StorageError [RT-U106]
+    /// where there is no search; fit() throws ConfigError [RT-U107] for another function or data
+    /// sets.
+    [[nodiscard]] static Tuner restore(const std::filesystem::path& directory, F function,
+                                       TunerOptions options, tune::RestoreOptions which = {}) {
+        Tuner tuner(std::move(function),
+                    detail::TunerCore::restored(directory, std::move(options)));
+        tuner.core_.set_restore(which);
+        return tuner;
+    }
+    [[nodiscard]] static bool can_restore(const std::filesystem::path& directory) {
+        return detail::TunerCore::can_restore(directory);
+    }
+
+    /// Runs the search. A trial that throws has failed, which touches no other. Throws what is
+    /// wrong with the search itself: ConfigError [RT-U101] for a metric that is not reported,
+    /// [RT-U103], [RT-U104], [RT-U107], [RT-U110], StorageError [RT-S7], [RT-U100], [RT-U106].
+    ResultGrid fit() {
+        return core_.fit([this](tune::Trial& trial, const Config& config) {
+            return std::optional<double>(function_(trial, config));
+        });
+    }
+
+    /// What the search has left so far.
+    [[nodiscard]] ResultGrid get_results() const { return core_.get_results(); }
+
+private:
+    F function_;
+    detail::TunerCore core_;
+};
+
+template <tune::ClassTrainable T>
+class Tuner<tune::Trainable<T>> {
+public:
+    Tuner(tune::Trainable<T> /*trainable*/, TunerOptions options)
+        : core_(std::move(options), detail::type_name<T>()) {}
+
+    /// As for a function.
+    [[nodiscard]] static Tuner restore(const std::filesystem::path& directory,
+                                       tune::Trainable<T> trainable, TunerOptions options,
+                                       tune::RestoreOptions which = {}) {
+        Tuner tuner(trainable, detail::TunerCore::restored(directory, std::move(options)));
+        tuner.core_.set_restore(which);
+        return tuner;
+    }
+    [[nodiscard]] static bool can_restore(const std::filesystem::path& directory) {
+        return detail::TunerCore::can_restore(directory);
+    }
+
+    ResultGrid fit() {
+        return core_.fit(tune::function_of_class<T>(core_.options().run.checkpoint.frequency));
+    }
+    [[nodiscard]] ResultGrid get_results() const { return core_.get_results(); }
+
+private:
+    detail::TunerCore core_;
+};
+
+/// A search over a trainer: each trial is a run of it, with options that the trial's configuration
+/// changes (tune/trial_task.hpp), on ranks of its own.
+template <Backend B, DataPolicy D, CheckpointPolicy C, class F>
+class Tuner<Trainer<B, D, C>, F> {
+public:
+    /// `function`: what Trainer::fit() takes.
+    Tuner(Trainer<B, D, C> trainer, F function, TunerOptions options)
+        : trainer_(std::move(trainer)), function_(std::move(function)),
+          core_(std::move(options), detail::type_name<F>()) {
+        static_assert(TrainFunction<F, typename Trainer<B, D, C>::WorkerType>,
+                      "rtrain: TrainFunction not met: a Tuner of a trainer takes a function that "
+                      "can be called as f(worker) or f(worker, config), with `auto& worker` and "
+                      "`const rtrain::Config& config` [RT-U113]");
+    }
+
+    /// As for a plain function.
+    [[nodiscard]] static Tuner restore(const std::filesystem::path& directory,
+                                       Trainer<B, D, C> trainer, F function, TunerOptions options,
+                                       tune::RestoreOptions which = {}) {
+        Tuner tuner(std::move(trainer), std::move(function),
+                    detail::TunerCore::restored(directory, std::move(options)));
+        tuner.core_.set_restore(which);
+        return tuner;
+    }
+    [[nodiscard]] static bool can_restore(const std::filesystem::path& directory) {
+        return detail::TunerCore::can_restore(directory);
+    }
+
+    /// Counts as one fit() call of the program; the runs of its trials count as none.
+    ResultGrid fit() {
+        if (detail::TunerCore::is_in_trial()) {
+            detail::TunerCore::drive_trial([this] {
+                auto trainer = trainer_.with(core_.trial_options(trainer_.options()));
+                (void)trainer.fit(function_);
+            });
+        }
+        return core_.fit(trainer_.options());
+    }
+    [[nodiscard]] ResultGrid get_results() const { return core_.get_results(); }
+
+private:
+    Trainer<B, D, C> trainer_;
+    F function_;
+    detail::TunerCore core_;
+};
+
+template <class F>
+Tuner(F, TunerOptions) -> Tuner<F>;
+template <Backend B, DataPolicy D, CheckpointPolicy C, class F>
+Tuner(Trainer<B, D, C>, F, TunerOptions) -> Tuner<Trainer<B, D, C>, F>;
+
+} // namespace rtrain

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// Searches over plain functions: the controller, its events, and the threads that run trials.
+#include "search_helpers.hpp"
+
+#include <rtrain/tune/resources.hpp>
+#include <rtrain/tune/schedule/asha.hpp>
+#include <rtrain/tune/schedule/pbt.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace rtrain;
+using test::plan;
+using test::reports_of;
+using test::search;
+using test::TemporaryDirectory;
+using tune::RestoreOptions;
+using tune::Trial;
+using tune::TrialState;
+
+namespace {
+
+std::string code_of(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const Error& error) {
+        return error.code();
+    }
+    return "";
+}
+
+/// What of a search does not depend on the clock.
+std::string outcome_of(const std::vector<tune::TrialRecord>& trials) {
+    std::string text;
+    for (tune::TrialRecord trial : trials) {
+        trial.time_s = trial.begun_s = trial.ended_s = 0;
+        trial.metrics.erase("time_total_s");
+        text += json::serialize(to_json(trial)) + "\n";
+    }
+    return text;
+}
+
+} // namespace
+
+TEST_CASE("Controller.a_trial_is_what_its_function_reports_and_returns") {
+    const TemporaryDirectory directory;
+    const auto trials = search(plan(3), directory.path(), [](Trial& trial, const Config& config) {
+        const double x = config.at("x").to_number<double>();
+        if (x == 1) {
+            CHECK(trial.report({{"score", 5}, {"note", "hi"}}));
+        }
+        return x == 1 ? 5 : 10 * x;
+    });
+    REQUIRE(trials.size() == 3);
+    CHECK(reports_of(trials) == std::vector<std::int64_t>{1, 1, 1}); // 5 was reported already
+    CHECK(trials[2].metrics.at("score") == 20.0);
+    CHECK(trials[1].metrics.at("note") == "hi");
+    CHECK(trials[1].metrics.at("training_iteration") == 1);
+    for (const auto& trial : trials) {
+        CHECK(trial.state == TrialState::terminated);
+        CHECK(!trial.early);
+    }
+    // Nothing is left of trials that need no files.
+    CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 4);
+}
+
+TEST_CASE("Controller.one_trials_exception_touches_no_other") {
+    const TemporaryDirectory directory;
+    const auto trials = search(
+        plan(8), directory.path(),
+        [](Trial& /*trial*/, const Config& config) -> double {
+            const auto x = config.at("x").as_int64();
+            if (x == 3) {
+                throw std::runtime_error("bad luck");
+            }
+            if (x == 5) {
+                throw 5;
+            }
+            return static_cast<double>(x);
+        },
+        4);
+    for (const auto& trial : trials) {
+        const auto x = trial.config.at("x").as_int64();
+        CHECK((trial.state == TrialState::errored) == (x == 3 || x == 5));
+        CHECK((trial.error == "bad luck") == (x == 3));
+    }
+    CHECK(trials.size() == 8);
+}
+
+TEST_CASE("Controller.a_failed_trial_runs_again_from_its_state") {
+    const TemporaryDirectory directory;
+    auto it = plan(2);
+    it.max_failures = 1;
+    std::vector<std::string> begun;
+    const auto trials = search(it, directory.path(), [&](Trial& trial, const Config& config) {
+        int step = trial.state() ? std::stoi(*trial.state()) : 0;
+        CHECK(trial.reports() == step);
+        begun.push_back(trial.id() + " " + std::to_string(step));
+        while (step < 4) {
+            ++step;
+            if (step == 3 && (config.at("x") == 1 || begun.size() == 1)) {
+                throw std::runtime_error("step 3");
+            }
+            trial.report({{"score", step}}, std::to_string(step));
+        }
+        return 4.0;
+    });
+    CHECK(begun == std::vector<std::string>{"00000 0", "00000 2", "00001 0", "00001 2"});
+    CHECK(trials[0].state == TrialState::terminated);
+    CHECK(trials[0].failures == 1);
+    CHECK(trials[0].reports == 4);
+    CHECK(trials[1].state == TrialState::errored);
+    CHECK(trials[1].failures == 2);
+    CHECK(trials[1].error == "step 3");
+    CHECK(trials[1].reports == 2);
+}
+
+TEST_CASE("Controller.stop_conditions_and_schedulers_end_trials") {
+    const TemporaryDirectory directory;
+    auto it = plan(8, tune::Asha({.max_t = 16, .grace_period = 1, .reduction_factor = 2}));
+    it.judge = [] {
+        return [](const Config& report) { return report.at("training_iteration") == 12; };
+    };
+    const auto trials = search(it, directory.path(), [](Trial& trial, const Config& config) {
+        const auto x = config.at("x").as_int64();
+        while (trial.report({{"score", 8 - x}})) {
+        }
+        CHECK(trial.should_stop());
+        CHECK(!trial.report({{"score", 1000}})); // counts no more
+        return 1000.0;
+    });
+    CHECK(trials[0].reports == 12);
+    CHECK(!trials[0].early);
+    int early = 0;
+    for (const auto& trial : trials) {
+        early += static_cast<int>(trial.early);
+        CHECK(trial.metrics.at("score").to_number<double>() <= 8);
+    }
+    CHECK(early > 3);
+}
+
+TEST_CASE("Controller.searches_end_in_time_or_by_stoppers") {
+    const TemporaryDirectory directory;
+    auto it = plan(-1);
+    it.time_budget_s = 0.2;
+    const auto trials = search(
+        it, directory.path(), [](Trial&, const Config&) { return 1.0; }, 2);
+    CHECK(!trials.empty());
+    auto other = plan(-1);
+    other.stoppers = [](const tune::TrialReport& report) { return report.trial == "00006"; };
+    const TemporaryDirectory second;
+    CHECK(search(other, second.path(), [](Trial&, const Config&) { return 1.0; }).size() == 7);
+}
+
+TEST_CASE("Controller.what_is_wrong_with_a_report_ends_the_search") {
+    const TemporaryDirectory directory;
+    std::atomic<int> begun{0};
+    const auto wrong = [&] {
+        search(
+            plan(100), directory.path(),
+            [&](Trial& trial, const Config&) {
+                ++begun;
+                CHECK(!trial.report({{"loss", 1}, {"accuracy", 2}}));
+                return 0.0;
+            },
+            3);
+    };
+    CHECK_THROWS_WITH_AS(wrong(), doctest::Contains("accuracy"), ConfigError);
+    CHECK(begun <= 3);
+
+    const TemporaryDirectory other; // a search goes on behind NaN
+    const auto trials = search(plan(3), other.path(), [](Trial&, const Config& config) {
+        return config.at("x") == 1 ? std::numeric_limits<double>::quiet_NaN() : 1.0;
+    });
+    CHECK(trials.size() == 3);
+    CHECK(trials[1].state == TrialState::terminated);
+
+    auto named = plan(1);
+    named.trial_name = [](const tune::TrialInfo&) { return "a/b"; };
+    const TemporaryDirectory third;
+    CHECK(code_of([&] {
+              search(named, third.path(), [](Trial&, const Config&) { return 1.0; });
+          }) == "RT-U104");
+}
+
+TEST_CASE("Restore.runs_the_trials_that_it_is_asked_for") { // Ray's test_tuner_restore
+    const auto begin = [](const std::filesystem::path& directory) {
+        // Of four trials, the second and fourth fail behind one report.
+        const auto trials = search(plan(4), directory, [](Trial& trial, const Config& config) {
+            const auto x = config.at("x").as_int64();
+            trial.report({{"score", 1}}, "1");
+            if (x % 2 == 1) {
+                throw std::runtime_error("at first");
+            }
+            trial.report({{"score", 2}}, "2");
+            return 2.0;
+        });
+        CHECK(reports_of(trials) == std::vector<std::int64_t>{2, 1, 2, 1});
+    };
+    const auto again = [](Trial& trial, const Config&) {
+        const int from = trial.state() ? std::stoi(*trial.state()) : 0;
+        trial.report({{"score", from + 1}}, std::to_string(from + 1));
+        trial.report({{"score", from + 2}}, std::to_string(from + 2));
+        return from + 2.0;
+    };
+    const auto restored = [&](const RestoreOptions& options) {
+        const TemporaryDirectory directory;
+        begin(directory.path());
+        const auto moved = directory.path() / "moved";
+        std::filesystem::create_directory(moved);
+        for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+            if (entry.path() != moved) {
+                std::filesystem::rename(entry.path(), moved / entry.path().filename());
+            }
+        }
+        const auto trials = search(plan(4), moved, again, 1, options);
+        const auto second = moved / trials[1].directory; // what was saved before stays
+        CHECK(storage::read_file(second / "checkpoint_000000/state") == "1");
+        return reports_of(trials);
+    };
+    using Reports = std::vector<std::int64_t>;
+    CHECK(restored({.resume_errored = true}) == Reports{2, 3, 2, 3});
+    CHECK(restored({.restart_errored = true}) == Reports{2, 2, 2, 2});
+    CHECK(restored({}) == Reports{2, 1, 2, 1});
+}
+
+TEST_CASE("Restore.goes_on_from_an_older_state_when_the_newest_is_gone") {
+    const TemporaryDirectory directory;
+    (void)search(plan(1), directory.path(), [](Trial& trial, const Config&) -> double {
+        for (int step = 1; step <= 3; ++step) {
+            trial.report({{"score", step}}, std::to_string(step));
+        }
+        throw std::runtime_error("behind three");
+    });
+    const auto trial_directory = directory.path() / "trial_00000_x=0,told=0,heard=0";
+    std::filesystem::remove_all(trial_directory / "checkpoint_000002");
+    const auto trials = search(plan(1), directory.path(),
+                               [](Trial& trial, const Config&) {
+                                   CHECK(trial.state() == "2");
+                                   CHECK(trial.reports() == 2);
+                                   trial.report({{"score", 7}}, "7");
+                                   return 7.0;
+                               },
+                               1, {.resume_errored = true});
+    CHECK(trials[0].reports == 3);
+    CHECK(trials[0].checkpoint == "checkpoint_000003"); // no name is used twice
+}
+
+TEST_CASE("Restore.refuses_another_trainable_and_damaged_files") {
+    const TemporaryDirectory directory;
+    const auto one = [](Trial&, const Config&) { return 1.0; };
+    (void)search(plan(2), directory.path(), one);
+    auto other = plan(2);
+    other.identity = {{"trainable", "another"}};
+    CHECK(code_of([&] { search(other, directory.path(), one); }) == "RT-U107");
+    const auto events = directory.path() / tune::EventLog::file_name;
+    const std::string text = storage::read_file(events);
+    std::ofstream(events) << "rubbish\n" << text;
+    CHECK(code_of([&] { search(plan(2), directory.path(), one); }) == "RT-U100");
+    std::ofstream(events) << text.substr(text.find('\n') + 1);
+    CHECK(code_of([&] { search(plan(2), directory.path(), one); }) == "RT-U106");
+    std::ofstream(events) << text << R"({"op":"rep)"; // a crash
+    CHECK(search(plan(2), directory.path(), one).size() == 2);
+    std::ofstream(directory.path() / "tuner.json") << "{}";
+    CHECK(code_of([&] { search(plan(2), directory.path(), one); }) == "RT-U106");
+}
+
+TEST_CASE("Restore.a_search_that_is_killed_again_and_again_loses_and_repeats_no_trial") {
+    const auto run = [](const std::filesystem::path& directory,
+                        const std::filesystem::path& ended) {
+        auto it = plan(16, tune::Asha({.max_t = 6, .grace_period = 1, .reduction_factor = 2}));
+        return search(it, directory, [&](Trial& trial, const Config& config) {
+            const auto x = config.at("x").as_int64();
+            int step = trial.state() ? std::stoi(*trial.state()) : 0;
+            while (step < 6) {
+                ++step;
+                ::usleep(300);
+                if (!trial.report({{"score", (7 * x) % 16 + step}}, std::to_string(step))) {
+                    break;
+                }
+            }
+            std::ofstream(ended, std::ios::app) << trial.id() + "\n";
+            return static_cast<double>((7 * x) % 16 + step);
+        });
+    };
+    const TemporaryDirectory whole;
+    const std::string expected = outcome_of(run(whole.path() / "s", whole.path() / "ended"));
+    const TemporaryDirectory directory;
+    std::mt19937 random(7);
+    int kills = 0;
+    for (;;) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            (void)run(directory.path() / "s", directory.path() / "ended");
+            ::_exit(0);
+        }
+        ::usleep(3'000 + 500 * kills +
+                 static_cast<int>(random() % 8'000)); // a slow machine gets on, too
+        ::kill(child, SIGKILL);
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        if (WIFEXITED(status)) {
+            break;
+        }
+        REQUIRE(++kills < 1000);
+    }
+    CHECK(kills > 0);
+    CHECK(outcome_of(run(directory.path() / "s", directory.path() / "ended")) == expected);
+    // A function may return in the moment before the kill, and is then called once more.
+    std::istringstream ends(storage::read_file(directory.path() / "ended"));
+    std::map<std::string, int> times;
+    for (std::string id; ends >> id;) {
+        ++times[id];
+    }
+    CHECK(times.size() == 16);
+}
+
+TEST_CASE("Controller.a_clone_has_the_donors_bits") {
+    const TemporaryDirectory directory;
+    tune::PbtOptions options{.time_attr = "training_iteration",
+                             .perturbation_interval = 2,
+                             .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
+                             .seed = 3};
+    int taken = 0;
+    const auto trials = search(
+        plan(4, tune::Pbt(options)), directory.path(),
+        [&](Trial& trial, const Config& config) {
+            std::string state = trial.state().value_or("");
+            if (!state.empty() && state.substr(0, 5) != trial.id()) {
+                CHECK(state.substr(5) == std::string(1, '\0') + "s");
+                ++taken;
+            }
+            const double x = config.at("x").to_number<double>();
+            for (int step = static_cast<int>(trial.reports()); step < 12; ++step) {
+                if (!trial.report({{"score", x * (step + 1)}},
+                                  trial.id() + std::string(1, '\0') + "s")) {
+                    break;
+                }
+            }
+            return x * 12;
+        },
+        1);
+    CHECK(taken > 0);
+    CHECK(trials.size() == 4);
+}
+
+TEST_CASE("Resources.places_for_trials") {
+    using tune::Place;
+    using Gpus = std::vector<std::vector<int>>;
+    const auto gpus = [](tune::Resources each, tune::Machine machine, int most = 0) {
+        Gpus all;
+        for (const Place& place : tune::places_for(each, machine, most)) {
+            all.push_back(place.gpus);
+        }
+        return all;
+    };
+    CHECK(gpus({}, {4, 0}) == Gpus(4));
+    CHECK(gpus({.cpus = 2}, {5, 0}) == Gpus(2));
+    CHECK(gpus({.cpus = 0.5}, {2, 0}) == Gpus(4));
+    CHECK(gpus({.cpus = 0.1}, {1, 0}) == Gpus(10)); // in spite of rounding
+    CHECK(gpus({.cpus = 0}, {3, 0}) == Gpus(3));
+    CHECK(gpus({.cpus = 0}, {3, 0}, 8) == Gpus(8));
+    CHECK(gpus({}, {4, 0}, 3) == Gpus(3));
+    CHECK(gpus({.gpus = 0.5}, {8, 2}) == Gpus{{0}, {0}, {1}, {1}});
+    CHECK(gpus({.gpus = 0.4}, {8, 2}) == Gpus{{0}, {0}, {1}, {1}});
+    CHECK(gpus({.gpus = 0.25}, {2, 1}) == Gpus{{0}, {0}});
+    CHECK(gpus({.gpus = 1}, {8, 2}) == Gpus{{0}, {1}});
+    CHECK(gpus({.gpus = 2}, {8, 4}) == Gpus{{0, 1}, {2, 3}});
+    CHECK(gpus({.gpus = 2}, {8, 5}, 1) == Gpus{{0, 1}});
+    CHECK(gpus({.cpus = 0, .gpus = 1}, {1, 3}) == Gpus{{0}, {1}, {2}});
+    for (const tune::Resources& each : {tune::Resources{.cpus = 5},
+                                        {.cpus = -1},
+                                        {.gpus = 3},
+                                        {.gpus = 1.5},
+                                        {.cpus = std::nan("")}}) {
+        CHECK(code_of([&] { (void)tune::places_for(each, {4, 2}); }) == "RT-U103");
+    }
+}

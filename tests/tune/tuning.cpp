@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Searches over trainers, as users write them; tuning_test.cpp runs it.
+//
+//   tuning <variant> <ranks> <storage path>
+#include "../support.hpp"
+
+#include <rtrain/tune/schedule/asha.hpp>
+#include <rtrain/tune/schedule/pbt.hpp>
+#include <rtrain/tuner.hpp>
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+using namespace rtrain;
+
+namespace {
+
+/// Counts to `steps`, slower or faster to a better score. `bad` says what goes wrong in a trial.
+struct Count {
+    std::string bad;
+    std::filesystem::path storage;
+
+    void operator()(auto& worker, const Config& config) const {
+        const auto x = config.at("x").to_number<double>();
+        std::int64_t step = 0;
+        auto state = State{}.add("step", step);
+        worker.restore(state);
+        while (step < 6 && !worker.should_stop()) {
+            ++step;
+            if (step == 3 && x == 1 && worker.rank() == worker.size() - 1) {
+                disturb();
+            }
+            worker.report({{"score", x * static_cast<double>(step)},
+                           {"ranks", worker.size()},
+                           {"offset", config.contains("offset") ? config.at("offset") : 0}},
+                          state);
+        }
+    }
+
+    void disturb() const {
+        if (bad == "throw") {
+            throw std::runtime_error("bad luck");
+        }
+        if (bad == "die") {
+            ::raise(SIGKILL);
+        }
+        if (bad == "die-once" && !std::filesystem::exists(storage / "died")) {
+            std::ofstream(storage / "died") << "once";
+            ::raise(SIGKILL);
+        }
+        if (bad == "kill-search" && !std::filesystem::exists(storage / "died")) {
+            std::ofstream(storage / "died") << "once";
+            std::ifstream file(storage / "pid");
+            pid_t search = 0;
+            file >> search;
+            ::kill(search, SIGKILL);
+            ::sleep(20);
+        }
+    }
+};
+
+void show(const ResultGrid& results) {
+    for (const auto& result : results) {
+        std::cout << "TRIAL " << result.trial_id << ' ' << tune::name_of(result.state) << ' '
+                  << result.metrics_history.size();
+        for (const char* name : {"score", "ranks", "offset"}) {
+            if (!result.metrics.empty()) {
+                std::cout << ' ' << metric_of(result.metrics, name);
+            }
+        }
+        std::cout << '\n';
+    }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const std::string variant = argc > 1 ? argv[1] : "";
+    const int ranks = argc > 2 ? std::stoi(argv[2]) : 1;
+    const std::filesystem::path storage = argc > 3 ? argv[3] : ".";
+    std::cout << "BEGIN\n";
+    Trainer<> trainer{{.config = {{"offset", 5}},
+                       .scaling = {.num_workers = ranks},
+                       .run = {.storage_path = storage,
+                               .failure = {.max_failures = variant == "die-once" ? 1 : 0}}}};
+    const Result before =
+        trainer.with({.config = {{"x", 7}}, .run = {.name = "before", .storage_path = storage}})
+            .fit(Count{});
+    if (std::getenv("RTRAIN_TUNE_TRIAL") == nullptr && !launch::ranks()) {
+        std::ofstream(storage / "pid") << ::getpid();
+    }
+    TunerOptions options{.param_space = {{"x", tune::grid_search({0, 1, 2})}},
+                         .tune = {.metric = "score", .mode = "max", .max_concurrent_trials = 2},
+                         .run = {.name = "search", .storage_path = storage}};
+    if (variant == "asha") {
+        options.tune.scheduler = tune::Asha({.max_t = 4, .grace_period = 2});
+    } else if (variant == "stop") {
+        options.run.stop = stop::MaxIterations{2};
+    } else if (variant == "scaling") {
+        options.param_space = {{"x", 2}, {"scaling/num_workers", tune::grid_search({1, 2})}};
+    } else if (variant == "pbt") {
+        options.tune.scheduler = tune::Pbt({.time_attr = "training_iteration",
+                                            .perturbation_interval = 2,
+                                            .hyperparam_mutations = {{"offset", tune::uniform(8, 9)}}});
+    }
+    try {
+        Tuner tuner{trainer, Count{variant, storage}, options};
+        const ResultGrid results = tuner.fit();
+        show(results);
+        std::cout << "BEST " << results.get_best_result().config.at("x") << '\n';
+    } catch (const Error& error) {
+        std::cout << "ERROR " << error.what() << '\n';
+    }
+    const Result behind =
+        trainer.with({.config = {{"x", 8}}, .run = {.name = "behind", .storage_path = storage}})
+            .fit(Count{});
+    std::cout << "END " << before.metric("score") << ' ' << behind.metric("score") << '\n';
+}

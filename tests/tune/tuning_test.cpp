@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Searches over trainers, on real processes: what a trial does touches no other, and a search that
+// was killed goes on.
+#include "../launch/programs.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using test::contains;
+using test::count;
+using test::Directory;
+using test::Ended;
+
+namespace {
+
+Ended tuned(const std::string& variant, int ranks, const Directory& storage) {
+    return test::run("timeout 120 " RTRAIN_TUNING " " + variant + " " + std::to_string(ranks) +
+                     " " + storage.path().string());
+}
+
+bool nothing_is_left(const Directory& storage) {
+    for (int tries = 0; tries < 100; ++tries) {
+        if (test::run("pgrep -f 'tuning .*" + storage.path().filename().string() + "$'")
+                .output.empty()) {
+            return true;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+}
+
+} // namespace
+
+TEST_CASE("Tuning.trials_are_runs_beside_other_fits") {
+    for (const int ranks : {1, 2}) {
+        const Directory storage("tuning-" + std::to_string(ranks));
+        const auto ended = tuned("plain", ranks, storage);
+        CAPTURE(ended.output);
+        CHECK(ended.status == 0);
+        const std::string n = std::to_string(ranks);
+        CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 6 0 " + n + " 5"));
+        CHECK(contains(ended.output, "TRIAL 00001 TERMINATED 6 6 " + n + " 5"));
+        CHECK(contains(ended.output, "TRIAL 00002 TERMINATED 6 12 " + n + " 5"));
+        CHECK(contains(ended.output, "BEST 2"));
+        CHECK(contains(ended.output, "END 42 48"));
+        CHECK(count(ended.output, "BEGIN") == 1); // trials print what they print, not main()
+        CHECK(nothing_is_left(storage));
+    }
+}
+
+TEST_CASE("Tuning.a_trials_death_or_exception_touches_no_other") {
+    for (const char* how : {"throw", "die"}) {
+        const Directory storage(std::string("tuning-") + how);
+        const auto ended = tuned(how, 2, storage);
+        CAPTURE(ended.output);
+        CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 6 0 2 5"));
+        CHECK(contains(ended.output, "TRIAL 00001 ERROR 2 2 2 5"));
+        CHECK(contains(ended.output, "TRIAL 00002 TERMINATED 6 12 2 5"));
+        CHECK(contains(ended.output, "END 42 48"));
+        CHECK(nothing_is_left(storage));
+    }
+}
+
+TEST_CASE("Tuning.a_run_forgives_its_trial") {
+    const Directory storage("tuning-die-once");
+    const auto ended = tuned("die-once", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "TRIAL 00001 TERMINATED 6 6 1 5"));
+}
+
+TEST_CASE("Tuning.verdicts_reach_the_ranks") {
+    const Directory storage("tuning-stop");
+    const auto ended = tuned("stop", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 2 0 1 5"));
+    CHECK(contains(ended.output, "TRIAL 00002 TERMINATED 2 4 1 5"));
+}
+
+TEST_CASE("Tuning.the_space_changes_scaling") {
+    const Directory storage("tuning-scaling");
+    const auto ended = tuned("scaling", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 6 12 1 5"));
+    CHECK(contains(ended.output, "TRIAL 00001 TERMINATED 6 12 2 5"));
+}
+
+TEST_CASE("Tuning.a_trial_goes_on_from_a_donors_checkpoint") {
+    const Directory storage("tuning-pbt");
+    const auto ended = tuned("pbt", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(count(ended.output, "TERMINATED") == 3);
+    CHECK(contains(ended.output, "from 00000_0"));
+    CHECK(!contains(ended.output, "damaged"));
+}
+
+TEST_CASE("Tuning.a_search_that_is_killed_goes_on") {
+    const Directory storage("tuning-kill");
+    CHECK(tuned("kill-search", 1, storage).status == 128 + 9);
+    CHECK(nothing_is_left(storage)); // also of its trials
+    const auto ended = tuned("kill-search", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 6 0 1 5"));
+    CHECK(contains(ended.output, "TRIAL 00001 TERMINATED 6 6 1 5"));
+    CHECK(contains(ended.output, "TRIAL 00002 TERMINATED 6 12 1 5"));
+    CHECK(nothing_is_left(storage));
+}
