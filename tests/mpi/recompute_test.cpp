@@ -8,6 +8,7 @@
 
 #include <torch/torch.h>
 
+#include <ATen/autocast_mode.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <doctest/doctest.h>

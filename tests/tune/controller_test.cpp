@@ -70,7 +70,7 @@ TEST_CASE("Controller.a_trial_is_what_its_function_reports_and_returns") {
         CHECK(!trial.early);
     }
     // Nothing is left of trials that need no files.
-    CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 4);
+    CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 6);
 }
 
 TEST_CASE("Controller.one_trials_exception_touches_no_other") {
@@ -266,7 +266,8 @@ TEST_CASE("Restore.refuses_another_trainable_and_damaged_files") {
     const std::string text = storage::read_file(events);
     std::ofstream(events) << "rubbish\n" << text;
     CHECK(code_of([&] { search(plan(2), directory.path(), one); }) == "RT-U100");
-    std::ofstream(events) << text.substr(text.find('\n') + 1);
+    const auto first = text.find('\n') + 1; // when the search was begun; then the first trial
+    std::ofstream(events) << text.substr(0, first) << text.substr(text.find('\n', first) + 1);
     CHECK(code_of([&] { search(plan(2), directory.path(), one); }) == "RT-U106");
     std::ofstream(events) << text << R"({"op":"rep)"; // a crash
     CHECK(search(plan(2), directory.path(), one).size() == 2);
@@ -351,6 +352,52 @@ TEST_CASE("Controller.a_clone_has_the_donors_bits") {
         1);
     CHECK(taken > 0);
     CHECK(trials.size() == 4);
+}
+
+TEST_CASE("Search.leaves_what_others_read") {
+    const TemporaryDirectory directory;
+    const auto root = directory.path() / "bandits";
+    const auto run = [&] {
+        auto it = plan(4, tune::Pbt({.time_attr = "training_iteration",
+                                     .perturbation_interval = 2,
+                                     .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
+                                     .seed = 3}));
+        return search(it, root, [](Trial& trial, const Config& config) {
+            const double x = config.at("x").to_number<double>();
+            for (int step = static_cast<int>(trial.reports()); step < 6; ++step) {
+                if (!trial.report({{"score", x * (step + 1)}}, "state")) {
+                    break;
+                }
+            }
+            return x * 6;
+        });
+    };
+    const double before = rtrain::detail::seconds_since_1970();
+    for (const auto& trial : run()) {
+        CHECK(trial.begun_s >= before - 1);
+        CHECK(trial.ended_s >= trial.begun_s);
+    }
+    const std::string policy = storage::read_file(root / tune::pbt_global_file);
+    CHECK(std::count(policy.begin(), policy.end(), '\n') > 0);
+    const std::string journal = storage::read_file(root / tune::OptunaJournal::file_name);
+    const auto lines_with = [&](const std::string& text) {
+        int count = 0;
+        for (auto at = journal.find(text); at != std::string::npos;
+             at = journal.find(text, at + 1)) {
+            ++count;
+        }
+        return count;
+    };
+    CHECK(lines_with("{\"op_code\":4,") == 4);
+    CHECK(lines_with("{\"op_code\":6,") == 4);
+    CHECK(lines_with("\"study_name\":\"bandits\"") == 1);
+    const std::string page = storage::read_file(root / tune::tune_page_file);
+    CHECK(page.find("<h2>Lineage</h2>") != std::string::npos);
+    CHECK(page.find("<h2>Best so far</h2>") == std::string::npos); // this one kept no reports
+
+    run(); // is over, and leaves the same again
+    CHECK(storage::read_file(root / tune::pbt_global_file) == policy);
+    CHECK(storage::read_file(root / tune::OptunaJournal::file_name) == journal);
 }
 
 TEST_CASE("Resources.places_for_trials") {

@@ -10,6 +10,7 @@
 #include <rtrain/tune/record/tune_page.hpp>
 #include <rtrain/tune/record/tuner_state.hpp>
 #include <rtrain/tune/schedule/pbt_replay.hpp>
+#include <rtrain/tune/search/space.hpp>
 
 #include <doctest/doctest.h>
 

@@ -102,9 +102,10 @@ int main(int argc, char** argv) {
     } else if (variant == "scaling") {
         options.param_space = {{"x", 2}, {"scaling/num_workers", tune::grid_search({1, 2})}};
     } else if (variant == "pbt") {
-        options.tune.scheduler = tune::Pbt({.time_attr = "training_iteration",
-                                            .perturbation_interval = 2,
-                                            .hyperparam_mutations = {{"offset", tune::uniform(8, 9)}}});
+        options.tune.scheduler =
+            tune::Pbt({.time_attr = "training_iteration",
+                       .perturbation_interval = 2,
+                       .hyperparam_mutations = {{"offset", tune::uniform(8, 9)}}});
     }
     try {
         Tuner tuner{trainer, Count{variant, storage}, options};

@@ -85,6 +85,7 @@ public:
             log_->add({{"op", "report"},
                        {"trial", id},
                        {"metrics", metrics},
+                       {"iteration", it.record.reports + 1},
                        {"time_s", time_s},
                        {"saved", saved},
                        {"t", state_.now_s()}});
@@ -160,11 +161,17 @@ public:
         return records;
     }
 
-    /// Hears the events of a search again. Throws std::exception where they are of none.
-    void replay(const std::vector<boost::json::object>& events) {
-        for (const auto& event : events) {
-            repeat(event);
-        }
+    /// What Pbt has had trials take over, oldest first, of all starts of the search.
+    [[nodiscard]] const std::vector<TakenOver>& taken_over() const noexcept {
+        return state_.taken_over();
+    }
+
+    /// Hears an event of a search again. Throws std::exception where it is of none.
+    void replay(const boost::json::object& event) { repeat(event); }
+    /// When `now_s` of this process is 0, in seconds since 1970. Behind record_to().
+    void begin_at(double time_s) {
+        note("at", "", {{"time_s", time_s}});
+        state_.begin_at(time_s);
     }
 
     /// Behind replay() and record_to(): what ran is interrupted, and these trials run again. A
@@ -279,6 +286,8 @@ private:
             state_.fail(state_.trials().at(id), text("why"), event.at("again").as_bool());
         } else if (op == "given_up") {
             state_.finish(state_.trials().at(id), TrialEnd::stopped);
+        } else if (op == "at") {
+            state_.begin_at(event.at("time_s").to_number<double>());
         } else if (op == "saved") {
             state_.trials().at(id).record.checkpoint = text("state");
         } else {

@@ -12,14 +12,14 @@
 #include <boost/json/object.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 namespace rtrain::tune {
 
@@ -27,34 +27,32 @@ class EventLog {
 public:
     static constexpr const char* file_name = "tuner_events.jsonl";
 
-    /// The events in a search's directory, oldest first; none when there is no file. Throws
-    /// StorageError [RT-U100] where a line is damaged that others follow.
-    [[nodiscard]] static std::vector<boost::json::object>
-    read(const std::filesystem::path& directory) {
-        std::vector<boost::json::object> events;
-        const auto file = directory / file_name;
-        if (!std::filesystem::exists(file)) {
-            return events;
+    /// Tells `use` of the events in a search's directory from the byte `begin` on, oldest first.
+    /// Returns where the next one will begin. Throws StorageError [RT-U100] where a line is damaged
+    /// that others follow.
+    template <class Use>
+    static std::uint64_t read(const std::filesystem::path& directory, std::uint64_t begin,
+                              Use&& use) {
+        const auto path = directory / file_name;
+        if (!std::filesystem::exists(path)) {
+            return begin;
         }
-        const std::string text = storage::read_file(file);
-        for (std::size_t begin = 0; begin < text.size();) {
-            const std::size_t end = text.find('\n', begin);
-            if (end == std::string::npos) {
-                break;
-            }
+        std::ifstream file(path, std::ios::binary);
+        file.seekg(static_cast<std::streamoff>(begin));
+        for (std::string line; std::getline(file, line) && !file.eof(); begin += line.size() + 1) {
+            boost::json::object event;
             try {
-                events.push_back(
-                    json::parse(std::string_view(text).substr(begin, end - begin)).as_object());
+                event = json::parse(line).as_object();
             } catch (const std::exception& error) {
                 throw StorageError(
-                    "RT-U100", detail::concat(file.string(), " is damaged in line ",
-                                              events.size() + 1, ": ", error.what(),
+                    "RT-U100", detail::concat(path.string(), " is damaged in the line at byte ",
+                                              begin, ": ", error.what(),
                                               "; restore it from a copy, or begin the search anew "
                                               "under another name"));
             }
-            begin = end + 1;
+            use(event);
         }
-        return events;
+        return begin;
     }
 
     /// Appends to what is there, behind the last whole line.

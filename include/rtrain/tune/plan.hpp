@@ -84,6 +84,12 @@ struct Assignment {
     std::int64_t base_reports = 0;     ///< reports that came before it got the last
 };
 
+/// A trial that has taken over another's state and configuration.
+struct TakenOver {
+    std::string trial{};
+    Exploit exploit{};
+};
+
 /// Which trials a restored search runs again.
 struct RestoreOptions {
     bool resume_unfinished = true; ///< those that wait, run or pause; else they end as they are

@@ -2,17 +2,19 @@
 /// @file
 /// SearchDirectory: a search on disk: tuner.json says what it is, tuner_events.jsonl all that has
 /// happened (tune/event_log.hpp), tuner_state.json how its trials stand, for tools and for
-/// ResultGrid.
+/// ResultGrid; and what others read of it (tune/search_pages.hpp).
 #pragma once
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/wall_clock.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/tune/controller.hpp>
 #include <rtrain/tune/event_log.hpp>
 #include <rtrain/tune/plan.hpp>
 #include <rtrain/tune/record/tuner_state.hpp>
+#include <rtrain/tune/search_pages.hpp>
 
 #include <chrono>
 #include <exception>
@@ -22,7 +24,6 @@
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 namespace rtrain::tune {
 
@@ -58,6 +59,8 @@ public:
         }
         events_.open(directory_);
         controller_->record_to(events_);
+        controller_->begin_at(detail::seconds_since_1970());
+        pages_.emplace(directory_, goal_);
         if (goes_on) {
             controller_->revive(options);
         }
@@ -66,7 +69,7 @@ public:
 
     [[nodiscard]] Controller& controller() noexcept { return *controller_; }
 
-    /// tuner_state.json, when it is due: it is written anew as a whole.
+    /// tuner_state.json and the pages, when they are due: they are written anew as a whole.
     void write_state_now_and_then() {
         constexpr std::chrono::seconds at_least{10};
         constexpr int times_as_long = 19; // as the writing takes
@@ -78,7 +81,9 @@ public:
     void write_state() {
         const auto begin = Clock::now();
         events_.flush();
-        write_tuner_state(directory_, {.goal = goal_, .trials = controller_->records()});
+        const TunerState state{.goal = goal_, .trials = controller_->records()};
+        write_tuner_state(directory_, state);
+        pages_->write(*controller_, state);
         written_at_ = Clock::now();
         writing_ = written_at_ - begin;
     }
@@ -121,12 +126,13 @@ private:
                                              ", but goes on with ", json::serialize(identity),
                                              "; give the same again, or another name"));
         }
-        const auto events = EventLog::read(directory_);
-        try {
-            controller_->replay(events);
-        } catch (const std::exception& error) {
-            throw damaged(EventLog::file_name, error.what());
-        }
+        (void)EventLog::read(directory_, 0, [this](const boost::json::object& event) {
+            try {
+                controller_->replay(event);
+            } catch (const std::exception& error) {
+                throw damaged(EventLog::file_name, error.what());
+            }
+        });
     }
 
     [[nodiscard]] StorageError damaged(const char* file, const char* why) const {
@@ -141,6 +147,7 @@ private:
     Goal goal_;
     std::unique_ptr<Controller> controller_;
     EventLog events_;
+    std::optional<SearchPages> pages_;
     Clock::time_point written_at_;
     Clock::duration writing_{};
 };

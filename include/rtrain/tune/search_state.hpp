@@ -22,6 +22,7 @@
 #include <system_error>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace rtrain::tune::internal {
 
@@ -52,6 +53,12 @@ public:
     /// That the search has lasted, all its starts together, in seconds.
     [[nodiscard]] double elapsed_s() const noexcept { return before_s_ + now_s_; }
 
+    /// When now_s() was 0, in seconds since 1970.
+    void begin_at(double time_s) noexcept { begun_at_s_ = time_s; }
+
+    /// What trials were told to take over, oldest first.
+    [[nodiscard]] const std::vector<TakenOver>& taken_over() const noexcept { return taken_over_; }
+
     /// No trial begins any more: the time is up, or somebody has said so.
     [[nodiscard]] bool is_stopping() const {
         return stopping_ || stoppers_.stops() ||
@@ -71,6 +78,9 @@ public:
     /// A trial that waits begins.
     void run(LiveTrial& it) {
         trials_.move(it, TrialState::running);
+        if (it.record.begun_s == 0) {
+            it.record.begun_s = begun_at_s_ + now_s_;
+        }
         it.told = Told::nothing;
         it.last.reset();
         if (plan_.keeps_states_itself) {
@@ -143,6 +153,7 @@ public:
         TrialRecord& record = it.record;
         trials_.move(it, end == TrialEnd::errored ? TrialState::errored : TrialState::terminated);
         record.early = end == TrialEnd::stopped;
+        record.ended_s = begun_at_s_ + now_s_;
         it.judge = nullptr;
         if (end != TrialEnd::errored) { // which may be resumed
             it.heard = {};
@@ -245,6 +256,7 @@ private:
             it.save(name);
         }
         ++it.taken_over;
+        taken_over_.push_back({it.record.id, exploit});
         it.record.config = exploit.config;
         it.record.donor = exploit.donor;
         if (it.record.state == TrialState::running) {
@@ -291,7 +303,9 @@ private:
     std::filesystem::path directory_;
     StopperJudge stoppers_;
     Population trials_;
-    double before_s_ = 0; ///< of earlier starts
+    std::vector<TakenOver> taken_over_;
+    double begun_at_s_ = 0; ///< since 1970, of this process
+    double before_s_ = 0;   ///< of earlier starts
     double now_s_ = 0;
     bool exhausted_ = false;
     bool stopping_ = false;

@@ -6,6 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/console/screen.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/launch/ending.hpp>
 #include <rtrain/launch/session.hpp>
@@ -17,6 +18,7 @@
 #include <rtrain/run/stop_judge.hpp>
 #include <rtrain/tune/controller.hpp>
 #include <rtrain/tune/record/trial_files.hpp>
+#include <rtrain/tune/record/trial_table.hpp>
 #include <rtrain/tune/search_directory.hpp>
 #include <rtrain/tune/search_link.hpp>
 #include <rtrain/tune/trial_process.hpp>
@@ -179,6 +181,10 @@ RTRAIN_DOOR ResultGrid TunerCore::search(
         {.at_ends = [&] { search.write_state_now_and_then(); }, .files = std::move(files)})
         .run();
     search.close();
+    if (options_.run.console.verbose > 0) {
+        console::Screen& screen = console::Screen::current();
+        screen.print(tune::trial_table(search.controller().records(), goal(), screen.columns()));
+    }
     return {directory_, search.controller().records(), goal()};
 }
 

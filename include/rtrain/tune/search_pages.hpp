@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// SearchPages: what others read of a search: tune.html, a journal for Optuna's tools, Pbt's policy
+/// logs. All of it follows from the events and how the trials stand, so each start of a search
+/// writes it anew, and a crash costs nothing.
+#pragma once
+
+#include <rtrain/tune/base/goal.hpp>
+#include <rtrain/tune/base/metric.hpp>
+#include <rtrain/tune/controller.hpp>
+#include <rtrain/tune/event_log.hpp>
+#include <rtrain/tune/record/optuna_journal.hpp>
+#include <rtrain/tune/record/policy_log.hpp>
+#include <rtrain/tune/record/tune_page.hpp>
+#include <rtrain/tune/record/tuner_state.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+namespace rtrain::tune {
+
+class SearchPages {
+public:
+    /// `directory`: the search's, whose name is that of the page.
+    SearchPages(std::filesystem::path directory, const Goal& goal)
+        : directory_(std::move(directory)), name_(directory_.filename().string()) {
+        namespace fs = std::filesystem;
+        fs::remove(directory_ / OptunaJournal::file_name);
+        fs::remove(directory_ / pbt_global_file);
+        for (const auto& entry : fs::directory_iterator(directory_)) {
+            if (entry.path().filename().string().starts_with("pbt_policy_")) {
+                fs::remove(entry.path());
+            }
+        }
+        journal_ = std::make_unique<OptunaJournal>(directory_, name_, goal);
+    }
+
+    /// Catches up with a search whose events are in their file.
+    void write(const Controller& controller, const TunerState& state) {
+        log_takeovers(controller);
+        hear_events(controller.plan().space, state);
+        write_tune_page(directory_, state, name_);
+    }
+
+private:
+    void log_takeovers(const Controller& controller) {
+        for (; logged_ < controller.taken_over().size(); ++logged_) {
+            const auto& [trial, exploit] = controller.taken_over()[logged_];
+            if (exploit.log) {
+                log_exploit(directory_, trial, exploit.donor, exploit.iteration,
+                            exploit.donor_iteration, exploit.donor_config, exploit.config);
+            }
+        }
+    }
+
+    void hear_events(const Space& space, const TunerState& state) {
+        heard_ = EventLog::read(directory_, heard_, [&](const boost::json::object& event) {
+            const auto& op = event.at("op").as_string();
+            const std::string trial(event.at("trial").as_string());
+            if (op == "at") {
+                begun_at_s_ = event.at("time_s").to_number<double>();
+            } else if (op == "add") {
+                journal_->add(trial, event.at("config").as_object(), space,
+                              begun_at_s_ + event.at("t").to_number<double>());
+            } else if (op == "report") {
+                const auto score = number_at(event.at("metrics").as_object(), state.goal.metric);
+                if (score) {
+                    journal_->report(trial, event.at("iteration").to_number<std::int64_t>(),
+                                     *score);
+                }
+            }
+        });
+        for (const TrialRecord& trial : state.trials) {
+            if (is_over(trial.state) && ended_.insert(trial.id).second) {
+                const TrialEnd end = trial.state == TrialState::errored ? TrialEnd::errored
+                                     : trial.early                      ? TrialEnd::stopped
+                                                                        : TrialEnd::completed;
+                journal_->end(trial.id, end, number_at(trial.metrics, state.goal.metric),
+                              trial.ended_s);
+            }
+        }
+    }
+
+    std::filesystem::path directory_;
+    std::string name_;
+    std::unique_ptr<OptunaJournal> journal_;
+    std::size_t logged_ = 0;                ///< of what trials have taken over
+    std::uint64_t heard_ = 0;               ///< bytes of the events
+    double begun_at_s_ = 0;                 ///< since 1970, of the start whose events are heard
+    std::unordered_set<std::string> ended_; ///< trials whose end is in the journal
+};
+
+} // namespace rtrain::tune
