@@ -84,6 +84,7 @@ private:
                               trial.ended_s);
             }
         }
+        journal_->flush();
     }
 
     std::filesystem::path directory_;

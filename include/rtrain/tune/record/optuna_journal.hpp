@@ -51,6 +51,23 @@ public:
         }
     }
 
+    OptunaJournal(const OptunaJournal&) = delete;
+    OptunaJournal& operator=(const OptunaJournal&) = delete;
+    ~OptunaJournal() {
+        try {
+            flush();
+        } catch (const std::exception&) { // of a journal that nobody waits for
+        }
+    }
+
+    /// What it was told is in the file behind this. Throws StorageError [RT-S3].
+    void flush() {
+        if (!waiting_.empty()) {
+            file_->append(waiting_);
+            waiting_.clear();
+        }
+    }
+
     /// A trial that is new; one that the file has is left as it is. Of `space`, the parameters that
     /// `config` has; Optuna knows no normal distribution, so randn is left out.
     void add(const std::string& trial, const Config& config, const Space& space, double time_s) {
@@ -140,7 +157,7 @@ private:
         for (auto& item : fields) {
             line[item.key()] = std::move(item.value());
         }
-        file_->append(json::serialize(line) + "\n");
+        take(json::serialize(line) + "\n");
     }
     /// The same with a number more, which Python's reader takes as NaN or Infinity, too.
     void write(int code, boost::json::object fields, const char* name, double value,
@@ -154,8 +171,15 @@ private:
         const std::string number = std::isnan(value)   ? "NaN"
                                    : std::isinf(value) ? (value > 0 ? "Infinity" : "-Infinity")
                                                        : json::serialize(value);
-        file_->append(text + ",\"" + name + "\":" + (in_array ? "[" + number + "]" : number) +
-                      "}\n");
+        take(text + ",\"" + name + "\":" + (in_array ? "[" + number + "]" : number) + "}\n");
+    }
+
+    void take(const std::string& line) {
+        waiting_ += line;
+        constexpr std::size_t most = 1 << 16;
+        if (waiting_.size() > most) {
+            flush();
+        }
     }
 
     /// Optuna's JSON for it; "" where it has none.
@@ -216,6 +240,7 @@ private:
 
     Goal goal_;
     std::unique_ptr<storage::GrowingFile> file_;
+    std::string waiting_;                     ///< for the file
     std::map<std::string, std::int64_t> ids_; ///< Optuna's, by ours
     std::int64_t next_id_ = 0;
 };
