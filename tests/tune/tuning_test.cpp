@@ -89,7 +89,11 @@ TEST_CASE("Tuning.a_trial_goes_on_from_a_donors_checkpoint") {
     const Directory storage("tuning-pbt");
     const auto ended = tuned("pbt", 1, storage);
     CAPTURE(ended.output);
-    CHECK(count(ended.output, "TERMINATED") == 3);
+    for (const char* trial : {"00000", "00001", "00002"}) {
+        CHECK(contains(ended.output, std::string("TRIAL ") + trial + " TERMINATED"));
+    }
+    CHECK(contains(ended.output, "Trials: 3 (3 TERMINATED)"));      // the table
+    CHECK(!contains(ended.output, "has finished, with 2 reports")); // of a trial's run
     CHECK(contains(ended.output, "from 00000_0"));
     CHECK(!contains(ended.output, "damaged"));
 }

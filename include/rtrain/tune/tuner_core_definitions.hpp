@@ -255,6 +255,8 @@ RTRAIN_DOOR TrainerOptions TunerCore::trial_options(const TrainerOptions& traine
     const std::filesystem::path directory = task.directory;
     options.run.name = directory.filename().string();
     options.run.storage_path = directory.parent_path();
+    options.run.console.verbose = std::max(0, options.run.console.verbose - 1);
+    options.run.console.live.reset(); // there is one port for all trials
     const auto link = std::make_shared<tune::internal::SearchLink>(task);
     options.run.stop =
         stop::Conditions([link](const Config& report) { return link->ends_at(report); });
