@@ -102,6 +102,7 @@ int main(int argc, char** argv) {
     } else if (variant == "scaling") {
         options.param_space = {{"x", 2}, {"scaling/num_workers", tune::grid_search({1, 2})}};
     } else if (variant == "pbt") {
+        options.run.console.verbose = 2;
         options.tune.scheduler =
             tune::Pbt({.time_attr = "training_iteration",
                        .perturbation_interval = 2,
