@@ -244,7 +244,8 @@ void turbojpeg(const std::string& path, std::int64_t idle) {
                 scaled = next;
             }
         }
-        pixels.resize(static_cast<std::size_t>(3) * scaled.first * scaled.second);
+        pixels.resize(3 * static_cast<std::size_t>(scaled.first) *
+                      static_cast<std::size_t>(scaled.second));
         if (tjDecompress2(decoder.get(), begin, bytes.size(), pixels.data(), scaled.first, 0,
                           scaled.second, TJPF_RGB, 0) != 0) {
             throw std::runtime_error(entry.path().string() + ": " + tjGetErrorStr());
