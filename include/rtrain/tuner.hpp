@@ -51,11 +51,11 @@ template <class... What>
 class Tuner;
 
 template <class F>
-class Tuner<F> {
+class Tuner<F> : detail::TunerCore {
 public:
     /// Throws ConfigError for options that cannot work.
     Tuner(F function, TunerOptions options)
-        : function_(std::move(function)), core_(std::move(options), detail::type_name<F>()) {
+        : TunerCore(std::move(options), detail::type_name<F>()), function_(std::move(function)) {
         static_assert(TrialObjective<F>,
                       "rtrain: Tuner takes a function that can be called as f(trial, config), with "
                       "`rtrain::tune::Trial& trial` and `const rtrain::Config& config`, and "
@@ -70,66 +70,58 @@ public:
                                        TunerOptions options, tune::RestoreOptions which = {}) {
         Tuner tuner(std::move(function),
                     detail::TunerCore::restored(directory, std::move(options)));
-        tuner.core_.set_restore(which);
+        tuner.set_restore(which);
         return tuner;
     }
-    [[nodiscard]] static bool can_restore(const std::filesystem::path& directory) {
-        return detail::TunerCore::can_restore(directory);
-    }
+    using TunerCore::can_restore;
 
     /// Runs the search. A trial that throws has failed, which touches no other. Throws what is
     /// wrong with the search itself: ConfigError [RT-U101] for a metric that is not reported,
     /// [RT-U103], [RT-U104], [RT-U107], [RT-U110], StorageError [RT-S7], [RT-U100], [RT-U106].
     ResultGrid fit() {
-        return core_.fit([this](tune::Trial& trial, const Config& config) {
+        return TunerCore::fit([this](tune::Trial& trial, const Config& config) {
             return std::optional<double>(function_(trial, config));
         });
     }
 
     /// What the search has left so far.
-    [[nodiscard]] ResultGrid get_results() const { return core_.get_results(); }
+    using TunerCore::get_results;
 
 private:
     F function_;
-    detail::TunerCore core_;
 };
 
 template <tune::ClassTrainable T>
-class Tuner<tune::Trainable<T>> {
+class Tuner<tune::Trainable<T>> : detail::TunerCore {
 public:
     Tuner(tune::Trainable<T> /*trainable*/, TunerOptions options)
-        : core_(std::move(options), detail::type_name<T>()) {}
+        : TunerCore(std::move(options), detail::type_name<T>()) {}
 
     /// As for a function.
     [[nodiscard]] static Tuner restore(const std::filesystem::path& directory,
                                        tune::Trainable<T> trainable, TunerOptions options,
                                        tune::RestoreOptions which = {}) {
         Tuner tuner(trainable, detail::TunerCore::restored(directory, std::move(options)));
-        tuner.core_.set_restore(which);
+        tuner.set_restore(which);
         return tuner;
     }
-    [[nodiscard]] static bool can_restore(const std::filesystem::path& directory) {
-        return detail::TunerCore::can_restore(directory);
-    }
+    using TunerCore::can_restore;
 
     ResultGrid fit() {
-        return core_.fit(tune::function_of_class<T>(core_.options().run.checkpoint.frequency));
+        return TunerCore::fit(tune::function_of_class<T>(options().run.checkpoint.frequency));
     }
-    [[nodiscard]] ResultGrid get_results() const { return core_.get_results(); }
-
-private:
-    detail::TunerCore core_;
+    using TunerCore::get_results;
 };
 
 /// A search over a trainer: each trial is a run of it, with options that the trial's configuration
 /// changes (tune/trial_task.hpp), on ranks of its own.
 template <Backend B, DataPolicy D, CheckpointPolicy C, class F>
-class Tuner<Trainer<B, D, C>, F> {
+class Tuner<Trainer<B, D, C>, F> : detail::TunerCore {
 public:
     /// `function`: what Trainer::fit() takes.
     Tuner(Trainer<B, D, C> trainer, F function, TunerOptions options)
-        : trainer_(std::move(trainer)), function_(std::move(function)),
-          core_(std::move(options), detail::type_name<F>()) {
+        : TunerCore(std::move(options), detail::type_name<F>()), trainer_(std::move(trainer)),
+          function_(std::move(function)) {
         static_assert(TrainFunction<F, typename Trainer<B, D, C>::WorkerType>,
                       "rtrain: TrainFunction not met: a Tuner of a trainer takes a function that "
                       "can be called as f(worker) or f(worker, config), with `auto& worker` and "
@@ -142,29 +134,26 @@ public:
                                        tune::RestoreOptions which = {}) {
         Tuner tuner(std::move(trainer), std::move(function),
                     detail::TunerCore::restored(directory, std::move(options)));
-        tuner.core_.set_restore(which);
+        tuner.set_restore(which);
         return tuner;
     }
-    [[nodiscard]] static bool can_restore(const std::filesystem::path& directory) {
-        return detail::TunerCore::can_restore(directory);
-    }
+    using TunerCore::can_restore;
 
     /// Counts as one fit() call of the program; the runs of its trials count as none.
     ResultGrid fit() {
         if (detail::TunerCore::is_in_trial()) {
             detail::TunerCore::drive_trial([this] {
-                auto trainer = trainer_.with(core_.trial_options(trainer_.options()));
+                auto trainer = trainer_.with(trial_options(trainer_.options()));
                 (void)trainer.fit(function_);
             });
         }
-        return core_.fit(trainer_.options());
+        return TunerCore::fit(trainer_.options());
     }
-    [[nodiscard]] ResultGrid get_results() const { return core_.get_results(); }
+    using TunerCore::get_results;
 
 private:
     Trainer<B, D, C> trainer_;
     F function_;
-    detail::TunerCore core_;
 };
 
 template <class F>

@@ -2,6 +2,7 @@
 // Searches over plain functions: the controller, its events, and the threads that run trials.
 #include "search_helpers.hpp"
 
+#include <rtrain/testing/scratch.hpp>
 #include <rtrain/tune/resources.hpp>
 #include <rtrain/tune/schedule/asha.hpp>
 #include <rtrain/tune/schedule/pbt.hpp>
@@ -22,7 +23,6 @@ using namespace rtrain;
 using test::plan;
 using test::reports_of;
 using test::search;
-using test::TemporaryDirectory;
 using tune::RestoreOptions;
 using tune::Trial;
 using tune::TrialState;
@@ -52,7 +52,7 @@ std::string outcome_of(const std::vector<tune::TrialRecord>& trials) {
 } // namespace
 
 TEST_CASE("Controller.a_trial_is_what_its_function_reports_and_returns") {
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     const auto trials = search(plan(3), directory.path(), [](Trial& trial, const Config& config) {
         const double x = config.at("x").to_number<double>();
         if (x == 1) {
@@ -74,7 +74,7 @@ TEST_CASE("Controller.a_trial_is_what_its_function_reports_and_returns") {
 }
 
 TEST_CASE("Controller.one_trials_exception_touches_no_other") {
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     const auto trials = search(
         plan(8), directory.path(),
         [](Trial& /*trial*/, const Config& config) -> double {
@@ -97,7 +97,7 @@ TEST_CASE("Controller.one_trials_exception_touches_no_other") {
 }
 
 TEST_CASE("Controller.a_failed_trial_runs_again_from_its_state") {
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     auto it = plan(2);
     it.max_failures = 1;
     std::vector<std::string> begun;
@@ -125,7 +125,7 @@ TEST_CASE("Controller.a_failed_trial_runs_again_from_its_state") {
 }
 
 TEST_CASE("Controller.stop_conditions_and_schedulers_end_trials") {
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     auto it = plan(8, tune::Asha({.max_t = 16, .grace_period = 1, .reduction_factor = 2}));
     it.judge = [] {
         return [](const Config& report) { return report.at("training_iteration") == 12; };
@@ -149,7 +149,7 @@ TEST_CASE("Controller.stop_conditions_and_schedulers_end_trials") {
 }
 
 TEST_CASE("Controller.searches_end_in_time_or_by_stoppers") {
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     auto it = plan(-1);
     it.time_budget_s = 0.2;
     const auto trials = search(
@@ -157,12 +157,12 @@ TEST_CASE("Controller.searches_end_in_time_or_by_stoppers") {
     CHECK(!trials.empty());
     auto other = plan(-1);
     other.stoppers = [](const tune::TrialReport& report) { return report.trial == "00006"; };
-    const TemporaryDirectory second;
+    const rtrain::testing::ScratchDirectory second;
     CHECK(search(other, second.path(), [](Trial&, const Config&) { return 1.0; }).size() == 7);
 }
 
 TEST_CASE("Controller.what_is_wrong_with_a_report_ends_the_search") {
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     std::atomic<int> begun{0};
     const auto wrong = [&] {
         search(
@@ -177,7 +177,7 @@ TEST_CASE("Controller.what_is_wrong_with_a_report_ends_the_search") {
     CHECK_THROWS_WITH_AS(wrong(), doctest::Contains("accuracy"), ConfigError);
     CHECK(begun <= 3);
 
-    const TemporaryDirectory other; // a search goes on behind NaN
+    const rtrain::testing::ScratchDirectory other; // a search goes on behind NaN
     const auto trials = search(plan(3), other.path(), [](Trial&, const Config& config) {
         return config.at("x") == 1 ? std::numeric_limits<double>::quiet_NaN() : 1.0;
     });
@@ -186,7 +186,7 @@ TEST_CASE("Controller.what_is_wrong_with_a_report_ends_the_search") {
 
     auto named = plan(1);
     named.trial_name = [](const tune::TrialInfo&) { return "a/b"; };
-    const TemporaryDirectory third;
+    const rtrain::testing::ScratchDirectory third;
     CHECK(code_of([&] {
               search(named, third.path(), [](Trial&, const Config&) { return 1.0; });
           }) == "RT-U104");
@@ -213,7 +213,7 @@ TEST_CASE("Restore.runs_the_trials_that_it_is_asked_for") { // Ray's test_tuner_
         return from + 2.0;
     };
     const auto restored = [&](const RestoreOptions& options) {
-        const TemporaryDirectory directory;
+        const rtrain::testing::ScratchDirectory directory;
         begin(directory.path());
         const auto moved = directory.path() / "moved";
         std::filesystem::create_directory(moved);
@@ -234,7 +234,7 @@ TEST_CASE("Restore.runs_the_trials_that_it_is_asked_for") { // Ray's test_tuner_
 }
 
 TEST_CASE("Restore.goes_on_from_an_older_state_when_the_newest_is_gone") {
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     (void)search(plan(1), directory.path(), [](Trial& trial, const Config&) -> double {
         for (int step = 1; step <= 3; ++step) {
             trial.report({{"score", step}}, std::to_string(step));
@@ -256,7 +256,7 @@ TEST_CASE("Restore.goes_on_from_an_older_state_when_the_newest_is_gone") {
 }
 
 TEST_CASE("Restore.refuses_another_trainable_and_damaged_files") {
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     const auto one = [](Trial&, const Config&) { return 1.0; };
     (void)search(plan(2), directory.path(), one);
     auto other = plan(2);
@@ -293,9 +293,9 @@ TEST_CASE("Restore.a_search_that_is_killed_again_and_again_loses_and_repeats_no_
             return static_cast<double>((7 * x) % 16 + step);
         });
     };
-    const TemporaryDirectory whole;
+    const rtrain::testing::ScratchDirectory whole;
     const std::string expected = outcome_of(run(whole.path() / "s", whole.path() / "ended"));
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     std::mt19937 random(7);
     int kills = 0;
     for (;;) {
@@ -326,7 +326,7 @@ TEST_CASE("Restore.a_search_that_is_killed_again_and_again_loses_and_repeats_no_
 }
 
 TEST_CASE("Controller.a_clone_has_the_donors_bits") {
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     tune::PbtOptions options{.time_attr = "training_iteration",
                              .perturbation_interval = 2,
                              .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
@@ -355,7 +355,7 @@ TEST_CASE("Controller.a_clone_has_the_donors_bits") {
 }
 
 TEST_CASE("Search.leaves_what_others_read") {
-    const TemporaryDirectory directory;
+    const rtrain::testing::ScratchDirectory directory;
     const auto root = directory.path() / "bandits";
     const auto run = [&] {
         auto it = plan(4, tune::Pbt({.time_attr = "training_iteration",

@@ -2,6 +2,7 @@
 // What a search leaves behind, and finds again.
 #include "../thrown.hpp"
 
+#include <rtrain/testing/scratch.hpp>
 #include <rtrain/tune/record/optuna_journal.hpp>
 #include <rtrain/tune/record/policy_log.hpp>
 #include <rtrain/tune/record/result_grid.hpp>
@@ -15,7 +16,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <string>
@@ -34,17 +34,6 @@ const double infinity = std::numeric_limits<double>::infinity();
 const double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 /// Vanishes at its end.
-struct Directory {
-    Directory() {
-        std::string name = (std::filesystem::temp_directory_path() / "rtrain-tune-XXXXXX").string();
-        path = ::mkdtemp(name.data());
-    }
-    Directory(const Directory&) = delete;
-    Directory& operator=(const Directory&) = delete;
-    ~Directory() { std::filesystem::remove_all(path); }
-    std::filesystem::path path;
-};
-
 TrialRecord trial(int number, Config config = {}) {
     const std::string id = "t_0000" + std::to_string(number);
     return {.id = id,
@@ -75,17 +64,17 @@ std::string text_of(const std::filesystem::path& file) {
 } // namespace
 
 TEST_CASE("Record.result_grid_has_rays_cases_and_works_after_a_move") {
-    const Directory directory;
-    const auto first = directory.path / "first";
+    const rtrain::testing::ScratchDirectory directory;
+    const auto first = directory.path() / "first";
     std::filesystem::create_directory(first);
     const std::vector<TrialRecord> trials{reported(first, 0, {1, 4, 3}),
                                           reported(first, 1, {2, 8, 6})};
     write_tuner_state(first, {.trials = trials});
-    std::filesystem::rename(first, directory.path / "second");
-    const auto grid = ResultGrid::from_path(directory.path / "second");
+    std::filesystem::rename(first, directory.path() / "second");
+    const auto grid = ResultGrid::from_path(directory.path() / "second");
     REQUIRE(grid.size() == 2);
-    CHECK(grid.experiment_path() == directory.path / "second");
-    CHECK(grid[1].path == directory.path / "second" / "f_t_00001");
+    CHECK(grid.experiment_path() == directory.path() / "second");
+    CHECK(grid[1].path == directory.path() / "second" / "f_t_00001");
     CHECK(grid[1].metrics_history.size() == 3);
     CHECK(grid[1].metric("score") == 6);
     CHECK(grid[1].config.at("nested").at("param") == 1);
@@ -116,15 +105,15 @@ TEST_CASE("Record.result_grid_has_rays_cases_and_works_after_a_move") {
 }
 
 TEST_CASE("Record.the_best_trial_depends_on_the_scope_and_not_on_nan") {
-    const Directory directory;
+    const rtrain::testing::ScratchDirectory directory;
     const std::vector<TrialRecord> trials{
-        reported(directory.path, 0, {9, 1, 1, 1, 1, 1}),            // best of all
-        reported(directory.path, 1, {0, 0, 0, 0, 0, 5}),            // last
-        reported(directory.path, 2, {-50, 2, 2, 2, 2, 2}),          // mean of the last 5
-        reported(directory.path, 3, {2.9, 2.9, 2.9, 2.9, -4, 2.9}), // mean
-        reported(directory.path, 4, {not_a_number}),
-        reported(directory.path, 5, {infinity})};
-    const ResultGrid grid(directory.path, trials, {"score", "max"});
+        reported(directory.path(), 0, {9, 1, 1, 1, 1, 1}),            // best of all
+        reported(directory.path(), 1, {0, 0, 0, 0, 0, 5}),            // last
+        reported(directory.path(), 2, {-50, 2, 2, 2, 2, 2}),          // mean of the last 5
+        reported(directory.path(), 3, {2.9, 2.9, 2.9, 2.9, -4, 2.9}), // mean
+        reported(directory.path(), 4, {not_a_number}),
+        reported(directory.path(), 5, {infinity})};
+    const ResultGrid grid(directory.path(), trials, {"score", "max"});
     CHECK(grid.get_best_result(std::nullopt, std::nullopt, "last").trial_id == "t_00001");
     CHECK(grid.get_best_result(std::nullopt, std::nullopt, "all").trial_id == "t_00000");
     CHECK(grid.get_best_result("score", "max", "last-5-avg").trial_id == "t_00002");
@@ -134,7 +123,7 @@ TEST_CASE("Record.the_best_trial_depends_on_the_scope_and_not_on_nan") {
 }
 
 TEST_CASE("Record.errors_and_ends_are_counted_and_one_trial_is_the_best") {
-    const Directory directory;
+    const rtrain::testing::ScratchDirectory directory;
     std::vector<TrialRecord> trials;
     for (int number = 0; number < 5; ++number) {
         trials.push_back(trial(number));
@@ -143,13 +132,13 @@ TEST_CASE("Record.errors_and_ends_are_counted_and_one_trial_is_the_best") {
             trials.back().error = "it broke";
         }
     }
-    const ResultGrid grid(directory.path, trials, {});
+    const ResultGrid grid(directory.path(), trials, {});
     CHECK(grid.num_errors() == 3);
     CHECK(grid.num_terminated() == 2);
     REQUIRE(grid.errors().size() == 3);
     CHECK(grid.errors()[0].message() == "it broke");
     CHECK(code_of([&] { (void)grid.get_best_result("score", "max"); }) == "RT-U82");
-    const ResultGrid one(directory.path, {trial(7)}, {});
+    const ResultGrid one(directory.path(), {trial(7)}, {});
     CHECK(one.get_best_result().trial_id == "t_00007");
 }
 
@@ -177,15 +166,15 @@ TEST_CASE("Record.a_trial_comes_back_from_json") {
 }
 
 TEST_CASE("Record.a_damaged_state_file_is_said_to_be") {
-    const Directory directory;
-    const auto read = [&] { (void)read_tuner_state(directory.path); };
+    const rtrain::testing::ScratchDirectory directory;
+    const auto read = [&] { (void)read_tuner_state(directory.path()); };
     CHECK(code_of(read) == "RT-U80");
-    write_tuner_state(directory.path, {.goal = {"loss", "min"}, .trials = {trial(0), trial(1)}});
-    const TunerState state = read_tuner_state(directory.path);
+    write_tuner_state(directory.path(), {.goal = {"loss", "min"}, .trials = {trial(0), trial(1)}});
+    const TunerState state = read_tuner_state(directory.path());
     CHECK(state.trials.size() == 2);
     CHECK(state.goal.metric == "loss");
     CHECK(state.goal.mode == rtrain::ScoreOrder::min);
-    const auto file = directory.path / tuner_state_file;
+    const auto file = directory.path() / tuner_state_file;
     const std::string whole = text_of(file);
     for (const std::string& damaged : {whole.substr(0, whole.size() / 2), std::string(),
                                        std::string("[]"), std::string("{\"format\":\"other\"}")}) {
@@ -196,8 +185,8 @@ TEST_CASE("Record.a_damaged_state_file_is_said_to_be") {
 }
 
 TEST_CASE("Record.a_plain_trial_leaves_rays_files") {
-    const Directory directory;
-    const auto its = directory.path / "trial";
+    const rtrain::testing::ScratchDirectory directory;
+    const auto its = directory.path() / "trial";
     {
         TrialFiles files(its, "abc", {{"b", 1}, {"a", {{"c", 2}}}});
         files.append({{"training_iteration", 1}, {"loss", 0.5}});
@@ -220,19 +209,19 @@ TEST_CASE("Record.a_plain_trial_leaves_rays_files") {
 }
 
 TEST_CASE("Record.a_policy_log_has_the_donors_past") {
-    const Directory directory;
-    log_exploit(directory.path, "1", "0", 10, 12, {{"lr", 1}}, {{"lr", 2}});
-    log_exploit(directory.path, "2", "1", 20, 22, {{"lr", 2}}, {{"lr", 3}});
-    const std::string global = text_of(directory.path / "pbt_global.txt");
+    const rtrain::testing::ScratchDirectory directory;
+    log_exploit(directory.path(), "1", "0", 10, 12, {{"lr", 1}}, {{"lr", 2}});
+    log_exploit(directory.path(), "2", "1", 20, 22, {{"lr", 2}}, {{"lr", 3}});
+    const std::string global = text_of(directory.path() / "pbt_global.txt");
     CHECK(global == "[\"1\",\"0\",10,12,{\"lr\":1},{\"lr\":2}]\n"
                     "[\"2\",\"1\",20,22,{\"lr\":2},{\"lr\":3}]\n");
-    CHECK(text_of(policy_file(directory.path, "2")) == global);
-    PbtReplay replay(text_of(policy_file(directory.path, "2")));
+    CHECK(text_of(policy_file(directory.path(), "2")) == global);
+    PbtReplay replay(text_of(policy_file(directory.path(), "2")));
     CHECK(replay.add("t", {}).at("lr") == 1);
 }
 
 TEST_CASE("Record.optunas_journal_goes_on_behind_a_crash") {
-    const Directory directory;
+    const rtrain::testing::ScratchDirectory directory;
     const Space space{{"lr", loguniform(1e-4, 1e-1)},
                       {"width", randint(1, 9)},
                       {"q", quniform(0, 1, 0.25)},
@@ -246,17 +235,17 @@ TEST_CASE("Record.optunas_journal_goes_on_behind_a_crash") {
                         {"net", {{"depth", 3}, {"p", 0.125}}},
                         {"n", 0.5}};
     {
-        OptunaJournal journal(directory.path, "search", {"score", "max"});
+        OptunaJournal journal(directory.path(), "search", {"score", "max"});
         journal.add("a", config, space, 1.5e9);
         journal.report("a", 1, 0.5);
         journal.report("a", 2, not_a_number);
         journal.end("a", TrialEnd::completed, 0.75, 1.5e9 + 1.25);
         journal.add("b", config, space, 1.5e9);
     }
-    const auto file = directory.path / OptunaJournal::file_name;
+    const auto file = directory.path() / OptunaJournal::file_name;
     rtrain::storage::replace_file(file, text_of(file) + "{\"op_code\":7,\"tri");
     {
-        OptunaJournal journal(directory.path, "search", {"score", "max"});
+        OptunaJournal journal(directory.path(), "search", {"score", "max"});
         journal.add("a", config, space, 1.5e9); // it is there
         journal.report("b", 1, 3);
         journal.end("b", TrialEnd::stopped, 3, 1.5e9 + 2);
@@ -283,7 +272,7 @@ TEST_CASE("Record.optunas_journal_goes_on_behind_a_crash") {
         std::filesystem::copy_file(file, kept);
     }
     rtrain::storage::replace_file(file, "hello\n");
-    CHECK(code_of([&] { OptunaJournal(directory.path, "search", {}); }) == "RT-U89");
+    CHECK(code_of([&] { OptunaJournal(directory.path(), "search", {}); }) == "RT-U89");
 }
 
 TEST_CASE("Record.the_table_shows_those_that_run_and_the_best") {
@@ -307,19 +296,19 @@ TEST_CASE("Record.the_table_shows_those_that_run_and_the_best") {
 }
 
 TEST_CASE("Record.the_page_has_its_charts_and_no_script") {
-    const Directory directory;
+    const rtrain::testing::ScratchDirectory directory;
     TunerState state{.goal = {"score", "max"}};
     for (int number = 0; number < 4; ++number) {
         state.trials.push_back(
-            reported(directory.path, number, {1.0 * number, 4.0 + number, not_a_number}));
+            reported(directory.path(), number, {1.0 * number, 4.0 + number, not_a_number}));
         state.trials.back().config["kind"] = number % 2 == 0 ? "a<b" : "c";
     }
     state.trials[1].early = true;
     state.trials[2].error = "<script>";
-    log_exploit(directory.path, "t_00000", "t_00003", 1, 2, {}, {{"lr", 1}});
-    rtrain::storage::GrowingFile(directory.path / pbt_global_file).append("[\"t_0000");
-    write_tune_page(directory.path, state, "a & b");
-    const std::string page = text_of(directory.path / tune_page_file);
+    log_exploit(directory.path(), "t_00000", "t_00003", 1, 2, {}, {{"lr", 1}});
+    rtrain::storage::GrowingFile(directory.path() / pbt_global_file).append("[\"t_0000");
+    write_tune_page(directory.path(), state, "a & b");
+    const std::string page = text_of(directory.path() / tune_page_file);
     const auto count = [&](const std::string& part) {
         int found = 0;
         for (auto at = page.find(part); at != std::string::npos; at = page.find(part, at + 1)) {
@@ -341,5 +330,5 @@ TEST_CASE("Record.the_page_has_its_charts_and_no_script") {
         rtrain::storage::replace_file(kept, page);
     }
     // Without anything to show, there is a page, too.
-    CHECK(contains(tune_page(directory.path, {}, "x"), "</html>"));
+    CHECK(contains(tune_page(directory.path(), {}, "x"), "</html>"));
 }

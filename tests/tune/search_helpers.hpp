@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Searches for tests: a searcher that counts, and a directory that goes away.
+/// Searches for tests: a searcher that counts.
 #pragma once
 
 #include <rtrain/tune/function_runner.hpp>
@@ -8,7 +8,6 @@
 #include <rtrain/tune/search_directory.hpp>
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -20,24 +19,6 @@ namespace test {
 
 namespace tune = rtrain::tune;
 using rtrain::Config;
-
-class TemporaryDirectory {
-public:
-    TemporaryDirectory() {
-        std::string name = std::filesystem::temp_directory_path() / "rtrain-tune-XXXXXX";
-        path_ = ::mkdtemp(name.data());
-    }
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-    ~TemporaryDirectory() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
-private:
-    std::filesystem::path path_;
-};
 
 /// Suggests {"x": 0}, {"x": 1}, ... What it was told shifts them, so that a search that forgets
 /// something goes another way.

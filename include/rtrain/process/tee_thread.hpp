@@ -4,6 +4,8 @@
 /// Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/process/descriptor.hpp>
+
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -27,26 +29,6 @@ namespace rtrain {
 enum class OutputStream : unsigned char { out, err };
 
 namespace process {
-
-/// A descriptor that is closed with it.
-class Descriptor {
-public:
-    explicit Descriptor(int number = -1) noexcept : number_(number) {}
-    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        std::swap(number_, other.number_);
-        return *this;
-    }
-    ~Descriptor() {
-        if (number_ >= 0) {
-            ::close(number_);
-        }
-    }
-    [[nodiscard]] int get() const noexcept { return number_; }
-
-private:
-    int number_;
-};
 
 /// Writes all of it, unless nobody reads it any more. Safe in a signal handler.
 inline void write_all(int descriptor, std::string_view text) noexcept {

@@ -167,7 +167,47 @@ public:
     }
 
     /// Hears an event of a search again. Throws std::exception where it is of none.
-    void replay(const boost::json::object& event) { repeat(event); }
+    void replay(const boost::json::object& event) {
+        const std::string op(event.at("op").as_string());
+        const std::string id(event.at("trial").as_string());
+        const auto text = [&](const char* field) {
+            return std::string(event.at(field).as_string());
+        };
+        state_.set_time(event.at("t").to_number<double>());
+        if (op == "restored") {
+            state_.take_up({.resume_unfinished = event.at("resume_unfinished").as_bool(),
+                            .resume_errored = event.at("resume_errored").as_bool(),
+                            .restart_errored = event.at("restart_errored").as_bool()});
+        } else if (op == "add") {
+            (void)state_.plan().searcher.ask(id);
+            state_.add({.id = id,
+                        .name = text("name"),
+                        .config = event.at("config").as_object(),
+                        .directory = text("directory")});
+        } else if (op == "begin") {
+            (void)state_.plan().scheduler.next(state_.trials().candidates());
+            LiveTrial& it = state_.trials().at(id);
+            while (!it.states.empty() && it.states.back().name != text("state")) {
+                it.states.pop_back();
+            }
+            state_.run(it);
+        } else if (op == "report") {
+            state_.hear(state_.trials().at(id), event.at("metrics").as_object(),
+                        event.at("time_s").to_number<double>(), event.at("saved").as_bool());
+        } else if (op == "returned") {
+            state_.leave(state_.trials().at(id));
+        } else if (op == "failed") {
+            state_.fail(state_.trials().at(id), text("why"), event.at("again").as_bool());
+        } else if (op == "given_up") {
+            state_.finish(state_.trials().at(id), TrialEnd::stopped);
+        } else if (op == "at") {
+            state_.begin_at(event.at("time_s").to_number<double>());
+        } else if (op == "saved") {
+            state_.trials().at(id).record.checkpoint = text("state");
+        } else {
+            throw std::invalid_argument("unknown event " + op);
+        }
+    }
     /// When `now_s` of this process is 0, in seconds since 1970. Behind record_to().
     void begin_at(double time_s) {
         note("at", "", {{"time_s", time_s}});
@@ -250,49 +290,6 @@ private:
                 .state = state,
                 .taken_over = it.taken_over,
                 .base_reports = it.base_reports};
-    }
-
-    /// An event that a controller has noted.
-    void repeat(const boost::json::object& event) {
-        const std::string op(event.at("op").as_string());
-        const std::string id(event.at("trial").as_string());
-        const auto text = [&](const char* field) {
-            return std::string(event.at(field).as_string());
-        };
-        state_.set_time(event.at("t").to_number<double>());
-        if (op == "restored") {
-            state_.take_up({.resume_unfinished = event.at("resume_unfinished").as_bool(),
-                            .resume_errored = event.at("resume_errored").as_bool(),
-                            .restart_errored = event.at("restart_errored").as_bool()});
-        } else if (op == "add") {
-            (void)state_.plan().searcher.ask(id);
-            state_.add({.id = id,
-                        .name = text("name"),
-                        .config = event.at("config").as_object(),
-                        .directory = text("directory")});
-        } else if (op == "begin") {
-            (void)state_.plan().scheduler.next(state_.trials().candidates());
-            LiveTrial& it = state_.trials().at(id);
-            while (!it.states.empty() && it.states.back().name != text("state")) {
-                it.states.pop_back();
-            }
-            state_.run(it);
-        } else if (op == "report") {
-            state_.hear(state_.trials().at(id), event.at("metrics").as_object(),
-                        event.at("time_s").to_number<double>(), event.at("saved").as_bool());
-        } else if (op == "returned") {
-            state_.leave(state_.trials().at(id));
-        } else if (op == "failed") {
-            state_.fail(state_.trials().at(id), text("why"), event.at("again").as_bool());
-        } else if (op == "given_up") {
-            state_.finish(state_.trials().at(id), TrialEnd::stopped);
-        } else if (op == "at") {
-            state_.begin_at(event.at("time_s").to_number<double>());
-        } else if (op == "saved") {
-            state_.trials().at(id).record.checkpoint = text("state");
-        } else {
-            throw std::invalid_argument("unknown event " + op);
-        }
     }
 
     internal::SearchState state_;

@@ -65,8 +65,6 @@ public:
         file_.emplace(file, storage::OutputFile::Mode::append);
     }
 
-    [[nodiscard]] bool is_open() const noexcept { return file_.has_value(); }
-
     /// Takes an event. It is in the file behind the next flush(), so that what other processes and
     /// files know of a search never runs ahead of it.
     void add(const boost::json::object& event) {

@@ -45,9 +45,7 @@ public:
         lock_.acquire(directory_);
         const bool goes_on = holds_search(directory_);
         const Config identity = plan.identity;
-        const Goal goal = plan.goal;
         controller_ = std::make_unique<Controller>(std::move(plan), directory_);
-        goal_ = goal;
         if (goes_on) {
             take_up(identity);
         } else {
@@ -60,7 +58,7 @@ public:
         events_.open(directory_);
         controller_->record_to(events_);
         controller_->begin_at(detail::seconds_since_1970());
-        pages_.emplace(directory_, goal_);
+        pages_.emplace(directory_, goal());
         if (goes_on) {
             controller_->revive(options);
         }
@@ -81,7 +79,7 @@ public:
     void write_state() {
         const auto begin = Clock::now();
         events_.flush();
-        const TunerState state{.goal = goal_, .trials = controller_->records()};
+        const TunerState state{.goal = goal(), .trials = controller_->records()};
         write_tuner_state(directory_, state);
         pages_->write(*controller_, state);
         written_at_ = Clock::now();
@@ -106,6 +104,8 @@ private:
         }
         return directory;
     }
+
+    [[nodiscard]] const Goal& goal() const noexcept { return controller_->plan().goal; }
 
     void take_up(const Config& identity) {
         Config known;
@@ -144,7 +144,6 @@ private:
 
     std::filesystem::path directory_;
     storage::DirectoryLock lock_;
-    Goal goal_;
     std::unique_ptr<Controller> controller_;
     EventLog events_;
     std::optional<SearchPages> pages_;

@@ -9,6 +9,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/process/child.hpp>
+#include <rtrain/process/descriptor.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/trial.hpp>
 #include <rtrain/tune/trial_task.hpp>
@@ -37,11 +38,11 @@ public:
     NamedLines(int pipe, std::FILE* to, std::string name)
         : pipe_(pipe), to_(to), name_(std::move(name)) {}
 
-    [[nodiscard]] int descriptor() const noexcept { return *pipe_; }
+    [[nodiscard]] int descriptor() const noexcept { return pipe_.get(); }
     /// False at the end.
     bool pass_on() {
         char buffer[4096];
-        const ssize_t got = ::read(*pipe_, buffer, sizeof buffer);
+        const ssize_t got = ::read(pipe_.get(), buffer, sizeof buffer);
         if (got < 0 && errno == EINTR) {
             return true;
         }
@@ -59,7 +60,7 @@ public:
     }
 
 private:
-    Descriptor pipe_;
+    process::Descriptor pipe_;
     std::FILE* to_;
     std::string name_;
     std::string text_;

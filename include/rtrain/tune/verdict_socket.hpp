@@ -6,6 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/process/descriptor.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -28,42 +29,20 @@ namespace rtrain::tune::internal {
             rtrain::detail::concat("a trial cannot ", what, " its search: ", std::strerror(errno))};
 }
 
-/// A descriptor that is closed.
-class Descriptor {
-public:
-    Descriptor() = default;
-    explicit Descriptor(int number) noexcept : number_(number) {}
-    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        std::swap(number_, other.number_);
-        return *this;
-    }
-    ~Descriptor() {
-        if (number_ >= 0) {
-            ::close(number_);
-        }
-    }
-    [[nodiscard]] int operator*() const noexcept { return number_; }
-    [[nodiscard]] explicit operator bool() const noexcept { return number_ >= 0; }
-
-private:
-    int number_ = -1;
-};
-
 /// One end of a connection, which sends and gets lines.
 class LineConnection {
 public:
     LineConnection() = default;
-    explicit LineConnection(Descriptor socket) : socket_(std::move(socket)) {}
+    explicit LineConnection(process::Descriptor socket) : socket_(std::move(socket)) {}
 
-    [[nodiscard]] int descriptor() const noexcept { return *socket_; }
+    [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
 
     /// False when the other side has gone.
     bool send(const boost::json::object& message) {
         const std::string line = json::serialize(message) + "\n";
         for (std::size_t sent = 0; sent < line.size();) {
             const ssize_t got =
-                ::send(*socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+                ::send(socket_.get(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
             if (got < 0 && errno == EINTR) {
                 continue;
             }
@@ -80,7 +59,7 @@ public:
         char buffer[4096];
         ssize_t got = -1;
         do {
-            got = ::recv(*socket_, buffer, sizeof buffer, 0);
+            got = ::recv(socket_.get(), buffer, sizeof buffer, 0);
         } while (got < 0 && errno == EINTR);
         if (got <= 0) {
             return false;
@@ -100,7 +79,7 @@ public:
     }
 
 private:
-    Descriptor socket_;
+    process::Descriptor socket_;
     std::string text_;
 };
 
@@ -124,8 +103,9 @@ public:
         ::unlink(path_.c_str());
         const sockaddr_un address = address_of(path_);
         constexpr int backlog = 8;
-        if (::bind(*socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-            ::listen(*socket_, backlog) != 0) {
+        if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
+                0 ||
+            ::listen(socket_.get(), backlog) != 0) {
             throw socket_error("be heard by");
         }
     }
@@ -133,21 +113,22 @@ public:
     VerdictListener& operator=(const VerdictListener&) = delete;
     ~VerdictListener() { ::unlink(path_.c_str()); }
 
-    [[nodiscard]] int descriptor() const noexcept { return *socket_; }
+    [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
     [[nodiscard]] LineConnection accept() const {
-        return LineConnection(Descriptor(::accept4(*socket_, nullptr, nullptr, SOCK_CLOEXEC)));
+        return LineConnection(
+            process::Descriptor(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
     }
 
 private:
     std::filesystem::path path_;
-    Descriptor socket_;
+    process::Descriptor socket_;
 };
 
 /// To the search. Throws LaunchError [RT-L8].
 [[nodiscard]] inline LineConnection connect_to_search(const std::filesystem::path& path) {
-    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    process::Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const sockaddr_un address = address_of(path);
-    if (::connect(*socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         throw socket_error("reach");
     }
     return LineConnection(std::move(socket));

@@ -188,7 +188,8 @@ private:
         if (bracket == bracket_of_.end()) {
             return true;
         }
-        const double quantile = (1 - 1 / options_.reduction_factor) * 100 / 100; // as Ray rounds it
+        // Ray asks numpy for a percentile: not the same bits as without the detour.
+        const double quantile = (1 - 1 / options_.reduction_factor) * 100 / 100;
         for (Rung& rung : brackets_[bracket->second]) { // the highest first
             if (point.time < rung.time) {
                 continue;

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <rtrain/config/run_info.hpp>
+#include <rtrain/tune/base/cloned.hpp>
 #include <rtrain/tune/base/goal.hpp>
 
 #include <boost/json/object.hpp>
@@ -123,16 +124,9 @@ public:
         AnyScheduler(S scheduler) { // NOLINT(google-explicit-constructor)
         static_cast<void>(ExplainScheduler<S>{});
         if constexpr (Scheduler<S>) {
-            held_ = std::make_unique<Model<S>>(std::move(scheduler));
+            held_ = internal::Cloned<Interface>(std::make_unique<Model<S>>(std::move(scheduler)));
         }
     }
-    AnyScheduler(const AnyScheduler& other) : held_(other.held_->clone()) {}
-    AnyScheduler(AnyScheduler&&) noexcept = default;
-    AnyScheduler& operator=(AnyScheduler other) noexcept {
-        held_ = std::move(other.held_);
-        return *this;
-    }
-    ~AnyScheduler() = default;
 
     void begin(const Goal& goal) { held_->begin(goal); }
     [[nodiscard]] Config add(const std::string& trial, Config config) {
@@ -195,7 +189,7 @@ private:
         S scheduler;
     };
 
-    std::unique_ptr<Interface> held_;
+    internal::Cloned<Interface> held_;
 };
 
 } // namespace rtrain::tune

@@ -6,6 +6,7 @@
 
 #include <rtrain/base/type_name.hpp>
 #include <rtrain/config/run_info.hpp>
+#include <rtrain/tune/base/cloned.hpp>
 #include <rtrain/tune/base/goal.hpp>
 #include <rtrain/tune/search/space.hpp>
 
@@ -104,17 +105,9 @@ public:
         AnySearcher(S searcher) { // NOLINT(google-explicit-constructor)
         static_cast<void>(ExplainSearcher<S>{});
         if constexpr (Searcher<S>) {
-            held_ = std::make_unique<Model<S>>(std::move(searcher));
+            held_ = internal::Cloned<Interface>(std::make_unique<Model<S>>(std::move(searcher)));
         }
     }
-    AnySearcher(const AnySearcher& other) : held_(other.held_->clone()) {}
-    AnySearcher(AnySearcher&&) noexcept = default;
-    AnySearcher& operator=(const AnySearcher& other) {
-        held_ = other.held_->clone();
-        return *this;
-    }
-    AnySearcher& operator=(AnySearcher&&) noexcept = default;
-    ~AnySearcher() = default;
 
     /// Of its type, for people.
     [[nodiscard]] std::string name() const { return held_->name(); }
@@ -170,7 +163,7 @@ private:
         S searcher;
     };
 
-    std::unique_ptr<Interface> held_;
+    internal::Cloned<Interface> held_;
 };
 static_assert(Searcher<AnySearcher>);
 
