@@ -16,6 +16,7 @@
 #include <rtrain/data/json.hpp>
 #include <rtrain/data/mds.hpp>
 #include <rtrain/data/permuted.hpp>
+#include <rtrain/data/position.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/streaming.hpp>
 #include <rtrain/data/text.hpp>
@@ -127,7 +128,7 @@ data::BatchOptions options_of(const Arguments& arguments) {
 template <class D>
 void loop(const data::Dataset& dataset, const Arguments& arguments, std::int64_t idle) {
     const auto position = std::make_shared<data::Position>();
-    data::Batches<D> batches(dataset, {}, 0, 1, at::kCPU, options_of(arguments), position);
+    data::Batches batches(dataset, D{}, 0, 1, at::kCPU, options_of(arguments), position);
     for (std::int64_t i = 0; i < arguments["--epochs"]; ++i) {
         Epoch epoch;
         if (arguments["--from"] > 0) { // per cent of an epoch
@@ -261,8 +262,8 @@ void train(const data::Dataset& dataset, const Arguments& arguments, std::int64_
     torch::nn::Sequential model(torch::nn::Linear(10, 512), torch::nn::Linear(512, 512),
                                 torch::nn::Linear(512, 10));
     torch::optim::SGD optimizer(model->parameters(), 1e-3);
-    data::Batches<data::Streaming> batches(dataset, {}, 0, 1, at::kCPU, options_of(arguments),
-                                           std::make_shared<data::Position>());
+    data::Batches batches(dataset, data::Streaming{}, 0, 1, at::kCPU, options_of(arguments),
+                          std::make_shared<data::Position>());
     for (std::int64_t i = 0; i < arguments["--epochs"]; ++i) {
         Epoch epoch;
         for (auto& batch : batches) {

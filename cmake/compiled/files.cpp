@@ -3,14 +3,22 @@
 #include <rtrain/checkpoint/checkpoint_definitions.hpp>
 #include <rtrain/checkpoint/sharded_definitions.hpp>
 #include <rtrain/checkpoint/sync_definitions.hpp>
+#include <rtrain/config/stop_definitions.hpp>
+#include <rtrain/data/batches_definitions.hpp>
 #include <rtrain/data/dataset_definitions.hpp>
 #include <rtrain/data/idx_definitions.hpp>
 #include <rtrain/data/lane_chunks_definitions.hpp>
 #include <rtrain/data/lane_steps_definitions.hpp>
 #include <rtrain/data/lanes_definitions.hpp>
+#include <rtrain/data/loops_definitions.hpp>
+#include <rtrain/data/sampler_definitions.hpp>
 #include <rtrain/data/stream_reader_definitions.hpp>
 #include <rtrain/journal/result_definitions.hpp>
 #include <rtrain/state/module_state.hpp>
 #include <rtrain/state/optimizer_state.hpp>
+#include <rtrain/state/progress_definitions.hpp>
 #include <rtrain/state/scheduler_state.hpp>
 #include <rtrain/state/state_definitions.hpp>
+
+template std::shared_ptr<rtrain::checkpoint::AnyPolicy>
+    rtrain::checkpoint::any_policy(rtrain::checkpoint::Sync);

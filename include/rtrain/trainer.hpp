@@ -54,10 +54,9 @@ public:
         std::default_initializable<D> && std::default_initializable<C>
         : Trainer(std::move(options), B{}) {}
     Trainer(TrainerOptions options, B backend, D data = {}, C checkpoint = {})
-        : backend_(std::make_shared<B>(std::move(backend))),
-          ranks_(std::make_shared<detail::TheBackend<B>>(backend_)), data_(std::move(data)),
-          core_(detail::TrainerCore::begin_session(), std::move(options), ranks_,
-                std::make_shared<checkpoint::ThePolicy<C>>(std::move(checkpoint))) {
+        : backend_(std::make_shared<B>(std::move(backend))), ranks_(detail::any_backend(backend_)),
+          data_(std::move(data)), core_(detail::TrainerCore::begin_session(), std::move(options),
+                                        ranks_, checkpoint::any_policy(std::move(checkpoint))) {
         static_cast<void>(has_session);
     }
 

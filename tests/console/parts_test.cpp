@@ -166,8 +166,7 @@ TEST_CASE("LoopStatus.knows_the_length_of_the_loop_that_trains") {
     const auto rows = data::from_tensors({{"x", torch::arange(10)}});
     const auto position = std::make_shared<data::Position>();
     const auto shard = [&](auto policy, data::Dataset of) {
-        return data::Shard<decltype(policy)>(std::move(of), policy, 1, 2, at::kCPU,
-                                             [position] { return position; });
+        return data::Shard(std::move(of), policy, 1, 2, at::kCPU, [position] { return position; });
     };
     const auto check = [](const std::vector<LoopStatus::Reading>& readings, std::int64_t first,
                           std::int64_t total) {
@@ -200,7 +199,7 @@ TEST_CASE("LoopStatus.knows_the_length_of_the_loop_that_trains") {
     SUBCASE("not counted") {
         const auto all = rows.filter(
             [](const data::Batch& batch) { return torch::ones({batch.size()}, torch::kBool); });
-        auto batches = data::Shard<data::Streaming>(
+        auto batches = data::Shard(
                            all, data::Streaming{}, 0, 1, at::kCPU, [position] { return position; },
                            0, std::nullopt, true, [](at::Tensor&) {})
                            .batches({.size = 2});
@@ -214,8 +213,8 @@ TEST_CASE("LoopStatus.knows_the_length_of_the_loop_that_trains") {
 TEST_CASE("LoopStatus.is_that_of_the_outermost_loop_that_trains") {
     const auto rows = data::from_tensors({{"x", torch::arange(6)}});
     const auto batches_of = [&](std::int64_t size) {
-        return data::Shard<data::Sharded>(rows, data::Sharded{}, 0, 1, at::kCPU,
-                                          [] { return std::make_shared<data::Position>(); })
+        return data::Shard(rows, data::Sharded{}, 0, 1, at::kCPU,
+                           [] { return std::make_shared<data::Position>(); })
             .batches({.size = size});
     };
     const std::int64_t before = LoopStatus::current().read().loop;

@@ -4,6 +4,7 @@
 #include "fake.hpp"
 
 #include <rtrain/backend/nccl.hpp>
+#include <rtrain/data/position.hpp>
 
 #include <doctest/doctest.h>
 
@@ -211,8 +212,8 @@ TEST_CASE("NcclFaults.copies_to_the_device_run_ahead_but_places_do_not") {
     int reads = 0;
     const auto dataset = data::lazy([&] { return data::from_tensors({{"x", rows}}); });
     auto position = std::make_shared<data::Position>();
-    data::Batches<data::Sharded> batches(dataset, {}, 0, 1, at::Device(at::kCUDA, 0), {.size = 6},
-                                         position);
+    data::Batches batches(dataset, data::Sharded{}, 0, 1, at::Device(at::kCUDA, 0), {.size = 6},
+                          position);
     std::vector<torch::Tensor> seen;
     for (auto& batch : batches) {
         CHECK(batch["x"].is_cuda());

@@ -2,6 +2,8 @@
 // The same run twice, and on other ranks.
 #include "../support.hpp"
 
+#include <rtrain/data/position.hpp>
+
 #include <doctest/doctest.h>
 
 #include <optional>
@@ -106,8 +108,8 @@ TEST_CASE("Reproducibility.rows_and_draws_of_a_step_do_not_depend_on_the_number_
     // What one rank would take and draw, micro-batch by micro-batch.
     data::BatchOptions seeded = options;
     seeded.seed = 9;
-    data::Batches<data::Permuted> alone(rows, {}, 0, 1, torch::kCPU, seeded,
-                                        std::make_shared<data::Position>(), 9);
+    data::Batches alone(rows, data::Permuted{}, 0, 1, torch::kCPU, seeded,
+                        std::make_shared<data::Position>(), 9);
     std::vector<torch::Tensor> expected_rows;
     std::vector<torch::Tensor> expected_draws;
     for (auto& batch : alone) {

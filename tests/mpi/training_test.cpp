@@ -3,6 +3,7 @@
 #include "../support.hpp"
 
 #include <rtrain/data/json.hpp>
+#include <rtrain/data/position.hpp>
 
 #include <doctest/doctest.h>
 
@@ -197,11 +198,10 @@ TEST_CASE("Report.says_how_many_rows_could_not_be_read") {
         file << (row % 16 == 3 ? "nonsense" : "{\"x\": 1}") << '\n'; // three bad ones
     }
     file.close();
-    Trainer<> trainer(
-        {.run = run_in(directory, "skipped"),
-         .datasets = {{"rows", data::read_json(
-                                   path, {.on_error = data::OnError::skip, .block_bytes = 64})}},
-         .datasets_to_split = std::vector<std::string>{}});
+    Trainer<> trainer({.run = run_in(directory, "skipped"),
+                       .datasets = {{"rows", data::read_json(path, {.on_error = data::OnError::skip,
+                                                                    .block_bytes = 64})}},
+                       .datasets_to_split = std::vector<std::string>{}});
     const auto result = trainer.fit([&](auto& worker) {
         worker.report({{"before", 1}});
         for (int epoch = 0; epoch < 2; ++epoch) { // the second one finds none that is new
@@ -531,9 +531,9 @@ TEST_CASE("Resume.on_another_number_of_ranks_reads_the_rest_of_the_epoch") {
     std::vector<std::int64_t> mine;
     Trainer<> trainer({.run = run_in(directory, "r")});
     trainer.fit([&](auto& worker) {
-        data::Batches<data::Sharded> batches(
-            data::from_tensors({{"x", torch::arange(rows)}}), {}, worker.rank(), size, torch::kCPU,
-            {.size = 2, .shuffle = true}, std::make_shared<data::Position>(position));
+        data::Batches batches(data::from_tensors({{"x", torch::arange(rows)}}), data::Sharded{},
+                              worker.rank(), size, torch::kCPU, {.size = 2, .shuffle = true},
+                              std::make_shared<data::Position>(position));
         auto seen = torch::zeros({rows}, torch::kLong);
         for (auto& batch : batches) {
             for (const auto& row : batch["x"].unbind()) {

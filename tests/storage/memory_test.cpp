@@ -4,6 +4,7 @@
 #include "../status_bytes.hpp"
 
 #include <rtrain/data/arrow.hpp>
+#include <rtrain/data/position.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/streaming.hpp>
 #include <rtrain/testing/scratch.hpp>
@@ -96,8 +97,8 @@ void write_parquet(const fs::path& path, std::int64_t count) {
 }
 
 std::int64_t read_all(const data::Dataset& dataset, int threads) {
-    data::Batches<data::Streaming> batches(
-        dataset, {}, 0, 1, at::kCPU,
+    data::Batches batches(
+        dataset, data::Streaming{}, 0, 1, at::kCPU,
         {.size = 64, .shuffle = true, .threads = threads, .memory_bytes = memory_bytes},
         std::make_shared<data::Position>());
     std::int64_t read = 0;

@@ -144,8 +144,8 @@ std::vector<std::vector<std::int64_t>> pass(Batches& batches) {
     return rows;
 }
 
-data::Batches<data::Sharded> batches_of(int rank, int size, data::BatchOptions options,
-                                        std::shared_ptr<data::Position> position) {
+data::Batches batches_of(int rank, int size, data::BatchOptions options,
+                         std::shared_ptr<data::Position> position) {
     return {data::from_tensors({{"x", torch::arange(10)}}),
             data::Sharded{},
             rank,
@@ -230,7 +230,7 @@ TEST_CASE("Batches.without_rows_do_not_end_the_epoch") {
     auto position = std::make_shared<data::Position>();
     const data::Dataset fives(std::make_shared<Fives>());
     const auto batches_at = [&](const auto& place) {
-        return data::Batches<data::Sharded>(fives, {}, 0, 1, torch::kCPU, {.size = 2}, place);
+        return data::Batches(fives, data::Sharded{}, 0, 1, torch::kCPU, {.size = 2}, place);
     };
     auto batches = batches_at(position);
     CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{0}, {}, {5}, {}, {}, {10}});
@@ -289,9 +289,9 @@ TEST_CASE_TEMPLATE("Blocks.are_read_as_rows_are", D, data::Sharded, data::Permut
             CAPTURE(shuffle);
             CAPTURE(rank);
             const auto over = [&](const data::Dataset& dataset, const data::Position& from) {
-                return data::Batches<D>(dataset, {}, rank, 2, torch::kCPU,
-                                        {.size = 4, .shuffle = shuffle, .seed = 3},
-                                        std::make_shared<data::Position>(from));
+                return data::Batches(dataset, D{}, rank, 2, torch::kCPU,
+                                     {.size = 4, .shuffle = shuffle, .seed = 3},
+                                     std::make_shared<data::Position>(from));
             };
             for (const data::Position& from : {data::Position{0, 0}, data::Position{2, 8}}) {
                 auto by_row = over(rows, from);
@@ -310,8 +310,8 @@ TEST_CASE("Blocks.are_read_once_in_order") {
     const auto dataset = data::from_blocks(blocks);
     CHECK(dataset.size() == 8);
     CHECK(blocks->reads == std::vector<int>{0, 0, 0, 0});
-    data::Batches<data::Sharded> batches(dataset, {}, 0, 1, torch::kCPU, {.size = 2},
-                                         std::make_shared<data::Position>());
+    data::Batches batches(dataset, data::Sharded{}, 0, 1, torch::kCPU, {.size = 2},
+                          std::make_shared<data::Position>());
     CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
     CHECK(blocks->reads == std::vector<int>{1, 0, 1, 1});
     const auto some = dataset.rows(torch::tensor({7, 0, 4, 0}, torch::kLong));
@@ -385,8 +385,8 @@ TEST_CASE("Batch.rows_are_selected_sliced_and_joined") {
 
 TEST_CASE("Batches.replicated_reads_everything") {
     auto position = std::make_shared<data::Position>();
-    data::Batches<data::Replicated> batches(data::from_tensors({{"x", torch::arange(5)}}), {}, 2, 3,
-                                            torch::kCPU, {.size = 4}, position);
+    data::Batches batches(data::from_tensors({{"x", torch::arange(5)}}), data::Replicated{}, 2, 3,
+                          torch::kCPU, {.size = 4}, position);
     CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{0, 1, 2, 3}, {4}});
 }
 

@@ -2,6 +2,7 @@
 // Image files: pixels as Pillow reads them, classes by directory, and files that are no images.
 #include <rtrain/data/images.hpp>
 #include <rtrain/data/permuted.hpp>
+#include <rtrain/data/position.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/streaming.hpp>
 #include <rtrain/format/safetensors.hpp>
@@ -112,8 +113,8 @@ void forget_peak_memory() {
 template <class D>
 Texts epoch_of(const data::Dataset& dataset, int rank, int ranks, data::BatchOptions options) {
     options.shuffle = true;
-    const data::Batches<D> batches(dataset, D{}, rank, ranks, at::kCPU, options,
-                                   std::make_shared<data::Position>());
+    const data::Batches batches(dataset, D{}, rank, ranks, at::kCPU, options,
+                                std::make_shared<data::Position>());
     Texts rows;
     for (const auto& batch : batches) {
         CHECK(batch["image"].size(0) == batch.size());
@@ -446,7 +447,7 @@ data::Position next_batch(const fs::path& path, const data::Position& from, bool
                      .union_with({data::from_tensors({{"x", at::zeros({0}, at::kLong)}})});
     }
     const auto position = std::make_shared<data::Position>(from);
-    data::Batches<data::Permuted> batches(images, {}, 0, 1, at::kCPU, {.size = 4}, position);
+    data::Batches batches(images, data::Permuted{}, 0, 1, at::kCPU, {.size = 4}, position);
     const auto first = batches.begin();
     data::Position reached = *position;
     reached.iterating = false;
@@ -496,9 +497,8 @@ TEST_CASE("Images.only_batches_are_in_memory") {
     write_classes(scratch.path(), 2, 480);
     constexpr std::int64_t side = 512;
     const auto images = data::read_images(scratch.path(), {.size = {side, side}});
-    const data::Batches<data::Streaming> batches(images, data::Streaming{}, 0, 1, at::kCPU,
-                                                 {.size = 4, .shuffle = true},
-                                                 std::make_shared<data::Position>());
+    const data::Batches batches(images, data::Streaming{}, 0, 1, at::kCPU,
+                                {.size = 4, .shuffle = true}, std::make_shared<data::Position>());
     static_cast<void>(images.take(4));
     forget_peak_memory();
     const std::int64_t before = peak_memory();

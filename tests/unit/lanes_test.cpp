@@ -150,8 +150,8 @@ private:
     void walk(int rank, int size, int most, const std::shared_ptr<data::Position>& position,
               data::GreatestOfRanks agree, std::vector<Rows>& batches,
               data::Position& place) const {
-        data::Batches<data::Streaming> loop(dataset, policy, rank, size, at::kCPU, options,
-                                            position, std::nullopt, true, std::move(agree));
+        data::Batches loop(dataset, policy, rank, size, at::kCPU, options, position, std::nullopt,
+                           true, std::move(agree));
         for (auto& batch : loop) {
             rtrain::testing::append(batches.emplace_back(), batch["x"]);
             place = *position;
@@ -443,11 +443,11 @@ TEST_CASE("Lanes.other_policies_and_sizes_say_that_rows_are_not_counted") {
     };
     CHECK(code_of([&] { first_of(data::Sharded{}); }) == "RT-D71");
     CHECK(code_of([&] { first_of(data::Permuted{}); }) == "RT-D71");
-    const data::Batches<data::Streaming> batches(left, {}, 0, 2, at::kCPU, {}, position);
+    const data::Batches batches(left, data::Streaming{}, 0, 2, at::kCPU, {}, position);
     CHECK(code_of([&] { (void)batches.size(); }) == "RT-D71");
     CHECK(code_of([&] { (void)batches.begin(); }) == "RT-D74");
-    const data::Batches<data::Streaming> whole(left, {}, 1, 2, at::kCPU, {}, position, std::nullopt,
-                                               /*is_split=*/false);
+    const data::Batches whole(left, data::Streaming{}, 1, 2, at::kCPU, {}, position, std::nullopt,
+                              /*is_split=*/false);
     Rows rows;
     for (const auto& batch : whole) { // each rank all of them, and nothing to agree upon
         rtrain::testing::append(rows, batch["x"]);

@@ -164,8 +164,8 @@ template <class D>
 std::vector<std::vector<std::int64_t>> pass(const data::Dataset& dataset,
                                             data::BatchOptions options, int rank = 0, int ranks = 1,
                                             const data::Position& from = {}) {
-    data::Batches<D> batches(dataset, {}, rank, ranks, torch::kCPU, options,
-                             std::make_shared<data::Position>(from));
+    data::Batches batches(dataset, D{}, rank, ranks, torch::kCPU, options,
+                          std::make_shared<data::Position>(from));
     std::vector<std::vector<std::int64_t>> read;
     for (auto& batch : batches) {
         const auto x = batch["x"].contiguous();
@@ -213,8 +213,8 @@ TEST_CASE("Batches.errors_of_threads_come_in_their_place_and_loops_may_end_early
         return batch;
     });
     const data::BatchOptions options{.size = 10, .threads = 3};
-    data::Batches<data::Sharded> batches(throwing, {}, 0, 1, torch::kCPU, options,
-                                         std::make_shared<data::Position>());
+    data::Batches batches(throwing, data::Sharded{}, 0, 1, torch::kCPU, options,
+                          std::make_shared<data::Position>());
     int read = 0;
     CHECK(code_of([&] {
               for ([[maybe_unused]] auto& batch : batches) {
@@ -307,8 +307,8 @@ TEST_CASE("Batches.are_collated_and_converted") {
             batch["x"] = torch::stack({batch["x"], batch["x"]}, 1);
             return batch;
         };
-        data::Batches<data::Sharded> batches(
-            numbers(), {}, 0, 1, torch::kCPU,
+        data::Batches batches(
+            numbers(), data::Sharded{}, 0, 1, torch::kCPU,
             {.size = 50, .threads = threads, .collate = twice, .dtypes = {{"x", torch::kHalf}}},
             std::make_shared<data::Position>());
         auto first = batches.begin();
@@ -324,10 +324,9 @@ TEST_CASE("Batches.are_collated_and_converted") {
 TEST_CASE("Batches.say_where_their_time_goes") {
     for (const int threads : {0, 2}) {
         CAPTURE(threads);
-        data::Batches<data::Sharded> batches(
-            numbers(), {}, 0, 1, torch::kCPU,
-            {.size = 10, .threads = threads, .dtypes = {{"x", torch::kInt}}},
-            std::make_shared<data::Position>());
+        data::Batches batches(numbers(), data::Sharded{}, 0, 1, torch::kCPU,
+                              {.size = 10, .threads = threads, .dtypes = {{"x", torch::kInt}}},
+                              std::make_shared<data::Position>());
         CHECK(batches.stats().slowest == "loop");
         for (int pass = 0; pass < 2; ++pass) {
             for ([[maybe_unused]] auto& batch : batches) {

@@ -4,8 +4,11 @@
 
 #include <rtrain/data/blocks.hpp>
 #include <rtrain/data/permuted.hpp>
+#include <rtrain/data/position.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/sharded.hpp>
+#include <rtrain/data/stream_feed.hpp>
+#include <rtrain/data/stream_order.hpp>
 #include <rtrain/data/streaming.hpp>
 #include <rtrain/process/reading.hpp>
 #include <rtrain/testing/data_policy.hpp>
@@ -476,8 +479,8 @@ TEST_CASE("Stream.mixes_rows_that_are_sorted_by_class") {
     constexpr std::int64_t size = 100;
     const auto blocks = std::make_shared<Numbers>(
         std::vector<std::int64_t>(static_cast<std::size_t>(classes * of_class / 12), 12));
-    data::Batches<data::Streaming> batches(
-        data::from_blocks(blocks), {}, 0, 1, at::kCPU,
+    data::Batches batches(
+        data::from_blocks(blocks), data::Streaming{}, 0, 1, at::kCPU,
         {.size = size, .shuffle = true, .seed = 3, .memory_bytes = memory_for(1250, 24)},
         std::make_shared<data::Position>());
     std::vector<Rows> taken;
@@ -558,7 +561,7 @@ void check_read_whole(const data::Dataset& dataset, const D& policy) {
     const auto expected =
         take_apart(position, 1, to_the_end, loops_over<D>(dataset, alone, policy), column_x);
     const auto whole = [&](int rank, int size, const std::shared_ptr<data::Position>& place) {
-        return data::Batches<D>(dataset, policy, rank, size, at::kCPU, options, place, {}, false);
+        return data::Batches(dataset, policy, rank, size, at::kCPU, options, place, {}, false);
     };
     data::Position on_three;
     const auto some = take_apart(on_three, 3, 2, whole, column_x);

@@ -106,6 +106,8 @@ static_assert(Backend<Mpi>);
 
 #ifdef RTRAIN_COMPILED
 extern template class detail::TheBackend<backend::Mpi>;
+extern template std::shared_ptr<detail::AnyBackend>
+    detail::any_backend(std::shared_ptr<backend::Mpi>);
 #endif
 
 } // namespace rtrain

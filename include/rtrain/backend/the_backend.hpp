@@ -221,4 +221,10 @@ private:
     std::shared_ptr<B> backend_;
 };
 
+/// A backend without its type.
+template <Backend B>
+[[nodiscard]] std::shared_ptr<AnyBackend> any_backend(std::shared_ptr<B> backend) {
+    return std::make_shared<TheBackend<B>>(std::move(backend));
+}
+
 } // namespace rtrain::detail

@@ -8,6 +8,7 @@
 #include <rtrain/checkpoint/snapshot.hpp>
 
 #include <concepts>
+#include <memory>
 #include <utility>
 
 namespace rtrain::checkpoint {
@@ -65,5 +66,11 @@ public:
 private:
     C policy_;
 };
+
+/// A policy without its type.
+template <CheckpointPolicy C>
+[[nodiscard]] std::shared_ptr<AnyPolicy> any_policy(C policy) {
+    return std::make_shared<ThePolicy<C>>(std::move(policy));
+}
 
 } // namespace rtrain::checkpoint

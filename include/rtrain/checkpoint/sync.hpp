@@ -4,9 +4,12 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/policy.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
+
+#include <memory>
 
 namespace rtrain::checkpoint {
 
@@ -38,6 +41,10 @@ struct Async : Sync {
 };
 
 static_assert(CheckpointPolicy<None> && CheckpointPolicy<Sync> && CheckpointPolicy<Async>);
+
+#ifdef RTRAIN_COMPILED
+extern template std::shared_ptr<AnyPolicy> any_policy(Sync);
+#endif
 
 } // namespace rtrain::checkpoint
 

@@ -6,6 +6,7 @@
 /// follows from the reports alone. Cost tier 1: std and Boost.JSON.
 #pragma once
 
+#include <rtrain/base/compiled.hpp>
 #include <rtrain/config/score_order.hpp>
 
 #include <boost/json/object.hpp>
@@ -96,6 +97,11 @@ public:
     template <class F>
     requires(!std::same_as<F, Condition> && ConditionFunction<F>) Condition(F function)
         : kind_(Function(std::move(function))) {} // NOLINT
+    Condition(const Condition& other);
+    Condition(Condition&& other) noexcept;
+    Condition& operator=(const Condition& other);
+    Condition& operator=(Condition&& other) noexcept;
+    ~Condition();
 
     [[nodiscard]] const Kind& kind() const noexcept { return kind_; }
 
@@ -129,3 +135,7 @@ private:
 };
 
 } // namespace rtrain::stop
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/config/stop_definitions.hpp>
+#endif

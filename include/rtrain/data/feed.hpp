@@ -1,30 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Which rows a rank reads next, batch by batch, in an epoch that may have been entered in the
-/// middle: from a policy's rows of this rank, or from places in an order of all ranks.
-/// stream_feed.hpp has those over blocks.
+/// middle. row_feeds.hpp and stream_feed.hpp have those that there are.
 #pragma once
 
-#include <rtrain/base/error.hpp>
+#include <rtrain/data/any_policy.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/block_index.hpp>
 #include <rtrain/data/dataset.hpp>
-#include <rtrain/data/policy.hpp>
 #include <rtrain/data/position.hpp>
-#include <rtrain/data/steps.hpp>
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <type_traits>
-#include <utility>
+#include <string>
 #include <vector>
 
 namespace rtrain::data {
 
+class LaneSteps;
 class Uncounted;
 struct LaneStep;
 
@@ -67,126 +63,39 @@ struct Portion {
     std::shared_ptr<const LaneStep> step = nullptr; ///< once the first pass was read
 };
 
-/// From `order()`: the rows of this rank, made at once.
-template <DataPolicy D>
-class RankFeed {
+/// next() is for the thread of the loop; read() and read_ahead() are for any threads.
+class Feed {
 public:
-    RankFeed(const D& policy, const Course& course, std::int64_t taken)
-        : course_(course), base_(detail::HasRest<D> ? taken : 0) {
-        if constexpr (detail::HasRest<D>) {
-            order_ = policy.order(course.epoch, taken);
-        } else {
-            order_ = policy.order(course.epoch);
-            row_ = std::min(order_.numel(), taken / course.sharing);
-        }
-        end_ = std::min(order_.numel(), row_ + batches_in(order_.numel() - row_) * course.size);
-        taken_ = base_ + row_ * course.sharing;
-    }
+    Feed() = default;
+    Feed(const Feed&) = delete;
+    Feed& operator=(const Feed&) = delete;
+    virtual ~Feed() = default;
 
-    /// Empty at the end of the epoch.
-    [[nodiscard]] std::optional<Portion> next() {
-        if (row_ >= end_) {
-            return std::nullopt;
-        }
-        Portion portion;
-        portion.place = base_ + row_ * course_.sharing + course_.place_among_sharing();
-        const std::int64_t begin = row_;
-        row_ = std::min(end_, row_ + course_.size);
-        portion.rows = order_.slice(0, begin, row_);
-        pass_ = (pass_ + 1) % course_.passes;
-        portion.ends_step = pass_ == 0 || row_ == end_;
-        if (portion.ends_step) {
-            taken_ = base_ + row_ * course_.sharing;
-        }
-        portion.taken = taken_;
-        return portion;
-    }
+    /// What to read next; empty at the end of the epoch. Where rows are not counted, lanes() says
+    /// that.
+    [[nodiscard]] virtual std::optional<Portion> next() = 0;
+    /// What next() has said; once it is read, the portion holds no windows any more.
+    [[nodiscard]] virtual Batch read(const Dataset& dataset, Portion& portion) = 0;
+    /// Batches from here to the end of the epoch. Throws DataError [RT-D71] where rows are not
+    /// counted.
+    [[nodiscard]] virtual std::int64_t batches() const = 0;
 
-    [[nodiscard]] static Batch read(const Dataset& dataset, const Portion& portion) {
-        return dataset.rows(portion.rows);
-    }
+    /// Before threads read: makes what they share.
+    virtual void begin_reading() {}
+    /// Something that a later portion will need. False when there is nothing to do now.
+    [[nodiscard]] virtual bool read_ahead() { return false; }
 
-    /// None: see StreamFeed.
-    [[nodiscard]] static std::vector<LanePlace> places() { return {}; }
-
-    /// Batches from here to the end of the epoch.
-    [[nodiscard]] std::int64_t batches() const { return batches_in(order_.numel() - row_); }
-
-private:
-    [[nodiscard]] std::int64_t batches_in(std::int64_t rows) const {
-        return course_.epoch.drop_last ? rows / course_.size / course_.passes * course_.passes
-                                       : rows / course_.size + (rows % course_.size == 0 ? 0 : 1);
-    }
-
-    Course course_;
-    std::int64_t base_; ///< rows taken before the first of order_
-    at::Tensor order_;
-    std::int64_t row_ = 0; ///< of order_, the next to be read
-    std::int64_t end_ = 0; ///< of order_
-    std::int64_t taken_ = 0;
-    std::int64_t pass_ = 0;
+    /// Null where rows are counted; else each batch that was read has to be settled, in order.
+    [[nodiscard]] virtual LaneSteps* lanes() noexcept { return nullptr; }
+    /// How far lanes are, where rows are not counted.
+    [[nodiscard]] virtual std::vector<LanePlace> places() const { return {}; }
 };
 
-/// From `rows_at()`: every step of all ranks is consecutive in one order.
-template <DataPolicy D>
-class OrderFeed {
-public:
-    OrderFeed(const D& policy, const Course& course, std::int64_t taken)
-        : policy_(&policy), course_(course),
-          taken_(taken), steps_{course.epoch.rows, course.size, course.sharing * course.passes,
-                                course.epoch.drop_last} {
-        if (course.epoch.rows <= 0) {
-            throw DataError("RT-D7", "the data set is empty");
-        }
-    }
-
-    /// Empty at the end of the epoch.
-    [[nodiscard]] std::optional<Portion> next() {
-        return next_of([&](const Steps& steps, std::int64_t taken, std::int64_t number) {
-            const RowRange part = steps.micro_batch(taken, number);
-            return Portion{.rows = policy_->rows_at(course_.epoch, part.begin, part.end),
-                           .place = part.begin};
-        });
-    }
-    /// The same, with `part_of(steps, taken, micro_batch)` in place of the policy.
-    template <class PartOf>
-    [[nodiscard]] std::optional<Portion> next_of(const PartOf& part_of) {
-        const std::int64_t step = steps_.step_at(taken_);
-        if (step == 0) {
-            return std::nullopt;
-        }
-        Portion portion =
-            part_of(steps_, taken_, course_.place_among_sharing() * course_.passes + pass_);
-        pass_ = (pass_ + 1) % course_.passes;
-        portion.ends_step = pass_ == 0;
-        taken_ += portion.ends_step ? step : 0;
-        portion.taken = taken_;
-        return portion;
-    }
-    [[nodiscard]] static Batch read(const Dataset& dataset, const Portion& portion) {
-        return dataset.rows(portion.rows);
-    }
-
-    [[nodiscard]] static std::vector<LanePlace> places() { return {}; }
-    [[nodiscard]] std::int64_t batches() const {
-        return steps_.count_from(taken_) * course_.passes;
-    }
-
-private:
-    const D* policy_;
-    Course course_;
-    std::int64_t taken_;
-    Steps steps_;
-    std::int64_t pass_ = 0;
-};
-
-template <DataPolicy D>
-class StreamFeed; // stream_feed.hpp
-
-/// next() says what to read, and read() reads it, called by any threads.
-template <DataPolicy D>
-using Feed =
-    std::conditional_t<detail::HasLanes<D>, StreamFeed<D>,
-                       std::conditional_t<detail::HasRowsAt<D>, OrderFeed<D>, RankFeed<D>>>;
+/// Of an epoch in which all ranks have taken `taken` rows. Throws what `policy` throws, DataError
+/// [RT-D7, RT-D20, RT-D22].
+[[nodiscard]] std::unique_ptr<Feed> make_feed(const AnyPolicy& policy, const Course& course,
+                                              std::int64_t taken);
+/// What a position in it counts in, by which it is known again; empty: the policy has no name.
+[[nodiscard]] std::string order_of(const AnyPolicy& policy, const Course& course);
 
 } // namespace rtrain::data

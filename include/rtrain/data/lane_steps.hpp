@@ -19,20 +19,17 @@
 
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/feed.hpp>
+#include <rtrain/data/greatest_of_ranks.hpp>
 #include <rtrain/data/lanes.hpp>
 #include <rtrain/data/position.hpp>
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
 namespace rtrain::data {
-
-/// Makes each number of a tensor, int64 on the CPU, the greatest of all ranks. *Collective.*
-using GreatestOfRanks = std::function<void(at::Tensor&)>;
 
 /// What of an epoch was not come to.
 struct LeftOut {

@@ -9,16 +9,12 @@
 /// body of an epoch is that of worker.epochs().
 #pragma once
 
-#include <rtrain/base/error.hpp>
+#include <rtrain/base/compiled.hpp>
 #include <rtrain/data/position.hpp>
-#include <rtrain/process/loop_status.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace rtrain::data {
@@ -39,110 +35,36 @@ public:
     };
 
     /// Those of the calling thread.
-    [[nodiscard]] static Loops& current() {
-        thread_local Loops loops;
-        return loops;
-    }
+    [[nodiscard]] static Loops& current();
 
-    [[nodiscard]] std::unique_ptr<Loop> begin(std::shared_ptr<Position> position, bool trains) {
-        forget_past(*position);
-        position->finished.reserve(position->finished.size() + 1); // end() must not throw
-        auto loop = std::make_unique<Loop>(Loop{std::move(position), trains, ++clock_});
-        loop->leads = trains && std::ranges::none_of(
-                                    under_way_, [](const Loop* other) { return other->trains; });
-        loop->position->iterating = true;
-        under_way_.push_back(loop.get());
-        return loop;
-    }
+    [[nodiscard]] std::unique_ptr<Loop> begin(std::shared_ptr<Position> position, bool trains);
 
     /// The body gets the batch.
-    void take(Loop& loop) noexcept {
-        if (loop.taken == 0) {
-            loop.taken = ++clock_;
-        }
-    }
+    void take(Loop& loop) noexcept;
 
     /// The body is done with the batch. Throws DataError [RT-D16].
-    void leave_body(Loop& loop) {
-        require_closed(loop.saved_around, loop.taken);
-        loop.saved_around = false;
-        loop.taken = 0;
-    }
+    void leave_body(Loop& loop);
 
-    void end(const Loop& loop) noexcept {
-        std::erase(under_way_, &loop);
-        Time body = epoch_ < loop.began ? epoch_ : 0;
-        const Loop* ended_in = nullptr;
-        for (const Loop* other : under_way_) {
-            if (other->taken < loop.began) {
-                body = std::max(body, other->taken);
-            } else {
-                ended_in = other;
-            }
-        }
-        if (body != 0) {
-            loop.position->finished.push_back({.epoch = loop.position->epoch,
-                                               .trains = loop.trains,
-                                               .body = body,
-                                               .ended_in = ended_in ? ended_in->began : 0});
-        }
-        loop.position->finish_epoch();
-    }
+    void end(const Loop& loop) noexcept;
 
     /// A pass that trains is passed over: a checkpoint made behind it must know of it, too.
-    void skip(Position& position) const {
-        Time body = epoch_;
-        for (const Loop* loop : under_way_) {
-            body = std::max(body, loop->taken);
-        }
-        forget_past(position);
-        if (body != 0) {
-            position.finished.push_back(
-                {.epoch = position.epoch, .trains = true, .body = body, .ended_in = 0});
-        }
-    }
+    void skip(Position& position) const;
 
     /// Throws DataError [RT-D16].
-    void begin_epoch() {
-        require_closed(epoch_saved_around_, epoch_);
-        epoch_saved_around_ = false;
-        epoch_ = ++clock_;
-    }
-    void leave_epochs() noexcept {
-        epoch_saved_around_ = false;
-        epoch_ = 0;
-    }
+    void begin_epoch();
+    void leave_epochs() noexcept;
 
     /// The one loop that is under way; null when there is none, or more than one.
-    [[nodiscard]] const Loop* only() const noexcept {
-        return under_way_.size() == 1 ? under_way_.front() : nullptr;
-    }
+    [[nodiscard]] const Loop* only() const noexcept;
     /// The loop over a series of batches; null when none is under way.
-    [[nodiscard]] const Loop* over(const Position& position) const noexcept {
-        const auto found = std::ranges::find_if(
-            under_way_, [&](const Loop* loop) { return loop->position.get() == &position; });
-        return found == under_way_.end() ? nullptr : *found;
-    }
+    [[nodiscard]] const Loop* over(const Position& position) const noexcept;
     /// Whether another loop goes on in the body of this one.
-    [[nodiscard]] bool is_around_another(const Loop& loop) const noexcept {
-        return loop.taken != 0 && std::ranges::any_of(under_way_, [&](const Loop* other) {
-                   return other->began > loop.taken && other->taken != 0;
-               });
-    }
+    [[nodiscard]] bool is_around_another(const Loop& loop) const noexcept;
     /// Whether there is a loop in the body of the epoch that is not over.
-    [[nodiscard]] bool within_epoch() const noexcept {
-        return epoch_ != 0 && std::ranges::any_of(under_way_, [this](const Loop* loop) {
-                   return loop->began > epoch_ && loop->taken != 0;
-               });
-    }
+    [[nodiscard]] bool within_epoch() const noexcept;
     /// The passes over a series of batches that have ended in bodies which a run that goes on from
     /// here begins again: those that a loop is under way in.
-    [[nodiscard]] std::vector<FinishedPass> finished(const Position& position) const {
-        std::vector<FinishedPass> passes;
-        std::ranges::copy_if(position.finished, std::back_inserter(passes),
-                             [this](const FinishedPass& pass) { return begins_again(pass.body); });
-        return passes;
-    }
+    [[nodiscard]] std::vector<FinishedPass> finished(const Position& position) const;
     /// Every loop that a checkpoint made now must know the place of: not those that are held from
     /// before the epoch.
     template <class Visit>
@@ -155,48 +77,19 @@ public:
     }
 
     /// A checkpoint is made: what it takes for a loop around others has to be one.
-    void note_saved() noexcept {
-        for (Loop* loop : under_way_) {
-            loop->saved_around = loop->saved_around || is_around_another(*loop);
-        }
-        epoch_saved_around_ = epoch_saved_around_ || within_epoch();
-    }
+    void note_saved() noexcept;
 
 private:
-    [[nodiscard]] bool is_open(Time body) const noexcept {
-        return body == epoch_ || std::ranges::any_of(under_way_, [&](const Loop* loop) {
-                   return loop->taken == body;
-               });
-    }
+    [[nodiscard]] bool is_open(Time body) const noexcept;
 
-    [[nodiscard]] bool begins_again(Time body) const noexcept {
-        return body == epoch_ ? within_epoch()
-                              : std::ranges::any_of(under_way_, [&](const Loop* loop) {
-                                    return loop->taken == body && is_around_another(*loop);
-                                });
-    }
+    [[nodiscard]] bool begins_again(Time body) const noexcept;
 
     /// When a pass begins: forgets those whose body is over, and those that it goes on with because
     /// another loop, which is still under way, advances these batches by hand, again and again.
-    void forget_past(Position& position) const {
-        std::erase_if(position.finished, [this](const FinishedPass& pass) {
-            return !is_open(pass.body) || std::ranges::any_of(under_way_, [&](const Loop* loop) {
-                return loop->began == pass.ended_in;
-            });
-        });
-    }
+    void forget_past(Position& position) const;
 
     /// When a body is left that a checkpoint was made in.
-    void require_closed(bool saved_around, Time body) const {
-        if (saved_around &&
-            std::ranges::any_of(under_way_, [&](const Loop* loop) { return loop->began > body; })) {
-            throw DataError(
-                "RT-D16", "a checkpoint was made while a loop over batches went on in the body of "
-                          "another loop, but it goes on behind that body, and a resumed run "
-                          "would not find its place; begin iterators that are advanced by hand "
-                          "before the loop that advances them");
-        }
-    }
+    void require_closed(bool saved_around, Time body) const;
 
     std::vector<Loop*> under_way_; ///< in the order in which they began
     Time clock_ = 0;
@@ -216,18 +109,12 @@ public:
 
     /// One that has ended.
     Pass() = default;
-    Pass(std::shared_ptr<Position> position, bool trains)
-        : loop_(Loops::current().begin(std::move(position), trains)) {
-        end_if_asked();
-    }
+    Pass(std::shared_ptr<Position> position, bool trains);
     Pass(Pass&&) = default;
-    Pass& operator=(Pass&& other) noexcept {
-        std::swap(loop_, other.loop_);
-        return *this;
-    }
+    Pass& operator=(Pass&& other) noexcept;
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
-    ~Pass() { end(); }
+    ~Pass();
 
     [[nodiscard]] bool has_ended() const noexcept { return !loop_; }
     /// The place that this pass has reached; not after end().
@@ -237,59 +124,27 @@ public:
     [[nodiscard]] bool leads() const noexcept { return loop_ && loop_->leads; }
 
     /// Whoever goes through the data gets the batch.
-    void take() noexcept {
-        if (loop_) {
-            Loops::current().take(*loop_);
-        }
-    }
+    void take() noexcept;
 
     /// The batch was used, and the next is wanted. Throws DataError [RT-D16].
-    void leave_batch() {
-        if (loop_) {
-            if (leads()) {
-                LoopStatus::current().advance();
-            }
-            if (observer()) {
-                observer()(*loop_);
-            }
-            Loops::current().leave_body(*loop_);
-            end_if_asked();
-        }
-    }
+    void leave_batch();
 
-    void end() noexcept {
-        if (loop_) { // not moved from, and not ended before
-            if (leads()) {
-                LoopStatus::current().end_loop();
-            }
-            Loops::current().end(*loop_);
-            loop_.reset();
-        }
-    }
+    void end() noexcept;
 
     /// Who is told between the batches of all passes of this thread, and who ends them.
-    static void observe(BetweenBatches observe, EndsHere ends_here) {
-        observer() = std::move(observe);
-        judge() = std::move(ends_here);
-    }
+    static void observe(BetweenBatches observe, EndsHere ends_here);
 
 private:
-    void end_if_asked() {
-        if (judge() && judge()(*loop_)) {
-            end();
-        }
-    }
+    void end_if_asked();
 
-    static BetweenBatches& observer() {
-        thread_local BetweenBatches told;
-        return told;
-    }
-    static EndsHere& judge() {
-        thread_local EndsHere asked;
-        return asked;
-    }
+    static BetweenBatches& observer();
+    static EndsHere& judge();
 
     std::unique_ptr<Loops::Loop> loop_;
 };
 
 } // namespace rtrain::data
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/data/loops_definitions.hpp>
+#endif

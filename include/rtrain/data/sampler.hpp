@@ -4,11 +4,9 @@
 /// the same seed also in the same order. tests/data/sampler/ holds Python's own output.
 #pragma once
 
-#include <rtrain/base/error.hpp>
+#include <rtrain/base/compiled.hpp>
 #include <rtrain/data/policy.hpp>
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -29,25 +27,10 @@ namespace rtrain::data {
 ///
 /// When ranks, however many, have taken the first `taken` rows of the order together, the rest of
 /// it is dealt out in the same way.
-[[nodiscard]] inline at::Tensor distributed_order(const EpochRequest& epoch,
-                                                  std::int64_t taken = 0) {
-    if (epoch.rows <= 0) {
-        throw DataError("RT-D7", "the data set is empty");
-    }
-    at::Tensor order;
-    if (epoch.shuffle) {
-        auto generator =
-            at::detail::createCPUGenerator(epoch.seed + static_cast<std::uint64_t>(epoch.epoch));
-        order = at::randperm(epoch.rows, generator, at::TensorOptions(at::kLong));
-    } else {
-        order = at::arange(epoch.rows, at::kLong);
-    }
-    const std::int64_t total = distributed_end(epoch, taken);
-    if (total > epoch.rows) {
-        const std::int64_t copies = (total + epoch.rows - 1) / epoch.rows;
-        order = order.repeat({copies});
-    }
-    return order.slice(0, taken + epoch.rank, total, epoch.size).contiguous();
-}
+[[nodiscard]] at::Tensor distributed_order(const EpochRequest& epoch, std::int64_t taken = 0);
 
 } // namespace rtrain::data
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/data/sampler_definitions.hpp>
+#endif

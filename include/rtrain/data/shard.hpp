@@ -3,12 +3,12 @@
 /// This rank's part of a data set.
 #pragma once
 
+#include <rtrain/data/any_policy.hpp>
 #include <rtrain/data/batch_options.hpp>
 #include <rtrain/data/batches.hpp>
 #include <rtrain/data/dataset.hpp>
-#include <rtrain/data/lane_steps.hpp>
+#include <rtrain/data/greatest_of_ranks.hpp>
 #include <rtrain/data/policy.hpp>
-#include <rtrain/data/position.hpp>
 #include <rtrain/data/steps.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -22,16 +22,16 @@
 namespace rtrain::data {
 
 /// What `worker.dataset_shard(name)` returns.
-template <DataPolicy D>
 class Shard {
 public:
     /// Makes the position that a checkpoint holds.
     using Register = std::function<std::shared_ptr<Position>()>;
 
     /// `seed` is added to those of the permutations; see Batches for the rest.
-    Shard(Dataset dataset, D policy, int rank, int size, at::Device device, Register new_position,
-          std::uint64_t seed = 0, std::optional<std::uint64_t> random_seed = std::nullopt,
-          bool is_split = true, GreatestOfRanks agree = nullptr)
+    Shard(Dataset dataset, AnyPolicy policy, int rank, int size, at::Device device,
+          Register new_position, std::uint64_t seed = 0,
+          std::optional<std::uint64_t> random_seed = std::nullopt, bool is_split = true,
+          GreatestOfRanks agree = nullptr)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
           device_(device), new_position_(std::move(new_position)), seed_(seed),
           random_seed_(random_seed), is_split_(is_split), agree_(std::move(agree)) {}
@@ -41,10 +41,10 @@ public:
     /// @code
     /// auto batches = worker.dataset_shard("train").batches({.size = 32, .shuffle = true});
     /// @endcode
-    [[nodiscard]] Batches<D> batches(BatchOptions options = {}) const {
+    [[nodiscard]] Batches batches(BatchOptions options = {}) const {
         options.seed += seed_;
-        return Batches<D>(dataset_, policy_, rank_, size_, device_, options, new_position_(),
-                          random_seed_, is_split_, agree_);
+        return Batches(dataset_, policy_, rank_, size_, device_, options, new_position_(),
+                       random_seed_, is_split_, agree_);
     }
 
     /// The whole data set, with the rows of all ranks.
@@ -54,18 +54,17 @@ public:
     [[nodiscard]] std::int64_t size() const {
         const int ranks = is_split_ ? size_ : 1;
         const EpochRequest epoch{dataset_.size(), is_split_ ? rank_ : 0, ranks};
-        if constexpr (detail::HasRowsAt<D>) {
-            const Steps whole{epoch.rows, epoch.rows, policy_.ranks_sharing(ranks)};
-            const RowRange part = whole.micro_batch(0, whole.micro_batches > 1 ? rank_ : 0);
-            return part.end - part.begin;
-        } else {
-            return policy_.order(epoch).numel();
+        if (!policy_.has_rows_at()) {
+            return policy_.order(epoch, 0).numel();
         }
+        const Steps whole{epoch.rows, epoch.rows, policy_.ranks_sharing(ranks)};
+        const RowRange part = whole.micro_batch(0, whole.micro_batches > 1 ? rank_ : 0);
+        return part.end - part.begin;
     }
 
 private:
     Dataset dataset_;
-    D policy_;
+    AnyPolicy policy_;
     int rank_;
     int size_;
     at::Device device_;

@@ -3,13 +3,14 @@
 /// The batches of a rank whose policy reads blocks in lanes.
 #pragma once
 
+#include <rtrain/data/any_policy.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/feed.hpp>
 #include <rtrain/data/lane_steps.hpp>
 #include <rtrain/data/lanes.hpp>
 #include <rtrain/data/permutation.hpp>
-#include <rtrain/data/policy.hpp>
+#include <rtrain/data/row_feeds.hpp>
 #include <rtrain/data/steps.hpp>
 #include <rtrain/data/stream_order.hpp>
 #include <rtrain/data/stream_reader.hpp>
@@ -27,25 +28,22 @@
 
 namespace rtrain::data {
 
-/// Lanes and windows in which `policy` streams a course. Without blocks there are no windows, and
-/// lanes only of rows that are not counted. Throws DataError [RT-D20, RT-D22].
-template <DataPolicy D>
-requires detail::HasLanes<D>
-[[nodiscard]] StreamShape stream_shape(const D& policy, const Course& course) {
+/// Lanes and windows in which a policy that has so many `lanes` streams a course. Without blocks
+/// there are no windows, and lanes only of rows that are not counted. Throws DataError [RT-D20,
+/// RT-D22].
+[[nodiscard]] inline StreamShape stream_shape(std::int64_t lanes, const Course& course) {
     // Lanes that are not counted belong to one micro-batch each.
     const std::int64_t readers = course.sharing * (course.uncounted ? course.passes : 1);
-    return course.blocks ? stream_shape(*course.blocks, policy.lanes, readers, course.memory_bytes)
-                         : StreamShape{.lanes = used_lanes(policy.lanes, readers), .window = 0};
+    return course.blocks ? stream_shape(*course.blocks, lanes, readers, course.memory_bytes)
+                         : StreamShape{.lanes = used_lanes(lanes, readers), .window = 0};
 }
 
 /// What order_name() lacks: what else the order of a course depends on.
-template <DataPolicy D>
-requires detail::HasLanes<D>
-[[nodiscard]] std::string lanes_name(const D& policy, const Course& course) {
+[[nodiscard]] inline std::string lanes_name(std::int64_t lanes, const Course& course) {
     if (!course.blocks && !course.uncounted) {
         return "";
     }
-    const StreamShape shape = stream_shape(policy, course);
+    const StreamShape shape = stream_shape(lanes, course);
     std::string name = ", " + std::to_string(shape.lanes) + " lanes";
     if (course.blocks && course.epoch.shuffle) {
         name += ", windows of " + std::to_string(shape.window) + " rows";
@@ -57,16 +55,15 @@ requires detail::HasLanes<D>
 /// micro-batch has places of its own lanes. Over rows by number: as OrderFeed. Over rows that are
 /// not counted: LaneSteps through the lanes of what they are made of. Nothing is read before the
 /// first batch.
-template <DataPolicy D>
-class StreamFeed {
+class StreamFeed final : public Feed {
 public:
-    StreamFeed(const D& policy, const Course& course, std::int64_t taken)
-        : policy_(&policy), course_(course) {
+    StreamFeed(AnyPolicy policy, const Course& course, std::int64_t taken)
+        : policy_(std::move(policy)), course_(course) {
         if (course_.blocks || course_.uncounted) {
-            shape_ = stream_shape(policy, course_);
+            shape_ = stream_shape(*policy_.lanes(), course_);
         }
         if (!course_.uncounted || course_.uncounted->input()) { // throws RT-D7
-            rows_.emplace(policy, course_, taken);
+            rows_.emplace(policy_, course_, taken);
         }
         if (course_.uncounted) {
             lanes_.emplace(LaneSteps::Shape{.lanes = shape_.lanes,
@@ -80,19 +77,14 @@ public:
                            open_lanes(), course_.lanes, taken);
         }
     }
-    StreamFeed(const StreamFeed&) = delete; // open_lanes() refers to it
-    StreamFeed& operator=(const StreamFeed&) = delete;
-    ~StreamFeed() = default;
 
-    /// Before threads read: makes what they share.
-    void begin_reading() {
+    void begin_reading() override {
         if (course_.blocks) {
             (void)reader();
         }
     }
 
-    /// Empty at the end of the epoch; where rows are not counted, lanes() says that.
-    [[nodiscard]] std::optional<Portion> next() {
+    [[nodiscard]] std::optional<Portion> next() override {
         if (lanes_) {
             return lanes_->next();
         }
@@ -108,8 +100,7 @@ public:
         });
     }
 
-    /// What next() has said; once it is read, the portion holds no windows any more.
-    [[nodiscard]] Batch read(const Dataset& dataset, Portion& portion) {
+    [[nodiscard]] Batch read(const Dataset& dataset, Portion& portion) override {
         if (lanes_) {
             return lanes_->read(portion);
         }
@@ -120,21 +111,17 @@ public:
         return reader().rows(*plan);
     }
 
-    /// Something that a later portion will need. False when there is nothing to do now.
-    [[nodiscard]] bool read_ahead() {
+    [[nodiscard]] bool read_ahead() override {
         return (lanes_ && lanes_->read_ahead()) || (reader_ && reader_->read_ahead());
     }
 
-    /// Null where rows are counted; else each batch that was read has to be settled, in order.
-    [[nodiscard]] LaneSteps* lanes() noexcept { return lanes_ ? &*lanes_ : nullptr; }
+    [[nodiscard]] LaneSteps* lanes() noexcept override { return lanes_ ? &*lanes_ : nullptr; }
 
-    /// How far lanes are, where rows are not counted.
-    [[nodiscard]] std::vector<LanePlace> places() const {
+    [[nodiscard]] std::vector<LanePlace> places() const override {
         return lanes_ ? lanes_->places() : std::vector<LanePlace>{};
     }
 
-    /// Throws DataError [RT-D71].
-    [[nodiscard]] std::int64_t batches() const {
+    [[nodiscard]] std::int64_t batches() const override {
         if (lanes_) {
             throw course_.uncounted->unknown_size();
         }
@@ -175,16 +162,16 @@ private:
                                    for (std::int64_t i = 0; i < places.count; ++i) {
                                        const std::int64_t place = places.first + i * places.stride;
                                        rows.push_back(
-                                           policy_->rows_at(course_.epoch, place, place + 1));
+                                           policy_.rows_at(course_.epoch, place, place + 1));
                                    }
                                    return input->rows(at::cat(rows));
                                });
     }
 
-    const D* policy_;
+    AnyPolicy policy_;
     Course course_;
     StreamShape shape_;
-    std::optional<OrderFeed<D>> rows_;
+    std::optional<OrderFeed> rows_;
     std::optional<StreamReader> reader_;
     std::optional<LaneSteps> lanes_;
 };

@@ -4,171 +4,53 @@
 /// Saved with every state, so that a resumed run computes what one that never stopped would have.
 #pragma once
 
-#include <rtrain/backend/collectives.hpp>
-#include <rtrain/base/error.hpp>
+#include <rtrain/base/compiled.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
-#include <rtrain/data/loops.hpp>
-#include <rtrain/data/permutation.hpp>
 #include <rtrain/data/position.hpp>
-#include <rtrain/state/state_io.hpp>
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Functions.h>
-
-#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
-#include <algorithm>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace rtrain {
+
+namespace data {
+class Loops;
+} // namespace data
+
+class HookRanks;
+class StateReader;
 
 class Progress {
 public:
     /// The place in a series of batches over the data set `name`: where the checkpoint was, if one
     /// has been loaded, or where the last series was that nobody holds any more, so that batches
     /// made anew in each epoch are shuffled anew.
-    [[nodiscard]] std::shared_ptr<data::Position> new_position(const std::string& name) {
-        for (int number = 1;; ++number) {
-            const std::string key = number == 1 ? name : name + "#" + std::to_string(number);
-            auto& position = positions_[key];
-            if (!position) {
-                const auto saved = loaded_.find(key);
-                position = std::make_shared<data::Position>(
-                    saved == loaded_.end() ? data::Position{} : saved->second);
-                return position;
-            }
-            const bool in_use = position.use_count() > 1;
-            if (!in_use) {
-                return position;
-            }
-        }
-    }
+    [[nodiscard]] std::shared_ptr<data::Position> new_position(const std::string& name);
 
     /// Why a run could not find back to this place; empty when it can.
-    [[nodiscard]] std::string obstacle() const {
-        const data::Loops& loops = data::Loops::current();
-        for (const auto& [name, position] : positions_) {
-            if (const std::string why = obstacle_in(loops, *position); !why.empty()) {
-                return detail::concat("the loop over \"", name, "\" ", why);
-            }
-        }
-        std::string unknown;
-        loops.each_in_epoch([&](const data::Loops::Loop& loop) {
-            const bool known = std::ranges::any_of(
-                positions_, [&](const auto& item) { return item.second == loop.position; });
-            unknown = known
-                          ? unknown
-                          : "a loop that is under way has no place that could be saved: its loader "
-                            "brought a distributed sampler of its own";
-        });
-        return unknown;
-    }
+    [[nodiscard]] std::string obstacle() const;
 
     /// *Collective.* Throws DataError [RT-D15] in loops that a run could not find back into.
-    void save(checkpoint::Snapshot& snapshot, HookRanks& backend) {
-        detail::succeed_together(backend, [&] {
-            if (const std::string why = obstacle(); !why.empty()) {
-                throw DataError(
-                    "RT-D15",
-                    detail::concat("this checkpoint would have no place to go on at: ", why,
-                                   "; report the state elsewhere, for example behind "
-                                   "the loop"));
-            }
-        });
-        (void)agree_to_stop(backend);
-        data::Loops& loops = data::Loops::current();
-        StateWriter out(snapshot, section);
-        boost::json::object places;
-        for (const auto& [name, position] : positions_) {
-            places[name] = place_of(loops, *position);
-        }
-        const int next_epoch = loops.within_epoch() ? epoch_ : epoch_ + 1;
-        out.value("epoch", next_epoch);
-        out.value("data", std::move(places));
-        if (last_epoch_) {
-            out.value("last_epoch", *last_epoch_);
-            stop_is_saved_ = next_epoch > *last_epoch_;
-        }
-        loops.note_saved();
-        auto generator = at::detail::getDefaultCPUGenerator();
-        const at::Tensor states = backend.all_gather(generator.get_state());
-        for (int rank = 0; rank < backend.size(); ++rank) {
-            out.tensor(random_of(rank), states[rank]);
-        }
-    }
+    void save(checkpoint::Snapshot& snapshot, HookRanks& backend);
 
     /// Each rank goes on with its own random numbers, as far as the checkpoint knows them: see
     /// random_of_new_rank(). `same_run`: else a stop() of the other run is none of this one. Throws
     /// DataError [RT-D17] when a loop that has a place in the checkpoint is under way elsewhere.
-    void load(const checkpoint::Snapshot& snapshot, int rank, bool same_run = true) {
-        const StateReader in(snapshot, section);
-        epoch_ = in.value("epoch").to_number<int>() - 1;
-        resumed_at_ = epoch_ + 1;
-        way_back_ = std::make_shared<data::Return>();
-        for (const auto& item : in.value("data").as_object()) {
-            data::Position saved = position_from(item.value().as_object());
-            if (is_there_already(item.key(), saved)) {
-                continue;
-            }
-            saved.way_back = way_back_;
-            way_back_->loops_to_begin += saved.was_under_way ? 1 : 0;
-            loaded_[item.key()] = saved;
-            if (const auto known = positions_.find(item.key()); known != positions_.end()) {
-                *known->second = saved;
-            }
-        }
-        if (same_run && in.has_value("last_epoch")) {
-            last_epoch_ = in.value("last_epoch").to_number<int>();
-            stop_is_saved_ = epoch_ >= *last_epoch_;
-        }
-        load_random_numbers(in, rank);
-        way_back_->arrive = [drawn = at::detail::getDefaultCPUGenerator().get_state().clone()] {
-            auto generator = at::detail::getDefaultCPUGenerator();
-            generator.set_state(drawn); // whatever was drawn on the way
-        };
-    }
+    void load(const checkpoint::Snapshot& snapshot, int rank, bool same_run = true);
 
     /// What a run that goes on does on the way back, in words; empty when it begins an epoch, or
     /// goes on in a loop that has no other around it or before it.
-    [[nodiscard]] std::string way_back() const {
-        std::string skipped;
-        std::string around;
-        for (const auto& [name, position] : loaded_) {
-            if (position.passes_to_skip > 0) {
-                skipped += (skipped.empty() ? "\"" : ", \"") + name + '"';
-            }
-            if (position.is_around) {
-                around += (around.empty() ? "\"" : ", \"") + name + '"';
-            }
-        }
-        std::string text;
-        if (!skipped.empty()) {
-            text = "passes over " + skipped + " that were finished are left out";
-        }
-        if (!around.empty()) {
-            text += (text.empty() ? "" : "; ") + ("the body of the loop over " + around) +
-                    " begins again with the batch that it was at";
-        }
-        return text;
-    }
+    [[nodiscard]] std::string way_back() const;
 
     /// The epoch under way; -1 before the first.
     [[nodiscard]] int epoch() const noexcept { return epoch_; }
     /// Throws DataError [RT-D16].
-    void begin_epoch(int epoch) {
-        if (way_back_ && epoch != resumed_at_) {
-            way_back_->loops_to_begin = 0;
-        }
-        epoch_ = epoch;
-        data::Loops::current().begin_epoch();
-    }
+    void begin_epoch(int epoch);
     /// How many epochs there will be.
     void set_epochs(int count) noexcept { epochs_ = count; }
     [[nodiscard]] bool in_last_epoch() const noexcept {
@@ -179,16 +61,7 @@ public:
     void stop() noexcept { wants_stop_ = true; }
     [[nodiscard]] bool is_to_stop() const noexcept { return wants_stop_ || last_epoch_; }
     /// Whether the epoch under way is the last because some rank wants it. *Collective.*
-    [[nodiscard]] bool agree_to_stop(HookRanks& backend) {
-        at::Tensor wanted = at::full({1}, wants_stop_ ? 1 : 0, at::kLong);
-        if (backend.size() > 1) {
-            backend.all_reduce(wanted, ReduceOp::max);
-        }
-        if (!last_epoch_ && wanted.item<std::int64_t>() != 0) {
-            last_epoch_ = epoch_;
-        }
-        return last_epoch_ && epoch_ >= *last_epoch_;
-    }
+    [[nodiscard]] bool agree_to_stop(HookRanks& backend);
     /// The last epoch that there will be; empty when none has been stopped at.
     [[nodiscard]] std::optional<int> last_epoch() const noexcept { return last_epoch_; }
     /// Whether a checkpoint holds that there is no epoch any more.
@@ -197,151 +70,30 @@ public:
 private:
     static constexpr const char* section = "rtrain";
 
-    static std::string random_of(int rank) { return "random/" + std::to_string(rank); }
+    static std::string random_of(int rank);
 
     /// Whether a loop over these batches is under way, which must then be at the place saved.
-    [[nodiscard]] bool is_there_already(const std::string& name,
-                                        const data::Position& saved) const {
-        const data::Loops& loops = data::Loops::current();
-        const auto known = positions_.find(name);
-        if (known == positions_.end() || loops.over(*known->second) == nullptr) {
-            return false;
-        }
-        const data::Position now = position_from(place_of(loops, *known->second));
-        if (now.epoch != saved.epoch || now.samples != saved.samples) {
-            throw DataError(
-                "RT-D17",
-                detail::concat("the checkpoint has a place in the loop over \"", name,
-                               "\", which has begun before the checkpoint was loaded; begin it "
-                               "behind worker.epochs() or worker.restore()"));
-        }
-        return true;
-    }
+    [[nodiscard]] bool is_there_already(const std::string& name, const data::Position& saved) const;
 
     /// Why the way back to this place could not be found through the passes over one series of
     /// batches; empty when it can.
     [[nodiscard]] static std::string obstacle_in(const data::Loops& loops,
-                                                 const data::Position& position) {
-        const auto finished = loops.finished(position);
-        const auto* const loop = loops.over(position);
-        if (loop != nullptr && !finished.empty()) {
-            return detail::concat(
-                "had ", finished.size(),
-                " whole passes before this one in the same epoch, or in the same body of a loop, "
-                "and only the program knows how many there are to be; make each pass an epoch of "
-                "worker.epochs(), or call batches() for each loop that reads the data set");
-        }
-        if (!std::ranges::is_partitioned(finished, &data::FinishedPass::trains)) {
-            return "was first evaluated and then trained on in the same epoch; call batches() for "
-                   "each of the two loops";
-        }
-        if (loop != nullptr && !position.begins_step && loops.is_around_another(*loop)) {
-            return "is within a step of several batches, and a loop inside it is under way";
-        }
-        return "";
-    }
+                                                 const data::Position& position);
 
     /// What a checkpoint made now says of a series of batches. A loop that is around another begins
     /// again with the batch that it is at, any other behind it.
     [[nodiscard]] static boost::json::object place_of(const data::Loops& loops,
-                                                      const data::Position& position) {
-        boost::json::object place{{"epoch", position.epoch},   {"samples", position.samples},
-                                  {"rows", position.rows},     {"order", position.order},
-                                  {"digest", position.digest}, {"content", position.content}};
-        const auto* lanes = &position.lanes;
-        if (const auto* const loop = loops.over(position)) {
-            const bool is_around = loops.is_around_another(*loop);
-            if (loop->taken == 0 || is_around) {
-                place["samples"] = position.samples_before;
-                lanes = &position.lanes_before;
-            }
-            place["around"] = is_around;
-            add_lanes(place, *lanes);
-            return place;
-        }
-        add_lanes(place, *lanes);
-        const auto finished = loops.finished(position);
-        const auto trained = std::ranges::count_if(finished, &data::FinishedPass::trains);
-        place["skip"] = trained;
-        if (static_cast<std::size_t>(trained) < finished.size()) { // evaluates again
-            place["epoch"] = finished[static_cast<std::size_t>(trained)].epoch;
-        }
-        return place;
-    }
+                                                      const data::Position& position);
 
-    static void add_lanes(boost::json::object& place, const std::vector<data::LanePlace>& lanes) {
-        if (lanes.empty()) {
-            return;
-        }
-        boost::json::array all;
-        for (const auto& [used, given, taken, has_ended, turn] : lanes) {
-            all.push_back(boost::json::array{used, given, taken, has_ended, turn});
-        }
-        place["lanes"] = std::move(all);
-    }
+    static void add_lanes(boost::json::object& place, const std::vector<data::LanePlace>& lanes);
 
-    [[nodiscard]] static data::Position position_from(const boost::json::object& place) {
-        data::Position saved{place.at("epoch").to_number<std::int64_t>(),
-                             place.at("samples").to_number<std::int64_t>()};
-        if (place.contains("order")) { // not in older checkpoints
-            saved.rows = place.at("rows").to_number<std::int64_t>();
-            saved.order = place.at("order").as_string().c_str();
-        }
-        if (const auto* const digest = place.if_contains("digest")) { // as above
-            saved.digest = digest->to_number<std::uint64_t>();
-        }
-        if (const auto* const content = place.if_contains("content")) { // as above
-            saved.content = content->to_number<std::uint64_t>();
-        }
-        if (const auto* const lanes = place.if_contains("lanes")) {
-            for (const auto& lane : lanes->as_array()) {
-                const auto& of = lane.as_array();
-                saved.lanes.push_back({.used = of.at(0).to_number<std::int64_t>(),
-                                       .given = of.at(1).to_number<std::int64_t>(),
-                                       .taken = of.at(2).to_number<std::int64_t>(),
-                                       .has_ended = of.at(3).as_bool(),
-                                       .turn = of.at(4).to_number<std::int64_t>()});
-            }
-        }
-        if (const auto* const skip = place.if_contains("skip")) { // as above
-            saved.passes_to_skip = skip->to_number<std::int64_t>();
-        }
-        if (const auto* const around = place.if_contains("around")) {
-            saved.was_under_way = true;
-            saved.is_around = around->as_bool();
-        }
-        return saved;
-    }
+    [[nodiscard]] static data::Position position_from(const boost::json::object& place);
 
-    static void load_random_numbers(const StateReader& in, int rank) {
-        if (in.has_tensor(random_of(rank))) {
-            auto generator = at::detail::getDefaultCPUGenerator();
-            generator.set_state(in.tensor(random_of(rank)).clone());
-        } else if (in.has_tensor(random_of(0))) {
-            random_of_new_rank(in, rank);
-        }
-    }
+    static void load_random_numbers(const StateReader& in, int rank);
 
     /// A rank that was not there when the checkpoint was made draws what the others draw if all of
     /// them drew the same, else a series of its own, made from rank 0's and its number.
-    static void random_of_new_rank(const StateReader& in, int rank) {
-        auto generator = at::detail::getDefaultCPUGenerator();
-        const at::Tensor first = in.tensor(random_of(0)).clone();
-        bool all_same = true;
-        for (int other = 1; in.has_tensor(random_of(other)); ++other) {
-            all_same = all_same && in.tensor(random_of(other)).equal(first);
-        }
-        if (all_same) {
-            generator.set_state(first);
-            return;
-        }
-        std::uint64_t seed = data::hash_of(rank);
-        const auto* const bytes = first.const_data_ptr<std::uint8_t>();
-        for (std::int64_t i = 0; i < first.numel(); ++i) {
-            seed = data::hash_of(seed, bytes[i]);
-        }
-        generator.set_current_seed(seed);
-    }
+    static void random_of_new_rank(const StateReader& in, int rank);
 
     /// By data set; "name#2" for a second series at the same time.
     std::map<std::string, std::shared_ptr<data::Position>> positions_;
@@ -356,3 +108,7 @@ private:
 };
 
 } // namespace rtrain
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/state/progress_definitions.hpp>
+#endif

@@ -3,13 +3,11 @@
 /// Epochs: what `worker.epochs()` returns.
 #pragma once
 
-#include <rtrain/data/loops.hpp>
+#include <rtrain/base/compiled.hpp>
 #include <rtrain/process/loop_status.hpp>
 #include <rtrain/state/progress.hpp>
 
-#include <algorithm>
 #include <cstddef>
-#include <exception>
 #include <functional>
 #include <iterator>
 #include <utility>
@@ -27,20 +25,11 @@ public:
         std::function<void()> end;        ///< however the loop has ended
     };
 
-    Epochs(Progress& progress, int count, Hooks hooks)
-        : progress_(progress), count_(count), hooks_(std::move(hooks)) {}
+    Epochs(Progress& progress, int count, Hooks hooks);
     Epochs(const Epochs&) = delete;
     Epochs& operator=(const Epochs&) = delete;
     /// Throws what left_early() throws: a loop that is left is not asked again.
-    ~Epochs() noexcept(false) {
-        struct End {
-            Epochs& epochs;
-            ~End() { epochs.leave(); }
-        } const end{*this};
-        if (is_under_way_ && std::uncaught_exceptions() == exceptions_) {
-            hooks_.left_early();
-        }
-    }
+    ~Epochs() noexcept(false);
 
     /// Ends an epoch, and begins the next one, when it is advanced.
     class Iterator {
@@ -81,23 +70,12 @@ public:
         mutable bool has_begun_ = false;
     };
 
-    [[nodiscard]] Iterator begin() {
-        hooks_.begin();
-        is_under_way_ = true;
-        exceptions_ = std::uncaught_exceptions();
-        const auto last = progress_.last_epoch();
-        return {*this, last ? std::min(count_, *last + 1) : count_};
-    }
+    [[nodiscard]] Iterator begin();
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
 private:
     /// Loops over batches behind this one are in no epoch.
-    void leave() {
-        if (std::exchange(is_under_way_, false)) {
-            data::Loops::current().leave_epochs();
-            hooks_.end();
-        }
-    }
+    void leave();
 
     Progress& progress_;
     int count_;
@@ -107,3 +85,7 @@ private:
 };
 
 } // namespace rtrain
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/train/epochs_definitions.hpp>
+#endif

@@ -144,11 +144,11 @@ public:
 
     /// This rank's part of a data set given to the trainer, or all of it where it is not one of
     /// TrainerOptions::datasets_to_split. Throws DataError [RT-D1] for a name that was not given.
-    [[nodiscard]] data::Shard<D> dataset_shard(const std::string& name) {
+    [[nodiscard]] data::Shard dataset_shard(const std::string& name) {
         const data::Dataset& rows = dataset(name);
         const auto& to_split = options().datasets_to_split;
         const bool is_split = !to_split || std::ranges::find(*to_split, name) != to_split->end();
-        return data::Shard<D>(
+        return data::Shard(
             rows, data_, rank(), size(), device(),
             [this, name] { return progress().new_position(name); }, seed_, random_seed_, is_split,
             [ranks = ranks()](at::Tensor& numbers) {

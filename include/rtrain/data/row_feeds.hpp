@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The batches of a rank by row number: from a policy's rows of this rank, or from places in an
+/// order of all ranks.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/data/any_policy.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/feed.hpp>
+#include <rtrain/data/steps.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+namespace rtrain::data {
+
+/// From `order()`: the rows of this rank, made at once.
+class RankFeed final : public Feed {
+public:
+    RankFeed(const AnyPolicy& policy, const Course& course, std::int64_t taken)
+        : course_(course), base_(policy.has_rest() ? taken : 0),
+          order_(policy.order(course.epoch, taken)) {
+        if (!policy.has_rest()) {
+            row_ = std::min(order_.numel(), taken / course.sharing);
+        }
+        end_ = std::min(order_.numel(), row_ + batches_in(order_.numel() - row_) * course.size);
+        taken_ = base_ + row_ * course.sharing;
+    }
+
+    [[nodiscard]] std::optional<Portion> next() override {
+        if (row_ >= end_) {
+            return std::nullopt;
+        }
+        Portion portion;
+        portion.place = base_ + row_ * course_.sharing + course_.place_among_sharing();
+        const std::int64_t begin = row_;
+        row_ = std::min(end_, row_ + course_.size);
+        portion.rows = order_.slice(0, begin, row_);
+        pass_ = (pass_ + 1) % course_.passes;
+        portion.ends_step = pass_ == 0 || row_ == end_;
+        if (portion.ends_step) {
+            taken_ = base_ + row_ * course_.sharing;
+        }
+        portion.taken = taken_;
+        return portion;
+    }
+
+    [[nodiscard]] Batch read(const Dataset& dataset, Portion& portion) override {
+        return dataset.rows(portion.rows);
+    }
+
+    [[nodiscard]] std::int64_t batches() const override {
+        return batches_in(order_.numel() - row_);
+    }
+
+private:
+    [[nodiscard]] std::int64_t batches_in(std::int64_t rows) const {
+        return course_.epoch.drop_last ? rows / course_.size / course_.passes * course_.passes
+                                       : rows / course_.size + (rows % course_.size == 0 ? 0 : 1);
+    }
+
+    Course course_;
+    std::int64_t base_; ///< rows taken before the first of order_
+    at::Tensor order_;
+    std::int64_t row_ = 0; ///< of order_, the next to be read
+    std::int64_t end_ = 0; ///< of order_
+    std::int64_t taken_ = 0;
+    std::int64_t pass_ = 0;
+};
+
+/// From `rows_at()`: every step of all ranks is consecutive in one order.
+class OrderFeed final : public Feed {
+public:
+    OrderFeed(const AnyPolicy& policy, const Course& course, std::int64_t taken)
+        : policy_(policy), course_(course),
+          taken_(taken), steps_{course.epoch.rows, course.size, course.sharing * course.passes,
+                                course.epoch.drop_last} {
+        if (course.epoch.rows <= 0) {
+            throw DataError("RT-D7", "the data set is empty");
+        }
+    }
+
+    [[nodiscard]] std::optional<Portion> next() override {
+        return next_of([&](const Steps& steps, std::int64_t taken, std::int64_t number) {
+            const RowRange part = steps.micro_batch(taken, number);
+            return Portion{.rows = policy_.rows_at(course_.epoch, part.begin, part.end),
+                           .place = part.begin};
+        });
+    }
+    /// The same, with `part_of(steps, taken, micro_batch)` in place of the policy.
+    template <class PartOf>
+    [[nodiscard]] std::optional<Portion> next_of(const PartOf& part_of) {
+        const std::int64_t step = steps_.step_at(taken_);
+        if (step == 0) {
+            return std::nullopt;
+        }
+        Portion portion =
+            part_of(steps_, taken_, course_.place_among_sharing() * course_.passes + pass_);
+        pass_ = (pass_ + 1) % course_.passes;
+        portion.ends_step = pass_ == 0;
+        taken_ += portion.ends_step ? step : 0;
+        portion.taken = taken_;
+        return portion;
+    }
+    [[nodiscard]] Batch read(const Dataset& dataset, Portion& portion) override {
+        return dataset.rows(portion.rows);
+    }
+
+    [[nodiscard]] std::int64_t batches() const override {
+        return steps_.count_from(taken_) * course_.passes;
+    }
+
+private:
+    AnyPolicy policy_;
+    Course course_;
+    std::int64_t taken_;
+    Steps steps_;
+    std::int64_t pass_ = 0;
+};
+
+} // namespace rtrain::data
