@@ -66,6 +66,19 @@ TEST_CASE("Permutation.has_every_element_once") {
     }
 }
 
+TEST_CASE("Permutation.fills_with_the_same_elements") {
+    for (const std::int64_t size : sizes) {
+        CAPTURE(size);
+        const auto elements = all_of(size, 5);
+        const Permutation permutation(size, 5);
+        for (const std::int64_t begin : {std::int64_t{0}, size / 3, size}) {
+            std::vector<std::int64_t> rest(static_cast<std::size_t>(size - begin), -1);
+            permutation.fill(begin, rest);
+            REQUIRE(std::equal(rest.begin(), rest.end(), elements.begin() + begin));
+        }
+    }
+}
+
 TEST_CASE("Permutation.is_the_same_for_ever") {
     // Checkpoints count in it.
     CHECK(all_of(10, 0) == std::vector<std::int64_t>{3, 0, 8, 2, 6, 5, 9, 7, 4, 1});

@@ -18,6 +18,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace rtrain::data {
 
@@ -53,11 +54,37 @@ public:
 
     /// The element at `position`, which is in [0, size).
     [[nodiscard]] constexpr std::int64_t operator[](std::int64_t position) const noexcept {
-        auto x = static_cast<std::uint64_t>(position);
-        do {
-            x = permute(x);
-        } while (x >= size_);
-        return static_cast<std::int64_t>(x);
+        return walk(static_cast<std::uint64_t>(position));
+    }
+
+    /// Those at [begin, begin + elements.size()), a few times as fast as one by one: the turns of
+    /// one number wait for each other, those of several numbers do not.
+    constexpr void fill(std::int64_t begin, std::span<std::int64_t> elements) const noexcept {
+        std::size_t next = 0;
+        if (constexpr std::size_t abreast = 8; elements.size() >= abreast) {
+            std::array<std::uint64_t, abreast> numbers{};
+            std::array<std::size_t, abreast> places{};
+            for (; next < abreast; ++next) {
+                numbers[next] = static_cast<std::uint64_t>(begin) + next;
+                places[next] = next;
+            }
+            while (next + abreast <= elements.size()) {
+                permute_all(numbers);
+                for (std::size_t i = 0; i < abreast; ++i) { // without branches
+                    const bool is_inside = numbers[i] < size_;
+                    elements[places[i]] = static_cast<std::int64_t>(numbers[i]);
+                    places[i] = is_inside ? next : places[i];
+                    numbers[i] = is_inside ? static_cast<std::uint64_t>(begin) + next : numbers[i];
+                    next += is_inside ? 1 : 0;
+                }
+            }
+            for (std::size_t i = 0; i < abreast; ++i) {
+                elements[places[i]] = walk(numbers[i]);
+            }
+        }
+        for (; next < elements.size(); ++next) {
+            elements[next] = (*this)[begin + static_cast<std::int64_t>(next)];
+        }
     }
 
 private:
@@ -65,16 +92,35 @@ private:
     /// Halves of fewer bits than 3 and 4 would leave few different permutations.
     static constexpr int least_bits = 7;
 
-    [[nodiscard]] constexpr std::uint64_t permute(std::uint64_t x) const noexcept {
+    [[nodiscard]] constexpr std::int64_t walk(std::uint64_t x) const noexcept {
+        std::array<std::uint64_t, 1> number{x};
+        do {
+            permute_all(number);
+        } while (number[0] >= size_);
+        return static_cast<std::int64_t>(number[0]);
+    }
+
+    template <std::size_t n>
+    constexpr void permute_all(std::array<std::uint64_t, n>& numbers) const noexcept {
         const std::uint64_t low_mask = (std::uint64_t{1} << low_bits_) - 1;
         const std::uint64_t high_mask = (std::uint64_t{1} << high_bits_) - 1;
-        std::uint64_t low = x & low_mask;
-        std::uint64_t high = x >> low_bits_;
-        for (std::size_t i = 0; i < rounds; i += 2) {
-            high ^= mix_bits(low ^ keys_[i]) & high_mask;
-            low ^= mix_bits(high ^ keys_[i + 1]) & low_mask;
+        std::array<std::uint64_t, n> low{};
+        std::array<std::uint64_t, n> high{};
+        for (std::size_t k = 0; k < n; ++k) {
+            low[k] = numbers[k] & low_mask;
+            high[k] = numbers[k] >> low_bits_;
         }
-        return (high << low_bits_) | low;
+        for (std::size_t i = 0; i < rounds; i += 2) {
+            for (std::size_t k = 0; k < n; ++k) {
+                high[k] ^= mix_bits(low[k] ^ keys_[i]) & high_mask;
+            }
+            for (std::size_t k = 0; k < n; ++k) {
+                low[k] ^= mix_bits(high[k] ^ keys_[i + 1]) & low_mask;
+            }
+        }
+        for (std::size_t k = 0; k < n; ++k) {
+            numbers[k] = (high[k] << low_bits_) | low[k];
+        }
     }
 
     std::uint64_t size_;

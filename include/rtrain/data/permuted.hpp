@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace rtrain::data {
@@ -39,10 +40,8 @@ struct Permuted {
         }
         const Permutation permutation(epoch.rows, hash_of(epoch.seed, epoch.epoch));
         at::Tensor rows = at::empty({end - begin}, at::kLong);
-        auto* row = rows.mutable_data_ptr<std::int64_t>();
-        for (std::int64_t place = begin; place < end; ++place) {
-            *row++ = permutation[place];
-        }
+        permutation.fill(
+            begin, {rows.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(end - begin)});
         return rows;
     }
 
