@@ -3,9 +3,11 @@
 """What trackers cost those who report: report() of ten metrics on two ranks with all trackers and
 without any, and worker.log().
 
-    python benchmarks/tracking/run.py BUILD_DIRECTORY [--rounds 3] [--reports 5000] [--json FILE]
+    python benchmarks/tracking/run.py BUILD_DIRECTORY [--rounds 3] [--reports 5000]
+        [--peers-python PYTHON] [--json FILE]
 
-Both take turns; of each, the round with the least median counts. Exit status 1: a run failed.
+Both take turns; of each, the round with the least median counts. With a Python that has ray[train]
+2.60, lightning and mlflow, their reports are timed as well. Exit status 1: a run failed.
 """
 
 import pathlib
@@ -16,6 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import harness  # noqa: E402
 
+PEERS = {"ray": 5, "lightning": 200}  # reports, which take 2 s and 16 ms each
 MEDIAN_GOAL_US, P99_GOAL_US, LOG_GOAL_US = 50, 500, 1
 
 
@@ -29,6 +32,11 @@ def measure(ranks, turn, options):
             outputs, _, others = harness.run(which, [command])
         print(f"round {turn + 1}: {which}: {others:.2f} cores used by others", file=sys.stderr)
         records += [{"trackers": which, "others": others, **r} for r in outputs[0]]
+    if options.peers_python and turn == 0:
+        for peer, reports in PEERS.items():
+            command = [options.peers_python, str(HERE / "peers.py"), peer, str(reports)]
+            outputs, _, others = harness.run(peer, [command])
+            records += [{"trackers": peer, "others": others, **r} for r in outputs[0]]
     return records
 
 
@@ -36,6 +44,7 @@ def main():
     parser = harness.arguments(__doc__)
     parser.add_argument("--reports", type=int, default=5000)
     parser.add_argument("--pause-us", type=int, default=1000)
+    parser.add_argument("--peers-python")
     options = parser.parse_args()
     options.ranks = [2]
     records = harness.measure_in_turns(measure, options)
@@ -47,6 +56,9 @@ def main():
           r["late_mib"]] for which, r in best.items()]))
     print()
     ours = best["all"]
+    for peer in (r for r in records if r["trackers"] in PEERS):
+        times = peer["median_us"] / ours["median_us"]
+        print(f"{peer['trackers']}: {peer['median_us']} us in the median, {times:,.0f} times as long")
     print(harness.goals_table([
         ("report(), median", f"{ours['median_us']} us", f"{MEDIAN_GOAL_US} us",
          ours["median_us"] < MEDIAN_GOAL_US),
