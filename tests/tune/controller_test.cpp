@@ -5,6 +5,8 @@
 #include <rtrain/testing/scratch.hpp>
 #include <rtrain/tune/resources.hpp>
 #include <rtrain/tune/schedule/asha.hpp>
+#include <rtrain/tune/schedule/hyper_band.hpp>
+#include <rtrain/tune/schedule/median_stopping.hpp>
 #include <rtrain/tune/schedule/pbt.hpp>
 
 #include <doctest/doctest.h>
@@ -231,6 +233,43 @@ TEST_CASE("Restore.runs_the_trials_that_it_is_asked_for") { // Ray's test_tuner_
     CHECK(restored({.resume_errored = true}) == Reports{2, 3, 2, 3});
     CHECK(restored({.restart_errored = true}) == Reports{2, 2, 2, 2});
     CHECK(restored({}) == Reports{2, 1, 2, 1});
+}
+
+TEST_CASE("Controller.a_failed_trial_that_runs_again_is_scheduled_again") {
+    const std::vector<tune::AnyScheduler> schedulers{
+        tune::HyperBand({.max_t = 9}),
+        tune::Asha({.max_t = 9, .grace_period = 1, .reduction_factor = 3}),
+        tune::MedianStopping({.grace_period = 1, .min_samples_required = 1}),
+        tune::Pbt(
+            {.perturbation_interval = 3, .hyperparam_mutations = {{"x", tune::choice({0, 1})}}}),
+        tune::Pbt({.perturbation_interval = 3,
+                   .hyperparam_mutations = {{"x", tune::choice({0, 1})}},
+                   .synch = true})};
+    for (std::size_t number = 0; number < schedulers.size(); ++number) {
+        CAPTURE(number);
+        const rtrain::testing::ScratchDirectory directory;
+        bool fails = true;
+        const auto train = [&](Trial& trial, const Config& /*config*/) {
+            int step = trial.state() ? std::stoi(*trial.state()) : 0;
+            while (step < 9) {
+                ++step;
+                if (fails && trial.id() == "00001" && step == 2) {
+                    throw std::runtime_error("step 2");
+                }
+                if (!trial.report({{"score", 1.0 * step}}, std::to_string(step))) {
+                    break;
+                }
+            }
+            return 1.0 * step;
+        };
+        const auto broken = search(plan(4, schedulers[number]), directory.path(), train);
+        REQUIRE(broken[1].state == TrialState::errored);
+        fails = false;
+        const auto mended = search(plan(4, schedulers[number]), directory.path(), train, 1,
+                                   {.resume_errored = true});
+        CHECK(mended[1].state == TrialState::terminated);
+        CHECK(mended[1].reports > broken[1].reports);
+    }
 }
 
 TEST_CASE("Restore.goes_on_from_an_older_state_when_the_newest_is_gone") {

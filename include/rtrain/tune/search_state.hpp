@@ -296,6 +296,7 @@ private:
         }
         it.record.failures = 0;
         it.record.error.clear();
+        it.record.config = plan_.scheduler.add(it.record.id, std::move(it.record.config));
         trials_.move(it, TrialState::pending);
     }
 

@@ -55,7 +55,11 @@ public:
 
     /// Throws ConfigError [RT-U62].
     void begin(const Goal& goal) { read_.begin(goal); }
-    [[nodiscard]] Config add(const std::string& /*trial*/, Config config) { return config; }
+    [[nodiscard]] Config add(const std::string& trial, Config config) {
+        past_.erase(trial); // of a trial that runs again
+        stopped_.erase(trial);
+        return config;
+    }
 
     [[nodiscard]] Verdict on_result(const TrialReport& report) {
         const auto point = read_(report);

@@ -47,7 +47,8 @@ public:
     [[nodiscard]] Config add(const std::string& trial, Config config) {
         config = internal::Exploration::filled(std::move(config), options_.hyperparam_mutations,
                                                random_);
-        trials_.push_back({.id = trial, .config = config});
+        Member* const again = find(trial);
+        (again ? *again : trials_.emplace_back()) = {.id = trial, .config = config};
         return config;
     }
 

@@ -59,8 +59,11 @@ public:
 
     /// The log's first configuration; without one, the given one. Throws ConfigError [RT-U68] for a
     /// second trial.
-    [[nodiscard]] Config add(const std::string& /*trial*/, Config config) {
-        if (std::exchange(has_trial_, true)) {
+    [[nodiscard]] Config add(const std::string& trial, Config config) {
+        if (trial == trial_) { // it runs again
+            return config;
+        }
+        if (!std::exchange(trial_, trial).empty()) {
             throw ConfigError("RT-U68", "PbtReplay trains one trial; set num_samples to 1");
         }
         return changes_.empty() ? std::move(config) : first_;
@@ -86,7 +89,7 @@ public:
     }
 
     [[nodiscard]] boost::json::object save() const {
-        return {{"type", name}, {"done", done_}, {"has_trial", has_trial_}};
+        return {{"type", name}, {"done", done_}, {"trial", trial_}};
     }
     /// Throws ConfigError [RT-U65].
     void load(const boost::json::object& state) {
@@ -95,7 +98,7 @@ public:
             if (done > changes_.size()) {
                 throw std::invalid_argument("the policy log is shorter");
             }
-            has_trial_ = state.at("has_trial").as_bool();
+            trial_ = state.at("trial").as_string();
             done_ = done;
         });
     }
@@ -109,7 +112,7 @@ private:
     Config first_;
     std::vector<Change> changes_; ///< oldest first
     std::size_t done_ = 0;
-    bool has_trial_ = false;
+    std::string trial_{};
 };
 static_assert(Scheduler<PbtReplay>);
 

@@ -72,7 +72,8 @@ struct Candidate {
 
 /// What every scheduler offers; members are called in this order.
 /// - `begin`: once, before all else. Throws ConfigError for a goal that will not do.
-/// - `add`: a new trial; returns the configuration that it starts with, mostly the one given.
+/// - `add`: a new trial, or one that had ended as errored and runs again; returns the configuration
+///   that it starts with, mostly the one given.
 /// - `on_result`: a report of a running trial.
 /// - `on_end`: the trial is over. `last`: its newest report, which on_result() has heard unless a
 ///   stop condition has ended the trial there; none for a trial that has failed or reported
