@@ -30,6 +30,8 @@ def main():
         run = check_shown(server, pathlib.Path(root) / "r", runs=3)
         assert run.history("step") == [(step, step) for step in range(1, 13)], run.history("step")
         assert run.name == "r" and run.params == {"lr": "1E-1"}, run.params
+        page = (pathlib.Path(root) / "r" / "report.html").read_bytes()
+        assert server.artifacts_of(run)["report.html"] == page, "the page of the whole run"
     return 0
 
 
