@@ -2,6 +2,7 @@
 // Searches learning rate and momentum for a line through points, and stops what does badly early.
 //
 //   ./tune_regression
+//   mpirun -n 4 ./tune_regression   # four trials at once, on as many ranks
 #include <rtrain/tune/schedule/asha.hpp>
 #include <rtrain/tuner.hpp>
 

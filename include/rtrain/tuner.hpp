@@ -47,6 +47,9 @@ inline constexpr Trainable<T> trainable{};
 
 /// A search over a plain function, whose trials run in threads of this process, or over a class.
 /// A search of the same name and storage path goes on where it ended, as a run does.
+///
+/// Under mpirun or srun, all ranks call fit(): rank 0 leads, each rank runs one trial at a time,
+/// and all get the same ResultGrid, or the same exception.
 template <class... What>
 class Tuner;
 
@@ -77,7 +80,8 @@ public:
 
     /// Runs the search. A trial that throws has failed, which touches no other. Throws what is
     /// wrong with the search itself: ConfigError [RT-U101] for a metric that is not reported,
-    /// [RT-U103], [RT-U104], [RT-U107], [RT-U110], StorageError [RT-S7], [RT-U100], [RT-U106].
+    /// [RT-U103], [RT-U104], [RT-U107], [RT-U110], StorageError [RT-S7], [RT-U100], [RT-U106],
+    /// LaunchError [RT-U114].
     ResultGrid fit() {
         return TunerCore::fit([this](tune::Trial& trial, const Config& config) {
             return std::optional<double>(function_(trial, config));

@@ -31,6 +31,11 @@ namespace rtrain::tune {
 /// has it.
 using TrialFunction = std::function<std::optional<double>(Trial&, const Config&)>;
 
+/// What a trial's function throws when the search cannot go on: the trial has not failed.
+class SearchBroken : public LaunchError {
+    using LaunchError::LaunchError;
+};
+
 class FunctionRunner {
 public:
     static constexpr const char* state_file = "state";
@@ -146,6 +151,8 @@ private:
                 (void)hear(assignment, {{metric_name(), *value}}, std::nullopt,
                            seconds_since(begin), files);
             }
+        } catch (const SearchBroken&) {
+            throw;
         } catch (const std::exception& thrown) {
             failed = true;
             error = thrown.what();

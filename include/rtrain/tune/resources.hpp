@@ -34,6 +34,7 @@ struct Machine {
 /// Where one of the trials runs that run at once.
 struct Place {
     std::vector<int> gpus{}; ///< by their index on the machine; several places may share one
+    int slot = 0;            ///< the rank of one mpirun that runs it (tune/slots.hpp)
 
     friend bool operator==(const Place&, const Place&) = default;
 };

@@ -85,9 +85,10 @@ public:
         return assignment_.directory;
     }
 
-    // For trials that are runs, which keep their states themselves (tune/trial_process.hpp):
+    // For who runs the trial elsewhere (tune/trial_process.hpp, slots.hpp):
 
     [[nodiscard]] const Assignment& assignment() const noexcept { return assignment_; }
+    [[nodiscard]] const Place& place() const noexcept { return place_; }
     void saved(const std::string& state) const { saved_(state); }
 
 private:

@@ -8,8 +8,10 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/launch/helper_process.hpp>
 #include <rtrain/process/child.hpp>
 #include <rtrain/process/descriptor.hpp>
+#include <rtrain/process/environment.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/trial.hpp>
 #include <rtrain/tune/trial_task.hpp>
@@ -129,7 +131,7 @@ public:
             }
             variables["CUDA_VISIBLE_DEVICES"] = list;
         }
-        const auto child = launch::Child::start(launch::own_command_line(), variables, false);
+        const auto child = launch::Child::start(command_line(), variables, false);
         internal::OwnedChild process(child.pid);
         serve(trial, listener, child);
         judge(process.wait(), outcome_of(file));
@@ -162,6 +164,30 @@ private:
         }
         return (trial.directory().parent_path() / "taken_over" / (trial.id() + "_" + number))
             .string(); // as the controller has named it
+    }
+
+    /// This program, and no rank of the mpirun that has started it: env(1) takes the variables out
+    /// that say so, and those that lead to other machines, and becomes the program.
+    static std::vector<std::string> command_line() {
+        const auto program = launch::own_command_line();
+        if (!launch::ranks()) {
+            return program;
+        }
+        const auto env = launch::find_program("env");
+        if (!env) {
+            throw LaunchError("RT-L1", "there is no env on the PATH, which starts the processes of "
+                                       "trials under mpirun and srun");
+        }
+        std::vector<std::string> words{env->string()};
+        for (const std::string& setting : launch::environment_with({})) {
+            if (launch::is_rank_variable(setting) || setting.starts_with("SLURM_") ||
+                setting.starts_with("PBS_") || setting.starts_with("PE_HOSTFILE=") ||
+                setting.starts_with("LSB_")) {
+                words.insert(words.end(), {"-u", setting.substr(0, setting.find('='))});
+            }
+        }
+        words.insert(words.end(), program.begin(), program.end());
+        return words;
     }
 
     /// Until the process has closed its output.

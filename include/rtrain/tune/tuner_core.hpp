@@ -16,6 +16,10 @@
 #include <string>
 #include <utility>
 
+namespace rtrain::tune {
+class Slots;
+}
+
 namespace rtrain::detail {
 
 class TunerCore {
@@ -51,10 +55,17 @@ private:
     [[nodiscard]] tune::SearchPlan plan_of_runs(const TrainerOptions& trainer) const;
     [[nodiscard]] tune::Goal goal() const;
     [[nodiscard]] RunConfig run_of_trials(const RunConfig& trainer) const;
-    ResultGrid fit(const std::function<ResultGrid(int fit)>& search, const char* where_trials_run);
-    ResultGrid search(tune::SearchPlan plan, const tune::Resources& each,
-                      const tune::TrialFunction& function,
-                      std::function<tune::FunctionRunner::Files(const tune::Assignment&)> files);
+    /// What a search does, on whichever rank.
+    struct Work {
+        std::function<tune::SearchPlan()> plan; ///< called by who leads the search
+        tune::Resources each{};
+        tune::TrialFunction function;
+        std::function<tune::FunctionRunner::Files(const tune::Assignment&)> files{};
+    };
+    ResultGrid fit(const std::function<Work(int fit)>& work);
+    ResultGrid search(const Work& work, tune::Slots* slots);
+    ResultGrid search_among_ranks(const Work& work);
+    ResultGrid serve(const Work& work, const std::string& address, int rank);
 
     TunerOptions options_;
     std::string trainable_;

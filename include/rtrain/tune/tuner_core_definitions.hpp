@@ -6,6 +6,8 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/failure_json.hpp>
+#include <rtrain/comm/shared_text.hpp>
 #include <rtrain/console/screen.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/launch/ending.hpp>
@@ -21,22 +23,28 @@
 #include <rtrain/tune/record/trial_table.hpp>
 #include <rtrain/tune/search_directory.hpp>
 #include <rtrain/tune/search_link.hpp>
+#include <rtrain/tune/slot_agent.hpp>
+#include <rtrain/tune/slot_places.hpp>
+#include <rtrain/tune/slots.hpp>
 #include <rtrain/tune/trial_process.hpp>
 #include <rtrain/tune/trial_task.hpp>
 #include <rtrain/tune/tuner_core.hpp>
 
 #include <algorithm>
 #include <cctype>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 namespace rtrain::detail {
@@ -134,8 +142,7 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan() const {
 }
 
 /// Ranks of later fit() calls learn how this one has ended.
-RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<ResultGrid(int fit)>& search,
-                                      const char* where_trials_run) {
+RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) {
     OneFit::require_none();
     launch::Session& session = launch::Session::of_this_process();
     const int fit = session.next_fit();
@@ -145,15 +152,14 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<ResultGrid(int fit)>& 
         }
         return ResultGrid::from_path(earlier->run);
     }
-    if (const auto ranks = launch::ranks()) {
-        throw ConfigError("RT-U110",
-                          concat("a program that searches was started on ", *ranks,
-                                 " ranks, each of which would search; start it alone: its trials "
-                                 "run in ",
-                                 where_trials_run));
+    if (session.target()) {
+        throw ConfigError("RT-U110", "a process that was started for another fit() call has come "
+                                     "to a search; make the same fit() calls in the same order in "
+                                     "all processes of the program");
     }
     try {
-        const ResultGrid results = search(fit);
+        const ResultGrid results =
+            launch::ranks() ? search_among_ranks(work(fit)) : search(work(fit), nullptr);
         session.record(fit, {.run = directory_});
         return results;
     } catch (const std::exception& error) {
@@ -163,29 +169,99 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<ResultGrid(int fit)>& 
 }
 
 RTRAIN_DOOR ResultGrid TunerCore::fit(const tune::TrialFunction& function) {
-    return fit(
-        [&](int /*fit*/) {
-            return search(plan(), options_.resources_per_trial, function, new_trial_files);
-        },
-        "threads");
+    return fit([&](int /*fit*/) {
+        return Work{.plan = [this] { return plan(); },
+                    .each = options_.resources_per_trial,
+                    .function = function,
+                    .files = new_trial_files};
+    });
 }
 
-RTRAIN_DOOR ResultGrid TunerCore::search(
-    tune::SearchPlan plan, const tune::Resources& each, const tune::TrialFunction& function,
-    std::function<tune::FunctionRunner::Files(const tune::Assignment&)> files) {
-    auto places =
-        tune::places_for(each, this_machine(), options_.tune.max_concurrent_trials.value_or(0));
-    tune::SearchDirectory search(std::move(plan), directory_, restore_);
+/// `slots`: the ranks of one mpirun, if there are.
+RTRAIN_DOOR ResultGrid TunerCore::search(const Work& work, tune::Slots* slots) {
+    const int most = options_.tune.max_concurrent_trials.value_or(0);
+    auto places = slots == nullptr ? tune::places_for(work.each, this_machine(), most)
+                                   : tune::slot_places(slots->ranks(), work.each, most);
+    tune::SearchDirectory search(work.plan(), directory_, restore_);
+    const tune::TrialFunction function = [&](tune::Trial& trial, const Config& config) {
+        return trial.place().slot == 0 ? work.function(trial, config) : slots->run(trial);
+    };
     tune::FunctionRunner(
         search.controller(), function, std::move(places),
-        {.at_ends = [&] { search.write_state_now_and_then(); }, .files = std::move(files)})
+        {.at_ends = [&] { search.write_state_now_and_then(); }, .files = work.files})
         .run();
     search.close();
     if (options_.run.console.verbose > 0) {
         console::Screen& screen = console::Screen::current();
         screen.print(tune::trial_table(search.controller().records(), goal(), screen.columns()));
     }
+    if (slots != nullptr) {
+        boost::json::array trials;
+        for (const tune::TrialRecord& trial : search.controller().records()) {
+            trials.push_back(tune::to_json(trial));
+        }
+        slots->end({{"directory", directory_.string()}, {"trials", std::move(trials)}});
+    }
     return {directory_, search.controller().records(), goal()};
+}
+
+/// Has the kernel end this process when the mpirun has died that started it: ranks that are in no
+/// MPI call would go on without.
+class EndsWithLauncher {
+public:
+    EndsWithLauncher() {
+        ::prctl(PR_GET_PDEATHSIG, &before_);
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
+    EndsWithLauncher(const EndsWithLauncher&) = delete;
+    EndsWithLauncher& operator=(const EndsWithLauncher&) = delete;
+    ~EndsWithLauncher() { ::prctl(PR_SET_PDEATHSIG, before_); }
+
+private:
+    int before_ = 0;
+};
+
+/// All ranks of one mpirun are here: rank 0 leads the search, the others run its trials. MPI does
+/// no more than bring them together: what a slot trains may take the process for itself.
+RTRAIN_DOOR ResultGrid TunerCore::search_among_ranks(const Work& work) {
+    const EndsWithLauncher ends;
+    std::optional<tune::Slots> slots;
+    try {
+        const auto shared = comm::share_text([&](bool one_node) {
+            slots.emplace(one_node);
+            return slots->address();
+        });
+        if (shared.rank > 0) {
+            return serve(work, shared.text, shared.rank);
+        }
+        slots->accept(shared.size - 1, this_machine());
+        return search(work, &*slots);
+    } catch (const std::exception& error) {
+        if (dynamic_cast<const tune::SearchBroken*>(&error) != nullptr) {
+            comm::leave_without_mpi();
+        }
+        if (slots) {
+            slots->end({{"failure", to_json(failure_of(error))}});
+        }
+        throw;
+    }
+}
+
+RTRAIN_DOOR ResultGrid TunerCore::serve(const Work& work, const std::string& address, int rank) {
+    const auto end = tune::SlotAgent(address, rank, this_machine()).serve(work.function);
+    if (const auto* const saved = end.if_contains("failure")) {
+        const Failure failure = failure_from(saved->as_object());
+        if (failure.code == "RT-U114") { // it need not reach this rank before MPI is finalised
+            throw tune::SearchBroken(failure.code, failure.message);
+        }
+        throw_error(failure.code, failure.message);
+    }
+    directory_ = std::string(end.at("directory").as_string());
+    std::vector<tune::TrialRecord> trials;
+    for (const auto& trial : end.at("trials").as_array()) {
+        trials.push_back(tune::trial_from_json(trial.as_object()));
+    }
+    return {directory_, trials, goal()};
 }
 
 RTRAIN_DOOR RunConfig TunerCore::run_of_trials(const RunConfig& trainer) const {
@@ -217,7 +293,7 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan_of_runs(const TrainerOptions& train
 }
 
 RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
-    const auto search = [&](int fit) {
+    return fit([&](int fit) {
         launch::Session& session = launch::Session::of_this_process();
         tune::Resources each = options_.resources_per_trial;
         const int ranks = trainer.scaling.num_workers.value_or(1);
@@ -231,15 +307,14 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
         }
         const tune::TrialProcess process(session.directory(), fit, std::move(variables),
                                          launch::Session::trial_variable);
-        return this->search(
-            plan_of_runs(trainer), each,
-            [&](tune::Trial& trial, const Config& /*config*/) {
-                process.run(trial);
-                return std::optional<double>();
-            },
-            nullptr);
-    };
-    return fit(search, "processes of their own, each with ranks");
+        return Work{.plan = [&] { return plan_of_runs(trainer); },
+                    .each = each,
+                    .function =
+                        [process](tune::Trial& trial, const Config& /*config*/) {
+                            process.run(trial);
+                            return std::optional<double>();
+                        }};
+    });
 }
 
 RTRAIN_DOOR bool TunerCore::is_in_trial() {

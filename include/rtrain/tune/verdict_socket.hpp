@@ -11,6 +11,7 @@
 #include <boost/json/object.hpp>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -39,10 +40,12 @@ public:
 
     /// False when the other side has gone.
     bool send(const boost::json::object& message) {
-        const std::string line = json::serialize(message) + "\n";
-        for (std::size_t sent = 0; sent < line.size();) {
+        return send_bytes(json::serialize(message) + "\n");
+    }
+    bool send_bytes(std::string_view bytes) {
+        for (std::size_t sent = 0; sent < bytes.size();) {
             const ssize_t got =
-                ::send(socket_.get(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+                ::send(socket_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
             if (got < 0 && errno == EINTR) {
                 continue;
             }
@@ -56,7 +59,7 @@ public:
 
     /// Reads what there is; waits if there is nothing. False at the end.
     bool fill() {
-        char buffer[4096];
+        char buffer[65536];
         ssize_t got = -1;
         do {
             got = ::recv(socket_.get(), buffer, sizeof buffer, 0);
@@ -67,6 +70,8 @@ public:
         text_.append(buffer, static_cast<std::size_t>(got));
         return true;
     }
+    /// Bytes that have come and are not taken.
+    [[nodiscard]] std::size_t size() const noexcept { return text_.size(); }
     /// The next whole message; none yet.
     [[nodiscard]] std::optional<boost::json::object> take() {
         const std::size_t end = text_.find('\n');
@@ -76,6 +81,17 @@ public:
         auto message = json::parse(std::string_view(text_).substr(0, end)).as_object();
         text_.erase(0, end + 1);
         return message;
+    }
+    /// What follows the messages so far and is none; waits until it has come. None at the end.
+    [[nodiscard]] std::optional<std::string> take_bytes(std::size_t size) {
+        while (text_.size() < size) {
+            if (!fill()) {
+                return std::nullopt;
+            }
+        }
+        std::string bytes = text_.substr(0, size);
+        text_.erase(0, size);
+        return bytes;
     }
 
 private:

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Slots: rank 0 of a search in one mpirun hands trials to the other ranks, which run them as it
+/// would (tune/slot_agent.hpp), and answers what they report. No MPI here.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/process/machine.hpp>
+#include <rtrain/tune/slot_link.hpp>
+#include <rtrain/tune/slot_places.hpp>
+#include <rtrain/tune/trial.hpp>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+
+namespace rtrain::tune {
+
+class Slots {
+public:
+    /// Throws SearchBroken [RT-U114], as all members do.
+    explicit Slots(bool one_node) : listener_(std::in_place, one_node) {}
+
+    /// What leads the others here.
+    [[nodiscard]] std::string address() const { return listener_->address().text(); }
+
+    /// Waits for the others; `machine`: this process's.
+    void accept(int others, const Machine& machine) {
+        using Clock = std::chrono::steady_clock;
+        ranks_.push_back({.rank = 0, .host = storage::host_name(), .machine = machine});
+        const auto deadline = Clock::now() + internal::joining_limit;
+        while (static_cast<int>(slots_.size()) < others) {
+            const auto left =
+                std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+            pollfd caller{listener_->descriptor(), POLLIN, 0};
+            if (left <= 0) {
+                throw internal::cannot_join(
+                    detail::concat("rank 0 has waited ", internal::joining_limit.count(),
+                                   " s, and ", slots_.size(), " of ", others,
+                                   " have come; let them connect to each other by TCP"));
+            }
+            if (::poll(&caller, 1, static_cast<int>(left)) > 0) {
+                take(listener_->accept());
+            }
+        }
+        listener_.reset();
+        std::sort(ranks_.begin(), ranks_.end(),
+                  [](const SlotRank& a, const SlotRank& b) { return a.rank < b.rank; });
+    }
+
+    /// Behind accept(): of rank 0 and its slots, sorted.
+    [[nodiscard]] const std::vector<SlotRank>& ranks() const noexcept { return ranks_; }
+
+    /// Runs a trial in its place's slot; as a TrialFunction. Several threads may, for other slots.
+    std::optional<double> run(Trial& trial) {
+        internal::LineConnection& slot = slots_.at(trial.place().slot);
+        begin(slot, trial);
+        for (;;) {
+            const auto message = next(slot, trial);
+            const auto& kind = message.at("kind").as_string();
+            if (kind == "report") {
+                answer(slot, trial, message);
+            } else if (kind == "saved") {
+                trial.saved(std::string(message.at("checkpoint").as_string()));
+            } else if (kind == "failed") {
+                throw std::runtime_error(std::string(message.at("why").as_string()));
+            } else {
+                const auto* const value = message.if_contains("value");
+                return value != nullptr ? json::number(*value) : std::nullopt;
+            }
+        }
+    }
+
+    /// No trial comes any more. Slots that have gone miss nothing.
+    void end(boost::json::object how) {
+        how["kind"] = "end";
+        for (auto& [rank, slot] : slots_) {
+            (void)slot.send(how);
+        }
+        slots_.clear();
+    }
+
+private:
+    /// Whoever does not know the token, or says nothing within 5 s, is none of ours.
+    void take(process::Descriptor socket) {
+        constexpr std::chrono::seconds patience{5};
+        constexpr std::size_t longest = 4096;
+        const int number = socket.get();
+        internal::limit_waits(number, patience);
+        internal::LineConnection caller(std::move(socket));
+        try {
+            std::optional<boost::json::object> hello;
+            while (!(hello = caller.take())) {
+                if (caller.size() > longest || !caller.fill()) {
+                    return;
+                }
+            }
+            const std::string token(hello->at("token").as_string());
+            if (!launch::control::equal_in_constant_time(token, listener_->address().token)) {
+                return;
+            }
+            const int rank = hello->at("rank").to_number<int>();
+            ranks_.push_back({.rank = rank,
+                              .host = std::string(hello->at("host").as_string()),
+                              .machine = {.cpus = hello->at("cpus").to_number<int>(),
+                                          .gpus = hello->at("gpus").to_number<int>()}});
+            internal::limit_waits(number, std::chrono::seconds(0));
+            internal::watch_peer(number);
+            slots_.insert_or_assign(rank, std::move(caller));
+        } catch (const std::exception&) {
+            return; // no hello
+        }
+    }
+
+    static void begin(internal::LineConnection& slot, const Trial& trial) {
+        boost::json::object message{
+            {"kind", "trial"},
+            {"assignment", internal::to_json(trial.assignment())},
+            {"gpus", boost::json::array(trial.gpus().begin(), trial.gpus().end())}};
+        if (trial.state()) {
+            message["bytes"] = trial.state()->size();
+        }
+        if (!slot.send(message) || (trial.state() && !slot.send_bytes(*trial.state()))) {
+            throw lost(trial);
+        }
+    }
+
+    static boost::json::object next(internal::LineConnection& slot, const Trial& trial) {
+        for (;;) {
+            if (auto message = slot.take()) {
+                return *std::move(message);
+            }
+            if (!slot.fill()) {
+                throw lost(trial);
+            }
+        }
+    }
+
+    static void answer(internal::LineConnection& slot, Trial& trial,
+                       const boost::json::object& report) {
+        bool goes_on = false;
+        Config metrics = report.at("metrics").as_object();
+        if (const auto* const bytes = report.if_contains("bytes")) {
+            const auto state = slot.take_bytes(bytes->to_number<std::size_t>());
+            if (!state) {
+                throw lost(trial);
+            }
+            goes_on = trial.report(std::move(metrics), *state);
+        } else {
+            goes_on = trial.report(std::move(metrics));
+        }
+        if (!slot.send({{"kind", "verdict"}, {"goes_on", goes_on}})) {
+            throw lost(trial);
+        }
+    }
+
+    static SearchBroken lost(const Trial& trial) {
+        return {"RT-U114",
+                detail::concat("rank ", trial.place().slot, ", which ran trial ", trial.id(),
+                               " of the search, is gone; start the same command again, which goes "
+                               "on with every trial")};
+    }
+
+    std::optional<internal::SlotListener> listener_;
+    std::vector<SlotRank> ranks_;
+    std::map<int, internal::LineConnection> slots_; ///< by rank
+};
+
+} // namespace rtrain::tune
