@@ -439,6 +439,13 @@ TEST_CASE("Search.leaves_what_others_read") {
     CHECK(storage::read_file(root / tune::OptunaJournal::file_name) == journal);
 }
 
+TEST_CASE("Resources.a_trials_process_sees_its_own_of_the_devices_that_are_visible") {
+    CHECK(tune::visible_devices({0, 2}, std::nullopt) == "0,2");
+    CHECK(tune::visible_devices({0}, "2,3") == "2");
+    CHECK(tune::visible_devices({1}, "2,3") == "3");
+    CHECK(tune::visible_devices({1, 0}, "GPU-5a,GPU-77") == "GPU-77,GPU-5a");
+}
+
 TEST_CASE("Resources.places_for_trials") {
     using tune::Place;
     using Gpus = std::vector<std::vector<int>>;

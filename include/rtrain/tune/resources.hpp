@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,24 @@ inline void check_resources(const Resources& each, const Machine& machine) {
         }
     }
     return places;
+}
+
+/// CUDA_VISIBLE_DEVICES of a process that is to have these GPUs. `visible`: that of this process,
+/// whose numbers and names their indices count; none: it is not set.
+[[nodiscard]] inline std::string visible_devices(const std::vector<int>& gpus,
+                                                 const std::optional<std::string>& visible) {
+    std::vector<std::string> names;
+    for (std::size_t begin = 0; visible && begin <= visible->size();) {
+        const std::size_t end = std::min(visible->find(',', begin), visible->size());
+        names.push_back(visible->substr(begin, end - begin));
+        begin = end + 1;
+    }
+    std::string list;
+    for (const int gpu : gpus) {
+        const auto at = static_cast<std::size_t>(gpu);
+        list += (list.empty() ? "" : ",") + (at < names.size() ? names[at] : std::to_string(gpu));
+    }
+    return list;
 }
 
 } // namespace rtrain::tune

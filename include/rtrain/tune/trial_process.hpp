@@ -13,6 +13,7 @@
 #include <rtrain/process/descriptor.hpp>
 #include <rtrain/process/environment.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/tune/resources.hpp>
 #include <rtrain/tune/trial.hpp>
 #include <rtrain/tune/trial_task.hpp>
 #include <rtrain/tune/verdict_socket.hpp>
@@ -20,6 +21,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -125,11 +127,11 @@ public:
         auto variables = variables_;
         variables[trial_variable_] = file.string();
         if (!trial.gpus().empty()) {
-            std::string list;
-            for (const int gpu : trial.gpus()) {
-                list += (list.empty() ? "" : ",") + std::to_string(gpu);
-            }
-            variables["CUDA_VISIBLE_DEVICES"] = list;
+            constexpr const char* devices = "CUDA_VISIBLE_DEVICES";
+            const char* const visible = std::getenv(devices);
+            variables[devices] = visible_devices(
+                trial.gpus(),
+                visible != nullptr ? std::optional<std::string>(visible) : std::nullopt);
         }
         const auto child = launch::Child::start(command_line(), variables, false);
         internal::OwnedChild process(child.pid);
