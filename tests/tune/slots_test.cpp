@@ -8,10 +8,14 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <csignal>
 #include <map>
 #include <set>
 #include <sstream>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace rtrain;
@@ -210,13 +214,18 @@ std::set<std::string> ended_trials(const Directory& storage) {
 void kill_and_go_on(const std::string& variant, int trials, int at_call,
                     const std::string& expected, const std::string& victim) {
     const Directory storage("slots-" + variant + "-" + victim);
-    const std::string place = storage.path().string();
-    test::write(storage.path() / "kill.sh",
-                "until [ $(cat " + place + "/calls 2>/dev/null | wc -l) -ge " +
-                    std::to_string(at_call) + " ]; do sleep 0.02; done\nkill -KILL $(cat " + place +
-                    "/" + victim + ")\n");
-    const auto killed =
-        test::run_on(3, command(variant, 1, storage), "sh " + place + "/kill.sh & timeout 60");
+    test::write(storage.path() / "calls", "");
+    std::jthread killer([&](const std::stop_token& search_has_ended) {
+        while (!search_has_ended.stop_requested()) {
+            if (count(test::read(storage.path() / "calls"), "\n") >= at_call) {
+                ::kill(std::stoi(test::read(storage.path() / victim)), SIGKILL);
+                return;
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+    });
+    const auto killed = searched(3, variant, 1, storage);
+    killer = {};
     CAPTURE(victim);
     CAPTURE(killed.output);
     CHECK(killed.status != 0);
