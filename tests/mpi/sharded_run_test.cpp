@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -79,4 +80,50 @@ TEST_CASE_TEMPLATE("Sharded.a_policy_that_saves_no_parts_is_refused_before_train
     CHECK(test::contains(refused, "RT-K11") == !is_alone);
     CHECK(test::contains(refused, "optimizer of a sharded model") == !is_alone);
     CHECK(train_with(checkpoint::None{}, "unsaved").empty());
+}
+
+TEST_CASE_TEMPLATE("Sharded.of_what_a_model_ignores_rank_0s_is_saved", Options, DataParallelOptions,
+                   ShardedOptions) {
+    const test::Directory directory("sharded-ignored");
+    const DataParallelOptions ignoring{.ignore = {"in.weight"}};
+    Options options;
+    if constexpr (std::is_same_v<Options, ShardedOptions>) {
+        options.data_parallel = ignoring;
+    } else {
+        options = ignoring;
+    }
+    at::Tensor saved;
+    const auto fit = [&](auto&& train) {
+        Trainer<backend::Mpi, data::Sharded, checkpoint::Sharded>(
+            {.run = {.name = "run", .storage_path = directory.path()}})
+            .fit([&](auto& worker) {
+                auto module = test::Net();
+                {
+                    const torch::NoGradGuard no_grad;
+                    module->in->weight.fill_(worker.rank() + 1);
+                }
+                auto model = worker.prepare(module, options);
+                auto optimizer = worker.prepare(torch::optim::Adam(model->parameters()));
+                auto state = State{}.add("net", model).add("optimizer", optimizer);
+                const auto values = [&] {
+                    const auto& kept = static_cast<torch::optim::AdamParamState&>(
+                        *optimizer.state().at(module->in->weight.unsafeGetTensorImpl()));
+                    return torch::stack({module->in->weight.detach(), kept.exp_avg()});
+                };
+                train(worker, model, optimizer, state, values);
+            });
+    };
+    fit([&](auto& worker, auto& model, auto& optimizer, auto& state, const auto& values) {
+        model(torch::full({2, 784}, worker.rank() + 1.0)).square().mean().backward();
+        optimizer.step();
+        worker.report({{"step", 1}}, state);
+        saved = values();
+        const auto mine = saved.clone();
+        worker.broadcast(saved);
+        CHECK(mine.equal(saved) == (worker.rank() == 0));
+    });
+    fit([&](auto& worker, auto& /*model*/, auto& /*optimizer*/, auto& state, const auto& values) {
+        CHECK(worker.restore(state));
+        CHECK(values().equal(saved));
+    });
 }

@@ -3,13 +3,17 @@
 #include "../support.hpp"
 
 #include <rtrain/backend/mpi.hpp>
+#include <rtrain/backend/the_backend.hpp>
 #include <rtrain/comm/communicator.hpp>
+#include <rtrain/model/sharded.hpp>
+#include <rtrain/model/sharded_optimizer.hpp>
 
 #include <doctest/doctest.h>
 
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <memory>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -122,4 +126,28 @@ TEST_CASE("Nodes.bytes_of_any_tensor_are_counted_per_node_and_not_per_rank") {
     }));
     CHECK(tensor.eq(mpi.size() * (mpi.size() + 1) / 2).all().item<bool>());
     (void)mpi.finish({});
+}
+
+TEST_CASE("Nodes.a_sharded_model_sends_each_gradient_and_each_weight_once") {
+    auto mpi =
+        std::make_shared<backend::Mpi>(backend::Mpi::Options{.timeout = std::chrono::seconds(60)});
+    mpi->start({});
+    if (mpi->size() > 1) {
+        constexpr std::int64_t width = 1024;
+        torch::nn::Sequential net;
+        for (std::int64_t i = 0; i < elements / width / width; ++i) {
+            net->push_back(torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false)));
+        }
+        ShardedParallel<torch::nn::SequentialImpl, backend::Mpi> model(
+            std::make_shared<rtrain::detail::TheBackend<backend::Mpi>>(mpi), net.ptr(), {});
+        FusedOptimizer<torch::optim::SGD> optimizer(
+            torch::optim::SGD(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)),
+            {model.prepared()->weights()});
+        check_megabytes(megabytes_sent_by([&] {
+            optimizer.zero_grad();
+            model(torch::ones({1, width})).sum().backward();
+            optimizer.step();
+        }));
+    }
+    (void)mpi->finish({});
 }

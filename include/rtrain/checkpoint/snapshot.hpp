@@ -41,6 +41,9 @@ struct Snapshot {
     /// Those of `tensors` that ranks may have other values of, such as the running means of batch
     /// norm: rank 0's are saved.
     std::set<std::string> of_rank_0;
+    /// While it is taken: tensors of the program that are each rank's own, such as parameters that
+    /// a prepared model ignores.
+    std::set<const void*> own_of_ranks;
     int rank = 0; ///< of those that load it
     int ranks = 1;
 };

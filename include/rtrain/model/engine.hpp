@@ -95,6 +95,10 @@ public:
         return averager_ ? averager_->bucket_count() : 0;
     }
 
+    [[nodiscard]] std::vector<at::Tensor> ignored() const override {
+        const auto module = module_.lock();
+        return module ? tensors_named(*module, options_.ignore) : std::vector<at::Tensor>();
+    }
     [[nodiscard]] bool is_gone() const override { return module_.expired(); }
     void check_parameters() override {
         if (averager_ && averager_->sync()) {

@@ -115,8 +115,8 @@ struct DataParallelOptions {
     /// only.
     std::int64_t check_parameters = 0;
     /// Names of parameters and buffers that are each rank's own: neither spread from rank 0, nor
-    /// averaged, clipped or compared. Names are those of named_parameters() and named_buffers();
-    /// others are ConfigError [RT-C27].
+    /// averaged, clipped or compared; checkpoints hold rank 0's. Names are those of
+    /// named_parameters() and named_buffers(); others are ConfigError [RT-C27].
     std::vector<std::string> ignore = {};
     /// The ranks that train this model together, as `worker.communicator().split(colour)` gives
     /// them; null for all. For models of which several are trained at once, each by some ranks:

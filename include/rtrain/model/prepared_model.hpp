@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace rtrain::detail {
 
@@ -38,6 +39,8 @@ public:
     virtual void average_parameters() = 0;
     [[nodiscard]] virtual std::size_t bucket_count() const = 0;
 
+    /// Parameters and buffers that are each rank's own.
+    [[nodiscard]] virtual std::vector<at::Tensor> ignored() const = 0;
     /// Of a sharded model on several ranks; else null.
     [[nodiscard]] virtual std::shared_ptr<SharedWeights> weights() const { return nullptr; }
 

@@ -62,6 +62,20 @@ distinct_parameters(const torch::nn::Module& module, const Names& ignored) {
     return buffers;
 }
 
+/// Parameters and buffers of these names.
+[[nodiscard]] inline std::vector<at::Tensor> tensors_named(const torch::nn::Module& module,
+                                                           const Names& names) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& items : {module.named_parameters(), module.named_buffers()}) {
+        for (const auto& item : items) {
+            if (contains(names, item.key())) {
+                tensors.push_back(item.value());
+            }
+        }
+    }
+    return tensors;
+}
+
 /// Throws ConfigError [RT-C27] for a name that the model does not have.
 inline void check_ignored(const torch::nn::Module& module, const Names& ignored) {
     for (const std::string& name : ignored) {

@@ -130,9 +130,10 @@ void fields(torch::optim::LBFGSParamState& s, V&& visit) {
 
 class Saver {
 public:
-    /// `part`: of which parameter the tensors hold a part; null for none.
-    explicit Saver(StateWriter out, const PartOf* part = nullptr)
-        : out_(std::move(out)), part_(part) {}
+    /// `part`: of which parameter the tensors hold a part; null for none. `is_own`: ranks have
+    /// other values of the parameter.
+    explicit Saver(StateWriter out, const PartOf* part = nullptr, bool is_own = false)
+        : out_(std::move(out)), part_(part), is_own_(is_own) {}
     template <class T>
     requires std::is_arithmetic_v<T>
     void operator()(const char* name, T value) { out_.value(name, value); }
@@ -147,6 +148,8 @@ public:
     void operator()(const char* name, const at::Tensor& tensor) {
         if (tensor.defined() && part_ != nullptr) {
             out_.elements(name, part_->shape, part_->begin, in_rows(tensor));
+        } else if (tensor.defined() && is_own_) {
+            out_.tensor_of_rank_0(name, tensor);
         } else if (tensor.defined()) {
             out_.tensor(name, tensor);
         }
@@ -177,6 +180,7 @@ private:
 
     StateWriter out_;
     const PartOf* part_;
+    bool is_own_;
 };
 
 class Loader {
@@ -312,13 +316,15 @@ RTRAIN_DOOR void save_optimizer(torch::optim::Optimizer& optimizer, const StateW
             optim::fields(static_cast<Options&>(group.options()),
                           optim::Saver(part.part("options")));
             for (std::size_t i = 0; i < group.params().size(); ++i) {
-                const auto state = optimizer.state().find(group.params()[i].unsafeGetTensorImpl());
+                const at::Tensor& parameter = group.params()[i];
+                const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
                 if (state != optimizer.state().end()) {
                     const std::string place = std::to_string(i);
                     part.value(place, true);
                     optim::fields(static_cast<ParamState&>(*state->second),
                                   optim::Saver(part.part(place),
-                                               optim::part_of(optimizer, group.params()[i])));
+                                               optim::part_of(optimizer, parameter),
+                                               out.is_own_of_ranks(parameter)));
                 }
             }
         }

@@ -42,6 +42,9 @@ public:
     /// Saves a defined tensor that has the same bits on all ranks; it is written before the object
     /// changes again. With checkpoint::Sharded each rank writes a share of it.
     void tensor(const std::string& name, at::Tensor tensor) {
+        if (is_own_of_ranks(tensor)) {
+            snapshot_.of_rank_0.insert(prefix_ + name);
+        }
         snapshot_.tensors[prefix_ + name] = std::move(tensor);
     }
     /// The same for a tensor of which ranks may have other values: rank 0's are saved.
@@ -96,6 +99,10 @@ public:
     /// Saves a number, string, or any JSON.
     void value(const std::string& name, boost::json::value value) {
         snapshot_.values[prefix_ + name] = std::move(value);
+    }
+    /// Whether ranks have other values of a parameter or buffer: a prepared model ignores it.
+    [[nodiscard]] bool is_own_of_ranks(const at::Tensor& tensor) const {
+        return snapshot_.own_of_ranks.contains(tensor.unsafeGetTensorImpl());
     }
     /// A writer for a part of this object.
     [[nodiscard]] StateWriter part(const std::string& name) const {

@@ -260,6 +260,11 @@ RTRAIN_DOOR void WorkerReports::save_between(const State& state) {
 
 RTRAIN_DOOR checkpoint::Snapshot WorkerReports::snapshot_of(const State& state) {
     checkpoint::Snapshot snapshot;
+    for (const Prepared& prepared : prepared_) {
+        for (const at::Tensor& tensor : prepared.model->ignored()) {
+            snapshot.own_of_ranks.insert(tensor.unsafeGetTensorImpl());
+        }
+    }
     state.save(snapshot);
     detail::add_bytes_of_ranks(snapshot, *ranks());
     progress_.save(snapshot, *ranks());
