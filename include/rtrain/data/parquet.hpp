@@ -207,7 +207,7 @@ private:
                 begin_ += std::exchange(at_, 0);
                 return all;
             }
-            return select_rows(batch_, at::arange(begin, at_, at::kLong));
+            return slice_rows(batch_, begin, at_);
         }
 
         [[nodiscard]] std::int64_t bytes() const override { return bytes_of(batch_) + page_bytes_; }

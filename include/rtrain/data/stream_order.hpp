@@ -17,6 +17,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <span>
 #include <vector>
 
 namespace rtrain::data {
@@ -77,6 +79,14 @@ public:
             : permutation_(rows, key), shuffle_(shuffle) {}
         [[nodiscard]] std::int64_t operator[](std::int64_t row) const noexcept {
             return shuffle_ ? permutation_[row] : row;
+        }
+        /// The first of them, several at a time.
+        void fill(std::span<std::int64_t> rows) const noexcept {
+            if (shuffle_) {
+                permutation_.fill(0, rows);
+            } else {
+                std::iota(rows.begin(), rows.end(), 0);
+            }
         }
 
     private:

@@ -276,9 +276,12 @@ RTRAIN_DOOR std::vector<PartRow> StreamReader::rows_of(const std::vector<Batch>&
             as_read.push_back({static_cast<std::int64_t>(part), row});
         }
     }
-    std::vector<PartRow> rows(as_read.size());
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        rows[i] = as_read[static_cast<std::size_t>(order[static_cast<std::int64_t>(i)])];
+    std::vector<std::int64_t> numbers(as_read.size());
+    order.fill(numbers);
+    std::vector<PartRow> rows;
+    rows.reserve(numbers.size());
+    for (const std::int64_t number : numbers) {
+        rows.push_back(as_read[static_cast<std::size_t>(number)]);
     }
     return rows;
 }
