@@ -3,6 +3,7 @@
 #include "search_helpers.hpp"
 
 #include <rtrain/testing/scratch.hpp>
+#include <rtrain/tune/generations.hpp>
 #include <rtrain/tune/resources.hpp>
 #include <rtrain/tune/schedule/asha.hpp>
 #include <rtrain/tune/schedule/hyper_band.hpp>
@@ -124,6 +125,24 @@ TEST_CASE("Controller.a_failed_trial_runs_again_from_its_state") {
     CHECK(trials[1].failures == 2);
     CHECK(trials[1].error == "step 3");
     CHECK(trials[1].reports == 2);
+}
+
+TEST_CASE("Controller.a_run_that_began_to_move_aside_does_so_whole") {
+    namespace fs = std::filesystem;
+    const rtrain::testing::ScratchDirectory directory;
+    const fs::path trial = directory.path() / "trial";
+    fs::create_directories(trial / "generation_0");
+    fs::create_directories(trial / "generation_1.half" / "checkpoint_000000");
+    std::ofstream(trial / "result.json") << "{}";
+    tune::internal::finish_moves(trial);
+    CHECK(!fs::exists(trial / "generation_1.half"));
+    CHECK(fs::exists(trial / "generation_1" / "checkpoint_000000"));
+    CHECK(fs::exists(trial / "generation_1" / "result.json"));
+    CHECK(!fs::exists(trial / "result.json"));
+    tune::internal::finish_moves(trial); // nothing is left to do
+    tune::internal::move_aside(trial, "1");
+    CHECK(std::distance(fs::directory_iterator(trial), {}) == 2);
+    tune::internal::finish_moves(directory.path() / "never begun");
 }
 
 TEST_CASE("Controller.stop_conditions_and_schedulers_end_trials") {

@@ -8,11 +8,13 @@
 #include <rtrain/tune/schedule/pbt.hpp>
 #include <rtrain/tuner.hpp>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <thread>
 
 using namespace rtrain;
 
@@ -37,11 +39,21 @@ struct Count {
                            {"ranks", worker.size()},
                            {"offset", config.contains("offset") ? config.at("offset") : 0}},
                           state);
+            while (bad == "silent" && !worker.should_stop()) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            }
+        }
+        while (bad == "ignore") {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
     }
 
     void disturb() const {
         if (bad == "throw") {
+            throw std::runtime_error("bad luck");
+        }
+        if (bad == "restart" && !std::filesystem::exists(storage / "died")) {
+            std::ofstream(storage / "died") << "once";
             throw std::runtime_error("bad luck");
         }
         if (bad == "die") {
@@ -99,6 +111,13 @@ int main(int argc, char** argv) {
         options.tune.scheduler = tune::Asha({.max_t = 4, .grace_period = 2});
     } else if (variant == "stop") {
         options.run.stop = stop::MaxIterations{2};
+    } else if (variant == "ignore") {
+        options.run.stop = stop::MaxIterations{2};
+        options.tune.force_trial_cleanup_s = 0.5;
+    } else if (variant == "time") {
+        options.run.stop = stop::MaxTime{0.5};
+    } else if (variant == "budget") {
+        options.tune.time_budget_s = 2;
     } else if (variant == "scaling") {
         options.param_space = {{"x", 2}, {"scaling/num_workers", tune::grid_search({1, 2})}};
     } else if (variant == "pbt") {
@@ -109,7 +128,12 @@ int main(int argc, char** argv) {
                        .hyperparam_mutations = {{"offset", tune::uniform(8, 9)}}});
     }
     try {
-        Tuner tuner{trainer, Count{variant, storage}, options};
+        const bool silent = variant == "time" || variant == "budget";
+        const Count count{silent ? "silent" : variant, storage};
+        const bool restarts = variant == "restart" && std::filesystem::exists(storage / "died");
+        auto tuner = restarts ? Tuner<Trainer<>, Count>::restore(storage / "search", trainer, count,
+                                                                 options, {.restart_errored = true})
+                              : Tuner{trainer, count, options};
         const ResultGrid results = tuner.fit();
         show(results);
         std::cout << "BEST " << results.get_best_result().config.at("x") << '\n';

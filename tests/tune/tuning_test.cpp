@@ -79,6 +79,35 @@ TEST_CASE("Tuning.verdicts_reach_the_ranks") {
     CHECK(contains(ended.output, "TRIAL 00002 TERMINATED 2 4 1 5"));
 }
 
+TEST_CASE("Tuning.a_trial_that_ignores_its_verdict_is_ended") {
+    const Directory storage("tuning-ignore");
+    const auto ended = tuned("ignore", 2, storage);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 2 0 2 5"));
+    CHECK(contains(ended.output, "TRIAL 00002 TERMINATED 2 4 2 5"));
+    CHECK(contains(ended.output, "its processes are ended"));
+    CHECK(nothing_is_left(storage));
+}
+
+TEST_CASE("Tuning.limits_of_time_act_between_two_reports") {
+    for (const char* variant : {"time", "budget"}) {
+        const Directory storage(std::string("tuning-") + variant);
+        const auto ended = tuned(variant, 1, storage);
+        CAPTURE(ended.output);
+        CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 1 0 1 5"));
+    }
+}
+
+TEST_CASE("Tuning.a_failed_trial_begins_anew") {
+    const Directory storage("tuning-restart");
+    CHECK(contains(tuned("restart", 1, storage).output, "TRIAL 00001 ERROR 2 2 1 5"));
+    const auto ended = tuned("restart", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "TRIAL 00001 TERMINATED 6 6 1 5"));
+    const auto before = storage.path() / "search" / "trial_00001_x-1" / "generation_0";
+    CHECK(count(test::read(before / "result.json"), "\n") == 2);
+}
+
 TEST_CASE("Tuning.the_space_changes_scaling") {
     const Directory storage("tuning-scaling");
     const auto ended = tuned("scaling", 1, storage);

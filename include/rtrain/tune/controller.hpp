@@ -289,7 +289,8 @@ private:
                 .reports = it.record.reports,
                 .state = state,
                 .taken_over = it.taken_over,
-                .base_reports = it.base_reports};
+                .base_reports = it.base_reports,
+                .time_limit_s = state_.time_limit_of(it)};
     }
 
     internal::SearchState state_;

@@ -32,7 +32,7 @@ struct LiveTrial {
     TrialRecord record{};
     std::vector<SavedState> states{}; ///< oldest first
     int next_state = 0;               ///< number of the next one; none is used twice
-    int taken_over = 0;               ///< how often it has got another's state
+    int taken_over = 0;               ///< how often its run has begun anew
     std::int64_t base_reports = 0;    ///< when its run began, if it keeps its states itself
     double base_time_s = 0;           ///< the same, seconds that it had trained
     Told told = Told::nothing;

@@ -37,6 +37,9 @@ struct TuneConfig {
     tune::NameCreator trial_dirname_creator{};
     /// What ends the whole search. What ends one trial is RunConfig::stop.
     tune::Stoppers stop{};
+    /// Seconds that a trial of a trainer has to return, once the search has seen enough of it. Then
+    /// its processes are ended; its state was saved before. 0: no limit.
+    double force_trial_cleanup_s = 600;
 };
 
 struct TunerOptions {
@@ -69,6 +72,10 @@ inline void check_tune_config(const TuneConfig& tune) {
     if (tune.time_budget_s && !(*tune.time_budget_s > 0)) {
         throw ConfigError("RT-U108", concat("tune.time_budget_s is ", *tune.time_budget_s,
                                             "; expected more than 0"));
+    }
+    if (!(tune.force_trial_cleanup_s >= 0)) {
+        throw ConfigError("RT-U108", concat("tune.force_trial_cleanup_s is ",
+                                            tune.force_trial_cleanup_s, "; expected 0 or more"));
     }
     if (tune.max_concurrent_trials && *tune.max_concurrent_trials < 1) {
         throw ConfigError("RT-U108", concat("tune.max_concurrent_trials is ",

@@ -51,6 +51,9 @@ struct SearchPlan {
     std::optional<double> time_budget_s{};
     /// Makes what judges the reports of a trial, anew for each start; empty: nobody does.
     std::function<TrialJudge()> judge{};
+    /// How long a trial may train, in seconds, as `judge` has it, for those that can end between
+    /// two reports.
+    std::optional<double> time_limit_s{};
     Stoppers stoppers{};
     int max_failures = 0; ///< of each trial; -1: no limit
     std::optional<int> states_to_keep{};
@@ -80,8 +83,10 @@ struct Assignment {
     std::filesystem::path directory{}; ///< of the trial; absolute; need not exist
     std::int64_t reports = 0;          ///< that count so far
     std::string state{};               ///< to go on from, a directory below; empty: from the start
-    int taken_over = 0;                ///< how often it has got another's state
-    std::int64_t base_reports = 0;     ///< reports that came before it got the last
+    int taken_over = 0;                ///< how often its run has begun anew
+    std::int64_t base_reports = 0;     ///< that came before, with another's state; 0: it has none
+    /// Seconds of training, counted by its run, behind which it ends between two reports, too.
+    std::optional<double> time_limit_s{};
 };
 
 /// A trial that has taken over another's state and configuration.

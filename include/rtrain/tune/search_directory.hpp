@@ -12,6 +12,7 @@
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/tune/controller.hpp>
 #include <rtrain/tune/event_log.hpp>
+#include <rtrain/tune/generations.hpp>
 #include <rtrain/tune/plan.hpp>
 #include <rtrain/tune/record/tuner_state.hpp>
 #include <rtrain/tune/search_pages.hpp>
@@ -60,6 +61,7 @@ public:
         controller_->begin_at(detail::seconds_since_1970());
         pages_.emplace(directory_, goal());
         if (goes_on) {
+            finish_moves_of_trials();
             controller_->revive(options);
         }
         write_state();
@@ -133,6 +135,16 @@ private:
                 throw damaged(EventLog::file_name, error.what());
             }
         });
+    }
+
+    /// A search was killed while a trial's run began anew.
+    void finish_moves_of_trials() const {
+        if (!controller_->plan().keeps_states_itself) {
+            return;
+        }
+        for (const TrialRecord& trial : controller_->records()) {
+            internal::finish_moves(directory_ / trial.directory);
+        }
     }
 
     [[nodiscard]] StorageError damaged(const char* file, const char* why) const {

@@ -92,6 +92,21 @@ public:
         it.judge_anew(plan_.judge);
     }
 
+    /// Of the run that a trial begins now, as that counts its time: the limit of each trial, or
+    /// that of the search.
+    [[nodiscard]] std::optional<double> time_limit_of(const LiveTrial& it) const {
+        std::optional<double> limit;
+        if (plan_.time_limit_s) {
+            limit = *plan_.time_limit_s - it.base_time_s;
+        }
+        if (plan_.time_budget_s) {
+            const double trained = it.record.time_s - it.base_time_s;
+            const double until = trained + *plan_.time_budget_s - elapsed_s();
+            limit = std::min(until, limit.value_or(until));
+        }
+        return limit;
+    }
+
     /// What a report means for its trial and for others.
     void hear(LiveTrial& it, Config metrics, double time_s, bool saved) {
         TrialRecord& record = it.record;
@@ -293,6 +308,9 @@ private:
         if (from_the_beginning) {
             it.states.clear();
             it.record.checkpoint.clear();
+            it.record.reports = it.base_reports = 0;
+            it.record.time_s = it.base_time_s = 0;
+            it.taken_over += static_cast<int>(plan_.keeps_states_itself); // its run begins anew
         }
         it.record.failures = 0;
         it.record.error.clear();

@@ -136,14 +136,20 @@ private:
 }
 
 [[nodiscard]] inline boost::json::object to_json(const Assignment& trial) {
-    return {{"trial", trial.trial},           {"name", trial.name},
-            {"config", trial.config},         {"directory", trial.directory.string()},
-            {"reports", trial.reports},       {"state", trial.state},
-            {"taken_over", trial.taken_over}, {"base_reports", trial.base_reports}};
+    boost::json::object saved{
+        {"trial", trial.trial},           {"name", trial.name},
+        {"config", trial.config},         {"directory", trial.directory.string()},
+        {"reports", trial.reports},       {"state", trial.state},
+        {"taken_over", trial.taken_over}, {"base_reports", trial.base_reports}};
+    if (trial.time_limit_s) {
+        saved["time_limit_s"] = *trial.time_limit_s;
+    }
+    return saved;
 }
 
 [[nodiscard]] inline Assignment assignment_from(const boost::json::object& saved) {
     const auto text = [&](const char* name) { return std::string(saved.at(name).as_string()); };
+    const auto* const limit = saved.if_contains("time_limit_s");
     return {.trial = text("trial"),
             .name = text("name"),
             .config = saved.at("config").as_object(),
@@ -151,7 +157,8 @@ private:
             .reports = saved.at("reports").to_number<std::int64_t>(),
             .state = text("state"),
             .taken_over = saved.at("taken_over").to_number<int>(),
-            .base_reports = saved.at("base_reports").to_number<std::int64_t>()};
+            .base_reports = saved.at("base_reports").to_number<std::int64_t>(),
+            .time_limit_s = limit != nullptr ? json::number(*limit) : std::nullopt};
 }
 
 } // namespace rtrain::tune::internal

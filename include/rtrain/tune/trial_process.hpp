@@ -13,13 +13,17 @@
 #include <rtrain/process/descriptor.hpp>
 #include <rtrain/process/environment.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/tune/generations.hpp>
 #include <rtrain/tune/resources.hpp>
 #include <rtrain/tune/trial.hpp>
 #include <rtrain/tune/trial_task.hpp>
 #include <rtrain/tune/verdict_socket.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -95,6 +99,50 @@ private:
     pid_t pid_;
 };
 
+/// Ends the process of a trial that goes on although the search has seen enough of it.
+class Cleanup {
+public:
+    /// `limit_s`: that the trial has to return; 0: no limit.
+    Cleanup(pid_t pid, double limit_s) : pid_(pid), limit_s_(limit_s) {}
+
+    /// For poll(): how long nothing is to be done; does what is due.
+    [[nodiscard]] int wait_ms(const Trial& trial) {
+        if (limit_s_ == 0 || !trial.should_stop()) {
+            return -1;
+        }
+        const auto now = Clock::now();
+        if (!due_) {
+            due_ = now + std::chrono::duration_cast<Clock::duration>(
+                             std::chrono::duration<double>(std::min(limit_s_, longest_s)));
+        } else if (now >= *due_) {
+            strike(trial);
+            due_ = now + again;
+        }
+        return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(*due_ - now).count());
+    }
+    [[nodiscard]] bool has_struck() const noexcept { return has_struck_; }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr double longest_s = 1e6; // which poll() can wait
+    static constexpr std::chrono::seconds again{10};
+
+    /// First as Ctrl-C does, which ends the ranks and leaves nothing.
+    void strike(const Trial& trial) {
+        if (!has_struck_) {
+            console::warn("trial %s goes on %g s after the search has seen enough of it; its "
+                          "processes are ended",
+                          trial.id().c_str(), limit_s_);
+        }
+        ::kill(pid_, std::exchange(has_struck_, true) ? SIGKILL : SIGINT);
+    }
+
+    pid_t pid_;
+    double limit_s_;
+    std::optional<Clock::time_point> due_;
+    bool has_struck_ = false;
+};
+
 } // namespace rtrain::tune::internal
 
 namespace rtrain::tune {
@@ -102,10 +150,12 @@ namespace rtrain::tune {
 class TrialProcess {
 public:
     /// `session`: the directory of this program's session. `variables`: for the process.
+    /// `cleanup_s`: see TuneConfig::force_trial_cleanup_s.
     TrialProcess(std::filesystem::path session, int fit,
-                 std::map<std::string, std::string> variables, std::string trial_variable)
+                 std::map<std::string, std::string> variables, std::string trial_variable,
+                 double cleanup_s)
         : session_(std::move(session)), fit_(fit), variables_(std::move(variables)),
-          trial_variable_(std::move(trial_variable)) {}
+          trial_variable_(std::move(trial_variable)), cleanup_s_(cleanup_s) {}
 
     /// Where the process says how its run has ended.
     [[nodiscard]] static std::filesystem::path outcome_of(const std::filesystem::path& task) {
@@ -120,7 +170,8 @@ public:
                              .directory = trial.directory().string(),
                              .config = trial.config(),
                              .known = trial.reports() - trial.assignment().base_reports,
-                             .resume_from = taken_over(trial)};
+                             .resume_from = taken_over(trial),
+                             .time_limit_s = trial.assignment().time_limit_s};
         std::filesystem::remove(outcome_of(file));
         task.write(file);
         const internal::VerdictListener listener(task.socket);
@@ -135,37 +186,27 @@ public:
         }
         const auto child = launch::Child::start(command_line(), variables, false);
         internal::OwnedChild process(child.pid);
-        serve(trial, listener, child);
-        judge(process.wait(), outcome_of(file));
+        const bool ended_itself = serve(trial, listener, child);
+        const int status = process.wait();
+        if (ended_itself) {
+            judge(status, outcome_of(file));
+        }
     }
 
 private:
-    /// Behind an exploit, the trial's run begins anew from the donor's checkpoint; what the run
-    /// before has left moves aside. Returns that checkpoint.
+    /// Where a trial's run begins anew, what the one before has left moves aside. Returns the
+    /// checkpoint that it takes over; empty: it begins at the beginning.
     static std::string taken_over(const Trial& trial) {
-        namespace fs = std::filesystem;
-        const int times = trial.assignment().taken_over;
-        if (times == 0) {
+        const Assignment& what = trial.assignment();
+        if (what.taken_over == 0) {
             return "";
         }
-        const std::string number = std::to_string(times - 1);
-        const fs::path aside = trial.directory() / ("generation_" + number);
-        if (!fs::exists(aside)) {
-            const fs::path half = aside.string() + ".half";
-            fs::create_directories(half);
-            std::vector<fs::path> old;
-            for (const auto& entry : fs::directory_iterator(trial.directory())) {
-                if (!entry.path().filename().string().starts_with("generation_")) {
-                    old.push_back(entry.path());
-                }
-            }
-            for (const fs::path& path : old) {
-                fs::rename(path, half / path.filename());
-            }
-            fs::rename(half, aside);
-        }
-        return (trial.directory().parent_path() / "taken_over" / (trial.id() + "_" + number))
-            .string(); // as the controller has named it
+        const std::string number = std::to_string(what.taken_over - 1);
+        internal::move_aside(trial.directory(), number);
+        return what.base_reports == 0
+                   ? ""
+                   : (trial.directory().parent_path() / "taken_over" / (trial.id() + "_" + number))
+                         .string(); // as the controller has named it
     }
 
     /// This program, and no rank of the mpirun that has started it: env(1) takes the variables out
@@ -192,12 +233,14 @@ private:
         return words;
     }
 
-    /// Until the process has closed its output.
-    static void serve(Trial& trial, const internal::VerdictListener& listener,
-                      const launch::Child& child) {
+    /// Until the process has closed its output. False when it was ended because it has not ended
+    /// when the search had seen enough of it.
+    bool serve(Trial& trial, const internal::VerdictListener& listener,
+               const launch::Child& child) const {
         internal::NamedLines out(child.out, stdout, trial.name());
         internal::NamedLines err(child.err, stderr, trial.name());
         std::optional<internal::LineConnection> rank;
+        internal::Cleanup cleanup(child.pid, cleanup_s_);
         bool out_is_open = true;
         bool err_is_open = true;
         while (out_is_open || err_is_open) {
@@ -205,7 +248,7 @@ private:
                                         {err_is_open ? err.descriptor() : -1, POLLIN, 0},
                                         {listener.descriptor(), POLLIN, 0},
                                         {rank ? rank->descriptor() : -1, POLLIN, 0}}};
-            if (::poll(ends.data(), ends.size(), -1) < 0) {
+            if (::poll(ends.data(), ends.size(), cleanup.wait_ms(trial)) <= 0) {
                 continue;
             }
             if (ends[3].revents != 0 && !answer(trial, *rank)) {
@@ -217,6 +260,7 @@ private:
             out_is_open = out_is_open && (ends[0].revents == 0 || out.pass_on());
             err_is_open = err_is_open && (ends[1].revents == 0 || err.pass_on());
         }
+        return !cleanup.has_struck();
     }
 
     /// False when the rank has gone.
@@ -257,6 +301,7 @@ private:
     int fit_;
     std::map<std::string, std::string> variables_;
     std::string trial_variable_;
+    double cleanup_s_;
 };
 
 } // namespace rtrain::tune

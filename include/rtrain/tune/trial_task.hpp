@@ -18,36 +18,41 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace rtrain::tune {
 
 struct TrialTask {
-    int fit = 0;               ///< the number of the search's fit() call
-    std::string socket{};      ///< where rank 0 asks what follows on a report
-    std::string directory{};   ///< of the trial, which is its run's
-    Config config{};           ///< of the trial
-    std::int64_t known = 0;    ///< reports of this run that the search knows
-    std::string resume_from{}; ///< a checkpoint that the run begins with; empty: none
+    int fit = 0;                          ///< the number of the search's fit() call
+    std::string socket{};                 ///< where rank 0 asks what follows on a report
+    std::string directory{};              ///< of the trial, which is its run's
+    Config config{};                      ///< of the trial
+    std::int64_t known = 0;               ///< reports of this run that the search knows
+    std::string resume_from{};            ///< a checkpoint that the run begins with; empty: none
+    std::optional<double> time_limit_s{}; ///< see Assignment
 
     [[nodiscard]] static TrialTask read(const std::filesystem::path& file) {
         const auto saved = json::parse(storage::read_file(file)).as_object();
         const auto text = [&](const char* name) { return std::string(saved.at(name).as_string()); };
+        const auto* const limit = saved.if_contains("time_limit_s");
         return {.fit = saved.at("fit").to_number<int>(),
                 .socket = text("socket"),
                 .directory = text("directory"),
                 .config = saved.at("config").as_object(),
                 .known = saved.at("known").to_number<std::int64_t>(),
-                .resume_from = text("resume_from")};
+                .resume_from = text("resume_from"),
+                .time_limit_s = limit != nullptr ? json::number(*limit) : std::nullopt};
     }
     void write(const std::filesystem::path& file) const {
-        storage::replace_file(file, json::serialize({{"fit", fit},
-                                                     {"socket", socket},
-                                                     {"directory", directory},
-                                                     {"config", config},
-                                                     {"known", known},
-                                                     {"resume_from", resume_from}}));
+        boost::json::object task{
+            {"fit", fit},       {"socket", socket}, {"directory", directory},
+            {"config", config}, {"known", known},   {"resume_from", resume_from}};
+        if (time_limit_s) {
+            task["time_limit_s"] = *time_limit_s;
+        }
+        storage::replace_file(file, json::serialize(task));
     }
 };
 

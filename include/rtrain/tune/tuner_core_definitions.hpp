@@ -283,7 +283,9 @@ RTRAIN_DOOR RunConfig TunerCore::run_of_trials(const RunConfig& trainer) const {
 /// hears of each report before others of the run do.
 RTRAIN_DOOR tune::SearchPlan TunerCore::plan_of_runs(const TrainerOptions& trainer) const {
     tune::SearchPlan plan = this->plan();
-    plan.judge = judge_of(run_of_trials(trainer.run).stop);
+    const stop::Conditions stop = run_of_trials(trainer.run).stop;
+    plan.judge = judge_of(stop);
+    plan.time_limit_s = StopJudge(stop).time_limit_s();
     plan.keeps_states_itself = true;
     plan.max_failures = 0;
     plan.check = [&, this](const Config& config) {
@@ -306,7 +308,8 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
                 std::to_string(std::max(1, static_cast<int>(each.cpus / ranks)));
         }
         const tune::TrialProcess process(session.directory(), fit, std::move(variables),
-                                         launch::Session::trial_variable);
+                                         launch::Session::trial_variable,
+                                         options_.tune.force_trial_cleanup_s);
         return Work{.plan = [&] { return plan_of_runs(trainer); },
                     .each = each,
                     .function =
@@ -333,8 +336,12 @@ RTRAIN_DOOR TrainerOptions TunerCore::trial_options(const TrainerOptions& traine
     options.run.console.verbose = std::max(0, options.run.console.verbose - 1);
     options.run.console.live.reset(); // there is one port for all trials
     const auto link = std::make_shared<tune::internal::SearchLink>(task);
-    options.run.stop =
-        stop::Conditions([link](const Config& report) { return link->ends_at(report); });
+    const stop::Condition asks([link](const Config& report) { return link->ends_at(report); });
+    options.run.stop = {asks};
+    if (task.time_limit_s) { // between two reports, of which the search hears nothing
+        constexpr double least = 1e-3;
+        options.run.stop = {asks, stop::MaxTime{std::max(*task.time_limit_s, least)}};
+    }
     options.run.callbacks.emplace_back(tune::internal::TellOfCheckpoints{link});
     if (!task.resume_from.empty()) {
         options.resume_from = Checkpoint(task.resume_from);

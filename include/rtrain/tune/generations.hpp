@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Generations: a trial whose run begins anew, with another's state or from the beginning, keeps
+/// what its runs before have left, in directories generation_0, generation_1...
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rtrain::tune::internal {
+
+inline constexpr std::string_view generation_prefix = "generation_";
+/// Behind the name while files still move there.
+inline constexpr std::string_view unfinished_suffix = ".half";
+
+/// Moves what lies in a trial's directory to generation_<number>, unless that was done. Goes on
+/// where a process had come to that was killed.
+inline void move_aside(const std::filesystem::path& trial, const std::string& number) {
+    namespace fs = std::filesystem;
+    const fs::path aside = trial / (std::string(generation_prefix) + number);
+    if (fs::exists(aside)) {
+        return;
+    }
+    const fs::path half = aside.string() + std::string(unfinished_suffix);
+    fs::create_directories(half);
+    std::vector<fs::path> old;
+    for (const auto& entry : fs::directory_iterator(trial)) {
+        if (!entry.path().filename().string().starts_with(generation_prefix)) {
+            old.push_back(entry.path());
+        }
+    }
+    for (const fs::path& path : old) {
+        fs::rename(path, half / path.filename());
+    }
+    fs::rename(half, aside);
+}
+
+/// Finishes what a killed process had begun, for trials that may never begin again.
+inline void finish_moves(const std::filesystem::path& trial) {
+    if (!std::filesystem::exists(trial)) {
+        return;
+    }
+    std::vector<std::string> numbers;
+    for (const auto& entry : std::filesystem::directory_iterator(trial)) {
+        const std::string name = entry.path().filename().string();
+        if (name.starts_with(generation_prefix) && name.ends_with(unfinished_suffix)) {
+            numbers.push_back(
+                name.substr(generation_prefix.size(),
+                            name.size() - generation_prefix.size() - unfinished_suffix.size()));
+        }
+    }
+    for (const std::string& number : numbers) {
+        move_aside(trial, number);
+    }
+}
+
+} // namespace rtrain::tune::internal
