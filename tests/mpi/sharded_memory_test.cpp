@@ -16,6 +16,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -81,7 +82,14 @@ double measured(Ranks& ranks, std::int64_t width, int layers, const Options& opt
             optimizer.step();
         }
     }
+    if constexpr (std::is_same_v<Options, ShardedOptions>) {
+        if (options.level == Shard::optimizer) {
+            const auto alone = model.no_sync();
+            model(torch::ones({2, width})).square().mean().backward();
+        }
+    }
     const double after = mean_pss(ranks);
+    optimizer.zero_grad();
     optimizer.step();
     return after - before;
 }
@@ -113,6 +121,8 @@ TEST_CASE("MemoryNeeded.is_what_ranks_have") {
     compare(ranks, DataParallelOptions{});
     compare(ranks, ShardedOptions{});
     compare(ranks, ShardedOptions{.step_in_backward = true});
+    compare(ranks, ShardedOptions{.level = Shard::optimizer});
+    compare(ranks, ShardedOptions{.share = Share::none});
 }
 #endif
 
@@ -138,6 +148,10 @@ TEST_CASE("MemoryNeeded.follows_the_formulas") {
     const auto stepping = memory_needed(*net, ShardedOptions{.step_in_backward = true}, 1, 4);
     CHECK(stepping.gradients <= 2 * static_cast<std::int64_t>(mib)); // a layer's, of four ranks
     CHECK(near(stepping.passing, 4 * mib));
+    const ShardedOptions accumulating{.level = Shard::optimizer};
+    CHECK(near(memory_needed(*net, accumulating, 1, 4).rank(), p / 4 + p + 3 * p / 4 + slots));
+    const auto copies = memory_needed(*net, ShardedOptions{.share = Share::none}, 1, 4);
+    CHECK(near(copies.rank() - copies.slots, p + 3 * p / 4));
     for (auto& parameter : net->parameters()) {
         parameter.set_requires_grad(false);
     }

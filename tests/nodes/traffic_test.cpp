@@ -129,25 +129,37 @@ TEST_CASE("Nodes.bytes_of_any_tensor_are_counted_per_node_and_not_per_rank") {
 }
 
 TEST_CASE("Nodes.a_sharded_model_sends_each_gradient_and_each_weight_once") {
-    auto mpi =
+    const auto mpi =
         std::make_shared<backend::Mpi>(backend::Mpi::Options{.timeout = std::chrono::seconds(60)});
     mpi->start({});
-    if (mpi->size() > 1) {
+    const auto step_of = [&](const ShardedOptions& options) {
         constexpr std::int64_t width = 1024;
         torch::nn::Sequential net;
         for (std::int64_t i = 0; i < elements / width / width; ++i) {
             net->push_back(torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false)));
         }
         ShardedParallel<torch::nn::SequentialImpl, backend::Mpi> model(
-            std::make_shared<rtrain::detail::TheBackend<backend::Mpi>>(mpi), net.ptr(), {});
+            std::make_shared<rtrain::detail::TheBackend<backend::Mpi>>(mpi), net.ptr(), options);
         FusedOptimizer<torch::optim::SGD> optimizer(
             torch::optim::SGD(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)),
             {model.prepared()->weights()});
         check_megabytes(megabytes_sent_by([&] {
             optimizer.zero_grad();
-            model(torch::ones({1, width})).sum().backward();
+            const auto pass = [&] { model(torch::ones({1, width})).sum().backward(); };
+            if (options.level == Shard::optimizer) { // passes that send nothing
+                const auto alone = model.no_sync();
+                pass();
+                pass();
+            }
+            pass();
             optimizer.step();
         }));
+    };
+    if (mpi->size() > 1) {
+        step_of({});
+        step_of({.level = Shard::optimizer});
+        step_of({.share = Share::none});
+        step_of({.step_in_backward = true});
     }
     (void)mpi->finish({});
 }

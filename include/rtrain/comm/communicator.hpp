@@ -226,13 +226,16 @@ public:
             buckets->mine(), {elements}, [buckets](void* /*data*/) {}, options);
     }
 
-    /// Zeroed memory of which each node has one copy, or, where ranks cannot share memory, each
-    /// rank. Throws CommError [RT-X12] when there is not enough.
-    [[nodiscard]] std::shared_ptr<NodeArray> allocate_array(std::size_t bytes,
-                                                            std::vector<NodeArray::Part> parts) {
-        return std::make_shared<NodeArray>(SlotRanks::of(all_, links_).node, bytes,
-                                           std::move(parts));
+    /// Zeroed memory of which each node has one copy, or each rank: where ranks cannot share
+    /// memory, or not `shared`. Throws CommError [RT-X12] when there is not enough.
+    [[nodiscard]] std::shared_ptr<NodeArray>
+    allocate_array(std::size_t bytes, std::vector<NodeArray::Part> parts, bool shared = true) {
+        return std::make_shared<NodeArray>(shared ? SlotRanks::of(all_, links_).node : nullptr,
+                                           bytes, std::move(parts));
     }
+    /// Whether the ranks of a node do: all nodes' alike. Else each counts as a node of its own in
+    /// what follows.
+    [[nodiscard]] bool shares_memory() const noexcept { return links_.node() != nullptr; }
     /// Slots of `bytes`, a multiple of 64, through which ranks add up block by block. Purpose names
     /// them. Throws CommError [RT-X12].
     [[nodiscard]] std::unique_ptr<SlotScatter> allocate_slots(std::size_t bytes) {
@@ -246,6 +249,14 @@ public:
         Group& across = *SlotRanks::of(all_, links_).across;
         MessageAllGather messages(across, rows);
         all_.wait(messages, "exchanging blocks between nodes");
+    }
+    /// Fills the rows of a contiguous tensor of bytes, of shape (ranks of this node, ...), of which
+    /// each rank has its own, from the ranks of this node. Only where they share memory.
+    void gather_within(at::Tensor& rows) {
+        const Call call = calls_.begin(checked(Collective::all_gather, rows[0]));
+        const std::int64_t ranks = rows.size(0);
+        links_.node()->all_gather(
+            call, Slices::equal(rows.numel() / ranks, static_cast<int>(ranks)), bytes_of(rows));
     }
 
     /// A communicator for the ranks that pass the same colour, ordered by key, then by rank.

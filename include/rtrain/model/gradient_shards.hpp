@@ -33,9 +33,10 @@ class GradientShards final : public GradientStore {
 public:
     /// `parameters` outlive this object. `model`: its name in messages.
     GradientShards(std::shared_ptr<SharedWeights> weights, std::string model,
-                   const std::vector<NamedParameter>& parameters, std::int64_t slot_bytes)
+                   const std::vector<NamedParameter>& parameters, const ShardedOptions& options)
         : weights_(std::move(weights)), model_(std::move(model)), parameters_(parameters),
-          slot_bytes_(slot_bytes), divisor_(weights_->backend().size()), own_(parameters.size()) {}
+          slot_bytes_(options.slot_bytes), keeps_(options.level != Shard::optimizer),
+          divisor_(weights_->backend().size()), own_(parameters.size()) {}
 
     void lay_out(std::vector<bool> wanted) override {
         for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -53,7 +54,7 @@ public:
         return own_[parameter].has_place;
     }
     [[nodiscard]] std::size_t size() const override { return chunks_.size(); }
-    [[nodiscard]] bool keeps() const override { return true; }
+    [[nodiscard]] bool keeps() const override { return keeps_; }
     void divide_by(int ranks) override { divisor_ = ranks; }
     [[nodiscard]] int divisor() const override { return divisor_; }
 
@@ -150,6 +151,7 @@ public:
             return;
         } else if (used) {
             give(parameter);
+            parameters_[parameter].tensor.mutable_grad().reset(); // what it has sent, unused now
         } else if (was_none) {
             own.reset(); // zeros of passes that nobody has used it in
         }
@@ -366,6 +368,7 @@ private:
     std::string model_;
     const std::vector<NamedParameter>& parameters_;
     std::int64_t slot_bytes_;
+    bool keeps_; ///< sums of passes under no_sync()
     int divisor_;
     std::vector<Own> own_; ///< by parameter
     std::vector<Chunk> chunks_;

@@ -94,6 +94,7 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     }
     const auto parameters = detail::distinct_parameters(module, options.data_parallel.ignore);
     std::vector<bool> trains;
+    std::int64_t whole = 0;
     std::int64_t part = 0;
     std::int64_t longest = 0;
     for (const auto& [name, tensor] : parameters) {
@@ -101,17 +102,25 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
         if (trains.back()) {
             const auto slice = detail::slices_of(tensor, ranks).longest *
                                static_cast<std::int64_t>(tensor.element_size());
+            whole += static_cast<std::int64_t>(tensor.nbytes());
             part += slice;
             longest = std::max(longest, slice);
         }
     }
     const auto chunks = detail::plan_chunks(parameters, trains, ranks, options.slot_bytes);
     const auto slot = static_cast<std::int64_t>(detail::slot_bytes_of(chunks, ranks));
-    needed.weights = (needed.weights + ranks_per_node - 1) / ranks_per_node;
+    needed.slots = 2 * slot;
+    if (options.share == Share::node) {
+        needed.weights = (needed.weights + ranks_per_node - 1) / ranks_per_node;
+    } else { // messages within a node, of stepped weights
+        needed.slots += ranks_per_node * (detail::bytes_of_weight_message + nodes * longest);
+    }
     needed.gradients =
         options.step_in_backward ? detail::room_bytes_of(chunks) * (nodes == 1 ? 1 : 2) : part;
+    if (options.level == Shard::optimizer) {
+        needed.gradients += whole;
+    }
     needed.moments = moments * part;
-    needed.slots = 2 * slot;
     if (nodes > 1) { // messages: of gradients, and of stepped weights
         needed.slots +=
             2 * slot / ranks_per_node + nodes * (detail::bytes_of_weight_message + longest);

@@ -19,6 +19,12 @@ public:
     [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const override {
         return parts_.part_of(parameter);
     }
+    /// As the optimizer's own. Call it through this type, where Shard::optimizer is the level: of
+    /// torch's base it is no virtual function, and leaves what passes under no_sync() have summed.
+    void zero_grad(bool set_to_none = true) {
+        O::zero_grad(set_to_none);
+        parts_.zero_gradients();
+    }
     /// Whether it steps parts of a sharded model's parameters.
     [[nodiscard]] bool holds_parts() const noexcept { return parts_.any(); }
     /// See ShardedOptions.

@@ -29,7 +29,8 @@ namespace rtrain {
 /// - The model's tensors cannot be written in place, but in edit(). State loads into them.
 /// - Checkpoints need checkpoint::Sharded, because no rank has all of the optimizer's state. They
 ///   are those of DataParallel: either engine loads the other's, on any number of ranks.
-/// - no_sync() communicates, too, and all ranks run as many passes under it.
+/// - no_sync() communicates, too, and all ranks run as many passes under it; with Shard::optimizer
+///   it does not.
 ///
 /// @code
 /// auto model = worker.prepare(Gpt(size), rtrain::ShardedOptions{});

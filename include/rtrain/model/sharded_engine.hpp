@@ -7,6 +7,7 @@
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/engine.hpp>
 #include <rtrain/model/gradient_shards.hpp>
@@ -98,10 +99,9 @@ private:
         : Engine(ranks, module, checked(ranks, *module, options),
                  [made, ranks, module, options](const auto& parameters, const auto& of) {
                      const auto members = of.group ? ranks->over(of.group) : ranks;
-                     *made = std::make_shared<SharedWeights>(members, parameters,
-                                                             options.step_in_backward);
+                     *made = std::make_shared<SharedWeights>(members, parameters, options);
                      return std::make_unique<GradientShards>(*made, module->name(), parameters,
-                                                             options.slot_bytes);
+                                                             options);
                  }),
           weights_(*made), steps_in_backward_(options.step_in_backward) {}
 
@@ -122,14 +122,30 @@ private:
         }
         succeed_together(
             *members, [&] { check_sharded(module, distinct_parameters(module, parallel.ignore)); });
-        const std::int64_t both = 2 * options.slot_bytes + (options.step_in_backward ? 1 : 0);
-        require_same(*members, "RT-M2", both, [&] {
-            return concat("ranks prepare a model with different options: slot_bytes is ",
-                          options.slot_bytes, " and step_in_backward ", options.step_in_backward,
-                          " on rank ", members->rank(),
+        require_same(*members, "RT-M2", as_number(options), [&] {
+            return concat("ranks prepare a model with different options: on rank ", members->rank(),
+                          " slot_bytes is ", options.slot_bytes, ", step_in_backward ",
+                          options.step_in_backward, ", level ", static_cast<int>(options.level),
+                          ", share ", static_cast<int>(options.share),
                           "; all ranks must prepare it in the same way");
         });
+        const auto& ranks_of = *members->communicator();
+        if (options.share == Share::node && ranks_of.local_size() > 1 &&
+            !ranks_of.shares_memory()) {
+            console::warn("rank %d has a copy of its own of the weights of %s: it cannot share "
+                          "memory with the other ranks of this node",
+                          members->rank(), module.name().c_str());
+        }
         return parallel;
+    }
+    /// Other options, another number.
+    [[nodiscard]] static std::int64_t as_number(const ShardedOptions& options) {
+        std::int64_t number = options.slot_bytes;
+        for (const int choice : {options.step_in_backward ? 1 : 0, static_cast<int>(options.level),
+                                 static_cast<int>(options.share)}) {
+            number = 2 * number + choice;
+        }
+        return number;
     }
 
     std::shared_ptr<SharedWeights> weights_;

@@ -11,10 +11,34 @@
 
 namespace rtrain {
 
+/// What ranks hold in parts, besides what the optimizer keeps: all ranks of all nodes divide it
+/// among them.
+enum class Shard : unsigned char {
+    /// As ZeRO-1: passes under no_sync() add gradients up on each rank, whole, and communicate
+    /// nothing; the next pass sends their sums. That takes as much memory a rank as the parameters,
+    /// from the first of these passes to the end of that one.
+    optimizer,
+    /// As ZeRO-2: gradients are never held whole. Passes under no_sync() communicate as all others,
+    /// and their sums are kept in parts.
+    gradients
+};
+
+/// Who has a copy of the weights.
+enum class Share : unsigned char {
+    /// The ranks of a node read the same. Where they cannot share memory, as ranks in several
+    /// containers of one machine, each has its own, and a warning says so.
+    node,
+    /// Each rank: steps end with a copy of all weights from rank to rank. For machines on which
+    /// reading memory of another processor is so slow that a copy of the weights is worth it.
+    none
+};
+
 /// One copy of the weights a node, in memory that its ranks share; each rank holds gradients and
 /// the optimizer's state of its part only. So Adam needs 4 bytes for each float32 parameter and
 /// node, and 12 for each parameter and rank divided by the number of ranks, instead of 16 a rank.
 struct ShardedOptions {
+    Shard level = Shard::gradients;
+    Share share = Share::node;
     /// Size of a slot in bytes: gradients travel in pieces of at most that much. Each rank has two.
     std::int64_t slot_bytes = std::int64_t{4} << 20;
     /// Backward itself steps each parameter as soon as the sum of its gradients is there, and keeps
@@ -51,6 +75,11 @@ inline void check_options(const ShardedOptions& options) {
         throw ConfigError("RT-C12", "a sharded model adds gradients up in the order of ranks, but "
                                     "reduction_order is micro_batches; leave it out, or prepare "
                                     "the model with DataParallelOptions");
+    }
+    if (options.step_in_backward && options.level == Shard::optimizer) {
+        throw ConfigError("RT-C12", "level Shard::optimizer adds gradients of several passes up, "
+                                    "which step_in_backward does not keep; leave out one of the "
+                                    "two");
     }
     if (options.step_in_backward && options.data_parallel.check_gradients) {
         throw ConfigError("RT-C12", "step_in_backward steps parameters before all gradients are "

@@ -13,8 +13,10 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/sharded_options.hpp>
 #include <rtrain/model/step_link.hpp>
 #include <rtrain/model/synchronize.hpp>
+#include <rtrain/model/weight_exchange.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/Functions.h>
@@ -23,7 +25,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -42,10 +43,12 @@ public:
     /// values count; the other ranks' memory is let go unread. *Collective.* Throws CommError
     /// [RT-X12].
     SharedWeights(std::shared_ptr<AnyBackend> backend, std::vector<NamedParameter> parameters,
-                  bool steps_in_backward)
+                  const ShardedOptions& options)
         : backend_(std::move(backend)), ranks_(*backend_->communicator()),
-          owners_(ranks_.block_owners()), parameters_(std::move(parameters)),
-          steps_in_backward_(steps_in_backward) {
+          owners_(ranks_.block_owners()), is_shared_(options.share == Share::node),
+          exchange_(ranks_, is_shared_), parameters_(std::move(parameters)),
+          steps_in_backward_(options.step_in_backward),
+          accumulates_whole_(options.level == Shard::optimizer) {
         move_into_array();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             index_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
@@ -116,8 +119,18 @@ public:
         }
     }
 
-    /// Around what optimizers write. *Collective*, unless backward has done it.
+    /// What passes under no_sync() have left in whole parameters of an optimizer is not to be sent.
+    void drop_gradients(const std::shared_ptr<StepLink>& optimizer) {
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            if (places_[i].optimizer.lock() == optimizer) {
+                parameters_[i].tensor.mutable_grad().reset();
+            }
+        }
+    }
+    /// Around what optimizers write. *Collective*, unless backward has done it. Throws ModelError
+    /// [RT-M47] when passes under no_sync() have left gradients that nobody has sent.
     void begin_step() {
+        require_sent();
         if (!steps_in_backward_) {
             backend_->barrier();
         }
@@ -170,7 +183,7 @@ public:
             place.stepped = place.part.grad();
             place.version = place.stepped.defined() ? place.stepped._version() : 0;
         }
-        exchange_between_nodes();
+        exchange();
         backend_->barrier();
         for (const NamedParameter& parameter : parameters_) {
             parameter.tensor.unsafeGetTensorImpl()->bump_version(); // graphs of before are stale
@@ -189,12 +202,30 @@ public:
                 edit();
             }
         });
+        if (!is_shared_) {
+            const torch::NoGradGuard no_grad;
+            spread();
+        }
         for (const NamedParameter& parameter : parameters_) {
             parameter.tensor.unsafeGetTensorImpl()->bump_version();
         }
     }
 
 private:
+    void require_sent() const {
+        for (std::size_t i = 0; i < places_.size() && accumulates_whole_; ++i) {
+            const at::Tensor& parameter = parameters_[i].tensor;
+            if (places_[i].is_taken && parameter.requires_grad() && parameter.grad().defined()) {
+                throw ModelError(
+                    "RT-M47",
+                    concat("passes under no_sync() have left a gradient of parameter \"",
+                           parameters_[i].name,
+                           "\" on this rank, and none behind them has sent it; let the last pass "
+                           "before step() run outside no_sync()"));
+            }
+        }
+    }
+
     struct Place {
         std::size_t offset = 0; ///< in the array, in bytes
         comm::Slices slices;
@@ -240,16 +271,12 @@ private:
                                     "ranks of a node read it: change it within model.edit(), and "
                                     "pass optimizers through worker.prepare()\n")});
         }
-        array_ = ranks_.allocate_array(bytes, std::move(names));
-        std::vector<at::Tensor> values;
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            values.push_back(at_memory(array_->write(), i));
-            if (backend_->rank() == 0) {
-                values.back().copy_(parameters_[i].tensor);
-            }
+        array_ = ranks_.allocate_array(bytes, std::move(names), is_shared_);
+        for (std::size_t i = 0; i < parameters_.size() && backend_->rank() == 0; ++i) {
+            at_memory(array_->write(), i).copy_(parameters_[i].tensor);
         }
-        if (owners_.nodes > 1) { // ranks of a node write the same
-            broadcast_coalesced(*backend_, std::move(values));
+        if (owners_.nodes > 1 || !is_shared_) {
+            spread();
         }
         backend_->barrier();
         point_at(array_->read());
@@ -289,70 +316,34 @@ private:
         }
     }
 
-    /// Each node gets what the others have stepped.
-    void exchange_between_nodes() {
-        if (owners_.nodes == 1 || !owners_.owns()) {
-            return;
-        }
-        for (std::size_t begin = 0; begin < places_.size();) {
-            std::size_t end = begin;
-            std::size_t bytes = 0;
-            for (;
-                 end < places_.size() && bytes < static_cast<std::size_t>(bytes_of_weight_message);
-                 ++end) {
-                bytes += message_bytes(end);
+    /// All copies get what the owners of parts have stepped.
+    void exchange() {
+        std::vector<WeightCopy> taken;
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            if (places_[i].is_taken) {
+                taken.push_back({array_->write() + places_[i].offset, places_[i].slices,
+                                 static_cast<std::size_t>(parameters_[i].tensor.element_size())});
             }
-            if (bytes > 0) {
-                exchange(begin, end, bytes);
-            }
-            begin = end;
         }
+        exchange_.run(taken);
     }
-    [[nodiscard]] std::size_t message_bytes(std::size_t index) const {
-        return places_[index].is_taken
-                   ? static_cast<std::size_t>(places_[index].slices.longest *
-                                              parameters_[index].tensor.element_size())
-                   : 0;
-    }
-
-    void exchange(std::size_t begin, std::size_t end, std::size_t bytes) {
-        const at::Tensor rows =
-            at::empty({owners_.nodes, static_cast<std::int64_t>(bytes)}, at::kByte);
-        const auto each = [&](int node, auto&& copy) {
-            auto* row =
-                static_cast<std::byte*>(rows.data_ptr()) + static_cast<std::size_t>(node) * bytes;
-            for (std::size_t i = begin; i < end; row += message_bytes(i), ++i) {
-                const int owner = owners_.place * owners_.nodes + node;
-                const auto bytes_for = [&](std::int64_t elements) {
-                    return static_cast<std::size_t>(elements *
-                                                    parameters_[i].tensor.element_size());
-                };
-                if (message_bytes(i) > 0) {
-                    copy(row,
-                         array_->write() + places_[i].offset +
-                             bytes_for(places_[i].slices.begin(owner)),
-                         bytes_for(places_[i].slices.count(owner)));
-                }
-            }
-        };
-        each(owners_.node, [](std::byte* row, const std::byte* memory, std::size_t count) {
-            std::memcpy(row, memory, count);
-        });
-        ranks_.gather_across(rows);
-        for (int node = 0; node < owners_.nodes; ++node) {
-            if (node != owners_.node) {
-                each(node, [](const std::byte* row, std::byte* memory, std::size_t count) {
-                    std::memcpy(memory, row, count);
-                });
-            }
+    /// All copies become rank 0's. *Collective.*
+    void spread() {
+        std::vector<at::Tensor> values;
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            values.push_back(at_memory(array_->write(), i));
         }
+        broadcast_coalesced(*backend_, std::move(values)); // ranks that share one write the same
     }
 
     std::shared_ptr<AnyBackend> backend_;
     comm::Communicator& ranks_;
     comm::BlockOwners owners_;
+    bool is_shared_; ///< as was asked for
+    WeightExchange exchange_;
     std::vector<NamedParameter> parameters_;
     bool steps_in_backward_;
+    bool accumulates_whole_;    ///< under no_sync()
     bool awaits_step_ = false;  ///< of an optimizer, behind a pass
     std::vector<Place> places_; ///< by parameter
     std::shared_ptr<comm::NodeArray> array_;

@@ -42,6 +42,9 @@ public:
     void begin_step(torch::optim::Optimizer& optimizer) const;
     void end_step() const;
 
+    /// Also what a model's own tensors have of gradients.
+    void zero_gradients() const;
+
     /// Whether `here` is true on any of the ranks that share parts. *Collective* then.
     [[nodiscard]] bool on_any_rank(bool here) const;
 

@@ -97,6 +97,12 @@ RTRAIN_DOOR void StepParts::end_step() const {
     }
 }
 
+RTRAIN_DOOR void StepParts::zero_gradients() const {
+    for (const auto& model : models_) {
+        model->drop_gradients(link_);
+    }
+}
+
 RTRAIN_DOOR bool StepParts::on_any_rank(bool here) const {
     for (const auto& model : models_) {
         at::Tensor flag = at::full({1}, here ? 1 : 0, at::kInt);
