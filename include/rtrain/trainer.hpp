@@ -86,6 +86,7 @@ public:
             detail::TrainerCore::restored_options(run_directory, std::move(options), filesystem));
     }
 
+    /// As given, or as restored.
     [[nodiscard]] const TrainerOptions& options() const noexcept { return core_.options(); }
 
     /// The same trainer with other options: it shares backend and checkpoint policy, so one of both

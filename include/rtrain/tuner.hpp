@@ -38,8 +38,9 @@ namespace tune {
 /// Names a class for a Tuner: `Tuner{tune::trainable<Model>, options}`.
 template <ClassTrainable T>
 struct Trainable {
-    using Type = T;
+    using Type = T; ///< the class
 };
+/// What Tuner takes in the place of a function, for a class.
 template <ClassTrainable T>
 inline constexpr Trainable<T> trainable{};
 

@@ -66,7 +66,7 @@ SIGNALS = {
     "exception": signal.SIGABRT,  # what an exception that nobody catches ends in
 }
 TARGETS = ["rank 0", "rank 1", "driver", "mpirun"]
-OOM_CAUSE = "out-of-memory killer"
+OOM_CAUSE = "out-of-memory killer"  # RT-L15
 # Where cgroups are, and what limits their memory: version 1, and 2.
 CGROUPS = {"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"}
 # An error must say one of these.
@@ -446,6 +446,8 @@ def trial(options, reference, kind, phase, target, step, allocation=None):
         wrong.append("the kernel's OOM killer is not named")
     if outcome == "error" and not explains(run.output(), kind, target):
         wrong.append(f"status {status}, but no error names the cause")
+    if outcome == "error" and whose == "driver" and "[RT-L16]" not in run.output():
+        wrong.append("the driver does not say that it is the one without memory")
     if status != 0:  # the same command goes on, and removes what a dead driver could not
         if not driver_died:
             run.forget_leftovers()

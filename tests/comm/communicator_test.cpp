@@ -4,6 +4,7 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/backend/mpi.hpp>
 #include <rtrain/backend/the_backend.hpp>
+#include <rtrain/comm/communicator.hpp>
 #include <rtrain/comm/pending.hpp>
 #include <rtrain/testing/backend.hpp>
 
@@ -129,6 +130,25 @@ TEST_CASE("Communicator.refuses_what_it_cannot_reduce") {
     auto meta = torch::ones({2}, torch::kMeta);
     CHECK(code_of([&] { mpi.all_reduce(meta, ReduceOp::sum); }) == "RT-X6");
     (void)mpi.finish({});
+}
+
+TEST_CASE("Communicator.says_what_mpi_refuses") {
+    const auto refused = [] { comm::check_mpi(MPI_ERR_COUNT, "MPI_Isend"); };
+    CHECK(code_of(refused) == "RT-X3");
+    CHECK(test::contains(test::message_of(refused), "MPI_Isend failed: "));
+}
+
+TEST_CASE("Communicator.has_no_more_memory_than_the_machine") {
+    auto mpi = started();
+    if (mpi.size() > mpi.local_size() || mpi.size() == 1) {
+        return; // ranks that share none take what torch gives
+    }
+    constexpr std::int64_t exabyte = std::int64_t{1} << 60;
+    const auto bucket = [&] { (void)mpi.communicator().allocate_bucket(exabyte, torch::kByte); };
+    CHECK(code_of(bucket) == "RT-X12"); // on all ranks
+    auto ones = torch::ones({3});
+    mpi.all_reduce(ones, ReduceOp::sum);
+    CHECK(ones.equal(torch::full({3}, static_cast<float>(mpi.size()))));
 }
 
 TEST_CASE("Collectives.texts_of_every_root_and_length") {

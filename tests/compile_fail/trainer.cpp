@@ -2,6 +2,7 @@
 // What the whole library must refuse, in one translation unit because its headers take long: each
 // mistake in a function of its own, and no error elsewhere (errors.py).
 #include <rtrain/trainer.hpp>
+#include <rtrain/tuner.hpp>
 
 #include <torch/torch.h>
 
@@ -55,7 +56,7 @@ double right(Trainer& trainer) {
 // Each on a line of its own:
 // clang-format off
 void wrong_parameter(Trainer& trainer) {
-    trainer.fit([](int) {}); // error: TrainFunction not met
+    trainer.fit([](int) {}); // error: [RT-F1]
 }
 void no_parameter(Trainer& trainer) {
     trainer.fit([] {}); // error: TrainFunction not met
@@ -70,7 +71,7 @@ void unknown_in_state(rtrain::State& state, Unknown& unknown) {
     state.add("other", unknown); // error: [RT-A2]
 }
 rtrain::hook::Custom hook() {
-    return rtrain::hook::Custom(NoReduce{}); // error: GradientHook not met: missing member `void reduce(GradientBucket&, HookRanks&)`
+    return rtrain::hook::Custom(NoReduce{}); // error: or the hook cannot be copied [RT-H1]
 }
 int backend() {
     return sizeof(rtrain::Trainer<NoSize>); // error: Backend not met: missing member `int size() const` [RT-B3]
@@ -87,4 +88,10 @@ void odd_start(rtrain::TrainerOptions options) {
 void odd_bucket(rtrain::TrainerOptions options) {
     rtrain::Trainer<OddBucket> trainer(std::move(options)); // error: [RT-B9]
 }
-template class rtrain::detail::TheBackend<OddAsync>; // error: all_reduce_async` does not return a handle
+void no_objective(rtrain::TunerOptions options) {
+    rtrain::Tuner tuner([](int) { return 0.0; }, std::move(options)); // error: [RT-U111]
+}
+void no_function_of_a_trial(rtrain::Trainer<> trainer, rtrain::TunerOptions options) {
+    rtrain::Tuner tuner(std::move(trainer), [](int) {}, std::move(options)); // error: [RT-U113]
+}
+template class rtrain::detail::TheBackend<OddAsync>; // error: and `wait()` [RT-B10]

@@ -165,6 +165,21 @@ TEST_CASE("Join.of_two_models" * doctest::timeout(60)) {
           }) == "RT-C12");
 }
 
+TEST_CASE("Join.ranks_that_do_different_things_are_told") {
+    const Ranks ranks;
+    const auto any = ranks.any();
+    using rtrain::detail::JoinedRanks;
+    JoinedRanks joined(*any);
+    const auto announce = [&](JoinedRanks::Step step) {
+        return test::code_of([&] { (void)joined.announce(step, 0); });
+    };
+    const bool is_first = ranks.rank() == 0;
+    CHECK(announce(JoinedRanks::Step::backward).empty());
+    CHECK(announce(is_first ? JoinedRanks::Step::backward : JoinedRanks::Step::none).empty());
+    CHECK(announce(is_first ? JoinedRanks::Step::backward : JoinedRanks::Step::buffers) ==
+          (ranks.size() == 1 ? "" : "RT-M27"));
+}
+
 TEST_CASE("Prepare.ignores_what_it_is_told_to") {
     Ranks ranks;
     auto module = make_joining();
@@ -206,6 +221,29 @@ TEST_CASE("Prepare.for_a_group_of_ranks") {
         CHECK(inputs[rank].equal(inputs[rank - 2]));
     }
     CHECK(gradients[0].allclose(torch::ones({2})));
+}
+
+namespace {
+
+/// Ranks, but no groups of them.
+struct OnlyAll {
+    std::shared_ptr<backend::Mpi> mpi;
+    [[nodiscard]] int rank() const { return mpi->rank(); }
+    [[nodiscard]] int size() const { return mpi->size(); }
+    void all_reduce(at::Tensor& tensor, ReduceOp op) { mpi->all_reduce(tensor, op); }
+    void broadcast(at::Tensor& tensor, int root) { mpi->broadcast(tensor, root); }
+};
+
+} // namespace
+
+TEST_CASE("Prepare.for_a_group_needs_a_backend_that_has_groups") {
+    const Ranks ranks;
+    const std::shared_ptr<comm::Communicator> group = ranks.mpi->communicator().split(0);
+    CHECK(test::code_of([&] {
+              const DataParallel<torch::nn::LinearImpl, OnlyAll> model(
+                  std::make_shared<OnlyAll>(OnlyAll{ranks.mpi}),
+                  std::make_shared<torch::nn::LinearImpl>(2, 2), {.group = group});
+          }) == "RT-C28");
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <rtrain/model/recompute.hpp>
 #include <rtrain/model/sync_batch_norm.hpp>
 
+#include <torch/csrc/autograd/engine.h>
 #include <torch/torch.h>
 
 #include <ATen/autocast_mode.h>
@@ -443,6 +444,28 @@ TEST_CASE("Recompute.edits_between_the_passes_are_errors") {
     const Tensor z = x * 1;
     const Tensor w = recompute([](Tensor a) { return a.add_(1).tanh(); }, z);
     CHECK(test::code_of([&] { w.sum().backward(); }) == "RT-M31");
+}
+
+namespace {
+
+/// As a process has it that embeds Python.
+struct OtherEngine final : torch::autograd::Engine {
+    static Engine& get() {
+        static auto* const engine = new OtherEngine; // its threads may outlive main()
+        return *engine;
+    }
+};
+
+} // namespace
+
+TEST_CASE("Recompute.needs_torchs_own_engine") {
+    const Tensor x = torch::rand({3}).requires_grad_();
+    const auto f = [](const Tensor& y) { return y.exp(); };
+    torch::autograd::set_default_engine_stub(&OtherEngine::get);
+    CHECK(test::code_of([&] { (void)recompute(f, x); }) == "RT-M32");
+    torch::autograd::set_default_engine_stub(&torch::autograd::Engine::get_base_engine);
+    CHECK(test::code_of([&] { recompute(f, x).sum().backward(); }).empty());
+    CHECK(x.grad().equal(x.detach().exp()));
 }
 
 TEST_CASE("Recompute.f_must_do_the_same_again") {

@@ -137,6 +137,24 @@ def check_artifacts_that_fail(root):
         assert server.artifacts_of(run) == {"report.html": b"page"} and run.status == "FINISHED"
 
 
+def check_artifacts_that_go(root):
+    """As checkpoints do that are not kept."""
+    server = Server()
+    place = Place(root, "gone", server.uri)
+    for name in ("a.txt", "b.txt"):
+        (place.path / name).write_text("page")
+
+    def remove_the_other(handler, _):
+        if "/artifacts/" in handler.path:
+            (place.path / "b.txt").unlink(missing_ok=True)
+        return False
+
+    server.fault = remove_the_other
+    said = place.do("artifact", "*.txt", "begin", 0, "report", 1, "close", "finished")
+    assert "b.txt cannot be read" in said and "[RT-V69]" in said, said
+    assert server.artifacts_of(place.check(server, runs=1)) == {"a.txt": b"page"}, server.artifacts.keys()
+
+
 def check_artifacts_that_are_elsewhere(root):
     server = Server()
     server.artifact_root = "s3://CANARY:secret@bucket"
@@ -208,7 +226,20 @@ def check_faults(root):
         place = Place(root, name, server.uri)
         said = place.do("begin", 0, "report", 3, "sent", 3, "report", 3, "close", "finished")
         assert said.count("MLflow may lack") == 1 and "\x1b" not in said, (name, said)
+        assert name != "html" or "[RT-V64]" in said, said
         place.check(server, runs=1)
+
+
+def check_server_that_wants_to_be_left_alone(root):
+    """It answers that there is no such experiment, and asks for a pause before it is asked to make it."""
+    server = Server()
+    none = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "none"}
+    server.fault = times(1, lambda handler, _: handler.send(429, none, head=[("Retry-After", "60")]))
+    place = Place(root, "alone", server.uri)
+    said = place.do("begin", 0, "report", 3, "close", "finished")
+    assert "has asked to be left alone for a while [RT-V63]" in said, said
+    place.do("sync")
+    place.check(server, runs=1)
 
 
 def check_slow_server(root):
@@ -291,7 +322,8 @@ def check_bad_notes_and_uris(root):
     assert "link rtrain::https" in said and "[RT-V66]" in said, said
     place.uri = server_uri
     (place.path / "mlflow.json").write_text('{"tracker":"mlflow","uri"')
-    assert "mlflow.json is damaged" in place.do("begin", 0, "report", 1, "close", "finished")
+    said = place.do("begin", 0, "report", 1, "close", "finished")
+    assert "mlflow.json is damaged" in said and "[RT-V65]" in said, said
 
 
 def main():

@@ -17,6 +17,7 @@
 #include <limits>
 #include <random>
 #include <set>
+#include <span>
 #include <sstream>
 
 #include <sys/wait.h>
@@ -211,6 +212,36 @@ TEST_CASE("Controller.what_is_wrong_with_a_report_ends_the_search") {
     CHECK(code_of([&] {
               search(named, third.path(), [](Trial&, const Config&) { return 1.0; });
           }) == "RT-U104");
+}
+
+namespace {
+
+/// Waits for a trial to end, also while there is none.
+struct Waiting : test::Counting {
+    [[nodiscard]] tune::Suggestion ask(const std::string& /*trial*/) { return tune::Wait{}; }
+};
+
+/// Wants one to run that there is not.
+struct Lost : tune::Fifo {
+    [[nodiscard]] std::optional<std::string> next(std::span<const tune::Candidate> /*waiting*/) {
+        return "nobody";
+    }
+};
+
+} // namespace
+
+TEST_CASE("Controller.what_a_searcher_or_scheduler_of_ones_own_does_wrong_ends_the_search") {
+    const auto searched = [](tune::SearchPlan it) {
+        const rtrain::testing::ScratchDirectory directory;
+        return code_of([&] {
+            search(std::move(it), directory.path(), [](Trial&, const Config&) { return 1.0; });
+        });
+    };
+    auto waiting = plan(3);
+    waiting.searcher = Waiting{};
+    CHECK(searched(std::move(waiting)) == "RT-U105");
+    CHECK(searched(plan(3, Lost{})) == "RT-U102");
+    CHECK(searched(plan(3)).empty());
 }
 
 TEST_CASE("Restore.runs_the_trials_that_it_is_asked_for") { // Ray's test_tuner_restore

@@ -138,6 +138,7 @@ TEST_CASE("Record.errors_and_ends_are_counted_and_one_trial_is_the_best") {
     CHECK(grid.num_terminated() == 2);
     REQUIRE(grid.errors().size() == 3);
     CHECK(grid.errors()[0].message() == "it broke");
+    CHECK(grid.errors()[0].code() == "RT-U88"); // there is no result.json that knows another one
     CHECK(code_of([&] { (void)grid.get_best_result("score", "max"); }) == "RT-U82");
     const ResultGrid one(directory.path(), {trial(7)}, {});
     CHECK(one.get_best_result().trial_id == "t_00007");

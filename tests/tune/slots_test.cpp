@@ -4,7 +4,9 @@
 #include "../launch/programs.hpp"
 
 #include <rtrain/base/json.hpp>
+#include <rtrain/tune/slot_agent.hpp>
 #include <rtrain/tune/slot_places.hpp>
+#include <rtrain/tune/slots.hpp>
 
 #include <doctest/doctest.h>
 
@@ -151,6 +153,17 @@ TEST_CASE("Slots.an_error_of_the_search_reaches_all_ranks") {
         CHECK(contains(results(storage, rank), "ERROR"));
         CHECK(contains(results(storage, rank), "RT-U101"));
     }
+}
+
+TEST_CASE("Slots.a_rank_that_cannot_reach_rank_0_says_so") {
+    std::string address;
+    {
+        const tune::Slots gone(true); // nobody listens there any more
+        address = gone.address();
+    }
+    const auto join = [&] { const tune::SlotAgent agent(address, 1, {}); };
+    CHECK(test::code_of(join) == "RT-U114");
+    CHECK(contains(test::message_of(join), "rank 0 cannot be reached at 127.0.0.1:"));
 }
 
 TEST_CASE("Slots.trials_of_trainers_have_ranks_of_their_own") {

@@ -3,10 +3,15 @@
 // was killed goes on.
 #include "../launch/programs.hpp"
 
+#include <rtrain/tune/trial_task.hpp>
+#include <rtrain/tuner.hpp>
+
 #include <doctest/doctest.h>
 
 #include <string>
+#include <utility>
 
+using namespace rtrain;
 using test::contains;
 using test::count;
 using test::Directory;
@@ -114,6 +119,39 @@ TEST_CASE("Tuning.the_space_changes_scaling") {
     CAPTURE(ended.output);
     CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 6 12 1 5"));
     CHECK(contains(ended.output, "TRIAL 00001 TERMINATED 6 12 2 5"));
+}
+
+TEST_CASE("Tuning.options_that_cannot_work_are_refused") {
+    const auto made = [](TunerOptions options) {
+        return test::code_of([&] {
+            const Tuner tuner([](tune::Trial&, const Config&) { return 1.0; }, std::move(options));
+        });
+    };
+    CHECK(made({.tune = {.metric = "loss"}}) == "RT-U108");
+    CHECK(made({.tune = {.num_samples = 0}}) == "RT-U108");
+    CHECK(made({.tune = {.num_samples = -1}}) == "RT-U108");
+    CHECK(made({.tune = {.max_concurrent_trials = 0}}) == "RT-U108");
+    CHECK(made({.tune = {.time_budget_s = 0}}) == "RT-U108");
+    CHECK(made({.param_space = {{"run/name", "x"}}}) == "RT-U109");
+    CHECK(made({.param_space = {{"x", 1}}}).empty());
+
+    const data::Datasets known{{"small", data::from_tensors({{"x", torch::zeros({1})}})}};
+    const auto tried = [&](const Config& config) {
+        return test::code_of([&] { (void)tune::trial_options({}, config, known); });
+    };
+    CHECK(tried({{"scaling", {{"num_worker", 2}}}}) == "RT-U112");
+    CHECK(tried({{"scaling", {{"use_gpu", "often"}}}}) == "RT-U112");
+    CHECK(tried({{"datasets", {{"train", "large"}}}}) == "RT-U112");
+    CHECK(tried({{"datasets", {{"train", "small"}}}, {"scaling", {{"num_workers", 2}}}}).empty());
+}
+
+TEST_CASE("Tuning.processes_that_make_other_calls_are_told") {
+    const Directory storage("tuning-other-calls");
+    const auto ended = tuned("other-calls", 2, storage);
+    CAPTURE(ended.output);
+    CHECK(ended.status != 0);
+    CHECK(contains(ended.output, "RT-U110"));
+    CHECK(nothing_is_left(storage));
 }
 
 TEST_CASE("Tuning.a_trial_goes_on_from_a_donors_checkpoint") {

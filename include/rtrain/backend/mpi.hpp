@@ -105,9 +105,11 @@ static_assert(Backend<Mpi>);
 } // namespace backend
 
 #ifdef RTRAIN_COMPILED
+/// @cond
 extern template class detail::TheBackend<backend::Mpi>;
 extern template std::shared_ptr<detail::AnyBackend>
     detail::any_backend(std::shared_ptr<backend::Mpi>);
+/// @endcond
 #endif
 
 } // namespace rtrain

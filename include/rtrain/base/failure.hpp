@@ -19,7 +19,9 @@ namespace rtrain {
     return code == "RT-X1" || code == "RT-X9";
 }
 
+/// What went wrong on a rank, or in a process that was gone before it could say so.
 struct Failure {
+    /// In which way.
     enum class Kind : std::uint8_t {
         threw,        ///< a rank has thrown
         interrupted,  ///< it has thrown because another rank failed or died
@@ -32,10 +34,10 @@ struct Failure {
     /// The code of exceptions that are none of rtrain's; their texts do not show it.
     static constexpr const char* foreign = "RT-T2";
 
-    Kind kind = Kind::threw;
-    std::string code{};    ///< such as "RT-D4"; empty: nothing was thrown
-    int rank = -1;         ///< -1: not one rank alone
-    std::string message{}; ///< without the code
+    Kind kind = Kind::threw; ///< in which way
+    std::string code{};      ///< such as "RT-D4"; empty: nothing was thrown
+    int rank = -1;           ///< -1: not one rank alone
+    std::string message{};   ///< without the code
     /// Whether somebody else may have caused it: a signal such as SIGKILL, a lost host, a stopped
     /// process. It then says nothing about the program or its checkpoint.
     bool from_outside = false;

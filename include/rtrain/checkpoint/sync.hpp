@@ -43,7 +43,9 @@ struct Async : Sync {
 static_assert(CheckpointPolicy<None> && CheckpointPolicy<Sync> && CheckpointPolicy<Async>);
 
 #ifdef RTRAIN_COMPILED
+/// @cond
 extern template std::shared_ptr<AnyPolicy> any_policy(Sync);
+/// @endcond
 #endif
 
 } // namespace rtrain::checkpoint

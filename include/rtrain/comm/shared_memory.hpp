@@ -9,11 +9,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 namespace rtrain::comm {
@@ -31,6 +33,10 @@ public:
     /// Throws CommError [RT-X12] when the kernel does not give so much memory. It is reserved here:
     /// touching it later cannot fail.
     [[nodiscard]] static SharedMemory create(std::size_t bytes) {
+        if (bytes > memory_of_machine()) { // the kernel would try, and kill somebody for it
+            errno = ENOMEM;
+            fail("sysinfo", bytes);
+        }
         SharedMemory memory;
         memory.file_ = ::memfd_create("rtrain", MFD_CLOEXEC);
         if (memory.file_ < 0) {
@@ -106,6 +112,13 @@ public:
     }
 
 private:
+    [[nodiscard]] static std::size_t memory_of_machine() {
+        struct sysinfo machine {};
+        return ::sysinfo(&machine) == 0
+                   ? (std::size_t{machine.totalram} + machine.totalswap) * machine.mem_unit
+                   : std::numeric_limits<std::size_t>::max();
+    }
+
     /// Page faults cost 1 to 5 us each in a virtual machine: all are taken here, not on the step.
     void map(std::size_t bytes) {
         void* const data =

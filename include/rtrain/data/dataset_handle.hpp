@@ -27,10 +27,11 @@ class Uncounted;
 /// What is known of a column from one row.
 struct ColumnType {
     std::string name;
-    at::ScalarType type;
+    at::ScalarType type;             ///< of its values
     std::vector<std::int64_t> shape; ///< of a row; of one of its values, if it is ragged
-    bool is_ragged;
+    bool is_ragged;                  ///< rows may have unequally many values
 };
+/// What is known of a data set's columns.
 using Schema = std::vector<ColumnType>;
 
 /// A handle to a data set; copies share it. Made by from_tensors(), fashion_mnist(), idx(),
@@ -193,14 +194,15 @@ private:
 
 /// Where a generator of rows is to begin.
 struct GeneratorRequest {
-    std::uint64_t seed = 0; ///< of the batches, equal on all ranks
-    std::int64_t epoch = 0;
-    std::int64_t lane = 0; ///< in [0, lanes): each has rows of its own
-    std::int64_t lanes = 1;
+    std::uint64_t seed = 0;     ///< of the batches, equal on all ranks
+    std::int64_t epoch = 0;     ///< from 0
+    std::int64_t lane = 0;      ///< in [0, lanes): each has rows of its own
+    std::int64_t lanes = 1;     ///< how many there are
     std::int64_t first_row = 0; ///< of this lane in this epoch: how many are left out
 };
 /// Gives the next rows, any number; empty at the end. Used by one thread at a time.
 using GeneratorNext = std::function<std::optional<Batch>()>;
+/// Begins one pass of one lane.
 using GeneratorBegin = std::function<GeneratorNext(const GeneratorRequest&)>;
 
 /// Data sets by the name that `worker.dataset_shard(name)` asks for.

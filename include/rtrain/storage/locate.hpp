@@ -25,10 +25,10 @@ namespace rtrain::storage {
 
 /// The parts of "scheme://authority/path?key=value&key=value". Values and path are decoded.
 struct Uri {
-    std::string scheme; ///< lower case
-    std::string authority;
-    std::string path; ///< with its leading '/', without a trailing one
-    std::map<std::string, std::string> query;
+    std::string scheme;                       ///< lower case
+    std::string authority;                    ///< a host, a bucket; may be empty
+    std::string path;                         ///< with its leading '/', without a trailing one
+    std::map<std::string, std::string> query; ///< each key once
 };
 
 /// Makes a file system for a URI of its scheme. The URI holds no user information.

@@ -41,6 +41,7 @@ concept ClassTrainable = std::default_initializable<T> &&
     it.load(state);
 };
 
+/// Optional: `reset_config(config)`; true where the object can go on with another configuration.
 template <class T>
 concept CanResetConfig = requires(T& it, const Config& config) {
     { it.reset_config(config) } -> std::convertible_to<bool>;

@@ -23,8 +23,8 @@ struct TuneConfig {
     std::string metric{};
     /// "max" or "min"; needed with a metric (RT-U108).
     std::optional<ScoreOrder> mode{};
-    tune::AnySearcher search_alg = tune::BasicVariant{};
-    tune::AnyScheduler scheduler = tune::Fifo{};
+    tune::AnySearcher search_alg = tune::BasicVariant{}; ///< suggests configurations
+    tune::AnyScheduler scheduler = tune::Fifo{};         ///< stops, pauses and clones trials
     /// Trials; with grids, each grid so often. -1: until `time_budget_s` is up or `stop` says so.
     int num_samples = 1;
     /// Trials that run at once. Unset: as many as resources_per_trial leave room for.
@@ -34,7 +34,7 @@ struct TuneConfig {
     std::optional<double> time_budget_s{};
     /// Name trials, and their directories; without "/" (RT-U104).
     tune::NameCreator trial_name_creator{};
-    tune::NameCreator trial_dirname_creator{};
+    tune::NameCreator trial_dirname_creator{}; ///< of a directory
     /// What ends the whole search. What ends one trial is RunConfig::stop.
     tune::Stoppers stop{};
     /// Seconds that a trial of a trainer has to return, once the search has seen enough of it. Then
@@ -42,13 +42,14 @@ struct TuneConfig {
     double force_trial_cleanup_s = 600;
 };
 
+/// What is searched, and how.
 struct TunerOptions {
-    tune::Space param_space{};
-    TuneConfig tune{};
+    tune::Space param_space{}; ///< which configurations there are
+    TuneConfig tune{};         ///< how they are searched
     /// `name` and `storage_path` of the search. `stop` and `failure.max_failures` are those of each
     /// trial, and `checkpoint.num_to_keep` counts its states.
     RunConfig run{};
-    data::Datasets datasets{};
+    data::Datasets datasets{}; ///< that "datasets/x" of the space chooses from
     /// What each trial takes of this machine.
     tune::Resources resources_per_trial{};
 };

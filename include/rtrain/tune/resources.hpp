@@ -28,8 +28,8 @@ struct Resources {
 
 /// What there is.
 struct Machine {
-    int cpus = 1;
-    int gpus = 0;
+    int cpus = 1; ///< cores that this process may use
+    int gpus = 0; ///< that it sees
 };
 
 /// Where one of the trials runs that run at once.

@@ -33,6 +33,7 @@
 
 namespace rtrain::tune {
 
+/// One trial, as the function sees it that runs it.
 class Trial {
 public:
     /// Takes a report, with a state or without; false when the trial is to return.
@@ -67,8 +68,10 @@ public:
     /// Reports that count: those that came before state().
     [[nodiscard]] std::int64_t reports() const noexcept { return assignment_.reports; }
 
+    /// Unique in its search.
     [[nodiscard]] const std::string& id() const noexcept { return assignment_.trial; }
     [[nodiscard]] const std::string& name() const noexcept { return assignment_.name; }
+    /// What the search has suggested.
     [[nodiscard]] const Config& config() const noexcept { return assignment_.config; }
     /// The GPUs of resources_per_trial that this trial has, by their index on this machine.
     [[nodiscard]] const std::vector<int>& gpus() const noexcept { return place_.gpus; }
@@ -87,8 +90,11 @@ public:
 
     // For who runs the trial elsewhere (tune/trial_process.hpp, slots.hpp):
 
+    /// What the controller has said.
     [[nodiscard]] const Assignment& assignment() const noexcept { return assignment_; }
+    /// Where it runs.
     [[nodiscard]] const Place& place() const noexcept { return place_; }
+    /// Its run has saved a state of that name.
     void saved(const std::string& state) const { saved_(state); }
 
 private:

@@ -14,13 +14,16 @@ namespace rtrain::tune {
 
 /// Which metric of the reports is to become large, or small.
 struct Goal {
-    std::string metric{}; ///< "a/b" reads a nested one; empty: there is no goal
-    ScoreOrder mode = ScoreOrder::max;
+    std::string metric{};              ///< "a/b" reads a nested one; empty: there is no goal
+    ScoreOrder mode = ScoreOrder::max; ///< which of the two
 };
 
-/// `completed`: its function has returned, or its own stop conditions hold. `stopped`: a scheduler
-/// has given it up. `errored`: it has failed, and is not started again.
-enum class TrialEnd : unsigned char { completed, stopped, errored };
+/// How a trial has ended.
+enum class TrialEnd : unsigned char {
+    completed, ///< its function has returned, or its own stop conditions hold
+    stopped,   ///< a scheduler has given it up
+    errored    ///< it has failed, and is not started again
+};
 
 /// What a trial has reported.
 struct TrialReport {

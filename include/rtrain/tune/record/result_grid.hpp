@@ -23,10 +23,10 @@ namespace rtrain {
 
 /// What one trial has left.
 struct TrialResult : Result {
-    std::string trial_id;
-    std::string name;
-    Config config;
-    tune::TrialState state = tune::TrialState::pending;
+    std::string trial_id;                               ///< unique in its search
+    std::string name;                                   ///< for people, and of its directory
+    Config config;                                      ///< that the search has given it
+    tune::TrialState state = tune::TrialState::pending; ///< when the search was read
 };
 
 /// One row for each trial: its metrics, "trial_id" and its configuration as "config/a/b".
@@ -38,6 +38,7 @@ struct TrialTable {
     [[nodiscard]] std::string to_csv() const;
 };
 
+/// What a search has left, trial by trial, in the order in which they were made.
 class ResultGrid {
 public:
     ResultGrid() = default;
@@ -74,9 +75,13 @@ public:
     get_dataframe(std::optional<std::string> filter_metric = std::nullopt,
                   std::optional<ScoreOrder> filter_mode = std::nullopt) const;
 
+    /// Of the trials that have failed.
     [[nodiscard]] std::vector<Error> errors() const;
+    /// How many have failed.
     [[nodiscard]] std::size_t num_errors() const noexcept;
+    /// How many have ended otherwise.
     [[nodiscard]] std::size_t num_terminated() const noexcept;
+    /// The search's directory.
     [[nodiscard]] const std::filesystem::path& experiment_path() const noexcept {
         return experiment_;
     }

@@ -18,25 +18,33 @@
 
 namespace rtrain::tune {
 
-enum class TrialState : unsigned char { pending, running, paused, terminated, errored };
+/// Where a trial stands.
+enum class TrialState : unsigned char {
+    pending,    ///< waits for a place
+    running,    ///< has one
+    paused,     ///< by a scheduler
+    terminated, ///< has ended, or a scheduler has stopped it
+    errored     ///< has failed for good
+};
 
+/// What a search knows of a trial.
 struct TrialRecord {
     std::string id{};        ///< unique in its search, for example "64aa7_00000"
     std::int64_t number = 0; ///< in the order in which trials were made, from 0
     std::string name{};      ///< for people, and for its directory
-    Config config{};
-    TrialState state = TrialState::pending;
-    bool early = false;       ///< terminated: by a scheduler, not by itself
-    std::int64_t reports = 0; ///< its newest report's training_iteration; 0: none
-    double time_s = 0;        ///< that it has trained
-    Config metrics{};         ///< of its newest report
-    std::string directory{};  ///< relative to the experiment's
-    std::string checkpoint{}; ///< relative to its directory; empty: none
-    std::string error{};      ///< why it has failed
-    int failures = 0;         ///< that count against max_failures
-    double begun_s = 0;       ///< seconds since 1970; 0: not yet
-    double ended_s = 0;       ///< the same
-    std::string donor{};      ///< whose state it has taken over last, under Pbt
+    Config config{};         ///< that the searcher has suggested, or a scheduler has changed
+    TrialState state = TrialState::pending; ///< where it stands
+    bool early = false;                     ///< terminated: by a scheduler, not by itself
+    std::int64_t reports = 0;               ///< its newest report's training_iteration; 0: none
+    double time_s = 0;                      ///< that it has trained
+    Config metrics{};                       ///< of its newest report
+    std::string directory{};                ///< relative to the experiment's
+    std::string checkpoint{};               ///< relative to its directory; empty: none
+    std::string error{};                    ///< why it has failed
+    int failures = 0;                       ///< that count against max_failures
+    double begun_s = 0;                     ///< seconds since 1970; 0: not yet
+    double ended_s = 0;                     ///< the same
+    std::string donor{};                    ///< whose state it has taken over last, under Pbt
 };
 
 /// "PENDING", "RUNNING", "PAUSED", "TERMINATED" or "ERROR", as Ray names them.
@@ -45,10 +53,12 @@ struct TrialRecord {
     return names[static_cast<std::size_t>(state)];
 }
 
+/// Whether it runs no more.
 [[nodiscard]] inline bool is_over(TrialState state) noexcept {
     return state == TrialState::terminated || state == TrialState::errored;
 }
 
+/// Field by field.
 [[nodiscard]] inline boost::json::object to_json(const TrialRecord& trial) {
     return {{"id", trial.id},
             {"number", trial.number},

@@ -24,6 +24,7 @@
 
 namespace rtrain::tune {
 
+/// How Asha stops trials.
 struct AshaOptions {
     /// Any number of the reports that grows. A report without it, or without the metric, goes on.
     std::string time_attr = "training_iteration";

@@ -22,6 +22,7 @@
 
 namespace rtrain::tune {
 
+/// How HyperBand halves.
 struct HyperBandOptions {
     /// Any number of the reports that grows. A report without it, or without the metric, is an
     /// error [RT-U64]: trials that wait for each other would wait for ever.

@@ -22,6 +22,7 @@
 
 namespace rtrain::tune {
 
+/// When MedianStopping stops a trial.
 struct MedianStoppingOptions {
     /// Any number of the reports that grows. A report without it, or without the metric, goes on.
     std::string time_attr = "time_total_s";

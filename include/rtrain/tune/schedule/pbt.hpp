@@ -113,9 +113,10 @@ public:
 
     /// Ids of the trials that are worst and best now; worst first. For people and tests.
     struct Quantiles {
-        std::vector<std::string> lower;
-        std::vector<std::string> upper;
+        std::vector<std::string> lower; ///< the worst
+        std::vector<std::string> upper; ///< the best
     };
+    /// As they are now.
     [[nodiscard]] Quantiles quantile_ids() {
         const auto [lower, upper] = quantiles();
         Quantiles ids;

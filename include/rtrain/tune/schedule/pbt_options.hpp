@@ -32,7 +32,7 @@ struct PbtOptions {
     Space hyperparam_mutations{};
     double quantile_fraction = 0.25;    ///< of the trials, the worst take over the best; 0 to 0.5
     double resample_probability = 0.25; ///< of another draw
-    std::vector<double> perturbation_factors{1.2, 0.8};
+    std::vector<double> perturbation_factors{1.2, 0.8}; ///< one is drawn each time
     /// Called with the configuration that mutations have changed; returns the one to go on with.
     std::function<Config(Config)> custom_explore_fn{};
     bool log_config = true; ///< whether the policy logs are written
@@ -41,7 +41,7 @@ struct PbtOptions {
     /// Whether trials wait for each other at each interval, so that none of them is ahead.
     bool synch = false;
     std::optional<Goal> goal{}; ///< another than the search's
-    std::uint64_t seed = 0;
+    std::uint64_t seed = 0;     ///< of what is drawn
 
     /// Throws ConfigError [RT-U63], [RT-U66].
     void check(const char* name) const {

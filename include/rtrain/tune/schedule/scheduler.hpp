@@ -36,21 +36,21 @@
 
 namespace rtrain::tune {
 
-struct GoOn {};
+struct GoOn {}; ///< nothing
 /// The trial gives its place up, and goes on from this report when next() names it.
 struct Pause {};
-struct Stop {};
+struct Stop {}; ///< the trial ends
 /// The trial goes on from the state that its donor had at its newest report, with another
 /// configuration. Its training_iteration and time_total_s go on from the donor's, as its state
 /// does.
 struct Exploit {
     std::string donor{}; ///< the trial itself: only its configuration changes
-    Config config{};
+    Config config{};     ///< of the trial from then on
     // For the policy logs (tune/record/policy_log.hpp):
     std::int64_t iteration = 0;       ///< of the trial
     std::int64_t donor_iteration = 0; ///< of the donor's newest report
-    Config donor_config{};
-    bool log = true;
+    Config donor_config{};            ///< when it has reported that
+    bool log = true;                  ///< whether they are written
 };
 
 /// What follows for the trial that has reported.
@@ -59,13 +59,13 @@ using Verdict = std::variant<GoOn, Pause, Stop, Exploit>;
 /// What follows for a paused trial, at once: it ends as stopped, or takes over the donor's state
 /// and goes on from it when next() names it.
 struct Order {
-    std::string trial{};
-    std::variant<Stop, Exploit> what{};
+    std::string trial{};                ///< its id
+    std::variant<Stop, Exploit> what{}; ///< one of both
 };
 
 /// A trial that waits for a place.
 struct Candidate {
-    std::string trial{};
+    std::string trial{}; ///< its id
     /// By a verdict of the scheduler. One that was interrupted by anything else is not.
     bool paused = false;
 };

@@ -39,11 +39,11 @@ struct Timeout {
 /// Stops the search when the best values of a metric, over all reports, hardly differ: Ray Tune's
 /// ExperimentPlateauStopper. A NaN, or a report without the metric, does not count.
 struct ExperimentPlateau {
-    std::string metric{}; ///< "a/b" reads a nested one
-    double std = 0.001;   ///< their standard deviation must be at most this; above 0
-    int top = 10;         ///< how many are looked at, at least 2
-    ScoreOrder mode = ScoreOrder::min;
-    int patience = 0; ///< for how many reports in a row it must be so, at least 0
+    std::string metric{};              ///< "a/b" reads a nested one
+    double std = 0.001;                ///< their standard deviation must be at most this; above 0
+    int top = 10;                      ///< how many are looked at, at least 2
+    ScoreOrder mode = ScoreOrder::min; ///< which values are the best
+    int patience = 0;                  ///< for how many reports in a row it must be so, at least 0
 };
 
 /// Stops the search when it says true of a report. It may be asked about reports again after a
@@ -53,6 +53,7 @@ using StopFunction = std::function<bool(const TrialReport& report)>;
 /// None, one or several of them. Any stops the search.
 class Stoppers {
 public:
+    /// What there is.
     using Kind = std::variant<Timeout, ExperimentPlateau, StopFunction>;
 
     /// One of them; a function is anything that can be called with a TrialReport.
@@ -133,6 +134,7 @@ public:
         }
     }
 
+    /// Whether one of them stops the search.
     [[nodiscard]] bool stops() const noexcept { return !reason_.empty(); }
     /// The first one counts.
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }

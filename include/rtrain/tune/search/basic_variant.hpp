@@ -15,11 +15,12 @@
 
 namespace rtrain::tune {
 
+/// Where BasicVariant begins.
 struct BasicVariantOptions {
     /// Configurations to begin with. What one leaves out is drawn, and grids that it leaves out are
     /// gone through. They count among the samples; if there are more of them, all are made.
     std::vector<Config> points_to_evaluate{};
-    std::uint64_t seed = 0;
+    std::uint64_t seed = 0; ///< of what is drawn
 };
 
 /// Each sample is drawn at random, once for each point of the product of all grids; the grid that

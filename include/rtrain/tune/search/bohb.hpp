@@ -19,6 +19,7 @@
 
 namespace rtrain::tune {
 
+/// How Bohb learns.
 struct BohbOptions {
     double random_fraction = 1.0 / 3; ///< of suggestions that are drawn at random
     std::int64_t top_percent = 15;    ///< of the trials of a budget that count as good
@@ -27,7 +28,7 @@ struct BohbOptions {
     double least_bandwidth = 1e-3;    ///< of values between 0 and 1
     /// Configurations to begin with. What one leaves out is drawn.
     std::vector<Config> points_to_evaluate{};
-    std::uint64_t seed = 0;
+    std::uint64_t seed = 0; ///< of what is drawn
 };
 
 /// Suggests what is likely among the good trials and unlikely among the others, as HpBandSter 0.7.4

@@ -27,18 +27,18 @@ class Space;
 
 /// Numbers between bounds.
 struct Range {
-    double low = 0;
-    double high = 1; ///< included; but not where `step` is 0
-    double step = 0; ///< values are its multiples; 0: any real number
-    bool logarithmic = false;
-    bool integer = false;
+    double low = 0;           ///< included
+    double high = 1;          ///< included; but not where `step` is 0
+    double step = 0;          ///< values are its multiples; 0: any real number
+    bool logarithmic = false; ///< their logarithms are equally likely, not they
+    bool integer = false;     ///< the configuration has integers
 };
 
 /// Normally distributed numbers, without bounds.
 struct Normal {
-    double mean = 0;
-    double deviation = 1;
-    double step = 0; ///< values are its multiples; 0: any real number
+    double mean = 0;      ///< of all
+    double deviation = 1; ///< their standard deviation
+    double step = 0;      ///< values are its multiples; 0: any real number
 };
 
 /// One of a choice: a value, or a space of its own, whose configuration is the value then.
@@ -55,6 +55,7 @@ public:
         const auto* held = std::get_if<std::shared_ptr<const Space>>(&held_);
         return held == nullptr ? nullptr : held->get();
     }
+    /// Only where it is no space.
     [[nodiscard]] const boost::json::value& value() const {
         return std::get<boost::json::value>(held_);
     }
@@ -65,20 +66,22 @@ private:
 
 /// One of some values, each as likely as the others.
 struct Choice {
-    std::vector<Option> options;
+    std::vector<Option> options; ///< at least one
 };
 
 /// What a function makes of the configuration so far, in which all names of domains that stand in
 /// the space have their values, and functions before it. No searcher learns from it.
 struct SampleFrom {
+    /// Called once for a configuration.
     std::function<boost::json::value(const Config& so_far, Random& random)> function;
 };
 
 /// Each of some values in turn (BasicVariant), together with those of other grids.
 struct Grid {
-    std::vector<boost::json::value> values;
+    std::vector<boost::json::value> values; ///< at least one
 };
 
+/// What a hyperparameter is drawn from.
 using Domain = std::variant<Range, Normal, Choice, SampleFrom, Grid>;
 
 /// Real numbers in [low, high). Throws ConfigError (RT-U1: bounds) as all of these do.

@@ -25,7 +25,9 @@ namespace rtrain::tune {
 /// empty, has an empty part, or that stands there twice.
 class Space {
 public:
+    /// A constant, a domain, or a space.
     using Content = std::variant<boost::json::value, Domain, std::shared_ptr<const Space>>;
+    /// One hyperparameter.
     struct Entry {
         Entry(std::string given, Domain domain) // NOLINT(*-explicit-*)
             : name(std::move(given)), content(std::move(domain)) {}
@@ -35,8 +37,8 @@ public:
         Entry(std::string given, T constant) // NOLINT(*-explicit-*)
             : name(std::move(given)), content(boost::json::value(std::move(constant))) {}
 
-        std::string name;
-        Content content;
+        std::string name; ///< "a/b" is b within a
+        Content content;  ///< what it is drawn from
     };
 
     Space() = default;

@@ -16,6 +16,7 @@
 
 namespace rtrain::tune {
 
+/// How Tpe learns.
 struct TpeOptions {
     /// Trials that end with a score before it learns; until then it draws at random.
     std::int64_t startup_trials = 10;
@@ -23,7 +24,7 @@ struct TpeOptions {
     std::int64_t candidates = 24;
     /// Configurations to begin with. What one leaves out is drawn.
     std::vector<Config> points_to_evaluate{};
-    std::uint64_t seed = 0;
+    std::uint64_t seed = 0; ///< of what is drawn
 };
 
 /// Suggests what is likely among the good trials and unlikely among the others, as Optuna 5.0.0's
