@@ -55,6 +55,7 @@ TEST_CASE("RankOutput.tags_become_prefixes") {
     CHECK(complete("[1,0]<stdout>:a[1,0]<stdout>:b") == "[rank 0] ab");
     CHECK(complete("[1,0]<stdout>:") == "[rank 0] ");
     CHECK(complete("[1,0]<stdout>:x [INFO] y") == "[rank 0] x [INFO] y");
+    CHECK(complete("[1,0]<stderr>:full [RT-X1][1,0]<stderr>:") == "[rank 0] full [RT-X1]");
     CHECK(output.complete("[1,12]<stderr>:x").value().rank == 12);
     CHECK(!output.complete("mpirun noticed that process rank 1").has_value());
     CHECK(!output.complete("[node:123] something").has_value());

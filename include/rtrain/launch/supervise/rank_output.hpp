@@ -45,6 +45,9 @@ struct RankTag {
             comma == std::string_view::npos || comma + 1 == close) {
             return std::nullopt;
         }
+        if (text.substr(0, close).find('[', 1) != std::string_view::npos) {
+            return std::nullopt; // a rank's own bracket, in front of a tag
+        }
         int rank = 0;
         const auto [end, error] = std::from_chars(&text[comma + 1], &text[close], rank);
         if (error != std::errc{} || end != &text[close] || rank < 0) {
