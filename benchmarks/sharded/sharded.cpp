@@ -2,9 +2,11 @@
 // What a rank of a node needs to train a model with AdamW: time of a step, and memory (Pss, which
 // counts what processes share once).
 //
-//   mpirun -n 2 ./sharded dataparallel|sharded|stepping WIDTH LAYERS BATCH STEPS
+//   mpirun -n 2 ./sharded MODE WIDTH LAYERS BATCH STEPS
 //   mpirun -n 2 ./sharded sharded 2048 6 64 20
 //
+// MODE: dataparallel, sharded, stepping (step_in_backward); with -autocast behind it, in bfloat16;
+// bfloat16, that is sharded-autocast with weights in it.
 // Rank 0 prints a JSON line. peers.py does the same with torch's DistributedDataParallel and
 // fully_shard.
 #include <rtrain/backend/mpi.hpp>
@@ -98,14 +100,25 @@ void print(Mpi& ranks, const Plan& plan, const torch::nn::Module& module,
     }
 }
 
+rtrain::ShardedOptions options_of(const std::string& mode) {
+    const bool rounds = mode == "bfloat16";
+    rtrain::ShardedOptions options{.step_in_backward = mode.starts_with("stepping")};
+    if (rounds) {
+        options.parameter_type = torch::kBFloat16;
+    }
+    if (rounds || mode.ends_with("-autocast")) {
+        options.data_parallel.autocast = torch::kBFloat16;
+    }
+    return options;
+}
+
 void run(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
     using Net = torch::nn::SequentialImpl;
     const auto any = std::make_shared<rtrain::detail::TheBackend<Mpi>>(ranks);
     const auto options = torch::optim::AdamWOptions(1e-3);
     auto net = mlp(plan);
-    if (plan.mode != "dataparallel") {
-        rtrain::ShardedParallel<Net, Mpi> model(
-            any, net.ptr(), rtrain::ShardedOptions{.step_in_backward = plan.mode == "stepping"});
+    if (!plan.mode.starts_with("dataparallel")) {
+        rtrain::ShardedParallel<Net, Mpi> model(any, net.ptr(), options_of(plan.mode));
         rtrain::detail::SharedModels shared;
         if (auto weights = model.prepared()->weights()) {
             shared.push_back(std::move(weights));
@@ -114,7 +127,7 @@ void run(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
             torch::optim::AdamW(model->parameters(), options), shared);
         print(*ranks, plan, *model, train(*ranks, plan, model, optimizer));
     } else {
-        rtrain::DataParallel<Net, Mpi> model(any, net.ptr(), rtrain::DataParallelOptions{});
+        rtrain::DataParallel<Net, Mpi> model(any, net.ptr(), options_of(plan.mode).data_parallel);
         rtrain::FusedOptimizer<torch::optim::AdamW> optimizer(
             torch::optim::AdamW(model->parameters(), options));
         print(*ranks, plan, *model, train(*ranks, plan, model, optimizer));
@@ -125,8 +138,7 @@ void run(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
 
 int main(int argc, char** argv) {
     if (argc != 6) {
-        std::fprintf(stderr,
-                     "usage: sharded dataparallel|sharded|stepping WIDTH LAYERS BATCH STEPS\n");
+        std::fprintf(stderr, "usage: sharded MODE WIDTH LAYERS BATCH STEPS\n");
         return 2;
     }
     auto ranks = std::make_shared<Mpi>();

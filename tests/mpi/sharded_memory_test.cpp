@@ -94,6 +94,10 @@ double measured(Ranks& ranks, std::int64_t width, int layers, const Options& opt
     return after - before;
 }
 
+ShardedOptions in_bfloat16() {
+    return {.parameter_type = torch::kBFloat16, .data_parallel = {.autocast = torch::kBFloat16}};
+}
+
 template <class Options>
 void compare(Ranks& ranks, const Options& options) {
     const std::vector<int> nodes = test::ranks_of_nodes();
@@ -123,6 +127,7 @@ TEST_CASE("MemoryNeeded.is_what_ranks_have") {
     compare(ranks, ShardedOptions{.step_in_backward = true});
     compare(ranks, ShardedOptions{.level = Shard::optimizer});
     compare(ranks, ShardedOptions{.share = Share::none});
+    compare(ranks, in_bfloat16());
 }
 #endif
 
@@ -150,6 +155,7 @@ TEST_CASE("MemoryNeeded.follows_the_formulas") {
     CHECK(near(stepping.passing, 4 * mib));
     const ShardedOptions accumulating{.level = Shard::optimizer};
     CHECK(near(memory_needed(*net, accumulating, 1, 4).rank(), p / 4 + p + 3 * p / 4 + slots));
+    CHECK(near(memory_needed(*net, in_bfloat16(), 1, 4).rank(), p / 8 + p / 4 + 3 * p / 4 + slots));
     const auto copies = memory_needed(*net, ShardedOptions{.share = Share::none}, 1, 4);
     CHECK(near(copies.rank() - copies.slots, p + 3 * p / 4));
     for (auto& parameter : net->parameters()) {

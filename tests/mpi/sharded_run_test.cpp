@@ -66,6 +66,27 @@ TEST_CASE_TEMPLATE("Sharded.either_engine_goes_on_from_the_others_checkpoint", P
     require_equal(train<Policy>(run("back"), 4, ShardedOptions{}), expected);
 }
 
+TEST_CASE("Sharded.checkpoints_of_bfloat16_weights_hold_float32_ones") {
+    const test::Directory directory("sharded-bfloat16");
+    const auto run = [&](const char* name) {
+        return RunConfig{.name = name, .storage_path = directory.path()};
+    };
+    using checkpoint::Sharded;
+    const DataParallelOptions whole{.autocast = torch::kBFloat16};
+    const ShardedOptions rounded{.parameter_type = torch::kBFloat16, .data_parallel = whole};
+    const auto expected = train<Sharded>(run("whole"), 4, whole);
+    (void)train<Sharded>(run("there"), 2, rounded);
+    require_equal(train<Sharded>(run("there"), 4, whole), expected);
+    (void)train<Sharded>(run("back"), 2, whole);
+    (void)train<Sharded>(run("back"), 3, rounded);
+    const auto back = train<Sharded>(run("back"), 4, rounded);
+    Parameters as_rounded;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        as_rounded.push_back(expected[i].to(back[i].scalar_type()));
+    }
+    require_equal(back, as_rounded);
+}
+
 TEST_CASE_TEMPLATE("Sharded.a_policy_that_saves_no_parts_is_refused_before_training", Policy,
                    checkpoint::Sync, checkpoint::Async) {
     const test::Directory directory("sharded-refused");

@@ -385,6 +385,54 @@ TEST_CASE("Sharded.weights_of_files_are_loaded_into_the_handle") {
     CHECK(other->parameters().back().equal(kept));
 }
 
+TEST_CASE("Sharded.gradients_of_gradients") {
+    Ranks ranks;
+    const auto step = [&](auto& model, auto& optimizer, int i) {
+        optimizer.zero_grad();
+        const auto x = random(ranks.rank(), i, {5, model->in}).requires_grad_();
+        const auto y = model(x);
+        const auto slope = torch::autograd::grad({y.square().sum()}, {x}, {}, true, true)[0];
+        (y.square().mean() + slope.square().mean()).backward();
+        optimizer.step();
+    };
+    const auto options = torch::optim::AdamWOptions(1e-2);
+    compare<MlpImpl, torch::optim::AdamW>(ranks, make_mlp, options, {}, step);
+    compare<MlpImpl, torch::optim::AdamW>(ranks, make_mlp, options, {}, step, 0,
+                                          {.step_in_backward = true});
+}
+
+TEST_CASE("Sharded.ranks_that_differ_are_told_so") {
+    Ranks ranks;
+    const bool differs = ranks.size() > 1 && ranks.rank() == 1;
+    const auto refused = [&](std::int64_t width, const ShardedOptions& options) {
+        return code_of([&] {
+            (void)shard(ranks, std::make_shared<MlpImpl>(std::vector<std::int64_t>{3, width, 2}),
+                        options);
+        });
+    };
+    const std::string expected = ranks.size() > 1 ? "RT-M2" : "";
+    CHECK(refused(differs ? 5 : 4, {}) == expected);
+    CHECK(refused(4, {.level = differs ? Shard::optimizer : Shard::gradients}) == expected);
+    CHECK(refused(4, {.share = differs ? Share::none : Share::node}) == expected);
+    CHECK(refused(4, {.slot_bytes = differs ? 4096 : 8192}) == expected);
+}
+
+TEST_CASE("Sharded.a_checkpoint_of_another_model_is_refused") {
+    Ranks ranks;
+    auto model = shard(ranks, make_mlp());
+    auto optimizer = prepared(torch::optim::Adam(model->parameters(), 0.1), model);
+    mlp_step(ranks)(model, optimizer, 0);
+    const MlpImpl other({7, 33, 64, 3});
+    checkpoint::Snapshot saved;
+    StateWriter out(saved, "m");
+    checkpoint::save_module(other, out);
+    const auto before = model->parameters()[4].detach().clone();
+    CHECK(code_of([&] { checkpoint::load_module(*model.ptr(), StateReader(saved, "m")); }) ==
+          "RT-K3");
+    CHECK(model->parameters()[4].equal(before));
+    ranks.mpi->barrier();
+}
+
 TEST_CASE("Sharded.stale_graphs_are_noticed") {
     Ranks ranks;
     auto model = shard(ranks, make_mlp());

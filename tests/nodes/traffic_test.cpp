@@ -69,12 +69,12 @@ double least_megabytes() {
     return 2 * bytes * (nodes - 1) / nodes / 1e6;
 }
 
-void check_megabytes(double megabytes) {
+void check_megabytes(double megabytes, double least = least_megabytes()) {
     CAPTURE(megabytes);
-    CAPTURE(least_megabytes());
+    CAPTURE(least);
     // 15 %: headers, acknowledgements, and uneven slices.
-    CHECK(megabytes <= 1.15 * least_megabytes() + 0.1);
-    CHECK(megabytes >= 0.85 * least_megabytes());
+    CHECK(megabytes <= 1.15 * least + 0.1);
+    CHECK(megabytes >= 0.85 * least);
 }
 
 } // namespace
@@ -143,7 +143,7 @@ TEST_CASE("Nodes.a_sharded_model_sends_each_gradient_and_each_weight_once") {
         FusedOptimizer<torch::optim::SGD> optimizer(
             torch::optim::SGD(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)),
             {model.prepared()->weights()});
-        check_megabytes(megabytes_sent_by([&] {
+        const auto step = [&] {
             optimizer.zero_grad();
             const auto pass = [&] { model(torch::ones({1, width})).sum().backward(); };
             if (options.level == Shard::optimizer) { // passes that send nothing
@@ -153,13 +153,18 @@ TEST_CASE("Nodes.a_sharded_model_sends_each_gradient_and_each_weight_once") {
             }
             pass();
             optimizer.step();
-        }));
+        };
+        // Of weights in bfloat16, half the bytes.
+        check_megabytes(megabytes_sent_by(step),
+                        (options.parameter_type ? 0.75 : 1) * least_megabytes());
     };
     if (mpi->size() > 1) {
         step_of({});
         step_of({.level = Shard::optimizer});
         step_of({.share = Share::none});
         step_of({.step_in_backward = true});
+        step_of(
+            {.parameter_type = torch::kBFloat16, .data_parallel = {.autocast = torch::kBFloat16}});
     }
     (void)mpi->finish({});
 }

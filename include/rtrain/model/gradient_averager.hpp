@@ -47,10 +47,10 @@ public:
     /// parameters that train.
     GradientAverager(AnyBackend& backend, const std::shared_ptr<torch::nn::Module>& model,
                      const DataParallelOptions& options, const MakeStore& make_store)
-        : backend_(backend), options_(options), guard_(model, options.ignore),
+        : backend_(backend), options_(options),
           parameters_(distinct_parameters(*model, options.ignore)),
-          store_(make_store(parameters_, options_)), sparse_(parameters_.size(), false),
-          use_(parameters_) {
+          store_(make_store(parameters_, options_)), guard_(model, options.ignore),
+          sparse_(parameters_.size(), false), use_(parameters_) {
         const bool by_tree = options.reduction_order == ReductionOrder::micro_batches;
         const auto sparse = parameters_with_sparse_gradients(*model);
         std::vector<bool> wanted(parameters_.size());
@@ -356,9 +356,9 @@ private:
 
     AnyBackend& backend_;
     DataParallelOptions options_;
-    ModelGuard guard_;
     std::vector<NamedParameter> parameters_; ///< all of the model, each once
     std::unique_ptr<GradientStore> store_;
+    ModelGuard guard_;         ///< of the model as the store has made it
     std::vector<bool> sparse_; ///< by parameter: its gradient has no place in the store
     ParameterUse use_;
     std::vector<ParameterHook> hooks_;

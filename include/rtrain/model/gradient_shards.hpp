@@ -44,7 +44,7 @@ public:
             own_[i].has_place = wanted[i];
         }
         const int owners = weights_->owners().count();
-        chunks_ = plan_chunks(parameters_, wanted, owners, slot_bytes_);
+        chunks_ = plan_chunks(parameters_, weights_->part_types(), wanted, owners, slot_bytes_);
         const Purpose purpose("gradients of " + model_);
         slots_ = weights_->ranks().allocate_slots(slot_bytes_of(chunks_, owners));
         lay_out_sums();
@@ -350,7 +350,7 @@ private:
             const at::Tensor mine = in_memory_order(whole.to_dense(), parameters_[parameter].tensor)
                                         .narrow(0, of->begin, part.numel());
             at::Tensor& own = part.mutable_grad();
-            own = own.defined() ? own + mine : mine.clone();
+            own = own.defined() ? own + mine : mine.to(part.scalar_type(), false, /*copy=*/true);
         }
         whole.reset();
         if (steps()) {

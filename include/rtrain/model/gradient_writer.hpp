@@ -15,8 +15,13 @@ namespace rtrain::detail {
 
 class GradientWriter {
 public:
-    /// out = in * factor, which has no dimension. `out` may be `in`.
+    /// out = in * factor, which has no dimension. `out` may be `in`; one of a wider type gets the
+    /// product in that.
     void scale_into(at::Tensor& out, const at::Tensor& in, const at::Tensor& factor) {
+        if (in.scalar_type() != out.scalar_type()) {
+            at::mul_out(out, out.copy_(in), factor);
+            return;
+        }
         const bool plain = in.scalar_type() == at::kFloat && in.is_cpu() &&
                            in.strides() == out.strides() && in.is_non_overlapping_and_dense();
         if (!plain) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/model/kept_types.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/shard_plan.hpp>
 #include <rtrain/model/shard_rooms.hpp>
@@ -23,7 +24,7 @@ namespace rtrain {
 /// a node, each rank's share of it here, as in Pss of /proc. Not in it: activations, buffers, what
 /// hooks keep, and the process itself.
 struct MemoryNeeded {
-    std::int64_t weights = 0;   ///< the parameters
+    std::int64_t weights = 0;   ///< the parameters, and parts of them in another type
     std::int64_t gradients = 0; ///< from backward to the step
     std::int64_t moments = 0;   ///< what the optimizer keeps
     std::int64_t slots = 0;     ///< in which gradients travel
@@ -93,25 +94,36 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
         return needed;
     }
     const auto parameters = detail::distinct_parameters(module, options.data_parallel.ignore);
+    const auto kept = detail::kept_types(parameters, options);
     std::vector<bool> trains;
-    std::int64_t whole = 0;
+    std::int64_t weights = 0; // as the model has them
+    std::int64_t exact = 0;   // parts of those that are wider than these
+    std::int64_t whole = 0;   // gradients
     std::int64_t part = 0;
     std::int64_t longest = 0;
-    for (const auto& [name, tensor] : parameters) {
+    needed.passing = 0;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const at::Tensor& tensor = parameters[i].tensor;
+        const auto bytes = tensor.numel() * static_cast<std::int64_t>(c10::elementSize(kept[i]));
+        const auto slice = detail::slices_of(tensor, ranks).longest *
+                           static_cast<std::int64_t>(tensor.element_size());
+        weights += bytes;
+        exact += kept[i] != tensor.scalar_type() ? slice : 0;
         trains.push_back(tensor.requires_grad());
         if (trains.back()) {
-            const auto slice = detail::slices_of(tensor, ranks).longest *
-                               static_cast<std::int64_t>(tensor.element_size());
-            whole += static_cast<std::int64_t>(tensor.nbytes());
+            whole += bytes;
             part += slice;
             longest = std::max(longest, slice);
+            needed.passing = std::max(needed.passing, bytes);
         }
     }
-    const auto chunks = detail::plan_chunks(parameters, trains, ranks, options.slot_bytes);
+    const auto chunks = detail::plan_chunks(parameters, detail::types_of(parameters), trains, ranks,
+                                            options.slot_bytes);
     const auto slot = static_cast<std::int64_t>(detail::slot_bytes_of(chunks, ranks));
     needed.slots = 2 * slot;
+    needed.weights = weights + exact;
     if (options.share == Share::node) {
-        needed.weights = (needed.weights + ranks_per_node - 1) / ranks_per_node;
+        needed.weights = (weights + ranks_per_node - 1) / ranks_per_node + exact;
     } else { // messages within a node, of stepped weights
         needed.slots += ranks_per_node * (detail::bytes_of_weight_message + nodes * longest);
     }

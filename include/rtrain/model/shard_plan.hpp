@@ -38,8 +38,9 @@ struct Chunk {
 };
 
 /// In the order of buckets (buckets.hpp). A parameter whose slices do not fit a slot goes through
-/// several, each its own.
+/// several, each its own. `types`: of the sums, by parameter.
 [[nodiscard]] inline std::vector<Chunk> plan_chunks(const std::vector<NamedParameter>& parameters,
+                                                    const std::vector<at::ScalarType>& types,
                                                     const std::vector<bool>& wanted, int owners,
                                                     std::int64_t slot_bytes) {
     constexpr std::int64_t line = 64; // elements, as in Slices
@@ -50,20 +51,19 @@ struct Chunk {
             continue;
         }
         const at::Tensor& parameter = parameters[i].tensor;
-        const auto bytes = static_cast<std::int64_t>(parameter.element_size());
+        const auto bytes = static_cast<std::int64_t>(c10::elementSize(types[i]));
         const std::int64_t room = std::max(line, slot_bytes / bytes / owners / line * line);
         const std::int64_t length = slices_of(parameter, owners).longest;
         if (length > room) {
             for (std::int64_t from = 0; from < length; from += room) {
                 const std::int64_t count = std::min(room, length - from);
-                chunks.push_back({parameter.scalar_type(), count, {{i, from, count, 0}}});
+                chunks.push_back({types[i], count, {{i, from, count, 0}}});
             }
             is_open = false;
             continue;
         }
-        if (!is_open || chunks.back().type != parameter.scalar_type() ||
-            chunks.back().block + length > room) {
-            chunks.push_back({parameter.scalar_type(), 0, {}});
+        if (!is_open || chunks.back().type != types[i] || chunks.back().block + length > room) {
+            chunks.push_back({types[i], 0, {}});
             is_open = true;
         }
         chunks.back().members.push_back({i, 0, length, chunks.back().block});

@@ -11,6 +11,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/engine.hpp>
 #include <rtrain/model/gradient_shards.hpp>
+#include <rtrain/model/kept_types.hpp>
 #include <rtrain/model/prepared_sharded.hpp>
 #include <rtrain/model/require_same.hpp>
 #include <rtrain/model/sharded_check.hpp>
@@ -99,7 +100,8 @@ private:
         : Engine(ranks, module, checked(ranks, *module, options),
                  [made, ranks, module, options](const auto& parameters, const auto& of) {
                      const auto members = of.group ? ranks->over(of.group) : ranks;
-                     *made = std::make_shared<SharedWeights>(members, parameters, options);
+                     *made = std::make_shared<SharedWeights>(
+                         members, parameters, kept_types(parameters, options), options);
                      return std::make_unique<GradientShards>(*made, module->name(), parameters,
                                                              options);
                  }),
@@ -126,7 +128,8 @@ private:
             return concat("ranks prepare a model with different options: on rank ", members->rank(),
                           " slot_bytes is ", options.slot_bytes, ", step_in_backward ",
                           options.step_in_backward, ", level ", static_cast<int>(options.level),
-                          ", share ", static_cast<int>(options.share),
+                          ", share ", static_cast<int>(options.share), ", parameter_type ",
+                          options.parameter_type ? "set" : "not set",
                           "; all ranks must prepare it in the same way");
         });
         const auto& ranks_of = *members->communicator();
@@ -142,7 +145,7 @@ private:
     [[nodiscard]] static std::int64_t as_number(const ShardedOptions& options) {
         std::int64_t number = options.slot_bytes;
         for (const int choice : {options.step_in_backward ? 1 : 0, static_cast<int>(options.level),
-                                 static_cast<int>(options.share)}) {
+                                 static_cast<int>(options.share), options.parameter_type ? 1 : 0}) {
             number = 2 * number + choice;
         }
         return number;

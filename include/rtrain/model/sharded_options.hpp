@@ -6,7 +6,10 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/options.hpp>
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <optional>
 #include <variant>
 
 namespace rtrain {
@@ -50,6 +53,13 @@ struct ShardedOptions {
     /// GradScaler; ModelError [RT-M46] for a second backward before step(). One rank keeps
     /// gradients, and optimizer.step() steps.
     bool step_in_backward = false;
+    /// at::kBFloat16: the model's float32 parameters of two and more dimensions become that, one
+    /// copy a node as before, and each rank has float32 parts besides, which optimizers step and
+    /// checkpoints hold. For models under autocast in the same type (ConfigError [RT-C12] without):
+    /// what it computes in that type has the bits that float32 weights give, without a conversion
+    /// each time; what else reads such a parameter, as an embedding, gets it rounded. On one rank
+    /// parameters stay as they are.
+    std::optional<at::ScalarType> parameter_type = std::nullopt;
     /// Those that hold for both engines: find_unused_parameters, broadcast_buffers, autocast,
     /// check_gradients, check_parameters, ignore, group. ConfigError [RT-C12] for a hook and for
     /// reduction_order micro_batches. Sizes of buckets, and where a gradient's memory is, mean
@@ -75,6 +85,14 @@ inline void check_options(const ShardedOptions& options) {
         throw ConfigError("RT-C12", "a sharded model adds gradients up in the order of ranks, but "
                                     "reduction_order is micro_batches; leave it out, or prepare "
                                     "the model with DataParallelOptions");
+    }
+    if (options.parameter_type && *options.parameter_type != at::kBFloat16) {
+        throw ConfigError("RT-C11", concat("parameter_type is ", *options.parameter_type,
+                                           "; expected at::kBFloat16, or none"));
+    }
+    if (options.parameter_type && options.data_parallel.autocast != options.parameter_type) {
+        throw ConfigError("RT-C12", "parameter_type is at::kBFloat16, but what the model is called "
+                                    "with is not cast to it; set data_parallel.autocast, too");
     }
     if (options.step_in_backward && options.level == Shard::optimizer) {
         throw ConfigError("RT-C12", "level Shard::optimizer adds gradients of several passes up, "

@@ -13,10 +13,12 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/sharded_errors.hpp>
 #include <rtrain/model/sharded_options.hpp>
 #include <rtrain/model/step_link.hpp>
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/model/weight_exchange.hpp>
+#include <rtrain/state/exact_parts.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/Functions.h>
@@ -39,17 +41,17 @@ namespace rtrain::detail {
 
 class SharedWeights {
 public:
-    /// `backend` has a communicator, and parameters can be shared (sharded_check.hpp). Rank 0's
-    /// values count; the other ranks' memory is let go unread. *Collective.* Throws CommError
-    /// [RT-X12].
+    /// `backend` has a communicator, and parameters can be shared (sharded_check.hpp). `types`:
+    /// those that they are kept in (kept_types.hpp). Rank 0's values count; the other ranks' memory
+    /// is let go unread. *Collective.* Throws CommError [RT-X12].
     SharedWeights(std::shared_ptr<AnyBackend> backend, std::vector<NamedParameter> parameters,
-                  const ShardedOptions& options)
+                  const std::vector<at::ScalarType>& types, const ShardedOptions& options)
         : backend_(std::move(backend)), ranks_(*backend_->communicator()),
           owners_(ranks_.block_owners()), is_shared_(options.share == Share::node),
           exchange_(ranks_, is_shared_), parameters_(std::move(parameters)),
           steps_in_backward_(options.step_in_backward),
           accumulates_whole_(options.level == Shard::optimizer) {
-        move_into_array();
+        move_into_array(types);
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             index_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
             by_part_[places_[i].part.unsafeGetTensorImpl()] = i;
@@ -70,6 +72,14 @@ public:
     }
     /// This rank's elements of a parameter, maybe none; where they can be written.
     [[nodiscard]] at::Tensor& part(std::size_t parameter) { return places_[parameter].part; }
+    /// By parameter. A part may be of a wider type than the parameter.
+    [[nodiscard]] std::vector<at::ScalarType> part_types() const {
+        std::vector<at::ScalarType> types;
+        for (const Place& place : places_) {
+            types.push_back(place.part.scalar_type());
+        }
+        return types;
+    }
     /// Which ones a part holds; null for other tensors.
     [[nodiscard]] const checkpoint::PartOf* find_part(const at::Tensor& part) const {
         const auto found = by_part_.find(part.unsafeGetTensorImpl());
@@ -87,12 +97,7 @@ public:
             const at::Tensor& tensor = parameters_[i].tensor;
             if (tensor.numel() > 0 &&
                 tensor.const_data_ptr() != array_->read() + places_[i].offset) {
-                throw ModelError(
-                    "RT-M41",
-                    concat("parameter \"", parameters_[i].name,
-                           "\" of a sharded model has got other memory since prepare(), as "
-                           "torch::load and set_data() give it; ranks would train different "
-                           "models. Load before prepare(), through State, or within edit()"));
+                throw_moved(parameters_[i].name);
             }
         }
     }
@@ -102,20 +107,12 @@ public:
     void require_optimizer(std::size_t parameter) const {
         const Place& place = places_[parameter];
         if (!place.is_taken || (steps_in_backward_ && place.optimizer.expired())) {
-            throw ModelError("RT-M42",
-                             concat("parameter \"", parameters_[parameter].name,
-                                    "\" trains, but no optimizer has this rank's part of it; pass "
-                                    "optimizers of sharded models through worker.prepare(), behind "
-                                    "the model, and give them all groups before"));
+            throw_without_optimizer(parameters_[parameter].name);
         }
         const at::Tensor& gradient = place.part.grad();
         if (place.stepped.defined() && gradient.is_same(place.stepped) &&
             gradient._version() == place.version) {
-            throw ModelError("RT-M43",
-                             concat("the gradient of parameter \"", parameters_[parameter].name,
-                                    "\" was not zeroed between the optimizer's step and the next "
-                                    "backward; gradients of a sharded model lie in its optimizer: "
-                                    "call optimizer.zero_grad()"));
+            throw_not_zeroed(parameters_[parameter].name);
         }
     }
 
@@ -146,11 +143,7 @@ public:
     /// Throws ModelError [RT-M46] when backward has stepped, and no optimizer's step() came since.
     void require_step() const {
         if (awaits_step_) {
-            throw ModelError("RT-M46",
-                             "with step_in_backward each backward is a step, but a second "
-                             "one began before optimizer.step(); call it behind each "
-                             "backward. Gradients of several passes cannot be added up: "
-                             "leave step_in_backward out for that");
+            throw_stepped_twice();
         }
     }
     /// Within backward: each optimizer steps those of `parameters` that it has, which `give(i)`
@@ -173,6 +166,7 @@ public:
             optimizer->step();
             for (const std::size_t i : stepped) {
                 places_[i].part.mutable_grad().reset();
+                round(i);
             }
         }
     }
@@ -182,6 +176,9 @@ public:
         for (Place& place : places_) {
             place.stepped = place.part.grad();
             place.version = place.stepped.defined() ? place.stepped._version() : 0;
+        }
+        for (std::size_t i = 0; i < places_.size() && !steps_in_backward_; ++i) {
+            round(i);
         }
         exchange();
         backend_->barrier();
@@ -202,10 +199,11 @@ public:
                 edit();
             }
         });
+        const torch::NoGradGuard no_grad;
         if (!is_shared_) {
-            const torch::NoGradGuard no_grad;
             spread();
         }
+        take_over();
         for (const NamedParameter& parameter : parameters_) {
             parameter.tensor.unsafeGetTensorImpl()->bump_version();
         }
@@ -216,20 +214,17 @@ private:
         for (std::size_t i = 0; i < places_.size() && accumulates_whole_; ++i) {
             const at::Tensor& parameter = parameters_[i].tensor;
             if (places_[i].is_taken && parameter.requires_grad() && parameter.grad().defined()) {
-                throw ModelError(
-                    "RT-M47",
-                    concat("passes under no_sync() have left a gradient of parameter \"",
-                           parameters_[i].name,
-                           "\" on this rank, and none behind them has sent it; let the last pass "
-                           "before step() run outside no_sync()"));
+                throw_not_sent(parameters_[i].name);
             }
         }
     }
 
     struct Place {
-        std::size_t offset = 0; ///< in the array, in bytes
+        std::size_t offset = 0;           ///< in the array, in bytes
+        at::ScalarType type = at::kFloat; ///< there
         comm::Slices slices;
         at::Tensor part;
+        at::Tensor rounded; ///< where a part of another type goes in the array
         checkpoint::PartOf of;
         bool is_taken = false;
         std::weak_ptr<StepLink> optimizer; ///< the last that has taken it
@@ -251,21 +246,24 @@ private:
         SharedWeights& weights_;
     };
 
-    void move_into_array() {
+    void move_into_array(const std::vector<at::ScalarType>& types) {
         const torch::NoGradGuard no_grad;
         std::size_t bytes = 0;
         std::vector<comm::NodeArray::Part> names;
         for (auto& [name, tensor] : parameters_) {
             Place& place = places_.emplace_back();
             place.offset = bytes;
+            place.type = types[places_.size() - 1];
+            const std::size_t size =
+                static_cast<std::size_t>(tensor.numel()) * c10::elementSize(place.type);
             const auto strides =
                 tensor.is_non_overlapping_and_dense()
                     ? tensor.strides().vec()
                     : at::empty_like(tensor, at::MemoryFormat::Contiguous).strides().vec();
             place.of = {tensor.sizes().vec(), strides, tensor.is_contiguous(), 0};
             constexpr std::size_t line = 64;
-            bytes += (tensor.nbytes() + line - 1) / line * line;
-            names.push_back({place.offset, place.offset + tensor.nbytes(),
+            bytes += (size + line - 1) / line * line;
+            names.push_back({place.offset, place.offset + size,
                              concat("rtrain: parameter \"", name,
                                     "\" of a sharded model was written in place [RT-M44]. All "
                                     "ranks of a node read it: change it within model.edit(), and "
@@ -279,27 +277,70 @@ private:
             spread();
         }
         backend_->barrier();
-        point_at(array_->read());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             make_part(i);
         }
+        point_at(array_->read());
         ::malloc_trim(0); // what the ranks had of their own
     }
 
     void make_part(std::size_t index) {
         Place& place = places_[index];
         const at::Tensor& parameter = parameters_[index].tensor;
-        place.slices = slices_of(parameter, owners_.count());
-        place.of.is_contiguous = parameter.is_contiguous();
+        const at::Tensor kept = at_memory(array_->read(), index);
+        place.slices = slices_of(kept, owners_.count());
+        place.of.is_contiguous = kept.is_contiguous();
         const bool owns = owners_.owns();
         place.of.begin = owns ? place.slices.begin(owners_.mine()) : parameter.numel();
         const std::int64_t count = owns ? place.slices.count(owners_.mine()) : 0;
-        auto* const memory = array_->write() + place.offset +
-                             static_cast<std::size_t>(place.of.begin * parameter.element_size());
+        auto* const memory =
+            array_->write() + place.offset +
+            static_cast<std::size_t>(place.of.begin) * c10::elementSize(place.type);
         place.part = at::from_blob(
-            memory, {count}, [array = array_](void* /*data*/) {},
-            parameter.options().requires_grad(false));
+            memory, {count}, [array = array_](void* /*data*/) {}, at::TensorOptions(place.type));
+        if (place.type != parameter.scalar_type()) {
+            keep_exactly(index);
+        }
         place.part.set_requires_grad(true);
+    }
+    /// The part becomes memory of its own, with rank 0's values in the type they have.
+    void keep_exactly(std::size_t index) {
+        Place& place = places_[index];
+        const at::Tensor& parameter = parameters_[index].tensor;
+        const at::Tensor whole = at::empty_strided(place.of.shape, place.of.strides,
+                                                   parameter.options().requires_grad(false));
+        if (backend_->rank() == 0) {
+            whole.copy_(parameter);
+        }
+        at::Tensor flat = whole.as_strided({whole.numel()}, {1});
+        if (flat.numel() > 0) {
+            backend_->broadcast(flat, 0);
+        }
+        place.rounded =
+            std::exchange(place.part, flat.narrow(0, place.of.begin, place.part.numel()).clone());
+        if (at::Tensor& gradient = parameter.mutable_grad(); gradient.defined()) {
+            gradient = gradient.to(place.type);
+        }
+        exact_.add(parameter, {place.of, place.part});
+    }
+
+    /// What a step has made of an exact part, into the array.
+    void round(std::size_t index) {
+        if (Place& place = places_[index]; place.rounded.defined() && place.is_taken) {
+            const torch::NoGradGuard no_grad;
+            place.rounded.copy_(place.part);
+        }
+    }
+    /// What others have written into the array, into exact parts: elements that these do not round
+    /// to.
+    void take_over() {
+        for (Place& place : places_) {
+            if (place.rounded.defined()) {
+                const at::Tensor others = place.part.to(place.type).ne(place.rounded);
+                place.part.copy_(
+                    at::where(others, place.rounded.to(place.part.scalar_type()), place.part));
+            }
+        }
     }
 
     /// A parameter in one of the array's two mappings.
@@ -307,8 +348,7 @@ private:
         const Place& place = places_[index];
         return at::from_blob(
             mapping + place.offset, place.of.shape, place.of.strides,
-            [array = array_](void* /*data*/) {},
-            parameters_[index].tensor.options().requires_grad(false));
+            [array = array_](void* /*data*/) {}, at::TensorOptions(place.type));
     }
     void point_at(std::byte* mapping) {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -347,6 +387,7 @@ private:
     bool awaits_step_ = false;  ///< of an optimizer, behind a pass
     std::vector<Place> places_; ///< by parameter
     std::shared_ptr<comm::NodeArray> array_;
+    checkpoint::ExactParts exact_;
     std::unordered_map<const void*, std::size_t> index_;
     std::unordered_map<const void*, std::size_t> by_part_;
 };

@@ -6,6 +6,7 @@
 #include <rtrain/backend/writable.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/state/exact_parts.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/state/state_io.hpp>
 
@@ -17,7 +18,12 @@ namespace rtrain::checkpoint {
 
 RTRAIN_DOOR void save_module(const torch::nn::Module& module, StateWriter& out) {
     for (const auto& item : module.named_parameters()) {
-        out.tensor(item.key(), item.value());
+        if (const auto part = ExactParts::find(item.value())) {
+            out.elements(item.key(), part->of.shape, part->of.begin,
+                         in_rows(part->of, part->elements));
+        } else {
+            out.tensor(item.key(), item.value());
+        }
     }
     for (const auto& item : module.named_buffers()) {
         if (item.value().defined()) {
@@ -54,6 +60,11 @@ RTRAIN_DOOR void load_module(torch::nn::Module& module, const StateReader& in) {
     }
     for (auto& item : targets) {
         detail::writable(item.value()).copy_(in.tensor(item.key()));
+        if (const auto part = ExactParts::find(item.value())) {
+            const auto& [of, elements] = *part;
+            elements.copy_(in_memory(
+                of, in.elements(item.key(), of.shape, of.begin, of.begin + elements.numel())));
+        }
     }
 }
 

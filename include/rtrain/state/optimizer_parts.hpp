@@ -4,6 +4,7 @@
 /// the names and shapes of the whole.
 #pragma once
 
+#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -19,6 +20,22 @@ struct PartOf {
     bool is_contiguous = true;
     std::int64_t begin = 0;
 };
+
+/// Elements of a part, which lie as in memory, in row-major order.
+[[nodiscard]] inline at::Tensor in_rows(const PartOf& part, const at::Tensor& elements) {
+    return part.is_contiguous || elements.numel() == 0
+               ? elements
+               : elements.as_strided(part.shape, part.strides).reshape({-1});
+}
+/// The other way round.
+[[nodiscard]] inline at::Tensor in_memory(const PartOf& part, const at::Tensor& rows) {
+    if (part.is_contiguous || rows.numel() == 0) {
+        return rows;
+    }
+    at::Tensor memory = at::empty_like(rows);
+    memory.as_strided(part.shape, part.strides).copy_(rows.view(part.shape));
+    return memory;
+}
 
 /// An optimizer some of whose parameters may be parts.
 class HoldsParts {

@@ -147,7 +147,7 @@ public:
     }
     void operator()(const char* name, const at::Tensor& tensor) {
         if (tensor.defined() && part_ != nullptr) {
-            out_.elements(name, part_->shape, part_->begin, in_rows(tensor));
+            out_.elements(name, part_->shape, part_->begin, in_rows(*part_, tensor));
         } else if (tensor.defined() && is_own_) {
             out_.tensor_of_rank_0(name, tensor);
         } else if (tensor.defined()) {
@@ -170,12 +170,6 @@ private:
                 out_.tensor(name + "/" + std::to_string(i), list[i]);
             }
         }
-    }
-    /// The elements in row-major order; those of a part lie as in memory.
-    [[nodiscard]] at::Tensor in_rows(const at::Tensor& tensor) const {
-        return part_->is_contiguous || tensor.numel() == 0
-                   ? tensor
-                   : tensor.as_strided(part_->shape, part_->strides).reshape({-1});
     }
 
     StateWriter out_;
@@ -230,14 +224,8 @@ private:
         if (part_ == nullptr) {
             return in_.tensor(name).clone().to(like_.defined() ? like_.device() : at::kCPU);
         }
-        at::Tensor rows =
-            in_.elements(name, part_->shape, part_->begin, part_->begin + like_.numel());
-        if (!part_->is_contiguous && like_.numel() > 0) { // all of it, as it lies in memory
-            at::Tensor memory = at::empty_like(rows);
-            memory.as_strided(part_->shape, part_->strides).copy_(rows.view(part_->shape));
-            return memory;
-        }
-        return rows;
+        return in_memory(
+            *part_, in_.elements(name, part_->shape, part_->begin, part_->begin + like_.numel()));
     }
     template <class List>
     void load_list(const std::string& name, List& list) const {
@@ -269,7 +257,7 @@ public:
                 at::empty_strided(of_.shape, of_.strides, tensor.options()).copy_(tensor);
             tensor = memory.as_strided({memory.numel()}, {1})
                          .narrow(0, of_.begin, part_.numel())
-                         .clone();
+                         .to(part_.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
         }
     }
     template <class T>
