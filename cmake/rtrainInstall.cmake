@@ -23,9 +23,9 @@ install(FILES ${PROJECT_BINARY_DIR}/rtrainConfig.cmake
               ${PROJECT_BINARY_DIR}/rtrainConfigVersion.cmake
               cmake/rtrainDependencies.cmake cmake/rtrainComponent.cmake cmake/rtrainNccl.cmake
               cmake/rtrainArrow.cmake cmake/rtrainImages.cmake cmake/rtrainHttps.cmake
-              cmake/rtrainCompiled.cmake cmake/rtrainMpiTest.cmake
+              cmake/rtrainCompiled.cmake cmake/rtrainModule.cmake cmake/rtrainMpiTest.cmake
         DESTINATION ${rtrain_package_dir})
-install(DIRECTORY cmake/compiled DESTINATION ${rtrain_package_dir})
+install(DIRECTORY cmake/compiled cmake/module DESTINATION ${rtrain_package_dir})
 configure_file(cmake/packages/rtrain.pc.in rtrain.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/rtrain.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
 if(PROJECT_IS_TOP_LEVEL)

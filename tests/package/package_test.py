@@ -87,8 +87,12 @@ def expect_package(prefix):
     places = ("include/rtrain/", "share/cmake/rtrain/", "share/pkgconfig/rtrain.pc")
     assert not [file for file in files if not file.startswith(places)], files
     headers = {f"include/{file}" for file in files_of(SOURCE / "include")}
-    compiled = {f"share/cmake/rtrain/compiled/{file}" for file in files_of(SOURCE / "cmake/compiled")}
-    assert headers <= files and compiled <= files, (headers | compiled) - files
+    sources = {
+        f"share/cmake/rtrain/{part}/{file}"
+        for part in ("compiled", "module")
+        for file in files_of(SOURCE / "cmake" / part)
+    }
+    assert headers <= files and sources <= files, (headers | sources) - files
     for file in files:  # it may be moved, and says nothing of this machine
         assert str(SCRATCH) not in (prefix / file).read_text(), file
 
@@ -131,7 +135,12 @@ def install_only(full_install):
     found = f"-DCMAKE_PREFIX_PATH={moved}"
     use("found", block("Install, then find_package", "cmake"), found)
     said = configure("unknown", "find_package(rtrain REQUIRED COMPONENTS c)", found, succeeds=False)
-    assert "rtrain has no component c; it has nccl, arrow, images, https" in said, said
+    assert "rtrain has no component c; it has nccl, arrow, images, https, module" in said, said
+    said = configure("make", block("Components", "cmake").replace("https", "module"), found, "-G",
+                     "Unix Makefiles", succeeds=False)
+    assert "rtrain's component module needs" in said and "the generator Ninja" in said, said
+    if "GNU" in said:  # which cannot do modules as CMake wants them
+        assert "clang 16 or later (CMAKE_CXX_COMPILER is GNU" in " ".join(said.split()), said
     if has_openssl():
         configure("components", block("Components", "cmake"), found, "-DRTRAIN_COMPONENTS=https")
 
@@ -200,6 +209,7 @@ def vcpkg():
     assert manifest["license"] == "Apache-2.0"
     config = (SOURCE / "cmake/rtrainConfig.cmake.in").read_text()
     components = re.search(r"foreach\(rtrain_file (.*)\)", config)[1].lower().split()
+    components.remove("module")  # needs no package
     assert sorted(manifest["features"]) == sorted(components), components
     for entry in [manifest, *manifest["features"].values()]:
         assert entry["description"]
@@ -305,6 +315,33 @@ def pkg_config():
     assert "libtorch_cpu.so" in run("ldd", program)
 
 
+def newest(name, suffixes, oldest, *beside):
+    """A program that says that its version is at least `oldest`; None: there is none."""
+    for path in (*beside, *(shutil.which(f"{name}{suffix}") for suffix in suffixes)):
+        if path and Path(path).exists():
+            version = re.search(r"version (\d+)\.(\d+)", run(path, "--version"))
+            if version and (int(version[1]), int(version[2])) >= oldest:
+                return path
+    return None
+
+
+def module():
+    """import rtrain, with clang and a CMake that can do it."""
+    cmake = newest("cmake", [""], (3, 28), Path(sys.executable).with_name("cmake"))  # as pip puts it
+    clang = newest("clang++", ["", *(f"-{number}" for number in range(25, 15, -1))], (16, 0))
+    if not cmake or not clang:
+        skip("needs CMake 3.28 (pip install cmake) and clang 16 (apt-get install clang-19 clang-tools-19)")
+    project = SCRATCH / "line"
+    project.mkdir()
+    (project / "CMakeLists.txt").write_text(block("The module", "cmake"))
+    (project / "line.cpp").write_text(block("The module", "cpp"))
+    command = block("The module", "sh").replace("cmake ", f"'{cmake}' ").replace("clang++-19", str(clang))
+    prefix = f'-DCMAKE_PREFIX_PATH="{install()}" -DTorch_DIR="{torch_directory()}/share/cmake/Torch"'
+    run("bash", "-ec", command.replace("-G Ninja", f"-G Ninja {prefix}"), cwd=project)
+    said = run(project / "build/line", cwd=project)
+    assert "weight 2.0" in said, said
+
+
 def conan():
     """conan create, with the project in test_package/ on two ranks."""
     beside = Path(sys.executable).with_name("conan")  # as pip puts it
@@ -342,7 +379,7 @@ if __name__ == "__main__":
     shutil.rmtree(SCRATCH.parent, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
     CASES = [install_only, subdirectory, fetched, missing, mpi_test, vcpkg, cpack, tools, lintian]
-    CASES += [pkg_config, conan]
+    CASES += [pkg_config, module, conan]
     extra = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("--of=")]
     ARGUMENTS = [word for word in ARGUMENTS if not word.startswith("--of=")]
     {case.__name__: case for case in CASES}[sys.argv[1]](*extra)
