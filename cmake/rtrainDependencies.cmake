@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What rtrain needs, for the build tree and for the installed package alike. Each missing part is one message that says how to get it.
 
+include(${CMAKE_CURRENT_LIST_DIR}/rtrainCompiler.cmake)
+
 macro(rtrain_require package how)
   find_package(${package} ${ARGN} QUIET)
   if(NOT ${package}_FOUND)
@@ -23,6 +25,16 @@ if(NOT TARGET torch)
     endif()
   endif()
   rtrain_require(Torch "pip install torch==2.13.0")
+  if(Torch_VERSION AND Torch_VERSION VERSION_LESS 2.7)
+    message(FATAL_ERROR "rtrain needs libtorch 2.7 or newer; the one in ${Torch_DIR} is ${Torch_VERSION}. "
+                        "Install a newer one with\n    pip install torch==2.13.0\n"
+                        "or name its prefix in CMAKE_PREFIX_PATH.")
+  endif()
+  if("${TORCH_CXX_FLAGS}" MATCHES "_GLIBCXX_USE_CXX11_ABI=0")
+    message(FATAL_ERROR "rtrain needs a libtorch of the C++11 ABI, as Boost has it; the one in ${Torch_DIR} is of "
+                        "the old one. Those of pip since 2.7 have it:\n    pip install torch==2.13.0\n"
+                        "and of the downloads those named libtorch-cxx11-abi.")
+  endif()
   if(NOT TARGET torch) # Conan's libtorch has it under another name
     add_library(torch INTERFACE IMPORTED)
     target_link_libraries(torch INTERFACE libtorch::libtorch)

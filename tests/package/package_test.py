@@ -166,6 +166,38 @@ def missing():
     assert 'compatible with requested version "0.2"' in " ".join(later.split()), later
 
 
+def too_old():
+    """What is there, but cannot do, is one message that says so, and how to get another."""
+    torch = SCRATCH / "torch"
+    torch.mkdir()
+    config, version = torch / "TorchConfig.cmake", torch / "TorchConfigVersion.cmake"
+    config.write_text("add_library(torch INTERFACE IMPORTED)\nset(Torch_FOUND TRUE)\n")
+    version.write_text("set(PACKAGE_VERSION 2.6.0)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
+    found = [f"-DCMAKE_PREFIX_PATH={install()}", f"-DTorch_DIR={torch}"]
+    way = block("Install, then find_package", "cmake")
+
+    def refused(name, *arguments):
+        words = " ".join(configure(name, way, *found, *arguments, succeeds=False).split())
+        assert words.count("CMake Error") == 1, words
+        return words
+
+    said = refused("old torch")
+    assert "rtrain needs libtorch 2.7 or newer; the one in" in said and "is 2.6.0. Install a newer one" in said, said
+    version.write_text(version.read_text().replace("2.6.0", "2.8.0"))
+    config.write_text(config.read_text() + 'set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")\n')
+    said = refused("old ABI")
+    assert "rtrain needs a libtorch of the C++11 ABI" in said, said
+    said = refused("old language", "-DCMAKE_CXX_FLAGS=-Wall -std=c++17")
+    assert "rtrain needs C++20, but CMAKE_CXX_FLAGS has -std=c++17; leave it out" in said, said
+    for compiler, answer in (("GNU;11.4.0", "g++ 12"), ("Clang;15.0.7", "clang++ 16")):
+        identity, number = compiler.split(";")
+        what = f"-DCMAKE_CXX_COMPILER_ID={identity}", f"-DCMAKE_CXX_COMPILER_VERSION={number}"
+        said = run("cmake", *what, "-P", SOURCE / "cmake/rtrainCompiler.cmake", succeeds=False)
+        assert f"rtrain needs {answer} or newer, for C++20; CMAKE_CXX_COMPILER is {number}" in " ".join(said.split()), said
+    run("cmake", "-DCMAKE_CXX_COMPILER_ID=GNU", "-DCMAKE_CXX_COMPILER_VERSION=12.2.0", "-P",
+        SOURCE / "cmake/rtrainCompiler.cmake")
+
+
 def subdirectory():
     """rtrain added as a directory, with the component that OpenSSL brings where it is there."""
     components = ["-DRTRAIN_COMPONENTS=https"] if has_openssl() else []
@@ -378,7 +410,7 @@ def skip(why):
 if __name__ == "__main__":
     shutil.rmtree(SCRATCH.parent, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
-    CASES = [install_only, subdirectory, fetched, missing, mpi_test, vcpkg, cpack, tools, lintian]
+    CASES = [install_only, subdirectory, fetched, missing, too_old, mpi_test, vcpkg, cpack, tools, lintian]
     CASES += [pkg_config, module, conan]
     extra = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("--of=")]
     ARGUMENTS = [word for word in ARGUMENTS if not word.startswith("--of=")]
