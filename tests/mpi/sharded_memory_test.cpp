@@ -18,6 +18,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <malloc.h>
@@ -94,6 +95,13 @@ double measured(Ranks& ranks, std::int64_t width, int layers, const Options& opt
     return after - before;
 }
 
+bool is_offloaded(const DataParallelOptions& /*options*/) {
+    return false;
+}
+bool is_offloaded(const ShardedOptions& options) {
+    return std::holds_alternative<offload::Disk>(options.offload);
+}
+
 ShardedOptions in_bfloat16() {
     return {.parameter_type = torch::kBFloat16, .data_parallel = {.autocast = torch::kBFloat16}};
 }
@@ -113,7 +121,9 @@ void compare(Ranks& ranks, const Options& options) {
     CAPTURE(rank / mib);
     CAPTURE(bytes / mib);
     CHECK(bytes <= 1.05 * rank + 4 * mib);
-    CHECK(bytes >= 0.9 * rank - 4 * mib);
+    // What a step has in memory of moments on a disk is dropped behind it.
+    const double passing = is_offloaded(options) ? static_cast<double>(needed.moments) : 0;
+    CHECK(bytes >= 0.9 * (rank - passing) - 4 * mib);
     CHECK(needed.node() == needed.rank() * nodes.front());
 }
 
@@ -128,6 +138,8 @@ TEST_CASE("MemoryNeeded.is_what_ranks_have") {
     compare(ranks, ShardedOptions{.level = Shard::optimizer});
     compare(ranks, ShardedOptions{.share = Share::none});
     compare(ranks, in_bfloat16());
+    const test::Directory directory("offload-memory");
+    compare(ranks, ShardedOptions{.offload = offload::Disk{directory.path()}});
 }
 #endif
 

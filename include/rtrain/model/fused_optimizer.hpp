@@ -178,7 +178,7 @@ public:
             loss = closure();
         }
         this->parts_.begin_step(*this);
-        step_now();
+        step_all();
         this->parts_.end_step();
         return loss;
     }
@@ -187,7 +187,10 @@ private:
     using Kernel = detail::Fused<O>;
 
     void connect() {
-        this->parts_.connect([this] { step_now(); });
+        this->parts_.connect([this] { step_all(); });
+    }
+    void step_all() {
+        this->parts_.run(*this, [this] { step_now(); });
     }
     void step_now() {
         const torch::NoGradGuard no_grad;

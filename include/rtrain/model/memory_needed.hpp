@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <variant>
 #include <vector>
 
 namespace rtrain {
@@ -133,6 +134,10 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
         needed.gradients += whole;
     }
     needed.moments = moments * part;
+    if (std::holds_alternative<offload::Disk>(options.offload)) { // some are read, some written
+        const auto at_once = static_cast<std::int64_t>(detail::bytes_stepped_at_once);
+        needed.moments = std::min(needed.moments, 3 * moments * std::max(at_once, longest));
+    }
     if (nodes > 1) { // messages: of gradients, and of stepped weights
         needed.slots +=
             2 * slot / ranks_per_node + nodes * (detail::bytes_of_weight_message + longest);

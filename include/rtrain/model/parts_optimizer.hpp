@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/model/step_parts.hpp>
+#include <rtrain/state/kept_state.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -14,11 +15,12 @@ namespace rtrain::detail {
 
 /// Those who derive from it connect() the parts to their step, again when they have moved.
 template <class O>
-class PartsOptimizer : public O, public checkpoint::HoldsParts {
+class PartsOptimizer : public O, public checkpoint::HoldsParts, public checkpoint::HearsOfLoads {
 public:
     [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const override {
         return parts_.part_of(parameter);
     }
+    void loaded(const at::Tensor& parameter) override { parts_.settle(*this, parameter); }
     /// As the optimizer's own. Call it through this type, where Shard::optimizer is the level: of
     /// torch's base it is no virtual function, and leaves what passes under no_sync() have summed.
     void zero_grad(bool set_to_none = true) {

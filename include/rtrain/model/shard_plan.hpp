@@ -72,6 +72,9 @@ struct Chunk {
     return chunks;
 }
 
+/// With moments on a disk, steps go through that much of the parameters at a time.
+inline constexpr std::size_t bytes_stepped_at_once = std::size_t{4} << 20;
+
 /// Nodes exchange stepped weights in messages of at least that much each, while there is some.
 inline constexpr std::int64_t bytes_of_weight_message = std::int64_t{4} << 20;
 

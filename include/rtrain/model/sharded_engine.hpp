@@ -129,8 +129,8 @@ private:
                           " slot_bytes is ", options.slot_bytes, ", step_in_backward ",
                           options.step_in_backward, ", level ", static_cast<int>(options.level),
                           ", share ", static_cast<int>(options.share), ", parameter_type ",
-                          options.parameter_type ? "set" : "not set",
-                          "; all ranks must prepare it in the same way");
+                          options.parameter_type ? "set" : "not set", ", offload ",
+                          options.offload.index(), "; all ranks must prepare it in the same way");
         });
         const auto& ranks_of = *members->communicator();
         if (options.share == Share::node && ranks_of.local_size() > 1 &&
@@ -145,7 +145,8 @@ private:
     [[nodiscard]] static std::int64_t as_number(const ShardedOptions& options) {
         std::int64_t number = options.slot_bytes;
         for (const int choice : {options.step_in_backward ? 1 : 0, static_cast<int>(options.level),
-                                 static_cast<int>(options.share), options.parameter_type ? 1 : 0}) {
+                                 static_cast<int>(options.share), options.parameter_type ? 1 : 0,
+                                 static_cast<int>(options.offload.index())}) {
             number = 2 * number + choice;
         }
         return number;

@@ -38,14 +38,17 @@ public:
             loss = closure();
         }
         this->parts_.begin_step(*this);
-        (void)O::step(nullptr);
+        step_all();
         this->parts_.end_step();
         return loss;
     }
 
 private:
     void connect() {
-        this->parts_.connect([this] { (void)O::step(nullptr); });
+        this->parts_.connect([this] { step_all(); });
+    }
+    void step_all() {
+        this->parts_.run(*this, [this] { (void)O::step(nullptr); });
     }
 };
 

@@ -9,6 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <variant>
 
@@ -36,6 +37,23 @@ enum class Share : unsigned char {
     none
 };
 
+/// Where what optimizers keep for a sharded model's parameters lies.
+namespace offload {
+
+/// In memory.
+struct None {};
+/// In files of this directory, on a fast disk of the node: each rank has one, without a name, as
+/// large as what it keeps. A step reads and writes all of it, and so takes as long as the disk
+/// needs; memory holds a few MiB. On one rank it stays in memory. StorageError [RT-S3], from
+/// prepare(optimizer) or a step, when the disk has no room.
+struct Disk {
+    std::filesystem::path directory;
+};
+
+} // namespace offload
+
+using Offload = std::variant<offload::None, offload::Disk>;
+
 /// One copy of the weights a node, in memory that its ranks share; each rank holds gradients and
 /// the optimizer's state of its part only. So Adam needs 4 bytes for each float32 parameter and
 /// node, and 12 for each parameter and rank divided by the number of ranks, instead of 16 a rank.
@@ -60,6 +78,8 @@ struct ShardedOptions {
     /// each time; what else reads such a parameter, as an embedding, gets it rounded. On one rank
     /// parameters stay as they are.
     std::optional<at::ScalarType> parameter_type = std::nullopt;
+    /// For example `offload::Disk{"/scratch"}`. The same bits.
+    Offload offload = offload::None{};
     /// Those that hold for both engines: find_unused_parameters, broadcast_buffers, autocast,
     /// check_gradients, check_parameters, ignore, group. ConfigError [RT-C12] for a hook and for
     /// reduction_order micro_batches. Sizes of buckets, and where a gradient's memory is, mean

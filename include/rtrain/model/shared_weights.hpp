@@ -50,7 +50,7 @@ public:
           owners_(ranks_.block_owners()), is_shared_(options.share == Share::node),
           exchange_(ranks_, is_shared_), parameters_(std::move(parameters)),
           steps_in_backward_(options.step_in_backward),
-          accumulates_whole_(options.level == Shard::optimizer) {
+          accumulates_whole_(options.level == Shard::optimizer), offload_(options.offload) {
         move_into_array(types);
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             index_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
@@ -64,6 +64,7 @@ public:
     [[nodiscard]] comm::Communicator& ranks() const noexcept { return ranks_; }
     [[nodiscard]] AnyBackend& backend() const noexcept { return *backend_; }
     [[nodiscard]] bool steps_in_backward() const noexcept { return steps_in_backward_; }
+    [[nodiscard]] const Offload& offload() const noexcept { return offload_; }
 
     /// Which parameter a tensor is, as a whole.
     [[nodiscard]] std::optional<std::size_t> find(const at::Tensor& parameter) const {
@@ -383,7 +384,8 @@ private:
     WeightExchange exchange_;
     std::vector<NamedParameter> parameters_;
     bool steps_in_backward_;
-    bool accumulates_whole_;    ///< under no_sync()
+    bool accumulates_whole_; ///< under no_sync()
+    Offload offload_;
     bool awaits_step_ = false;  ///< of an optimizer, behind a pass
     std::vector<Place> places_; ///< by parameter
     std::shared_ptr<comm::NodeArray> array_;

@@ -18,6 +18,7 @@
 
 namespace rtrain::detail {
 
+class MomentsOnDisk;
 class SharedWeights;
 /// The sharded models of a worker.
 using SharedModels = std::vector<std::shared_ptr<SharedWeights>>;
@@ -28,7 +29,7 @@ public:
     /// Puts parts in the place of the parameters of `models`, in all groups, and keeps what the
     /// optimizer has kept for them. Throws ModelError [RT-M45] for an optimizer that does not treat
     /// each element by itself, ConfigError [RT-C12] when backward is to step some of its parameters
-    /// and not others.
+    /// and not others, StorageError [RT-S3] of a disk for moments.
     StepParts(torch::optim::Optimizer& optimizer, const SharedModels& models);
 
     [[nodiscard]] bool any() const noexcept { return !models_.empty(); }
@@ -36,6 +37,11 @@ public:
     [[nodiscard]] bool steps_in_backward() const;
     /// How backward steps parameters that have a gradient; again when the optimizer has moved.
     void connect(std::function<void()> step) const { link_->step = std::move(step); }
+
+    /// Calls `step`, which steps all parameters that have a gradient: at once, or some at a time.
+    void run(torch::optim::Optimizer& optimizer, const std::function<void()>& step) const;
+    /// What the optimizer keeps for a parameter has been loaded.
+    void settle(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) const;
 
     /// Around what writes parameters. *Collective* where there are parts. Throws ModelError
     /// [RT-M42] for a parameter that was given to the optimizer later.
@@ -52,7 +58,8 @@ public:
 
 private:
     std::shared_ptr<StepLink> link_ = std::make_shared<StepLink>();
-    SharedModels models_; ///< those it has parts of
+    SharedModels models_;                 ///< those it has parts of
+    std::shared_ptr<MomentsOnDisk> disk_; ///< null: moments are in memory
 };
 
 } // namespace rtrain::detail

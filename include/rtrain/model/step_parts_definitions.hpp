@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/model/moments_on_disk.hpp>
 #include <rtrain/model/shared_weights.hpp>
 #include <rtrain/model/step_parts.hpp>
 #include <rtrain/process/read_only_memory.hpp>
@@ -14,7 +15,10 @@
 #include <torch/optim.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <utility>
+#include <variant>
 
 namespace rtrain::detail {
 
@@ -54,6 +58,10 @@ RTRAIN_DOOR StepParts::StepParts(torch::optim::Optimizer& optimizer, const Share
                 if (std::find(models_.begin(), models_.end(), model) == models_.end()) {
                     models_.push_back(model);
                 }
+                if (const auto* disk = std::get_if<offload::Disk>(&model->offload());
+                    disk != nullptr && !disk_) {
+                    disk_ = std::make_shared<MomentsOnDisk>(disk->directory);
+                }
                 is_stepped_in_backward = model->steps_in_backward();
                 break;
             }
@@ -70,6 +78,22 @@ RTRAIN_DOOR StepParts::StepParts(torch::optim::Optimizer& optimizer, const Share
 RTRAIN_DOOR bool StepParts::steps_in_backward() const {
     return std::any_of(models_.begin(), models_.end(),
                        [](const auto& model) { return model->steps_in_backward(); });
+}
+
+RTRAIN_DOOR void StepParts::run(torch::optim::Optimizer& optimizer,
+                                const std::function<void()>& step) const {
+    if (disk_) {
+        disk_->step(optimizer, step);
+    } else {
+        step();
+    }
+}
+
+RTRAIN_DOOR void StepParts::settle(torch::optim::Optimizer& optimizer,
+                                   const at::Tensor& parameter) const {
+    if (disk_) {
+        disk_->settle(optimizer, parameter);
+    }
 }
 
 RTRAIN_DOOR void StepParts::begin_step(torch::optim::Optimizer& optimizer) const {

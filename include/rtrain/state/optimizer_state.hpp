@@ -6,6 +6,7 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/state/kept_state.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 #include <rtrain/state/state_io.hpp>
@@ -14,6 +15,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -245,28 +247,16 @@ private:
     return parts == nullptr ? nullptr : parts->part_of(parameter);
 }
 
-/// Makes what was kept for a whole parameter what is to be kept for a part of it.
-class Cutter {
-public:
-    /// `whole`: the parameter; `part`: its elements `of`.
-    Cutter(const at::Tensor& whole, const at::Tensor& part, const PartOf& of)
-        : whole_(whole), part_(part), of_(of) {}
-    void operator()(const char* /*name*/, at::Tensor& tensor) const {
-        if (tensor.defined() && tensor.sizes() == whole_.sizes()) {
-            const at::Tensor memory =
-                at::empty_strided(of_.shape, of_.strides, tensor.options()).copy_(tensor);
-            tensor = memory.as_strided({memory.numel()}, {1})
-                         .narrow(0, of_.begin, part_.numel())
-                         .to(part_.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+/// Shows the tensors that are kept.
+struct Visitor {
+    const std::function<void(const char*, at::Tensor&)>& visit;
+    void operator()(const char* name, at::Tensor& tensor) const {
+        if (tensor.defined()) {
+            visit(name, tensor);
         }
     }
     template <class T>
     void operator()(const char* /*name*/, const T& /*value*/) const {}
-
-private:
-    const at::Tensor& whole_;
-    const at::Tensor& part_;
-    const PartOf& of_;
 };
 
 /// Calls `action.template operator()<Options, ParamState>(name)` for the optimizer's class.
@@ -326,8 +316,14 @@ RTRAIN_DOOR void cut_optimizer_state(torch::optim::Optimizer& optimizer, const a
     if (found == optimizer.state().end()) {
         return;
     }
-    optim::with_classes(optimizer, [&]<class Options, class ParamState>(const char* /*name*/) {
-        optim::fields(static_cast<ParamState&>(*found->second), optim::Cutter(whole, part, of));
+    visit_optimizer_state(optimizer, whole, [&](const char* /*name*/, at::Tensor& kept) {
+        if (kept.sizes() == whole.sizes()) {
+            const at::Tensor memory =
+                at::empty_strided(of.shape, of.strides, kept.options()).copy_(kept);
+            kept = memory.as_strided({memory.numel()}, {1})
+                       .narrow(0, of.begin, part.numel())
+                       .to(part.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+        }
     });
     auto state = std::move(found->second);
     optimizer.state().erase(found);
@@ -368,9 +364,24 @@ RTRAIN_DOOR void load_optimizer(torch::optim::Optimizer& optimizer, const StateR
                     optim::fields(*state, optim::Loader(part.part(place), parameter,
                                                         optim::part_of(optimizer, parameter)));
                     optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
+                    if (auto* const listener = dynamic_cast<HearsOfLoads*>(&optimizer)) {
+                        listener->loaded(parameter);
+                    }
                 }
             }
         }
+    });
+}
+
+RTRAIN_DOOR void visit_optimizer_state(torch::optim::Optimizer& optimizer,
+                                       const at::Tensor& parameter,
+                                       const std::function<void(const char*, at::Tensor&)>& visit) {
+    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) {
+        return;
+    }
+    optim::with_classes(optimizer, [&]<class Options, class ParamState>(const char* /*name*/) {
+        optim::fields(static_cast<ParamState&>(*found->second), optim::Visitor{visit});
     });
 }
 

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What an optimizer keeps for a parameter, for those who move it elsewhere.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+
+namespace rtrain::checkpoint {
+
+/// Calls `visit` with the name and the tensor of all that is kept for a parameter. Throws
+/// CheckpointError [RT-K7] for an optimizer that is none of torch::optim's.
+void visit_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
+                           const std::function<void(const char*, at::Tensor&)>& visit);
+
+/// An optimizer that is told when what it keeps for a parameter has been loaded.
+class HearsOfLoads {
+public:
+    virtual void loaded(const at::Tensor& parameter) = 0;
+
+protected:
+    HearsOfLoads() = default;
+    HearsOfLoads(const HearsOfLoads&) = default;
+    HearsOfLoads& operator=(const HearsOfLoads&) = default;
+    ~HearsOfLoads() = default;
+};
+
+} // namespace rtrain::checkpoint
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/state/optimizer_state.hpp>
+#endif
