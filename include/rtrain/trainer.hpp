@@ -101,19 +101,27 @@ public:
     /// another call trains in this process.
     template <class F>
     Result fit(F&& train_function) {
+        return fit_each(train_function, nullptr);
+    }
+
+    /// For a Tuner: the same, and other runs follow in the same ranks.
+    template <class F>
+    Result fit_each(F& train_function, detail::FurtherRuns* further) {
         static_assert(TrainFunction<F, WorkerType>,
                       "rtrain: TrainFunction not met: fit() takes a function that can be called as "
                       "f(worker) or f(worker, config), with `auto& worker` and `const "
                       "rtrain::Config& config` [RT-F1]");
         if constexpr (TrainFunction<F, WorkerType>) {
-            return core_.fit([&](Run& run) {
-                WorkerType worker(backend_, ranks_, data_, run, core_.options());
-                if constexpr (std::invocable<F&, WorkerType&, const Config&>) {
-                    train_function(worker, core_.options().config);
-                } else {
-                    train_function(worker);
-                }
-            });
+            return core_.fit(
+                [&](Run& run) {
+                    WorkerType worker(backend_, ranks_, data_, run, core_.options());
+                    if constexpr (std::invocable<F&, WorkerType&, const Config&>) {
+                        train_function(worker, core_.options().config);
+                    } else {
+                        train_function(worker);
+                    }
+                },
+                further);
         }
     }
 

@@ -22,6 +22,7 @@
 
 #include <concepts>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -147,10 +148,17 @@ public:
     /// Counts as one fit() call of the program; the runs of its trials count as none.
     ResultGrid fit() {
         if (detail::TunerCore::is_in_trial()) {
-            detail::TunerCore::drive_trial([this] {
-                auto trainer = trainer_.with(trial_options(trainer_.options()));
-                (void)trainer.fit(function_);
-            });
+            std::optional<F> copy;
+            const auto begin = [&] { // each trial has a function of its own
+                if constexpr (std::copy_constructible<F>) {
+                    copy.emplace(function_);
+                }
+            };
+            drive_trials(trainer_.options(), begin,
+                         [&](const TrainerOptions& first, detail::FurtherRuns& further) {
+                             auto trainer = trainer_.with(first);
+                             (void)trainer.fit_each(copy ? *copy : function_, &further);
+                         });
         }
         return TunerCore::fit(trainer_.options());
     }

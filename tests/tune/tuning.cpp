@@ -24,14 +24,24 @@ namespace {
 struct Count {
     std::string bad;
     std::filesystem::path storage;
+    int calls = 0;
 
-    void operator()(auto& worker, const Config& config) const {
+    void operator()(auto& worker, const Config& config) {
         const auto x = config.at("x").to_number<double>();
+        if (!storage.empty()) { // in a trial
+            std::ofstream(storage / "calls", std::ios::app)
+                << (std::to_string(static_cast<int>(x)) + " " + std::to_string(::getpid()) + "\n");
+        }
+        std::cout << "CALL " << ++calls << " of " << x << ", " << torch::rand({1}).item<double>()
+                  << " is random\n";
         std::int64_t step = 0;
         auto state = State{}.add("step", step);
         worker.restore(state);
         while (step < 6 && !worker.should_stop()) {
             ++step;
+            if (bad == "chaos") { // so that kills meet all of a trial
+                std::this_thread::sleep_for(std::chrono::milliseconds(40));
+            }
             if (step == 3 && x == 1 && worker.rank() == worker.size() - 1) {
                 disturb();
             }
@@ -42,6 +52,19 @@ struct Count {
             while (bad == "silent" && !worker.should_stop()) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(5));
             }
+        }
+        if (bad == "idle" && x == 0) { // killed once the search has heard that its trial has ended
+            const std::string events = (storage / "search" / "tuner_events.jsonl").string();
+            const std::string kill = "(until grep -q returned " + events +
+                                     "; do sleep 0.05; done; kill -KILL " +
+                                     std::to_string(::getpid()) + "; touch " +
+                                     (storage / "killed").string() + ") >/dev/null 2>&1 &";
+            if (std::system(kill.c_str()) != 0) {
+                throw std::runtime_error("no shell");
+            }
+        }
+        while (bad == "idle" && x == 1 && !std::filesystem::exists(storage / "killed")) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
         while (bad == "ignore") {
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -97,25 +120,46 @@ int main(int argc, char** argv) {
     if (variant == "other-calls" && launch::ranks()) { // ranks of the first fit() come to a search
         (void)Tuner{[](tune::Trial&, const Config&) { return 1.0; }, TunerOptions{}}.fit();
     }
-    Trainer<> trainer{
-        {.config = {{"offset", 5}},
-         .scaling = {.num_workers = ranks},
-         .run = {.storage_path = storage,
-                 .failure = {.max_failures = variant == "die-once" ? 1 : 0,
-                             .controller_failure_limit = variant == "other-calls" ? 0 : 3}}}};
-    const Result before =
-        trainer.with({.config = {{"x", 7}}, .run = {.name = "before", .storage_path = storage}})
-            .fit(Count{});
+    FailureConfig failure{.max_failures = variant == "die-once" ? 1 : 0};
+    if (variant == "chaos") {
+        failure = {.max_failures = -1, .controller_failure_limit = -1};
+    } else if (variant == "other-calls") {
+        failure.controller_failure_limit = 0;
+    }
+    Trainer<> trainer{{.config = {{"offset", 5}},
+                       .scaling = {.num_workers = ranks},
+                       .run = {.storage_path = storage, .failure = failure}}};
+    const auto train = [&](const char* name, int x) {
+        return variant == "chaos" // which is about searches
+                   ? Result{}
+                   : trainer
+                         .with(
+                             {.config = {{"x", x}}, .run = {.name = name, .storage_path = storage}})
+                         .fit(Count{});
+    };
+    const Result before = train("before", 7);
     if (std::getenv("RTRAIN_TUNE_TRIAL") == nullptr && !launch::ranks()) {
         std::ofstream(storage / "pid") << ::getpid();
     }
     TunerOptions options{.param_space = {{"x", tune::grid_search({0, 1, 2})}},
                          .tune = {.metric = "score", .mode = "max", .max_concurrent_trials = 2},
                          .run = {.name = "search", .storage_path = storage}};
-    if (variant == "asha") {
+    if (variant == "chaos") {
+        options.param_space = {{"x", tune::uniform(0, 1)}};
+        options.tune.num_samples = 16;
+        options.resources_per_trial = {.cpus = 0.25};
+    } else if (variant == "asha") {
         options.tune.scheduler = tune::Asha({.max_t = 4, .grace_period = 2});
     } else if (variant == "stop") {
         options.run.stop = stop::MaxIterations{2};
+    } else if (variant == "used" || variant == "new") {
+        options.tune.max_concurrent_trials = 1;
+        options.tune.reuse_workers = variant == "used";
+    } else if (variant == "idle") {
+        options.param_space = {{"x", tune::grid_search({0, 1})}};
+        options.resources_per_trial = {.cpus = 0.25}; // both at once, on any machine
+    } else if (variant == "die" || variant == "die-once") {
+        options.tune.max_concurrent_trials = 1;
     } else if (variant == "ignore") {
         options.run.stop = stop::MaxIterations{2};
         options.tune.force_trial_cleanup_s = 0.5;
@@ -145,8 +189,8 @@ int main(int argc, char** argv) {
     } catch (const Error& error) {
         std::cout << "ERROR " << error.what() << '\n';
     }
-    const Result behind =
-        trainer.with({.config = {{"x", 8}}, .run = {.name = "behind", .storage_path = storage}})
-            .fit(Count{});
-    std::cout << "END " << before.metric("score") << ' ' << behind.metric("score") << '\n';
+    const Result behind = train("behind", 8);
+    if (variant != "chaos") {
+        std::cout << "END " << before.metric("score") << ' ' << behind.metric("score") << '\n';
+    }
 }

@@ -8,8 +8,12 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <set>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 using namespace rtrain;
 using test::contains;
@@ -22,6 +26,34 @@ namespace {
 Ended tuned(const std::string& variant, int ranks, const Directory& storage) {
     return test::run("timeout 120 " RTRAIN_TUNING " " + variant + " " + std::to_string(ranks) +
                      " " + storage.path().string());
+}
+
+/// The rank 0 that each trial was called in, call by call.
+std::vector<std::pair<int, int>> calls(const Directory& storage) {
+    std::vector<std::pair<int, int>> calls;
+    std::istringstream lines(test::read(storage.path() / "calls"));
+    int trial = 0;
+    for (int pid = 0; lines >> trial >> pid;) {
+        calls.emplace_back(trial, pid);
+    }
+    return calls;
+}
+
+/// In how many processes.
+std::size_t processes(const Directory& storage, const std::set<int>& trials) {
+    std::set<int> pids;
+    for (const auto& [trial, pid] : calls(storage)) {
+        if (trials.contains(trial)) {
+            pids.insert(pid);
+        }
+    }
+    return pids.size();
+}
+
+/// Reports that the search has counted.
+int reports_heard(const Directory& storage, const std::string& trial) {
+    const auto events = test::read(storage.path() / "search" / "tuner_events.jsonl");
+    return count(events, R"("op":"report","trial":")" + trial + '"');
 }
 
 bool nothing_is_left(const Directory& storage) {
@@ -74,6 +106,47 @@ TEST_CASE("Tuning.a_run_forgives_its_trial") {
     const auto ended = tuned("die-once", 1, storage);
     CAPTURE(ended.output);
     CHECK(contains(ended.output, "TRIAL 00001 TERMINATED 6 6 1 5"));
+    CHECK(reports_heard(storage, "00001") == 6); // each once
+    // One place: the second trial is begun by the ranks of the first and ended by others, which
+    // take the third.
+    CHECK(processes(storage, {0, 1}) == 2);
+    CHECK(processes(storage, {1, 2}) == 2);
+    CHECK(processes(storage, {0, 1, 2}) == 2);
+}
+
+TEST_CASE("Tuning.ranks_take_trial_after_trial") {
+    for (const int ranks : {1, 2}) {
+        const Directory storage("tuning-reuse-" + std::to_string(ranks));
+        const auto ended = tuned("used", ranks, storage);
+        CAPTURE(ended.output);
+        const auto n = static_cast<std::size_t>(ranks);
+        CHECK(processes(storage, {0, 1, 2}) == n);
+        const Directory other("tuning-new-" + std::to_string(ranks));
+        const auto anew = tuned("new", ranks, other);
+        CAPTURE(anew.output);
+        CHECK(processes(other, {0, 1, 2}) == 3 * n);
+        // What a trial prints bears its name; its function and random numbers are as at the first.
+        const auto printed = [&](const std::string& x) {
+            const std::string line = "[trial_0000" + x + "] [rank 0] CALL 1 of " + x + ", ";
+            const auto at = ended.output.find(line);
+            return at == std::string::npos
+                       ? line + "is missing"
+                       : ended.output.substr(at + line.size(), std::string("0.12345").size());
+        };
+        CHECK(printed("1") == printed("0"));
+        CHECK(printed("2") == printed("0"));
+        CHECK(!contains(ended.output, "end of run"));
+        CHECK(nothing_is_left(storage));
+    }
+}
+
+TEST_CASE("Tuning.ranks_that_die_between_trials_harm_none") {
+    const Directory storage("tuning-idle");
+    const auto ended = tuned("idle", 2, storage);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 6 0 2 5"));
+    CHECK(contains(ended.output, "TRIAL 00001 TERMINATED 6 6 2 5"));
+    CHECK(nothing_is_left(storage));
 }
 
 TEST_CASE("Tuning.verdicts_reach_the_ranks") {

@@ -32,11 +32,12 @@ namespace rtrain::launch {
 
 class Driver {
 public:
-    /// `tell`, `logs`: see drive().
+    /// `tell`, `logs`, `on_run`: see drive().
     Driver(FitCall call, const Config& config, const ScalingConfig& scaling, const RunConfig& run,
-           std::function<void(const Failure&)> tell, track::RankLogs* logs)
+           std::function<void(const Failure&)> tell, track::RankLogs* logs,
+           std::function<void(const std::string&)> on_run)
         : call_(call), config_(config), run_(run), tell_(std::move(tell)), logs_(logs),
-          signals_(io_, SIGINT, SIGTERM, SIGCHLD),
+          on_run_(std::move(on_run)), signals_(io_, SIGINT, SIGTERM, SIGCHLD),
           supervisor_(io_, task(), scaling, run.failure, [this](RunEnd end) {
               end_ = std::move(end);
               io_.stop();
@@ -104,7 +105,12 @@ private:
                             logs_->add(line.rank, stream, line.text);
                         }
                     },
-                .on_restart = [this] { begin_logs(); }};
+                .on_restart = [this] { begin_logs(); },
+                .on_run =
+                    [this](const std::string& what) {
+                        on_run_(what);
+                        begin_logs();
+                    }};
     }
 
     [[nodiscard]] Surroundings surroundings(bool remote, const std::vector<std::string>& skip) {
@@ -205,6 +211,7 @@ private:
     const RunConfig& run_;
     std::function<void(const Failure&)> tell_;
     track::RankLogs* logs_;
+    std::function<void(const std::string&)> on_run_;
     std::optional<Clock::time_point> asked_to_make_room_;
     std::optional<int> fatal_signal_;
     std::optional<RunEnd> end_;
@@ -216,12 +223,14 @@ private:
 /// Launches the ranks for a call and returns how they ended; after a failure, as often
 /// as `run.failure` allows, launches them again. `config` must be theirs, too. `tell` is called
 /// when processes have died or hung, after which no rank is there to tell; it throws nothing.
-/// `logs` get what ranks print, unless they are null. Throws std::bad_alloc when no rank lives any
-/// more.
+/// `logs` get what ranks print, unless they are null. `on_run` is called when another run begins in
+/// ranks that have ended one well; it has `config`, `run`, `tell` and `logs` be those of that run.
+/// Throws std::bad_alloc when no rank lives any more.
 [[nodiscard]] inline Ending drive(FitCall call, const Config& config, const ScalingConfig& scaling,
                                   const RunConfig& run, std::function<void(const Failure&)> tell,
-                                  track::RankLogs* logs) {
-    return Driver(call, config, scaling, run, std::move(tell), logs).run();
+                                  track::RankLogs* logs,
+                                  std::function<void(const std::string&)> on_run) {
+    return Driver(call, config, scaling, run, std::move(tell), logs, std::move(on_run)).run();
 }
 
 } // namespace rtrain::launch

@@ -393,7 +393,8 @@ private:
 /// One fit() call.
 struct FitCall {
     Session& session;
-    int number; ///< as the session counts them
+    int number;           ///< as the session counts them
+    bool follows = false; ///< whether its ranks have ended another run before
 };
 
 } // namespace rtrain::launch

@@ -9,6 +9,7 @@
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/result.hpp>
+#include <rtrain/run/further_runs.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/train/train_function.hpp>
@@ -23,6 +24,7 @@ namespace rtrain {
 
 namespace launch {
 class Session;
+struct FitCall;
 } // namespace launch
 
 namespace detail {
@@ -44,8 +46,8 @@ public:
         return {session_, std::move(options), backend_, checkpoint_};
     }
 
-    /// See Trainer.
-    Result fit(const RunFunction& function);
+    /// See Trainer. `further`: runs that follow in the same ranks; null: none do.
+    Result fit(const RunFunction& function, FurtherRuns* further = nullptr);
     [[nodiscard]] static bool can_restore(const std::filesystem::path& run_directory,
                                           const std::optional<storage::AnyFilesystem>& filesystem);
     [[nodiscard]] static TrainerOptions
@@ -62,14 +64,17 @@ private:
     Result recorded(int fit, const RunFunction& function);
     [[noreturn]] void serve_and_exit();
     [[noreturn]] void train_and_exit(int fit, const RunFunction& function);
+    [[nodiscard]] bool begin_another_run();
     [[noreturn]] void end_together(int fit, const Error& error);
     [[noreturn]] void end_together();
-    Result train(int fit, const RunFunction& function);
+    Result train(launch::FitCall call, const RunFunction& function);
 
     launch::Session& session_;
     TrainerOptions options_;
     std::shared_ptr<AnyBackend> backend_;
     std::shared_ptr<checkpoint::AnyPolicy> checkpoint_;
+    FurtherRuns* further_ = nullptr; ///< of the fit() call
+    bool is_sound_ = true;           ///< this process, in which nothing has failed
 };
 
 } // namespace detail

@@ -12,6 +12,7 @@
 #include <rtrain/launch/driver.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
+#include <rtrain/process/end_of_run.hpp>
 #include <rtrain/process/one_fit.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/run/restore.hpp>
@@ -23,13 +24,17 @@
 #include <rtrain/train/trainer_core.hpp>
 #include <rtrain/train/training.hpp>
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -89,8 +94,9 @@ RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
     return detail::restored_options(run_directory, std::move(options), filesystem);
 }
 
-RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function) {
+RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, FurtherRuns* further) {
     OneFit::require_none();
+    further_ = further;
     const console::Speaking speaking(options_.run.logging.level, options_.run.logging.json);
     const int fit = session_.next_fit();
     const bool helper = launch::Helper::is_this_process();
@@ -160,7 +166,7 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
                       "compiled for an MPI with ULFM, or its backend uses none");
     }
     require_free({session_, fit}, run);
-    std::vector<track::GuardedCallback> callbacks(run.callbacks.begin(), run.callbacks.end());
+    std::vector<track::GuardedCallback> callbacks;
     const auto tell = [&](const Failure& failure) {
         for (track::GuardedCallback& callback : callbacks) {
             callback.call([&](const track::AnyCallback& it) {
@@ -169,12 +175,22 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
         }
     };
     std::optional<track::RankLogs> logs;
-    if (run.logging.to_file) {
-        logs.emplace(run_location(run, run.name), run.logging.json,
-                     [](const std::string& what) { console::warn("%s", what.c_str()); });
-    }
+    const auto take_up = [&] {
+        callbacks = {run.callbacks.begin(), run.callbacks.end()};
+        logs.reset();
+        if (run.logging.to_file) {
+            logs.emplace(run_location(run, run.name), run.logging.json,
+                         [](const std::string& what) { console::warn("%s", what.c_str()); });
+        }
+    };
+    take_up();
+    const auto on_run = [&](const std::string& what) {
+        options_ = further_->options(what);
+        run = named_run();
+        take_up();
+    };
     const launch::Ending ending = launch::drive({session_, fit}, options_.config, options_.scaling,
-                                                run, tell, logs ? &*logs : nullptr);
+                                                run, tell, logs ? &*logs : nullptr, on_run);
     if (ending.has_code(PreemptionError::own_code)) {
         console::say("%s", ending.failure->message.c_str());
         exit_preempted();
@@ -185,7 +201,7 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
 /// Trains in this process; processes started for a later call learn how it ended.
 RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
     try {
-        Result result = train(fit, function);
+        Result result = train({session_, fit}, function);
         session_.record(fit, {.run = result.path});
         return result;
     } catch (const PreemptionError& error) {
@@ -220,7 +236,13 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
     session_.unmute();
     session_.watch_driver();
     try {
-        const Result result = train(fit, function);
+        auto generator = at::detail::getDefaultCPUGenerator();
+        const at::Tensor random_state = generator.get_state().clone();
+        Result result = train({session_, fit}, function);
+        while (begin_another_run()) {
+            generator.set_state(random_state); // as in new processes
+            result = train({session_, fit, /*follows=*/true}, function);
+        }
         if (backend_->rank() == 0) {
             session_.record(fit, {.run = result.path});
         }
@@ -237,6 +259,42 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
     }
 }
 
+/// Behind a run that has ended: waits for one that follows, unless something has failed meanwhile.
+/// *Collective.*
+RTRAIN_DOOR bool TrainerCore::begin_another_run() {
+    if (further_ == nullptr || !is_sound_) {
+        return false;
+    }
+    launch::print_end_of_run();
+    backend_->start(options_.scaling);
+    const bool leads = backend_->rank() == 0;
+    if (leads) {
+        session_.tell("run_ended", {});
+        further_->ended();
+    }
+    std::optional<std::string> next = "";
+    while (next && next->empty()) {
+        if (leads) {
+            next = further_->wait();
+        }
+        const std::string none = "-"; // of what else comes, each is a JSON object
+        const std::string word = broadcast(*backend_, next.value_or(none), 0);
+        next = word == none ? std::nullopt : std::optional(word);
+    }
+    (void)backend_->finish(std::nullopt); // the run joins them anew
+    if (!next) {
+        return false;
+    }
+    options_ = further_->options(*next);
+    if (leads) {
+        constexpr std::chrono::seconds patience{2};
+        session_.tell("run_begins", {{"run", *next}});
+        (void)session_.flush(patience);
+        further_->begun();
+    }
+    return true;
+}
+
 RTRAIN_DOOR void TrainerCore::end_together(int fit, const Error& error) {
     if (backend_->rank() == 0) {
         session_.record(fit, launch::Ending::of(error));
@@ -248,12 +306,14 @@ RTRAIN_DOOR void TrainerCore::end_together() {
     std::exit(EXIT_SUCCESS);
 }
 
-RTRAIN_DOOR Result TrainerCore::train(int fit, const RunFunction& function) {
+RTRAIN_DOOR Result TrainerCore::train(launch::FitCall call, const RunFunction& function) {
     const OneFit training;
     const std::string& launched = session_.run_name();
-    return Training(*backend_, *checkpoint_, options_,
-                    launched.empty() ? named_run().name : launched, {session_, fit})
-        .run(function);
+    Training it(*backend_, *checkpoint_, options_,
+                launched.empty() || call.follows ? named_run().name : launched, call);
+    Result result = it.run(function);
+    is_sound_ = !it.has_restarted();
+    return result;
 }
 
 } // namespace rtrain::detail

@@ -73,6 +73,9 @@ public:
         }
     }
 
+    /// Whether the function was called again in these processes.
+    [[nodiscard]] bool has_restarted() const noexcept { return restarted_; }
+
 private:
     Result train(const RunFunction& train_function) {
         RankStatus::current().enter(Phase::starting);
@@ -84,8 +87,9 @@ private:
         OwnLog log(backend_, options_.run, run_name_, session_.has_driver());
         session_.connect(backend_.rank(), backend_.size());
         watch_each_other();
-        require_same_config(backend_, options_.config, session_.driver_config(call_.number));
-        skipped_ = session_.skipped_checkpoints();
+        require_same_config(backend_, options_.config,
+                            call_.follows ? std::nullopt : session_.driver_config(call_.number));
+        skipped_ = call_.follows ? std::vector<std::string>() : session_.skipped_checkpoints();
         add_viewers(observers_, backend_, options_, session_, run_name_);
         check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
@@ -114,6 +118,7 @@ private:
             if (!restarts_here(attempt)) {
                 throw *attempt.error;
             }
+            restarted_ = true;
             generator.set_state(random_state);
             RankStatus::current().enter(Phase::starting);
         }
@@ -212,7 +217,7 @@ private:
         }
         try {
             directory.write(track::error_file, json::serialize({{"code", error.code()},
-                                                                 {"message", error.message()}}));
+                                                                {"message", error.message()}}));
             if (backend_.rank() == 0) {
                 directory.publish_logs();
             }
@@ -338,9 +343,10 @@ private:
     std::string run_name_;
     launch::FitCall call_;
     launch::Session& session_;
-    track::Observers observers_;               ///< told by rank 0, through all attempts
-    launch::FailurePolicy policy_;             ///< used by rank 0 without a driver
-    std::vector<std::string> skipped_;         ///< checkpoints that the run is not to go on from
+    track::Observers observers_;       ///< told by rank 0, through all attempts
+    launch::FailurePolicy policy_;     ///< used by rank 0 without a driver
+    std::vector<std::string> skipped_; ///< checkpoints that the run is not to go on from
+    bool restarted_ = false;
     std::optional<launch::MutualWatch> watch_; ///< without a driver
 };
 

@@ -40,6 +40,9 @@ struct TuneConfig {
     /// Seconds that a trial of a trainer has to return, once the search has seen enough of it. Then
     /// its processes are ended; its state was saved before. 0: no limit.
     double force_trial_cleanup_s = 600;
+    /// Whether the ranks of a trainer's trial take another one when they have ended it well, which
+    /// saves their start. They must not rely on globals of theirs that the one before has changed.
+    bool reuse_workers = true;
 };
 
 /// What is searched, and how.

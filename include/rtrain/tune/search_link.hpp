@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// SearchLink: rank 0 of a trial tells its search what it reports and saves, and hears whether it
-/// goes on: as a condition of RunConfig::stop, and as a callback.
+/// goes on: as a condition of RunConfig::stop, and as a callback. Behind its end, it hears which
+/// trial follows in the same ranks.
+///
+/// A line of JSON is a message.
+///   to the search: result, saved, ended, begun
+///   to rank 0: verdict, trial, end
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/callback.hpp>
+#include <rtrain/run/further_runs.hpp>
 #include <rtrain/tune/trial_task.hpp>
 #include <rtrain/tune/verdict_socket.hpp>
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include <poll.h>
 
 namespace rtrain::tune::internal {
 
@@ -24,9 +35,15 @@ class SearchLink {
 public:
     explicit SearchLink(const TrialTask& task) : socket_(task.socket), known_(task.known) {}
 
+    /// The trial that follows begins.
+    void begin(const TrialTask& task) {
+        const std::lock_guard lock(mutex_);
+        known_ = task.known;
+    }
+
     /// A line of result.json. Those that the search knows are heard again when a run is taken up,
-    /// and say nothing. True when the run is to end here. Throws LaunchError [RT-L8] when the
-    /// search has gone.
+    /// and say nothing. True when the run is to end here. Throws LaunchError [RT-L8], as all
+    /// members do, when the search has gone.
     [[nodiscard]] bool ends_at(const Config& line) {
         const std::lock_guard lock(mutex_);
         const auto iteration = line.at("training_iteration").to_number<std::int64_t>();
@@ -36,31 +53,51 @@ public:
         known_ = iteration;
         Config metrics = line;
         metrics.erase("config");
-        say({{"kind", "result"}, {"metrics", std::move(metrics)}});
-        for (;;) {
-            if (const auto verdict = connection_->take()) {
-                return !verdict->at("goes_on").as_bool();
-            }
-            if (!connection_->fill()) {
-                throw LaunchError("RT-L8", "the search of this trial has gone");
-            }
-        }
+        send({{"kind", "result"}, {"metrics", std::move(metrics)}});
+        return !hear().at("goes_on").as_bool();
     }
 
-    void saved(const std::string& checkpoint) {
+    void say(const boost::json::object& message) {
         const std::lock_guard lock(mutex_);
-        say({{"kind", "saved"}, {"checkpoint", checkpoint}});
+        send(message);
+    }
+
+    /// What the search says next; none when a while has passed.
+    [[nodiscard]] std::optional<boost::json::object> next() {
+        constexpr std::chrono::milliseconds while_it_is_short{10'000};
+        const std::lock_guard lock(mutex_);
+        if (auto message = connection_->take()) {
+            return message;
+        }
+        pollfd search{connection_->descriptor(), POLLIN, 0};
+        if (::poll(&search, 1, static_cast<int>(while_it_is_short.count())) <= 0) {
+            return std::nullopt;
+        }
+        return hear();
     }
 
 private:
-    void say(const boost::json::object& message) {
+    void send(const boost::json::object& message) {
         if (!connection_) {
             connection_ = connect_to_search(socket_);
         }
         if (!connection_->send(message)) {
-            throw LaunchError("RT-L8", "the search of this trial has gone");
+            throw gone();
         }
     }
+
+    boost::json::object hear() {
+        for (;;) {
+            if (auto message = connection_->take()) {
+                return *std::move(message);
+            }
+            if (!connection_->fill()) {
+                throw gone();
+            }
+        }
+    }
+
+    static LaunchError gone() { return {"RT-L8", "the search of this trial has gone"}; }
 
     std::mutex mutex_;
     std::string socket_;
@@ -71,8 +108,43 @@ private:
 struct TellOfCheckpoints {
     std::shared_ptr<SearchLink> link;
     void after_checkpoint(const track::RunInfo& /*run*/, const Checkpoint& checkpoint) const {
-        link->saved(checkpoint.path.filename().string());
+        link->say({{"kind", "saved"}, {"checkpoint", checkpoint.path.filename().string()}});
     }
+};
+
+/// The trials that one process, or its ranks, run one after the other.
+class TrialRuns : public rtrain::detail::FurtherRuns {
+public:
+    using OptionsOf =
+        std::function<TrainerOptions(const TrialTask&, const std::shared_ptr<SearchLink>&)>;
+
+    /// `options_of`: a trial; called before each.
+    TrialRuns(TrialTask first, OptionsOf options_of)
+        : link_(std::make_shared<SearchLink>(first)), first_(std::move(first)),
+          options_of_(std::move(options_of)) {}
+
+    [[nodiscard]] TrainerOptions first() { return options_of_(first_, link_); }
+
+    void ended() override { link_->say({{"kind", "ended"}}); }
+    [[nodiscard]] std::optional<std::string> wait() override {
+        const auto message = link_->next();
+        if (!message) {
+            return "";
+        }
+        const auto* const task = message->if_contains("task");
+        return task != nullptr ? std::optional(json::serialize(*task)) : std::nullopt;
+    }
+    [[nodiscard]] TrainerOptions options(const std::string& run) override {
+        const auto task = TrialTask::from(json::parse(run).as_object());
+        link_->begin(task);
+        return options_of_(task, link_);
+    }
+    void begun() override { link_->say({{"kind", "begun"}}); }
+
+private:
+    std::shared_ptr<SearchLink> link_;
+    TrialTask first_;
+    OptionsOf options_of_;
 };
 
 } // namespace rtrain::tune::internal

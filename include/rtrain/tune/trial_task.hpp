@@ -34,7 +34,9 @@ struct TrialTask {
     std::optional<double> time_limit_s{}; ///< see Assignment
 
     [[nodiscard]] static TrialTask read(const std::filesystem::path& file) {
-        const auto saved = json::parse(storage::read_file(file)).as_object();
+        return from(json::parse(storage::read_file(file)).as_object());
+    }
+    [[nodiscard]] static TrialTask from(const boost::json::object& saved) {
         const auto text = [&](const char* name) { return std::string(saved.at(name).as_string()); };
         const auto* const limit = saved.if_contains("time_limit_s");
         return {.fit = saved.at("fit").to_number<int>(),
@@ -45,14 +47,14 @@ struct TrialTask {
                 .resume_from = text("resume_from"),
                 .time_limit_s = limit != nullptr ? json::number(*limit) : std::nullopt};
     }
-    void write(const std::filesystem::path& file) const {
+    [[nodiscard]] boost::json::object to_json() const {
         boost::json::object task{
             {"fit", fit},       {"socket", socket}, {"directory", directory},
             {"config", config}, {"known", known},   {"resume_from", resume_from}};
         if (time_limit_s) {
             task["time_limit_s"] = *time_limit_s;
         }
-        storage::replace_file(file, json::serialize(task));
+        return task;
     }
 };
 

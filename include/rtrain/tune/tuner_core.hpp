@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/run/further_runs.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/tune/function_runner.hpp>
 #include <rtrain/tune/options.hpp>
@@ -12,13 +13,18 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 namespace rtrain::tune {
 class Slots;
+struct TrialTask;
+namespace internal {
+class SearchLink;
 }
+} // namespace rtrain::tune
 
 namespace rtrain::detail {
 
@@ -39,10 +45,12 @@ public:
     ResultGrid fit(const TrainerOptions& trainer);
     /// Whether this process was started for a trial of the search that is to begin now.
     [[nodiscard]] static bool is_in_trial();
-    /// Its trainer's options.
-    [[nodiscard]] TrainerOptions trial_options(const TrainerOptions& trainer) const;
-    /// For the process that drives the trial, and lives in `train`: leaves how that has ended.
-    [[noreturn]] static void drive_trial(const std::function<void()>& train);
+    /// For such a process, and its ranks: lives in `train`, to which it gives the trainer's options
+    /// for a trial, and others that follow. `begin` is called before each trial. The process that
+    /// drives the ranks leaves how that has ended.
+    [[noreturn]] void
+    drive_trials(const TrainerOptions& trainer, const std::function<void()>& begin,
+                 const std::function<void(const TrainerOptions&, FurtherRuns&)>& train) const;
     [[nodiscard]] ResultGrid get_results() const;
     [[nodiscard]] static bool can_restore(const std::filesystem::path& directory);
     /// Options that lead to the search in a directory. Throws StorageError [RT-U106] where there is
@@ -55,6 +63,9 @@ private:
     [[nodiscard]] tune::SearchPlan plan_of_runs(const TrainerOptions& trainer) const;
     [[nodiscard]] tune::Goal goal() const;
     [[nodiscard]] RunConfig run_of_trials(const RunConfig& trainer) const;
+    [[nodiscard]] TrainerOptions
+    trial_options(const TrainerOptions& trainer, const tune::TrialTask& task,
+                  const std::shared_ptr<tune::internal::SearchLink>& link) const;
     /// What a search does, on whichever rank.
     struct Work {
         std::function<tune::SearchPlan()> plan; ///< called by who leads the search

@@ -26,12 +26,13 @@
 #include <rtrain/tune/slot_agent.hpp>
 #include <rtrain/tune/slot_places.hpp>
 #include <rtrain/tune/slots.hpp>
+#include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tune/trial_process.hpp>
+#include <rtrain/tune/trial_processes.hpp>
 #include <rtrain/tune/trial_task.hpp>
 #include <rtrain/tune/tuner_core.hpp>
 
 #include <algorithm>
-#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -48,30 +49,6 @@
 #include <unistd.h>
 
 namespace rtrain::detail {
-
-/// GPUs that this process may use, as far as that is known without CUDA.
-[[nodiscard]] inline int gpus_of_this_machine() {
-    if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-        const std::string list = visible;
-        return list.empty() || list == "-1"
-                   ? 0
-                   : static_cast<int>(std::count(list.begin(), list.end(), ',')) + 1;
-    }
-    int count = 0;
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator("/dev", none)) {
-        const std::string name = entry.path().filename().string();
-        constexpr std::string_view device = "nvidia";
-        count += static_cast<int>(name.size() > device.size() && name.starts_with(device) &&
-                                  std::isdigit(static_cast<unsigned char>(name[device.size()])));
-    }
-    return count;
-}
-
-[[nodiscard]] inline tune::Machine this_machine() {
-    return {.cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency())),
-            .gpus = gpus_of_this_machine()};
-}
 
 /// What asks the conditions about the reports of a trial, from the first on.
 [[nodiscard]] inline std::function<tune::TrialJudge()> judge_of(const stop::Conditions& stop) {
@@ -307,14 +284,19 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
             variables["OMP_NUM_THREADS"] =
                 std::to_string(std::max(1, static_cast<int>(each.cpus / ranks)));
         }
-        const tune::TrialProcess process(session.directory(), fit, std::move(variables),
-                                         launch::Session::trial_variable,
-                                         options_.tune.force_trial_cleanup_s);
+        const auto processes = std::make_shared<tune::TrialProcesses>(
+            tune::TrialLaunch{.session = session.directory(),
+                              .fit = fit,
+                              .variables = std::move(variables),
+                              .trial_variable = launch::Session::trial_variable,
+                              .cleanup_s = options_.tune.force_trial_cleanup_s,
+                              .reuse = options_.tune.reuse_workers,
+                              .max_failures = run_of_trials(trainer.run).failure.max_failures});
         return Work{.plan = [&] { return plan_of_runs(trainer); },
                     .each = each,
                     .function =
-                        [process](tune::Trial& trial, const Config& /*config*/) {
-                            process.run(trial);
+                        [processes](tune::Trial& trial, const Config& /*config*/) {
+                            processes->run(trial);
                             return std::optional<double>();
                         }};
     });
@@ -326,8 +308,9 @@ RTRAIN_DOOR bool TunerCore::is_in_trial() {
            tune::TrialTask::read(session.trial()).fit == session.upcoming_fit();
 }
 
-RTRAIN_DOOR TrainerOptions TunerCore::trial_options(const TrainerOptions& trainer) const {
-    const auto task = tune::TrialTask::read(launch::Session::of_this_process().trial());
+RTRAIN_DOOR TrainerOptions
+TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& task,
+                         const std::shared_ptr<tune::internal::SearchLink>& link) const {
     TrainerOptions options = tune::trial_options(trainer, task.config, options_.datasets);
     options.run = run_of_trials(trainer.run);
     const std::filesystem::path directory = task.directory;
@@ -335,7 +318,6 @@ RTRAIN_DOOR TrainerOptions TunerCore::trial_options(const TrainerOptions& traine
     options.run.storage_path = directory.parent_path();
     options.run.console.verbose = std::max(0, options.run.console.verbose - 1);
     options.run.console.live.reset(); // there is one port for all trials
-    const auto link = std::make_shared<tune::internal::SearchLink>(task);
     const stop::Condition asks([link](const Config& report) { return link->ends_at(report); });
     options.run.stop = {asks};
     if (task.time_limit_s) { // between two reports, of which the search hears nothing
@@ -349,13 +331,20 @@ RTRAIN_DOOR TrainerOptions TunerCore::trial_options(const TrainerOptions& traine
     return options;
 }
 
-RTRAIN_DOOR void TunerCore::drive_trial(const std::function<void()>& train) {
+RTRAIN_DOOR void TunerCore::drive_trials(
+    const TrainerOptions& trainer, const std::function<void()>& begin,
+    const std::function<void(const TrainerOptions&, FurtherRuns&)>& train) const {
     launch::Session& session = launch::Session::of_this_process();
     const auto outcome = tune::TrialProcess::outcome_of(session.trial());
+    tune::internal::TrialRuns runs(tune::TrialTask::read(session.trial()),
+                                   [&](const auto& task, const auto& link) {
+                                       begin();
+                                       return trial_options(trainer, task, link);
+                                   });
     session.unmute();
     boost::json::object told;
     try {
-        train();
+        train(runs.first(), runs);
     } catch (const Error& error) {
         told = {{"code", error.code()}, {"message", error.message()}};
     } catch (const std::exception& error) {

@@ -84,6 +84,10 @@ inline constexpr std::array event_kinds{
     EventKind{"shown", Sender::rank, {{{"text"}}}},
     // The answer to "dump"; empty when the thread did not react.
     EventKind{"stack", Sender::rank, {{{"text"}}}},
+    // The run has ended well, and another one may follow in these ranks;
+    EventKind{"run_ended", Sender::rank},
+    // here it is, in words of those who run it.
+    EventKind{"run_begins", Sender::rank, {{{"run"}}}},
     // This rank has nothing more to say.
     EventKind{"done", Sender::rank},
 

@@ -73,6 +73,10 @@ public:
         std::function<bool()> in_a_hurry;
         /// So many ranks go on, as others have died.
         std::function<void(int ranks)> shrunk;
+        /// A run has ended well, and another may follow in these ranks;
+        std::function<void()> run_ended;
+        /// which begins.
+        std::function<void(const std::string& run)> run_begins;
     };
 
     /// How long those who survive a death may take until they ask what follows.
@@ -171,6 +175,12 @@ private:
             ranks_.at(rank).last_words = failure_from(event.body);
         } else if (event.kind == "stack") {
             hangs_.on_stack(rank, text("text"));
+        } else if (event.kind == "run_ended") {
+            handlers_.run_ended();
+        } else if (event.kind == "run_begins") {
+            trained_ = false;
+            newest_.clear();
+            handlers_.run_begins(text("run"));
         } else if (event.kind == "done") {
             ranks_.at(rank).done = true;
         }

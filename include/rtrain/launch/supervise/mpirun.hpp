@@ -92,10 +92,10 @@ public:
                     }
                 };
             };
-            out_ = std::make_unique<OutputRelay>(io, child_.out, stdout, hear(OutputStream::out),
-                                                 at_end);
-            err_ = std::make_unique<OutputRelay>(io, child_.err, stderr, hear(OutputStream::err),
-                                                 at_end);
+            out_ = std::make_unique<OutputRelay>(io, child_.out, stdout, command.ranks,
+                                                 hear(OutputStream::out), at_end);
+            err_ = std::make_unique<OutputRelay>(io, child_.err, stderr, command.ranks,
+                                                 hear(OutputStream::err), at_end);
         } catch (...) {
             end();
             throw;

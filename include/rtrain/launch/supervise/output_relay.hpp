@@ -24,11 +24,12 @@ namespace rtrain::launch {
 /// Reads lines of one of mpirun's streams, prints those of ranks, and keeps mpirun's own last ones.
 class OutputRelay {
 public:
-    /// `heard` is called with each line of a rank, `at_end` when the stream has ended.
-    OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target,
+    /// `heard` is called with each line of a rank, of which there are so many, `at_end` when the
+    /// stream has ended.
+    OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target, int ranks,
                 std::function<void(const RankLine&)> heard, std::function<void()> at_end)
         : stream_(io, descriptor), target_(target), is_terminal_(::isatty(::fileno(target)) == 1),
-          heard_(std::move(heard)), at_end_(std::move(at_end)) {
+          ranks_of_run_(ranks), heard_(std::move(heard)), at_end_(std::move(at_end)) {
         read();
     }
 
@@ -57,8 +58,16 @@ private:
     }
 
     void print(const std::string& line) {
-        if (const auto text = ranks_.complete(line)) {
-            tell(*text);
+        if (auto text = ranks_.complete(line)) {
+            const bool ends = text->take_end_of_run();
+            if (!ends || !text->text.empty()) {
+                tell(*text);
+            }
+            if (ends && ++ended_ == ranks_of_run_) {
+                ended_ = 0;
+                std::fprintf(target_, "%s\n", end_of_run.data());
+                std::fflush(target_);
+            }
         } else if (!line.empty()) {
             constexpr std::size_t kept = 40;
             own_.push_back(line);
@@ -91,6 +100,8 @@ private:
     RankOutput ranks_;
     std::FILE* target_;
     bool is_terminal_; ///< where the bar may be
+    int ranks_of_run_;
+    int ended_ = 0; ///< ranks that have printed end_of_run
     std::function<void(const RankLine&)> heard_;
     std::function<void()> at_end_;
     std::string buffer_;

@@ -65,6 +65,9 @@ struct Task {
     Heard heard{};
     /// Told when ranks that have survived a failure begin anew; throws nothing.
     std::function<void()> on_restart = [] {};
+    /// Told when another run begins in ranks that have ended one well; `prepare` and all else are
+    /// of that run from now on.
+    std::function<void(const std::string& run)> on_run = [](const std::string&) {};
 };
 
 /// How a run ended: none of both never.

@@ -7,6 +7,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/end_of_run.hpp>
 
 #include <charconv>
 #include <cstddef>
@@ -24,6 +25,13 @@ namespace rtrain::launch {
 struct RankLine {
     int rank = 0;
     std::string text; ///< without its end
+
+    /// Takes `end_of_run` off its end; whether it was there.
+    bool take_end_of_run() {
+        const bool ends = text.ends_with(end_of_run);
+        text.resize(text.size() - (ends ? end_of_run.size() : 0));
+        return ends;
+    }
 
     /// For people: behind "[rank 0] ". One that rtrain has made for machines says whose it is.
     [[nodiscard]] std::string readable() const {

@@ -21,6 +21,7 @@
 #include <rtrain/launch/supervise/hosts.hpp>
 #include <rtrain/launch/supervise/job.hpp>
 #include <rtrain/launch/supervise/program.hpp>
+#include <rtrain/launch/supervise/survivors.hpp>
 #include <rtrain/process/descriptor_limit.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -85,6 +86,10 @@ public:
     /// The run is to save and end.
     void make_room() {
         if (asked_to_make_room_ || end_) {
+            return;
+        }
+        if (between_runs_) { // there is nothing to save
+            end(task_.without_result);
             return;
         }
         asked_to_make_room_ = true;
@@ -179,7 +184,8 @@ private:
             command.scratch = given.directory;
             command.shared_memory = given.shared_memory;
         }
-        const int keep_at_least = ranks_to_keep(place.ranks);
+        const int keep_at_least =
+            ranks_to_keep(config_, scaling_.num_workers, place.ranks, attempt_ == 1);
         command.survive_deaths = keep_at_least > 0;
         decided_to_end_ = false;
         job_ = std::make_unique<Job>(io_, std::move(command),
@@ -214,27 +220,18 @@ private:
                         return decision;
                     },
                 .in_a_hurry = [this] { return restarts_without_question(); },
-                .shrunk = [this](int ranks) { look_for_room(ranks); }};
+                .shrunk = [this](int ranks) { look_for_room(ranks); },
+                .run_ended = [this] { between_runs_ = true; },
+                .run_begins = [this](const std::string& run) { begin_run(run); }};
     }
 
-    /// See Job::Job(). Says once why it is not what the user wants.
-    [[nodiscard]] int ranks_to_keep(int ranks) {
-        if (!config_.keep_survivors) {
-            return 0;
-        }
-        const int least = scaling_.num_workers.min();
-        const std::optional<int> version = MpirunVersion::on_path().open_mpi;
-        constexpr int first_with_ulfm = 5;
-        const bool has_ulfm = version && *version >= first_with_ulfm;
-        if (least < ranks && has_ulfm) {
-            return least;
-        }
-        if (attempt_ == 1) {
-            console::warn("keep_survivors has no effect: %s",
-                          has_ulfm ? "num_workers allows no fewer ranks"
-                                   : "the mpirun on PATH is not of Open MPI 5");
-        }
-        return 0;
+    /// Another run, in the ranks of the one before: no failure of that one counts any more.
+    void begin_run(const std::string& run) {
+        between_runs_ = false;
+        policy_ = FailurePolicy(config_);
+        skip_.clear();
+        deaths_unexplained_ = 0;
+        task_.on_run(run);
     }
 
     /// A first death is no riddle that is worth a second of everybody's time.
@@ -290,6 +287,10 @@ private:
     }
 
     void go_on_or_finish(const JobEnd& end, const RunEnd& otherwise) {
+        if (between_runs_) { // no run has failed
+            finish(otherwise);
+            return;
+        }
         const Failure& failure = *otherwise.failure;
         task_.on_failure(failure);
         const Decision decision = decided_to_end_ ? Decision{} // the ranks have asked already
@@ -382,6 +383,7 @@ private:
     int attempt_ = 0;
     int deaths_unexplained_ = 0; ///< since there was progress
     bool decided_to_end_ = false;
+    bool between_runs_ = false;
     bool resizing_ = false;
     bool asked_to_make_room_ = false;
     std::optional<Clock::time_point> hosts_until_; ///< while there is too little room for a start

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// TrialProcesses: the processes that run the trials of a trainer. Each takes trial after trial
+/// while all goes well; a trial that no idle one fits, and one behind any failure, gets a new one.
+#pragma once
+
+#include <rtrain/base/json.hpp>
+#include <rtrain/tune/trial.hpp>
+#include <rtrain/tune/trial_process.hpp>
+
+#include <boost/json/array.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::tune {
+
+class TrialProcesses {
+public:
+    explicit TrialProcesses(TrialLaunch launch) : launch_(std::move(launch)) {}
+    TrialProcesses(const TrialProcesses&) = delete;
+    TrialProcesses& operator=(const TrialProcesses&) = delete;
+
+    /// Returns when the trial's run has ended; throws Error when it has failed. Several threads
+    /// may, each with a place of its own.
+    void run(Trial& trial) {
+        const std::string kind = kind_of(trial);
+        std::int64_t known = trial.reports() - trial.assignment().base_reports;
+        int lost = 0;
+        for (auto process = take(kind);; process.reset()) {
+            if (!process) {
+                process = std::make_unique<TrialProcess>(launch_, next_name());
+            }
+            try {
+                if (process->run(trial, known)) {
+                    keep(kind, std::move(process));
+                    return;
+                }
+            } catch (const ProcessLost&) { // the run goes on from its newest checkpoint
+                if (trial.should_stop()) {
+                    return;
+                }
+                if (launch_.max_failures >= 0 && lost >= launch_.max_failures) {
+                    throw;
+                }
+                ++lost;
+            }
+        }
+    }
+
+private:
+    /// What trials have in common that the same ranks can run.
+    static std::string kind_of(const Trial& trial) {
+        const auto* const scaling = trial.config().if_contains("scaling");
+        const std::vector<int>& gpus = trial.gpus();
+        return json::serialize({{"gpus", boost::json::array(gpus.begin(), gpus.end())},
+                                {"scaling", scaling != nullptr ? *scaling : boost::json::value()}});
+    }
+
+    /// An idle one of that kind; null: there is none. Then another one ends, whose place it has.
+    std::unique_ptr<TrialProcess> take(const std::string& kind) {
+        Idle taken;
+        {
+            const std::lock_guard lock(mutex_);
+            auto found = std::find_if(idle_.begin(), idle_.end(),
+                                      [&](const Idle& idle) { return idle.first == kind; });
+            found = found == idle_.end() ? idle_.begin() : found;
+            if (found == idle_.end()) {
+                return nullptr;
+            }
+            taken = std::move(*found);
+            idle_.erase(found);
+        }
+        return taken.first == kind ? std::move(taken.second) : nullptr;
+    }
+
+    void keep(const std::string& kind, std::unique_ptr<TrialProcess> process) {
+        if (process->is_ready()) {
+            const std::lock_guard lock(mutex_);
+            idle_.emplace_back(kind, std::move(process));
+        }
+    }
+
+    std::string next_name() {
+        const std::lock_guard lock(mutex_);
+        return "trials-" + std::to_string(started_++);
+    }
+
+    using Idle = std::pair<std::string, std::unique_ptr<TrialProcess>>;
+    TrialLaunch launch_;
+    std::mutex mutex_; ///< over what follows
+    std::vector<Idle> idle_;
+    int started_ = 0;
+};
+
+} // namespace rtrain::tune
