@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What trials of a search cost besides training; trials.py compares some of it with Ray Tune.
+//   trials_bench function TRIALS DIRECTORY                3 reports each, in threads
+//   trials_bench trainer TRIALS RANKS used|new DIRECTORY  the same on ranks
+//   trials_bench memory TRIALS DIRECTORY                  memory and CPU time of the process
+#include <rtrain/tuner.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace rtrain;
+
+namespace {
+
+double now_s() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(now).count();
+}
+
+double objective(tune::Trial& trial, const Config& config) {
+    const auto x = config.at("x").to_number<double>();
+    for (int step = 1; step < 3; ++step) {
+        if (!trial.report({{"loss", x / step}})) {
+            break;
+        }
+    }
+    return x / 3;
+}
+
+/// Three reports; leaves when it began and when it ended.
+struct Train {
+    std::filesystem::path times;
+
+    void operator()(auto& worker, const Config& config) const {
+        const double begin = now_s();
+        const auto x = config.at("x").template to_number<double>();
+        for (int step = 1; step <= 3 && !worker.should_stop(); ++step) {
+            worker.report({{"loss", x / step}});
+        }
+        if (worker.rank() == 0) {
+            char line[64];
+            std::snprintf(line, sizeof line, "%.6f %.6f\n", begin, now_s());
+            std::ofstream(times, std::ios::app) << line;
+        }
+    }
+};
+
+TunerOptions options(int trials, const std::filesystem::path& directory) {
+    return {.param_space = {{"x", tune::uniform(0, 1)}},
+            .tune = {.metric = "loss",
+                     .mode = "min",
+                     .num_samples = trials,
+                     .max_concurrent_trials = 1},
+            .run = {.name = "search", .storage_path = directory, .console = {.verbose = 0}}};
+}
+
+/// Median seconds from the end of a trial to the first step of the next.
+double median_gap(const std::filesystem::path& times) {
+    std::vector<double> gaps;
+    std::ifstream lines(times);
+    double last = 0;
+    double begin = 0;
+    for (double end = 0; lines >> begin >> end; last = end) {
+        if (last > 0) {
+            gaps.push_back(begin - last);
+        }
+    }
+    std::sort(gaps.begin(), gaps.end());
+    return gaps.empty() ? 0 : gaps[gaps.size() / 2];
+}
+
+/// Of this process, in MB: "VmRSS" now, "VmHWM" at most.
+double memory_mb(const std::string& what) {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+        if (line.starts_with(what)) {
+            return std::stod(line.substr(what.size() + 1)) / 1024;
+        }
+    }
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    const std::filesystem::path directory = words.back();
+    const int trials = std::stoi(words.at(1));
+    const double before_mb = memory_mb("VmRSS");
+    const double begin = now_s();
+    if (words[0] == "trainer") {
+        TunerOptions all = options(trials, directory);
+        all.tune.reuse_workers = words.at(3) == "used";
+        std::filesystem::create_directories(directory);
+        const auto times = std::filesystem::absolute(directory) / "times";
+        const Trainer<> trainer{{.scaling = {.num_workers = std::stoi(words.at(2))}}};
+        (void)Tuner{trainer, Train{times}, all}.fit();
+        std::printf("%.6f %.6f\n", now_s() - begin, median_gap(times));
+    } else {
+        (void)Tuner{objective, options(trials, directory)}.fit();
+        if (words[0] == "memory") {
+            std::printf("%.1f %.1f %.3f\n", before_mb, memory_mb("VmHWM"),
+                        static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
+        } else {
+            std::printf("%.6f\n", now_s() - begin);
+        }
+    }
+}
