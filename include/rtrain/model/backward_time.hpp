@@ -7,8 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/node.h>
 
 #include <memory>
 #include <vector>
