@@ -10,6 +10,7 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value_stack.hpp>
+#include <boost/system/error_code.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -29,7 +30,7 @@ public:
     static constexpr std::size_t max_key_size = std::size_t{1} << 20;
     static constexpr std::size_t max_string_size = std::size_t{1} << 30;
 
-    using Error = boost::json::error_code;
+    using Error = boost::system::error_code;
     using Text = boost::json::string_view;
 
     bool on_document_begin(Error& /*error*/) {
@@ -99,7 +100,7 @@ private:
 
 RTRAIN_DOOR boost::json::value parse(std::string_view text) {
     boost::json::basic_parser<internal::ExactHandler> parser{boost::json::parse_options{}};
-    boost::json::error_code error;
+    boost::system::error_code error;
     const std::size_t used = parser.write_some(false, text.data(), text.size(), error);
     if (error || used != text.size()) {
         throw std::invalid_argument("malformed JSON at byte " + std::to_string(used) +

@@ -8,6 +8,7 @@
 #include <boost/json/error.hpp>
 #include <boost/json/parse_options.hpp>
 #include <boost/json/string_view.hpp>
+#include <boost/system/error_code.hpp>
 
 #include <charconv>
 #include <cstddef>
@@ -66,7 +67,7 @@ public:
     static constexpr std::size_t max_key_size = std::size_t(-1);
     static constexpr std::size_t max_string_size = std::size_t(-1);
 
-    using Error = boost::json::error_code;
+    using Error = boost::system::error_code;
     using Text = boost::json::string_view;
 
     std::vector<JsonCell> cells; ///< the first `used` are of this row
@@ -212,7 +213,7 @@ public:
         JsonRowHandler& handler = parser_.handler();
         handler.begin();
         parser_.reset();
-        boost::json::error_code error;
+        boost::system::error_code error;
         std::size_t read = 0;
         try {
             read = parser_.write_some(false, text.data(), text.size(), error);

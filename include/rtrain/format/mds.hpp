@@ -9,6 +9,7 @@
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
+#include <boost/system/error_code.hpp>
 
 #include <algorithm>
 #include <array>
@@ -131,7 +132,7 @@ inline constexpr std::array<std::pair<std::string_view, std::uint32_t>, 11> elem
 /// The shards in an index.json. Throws std::invalid_argument for what is none, of another version,
 /// or names files outside its directory.
 [[nodiscard]] inline std::vector<MdsShard> parse_mds_index(std::string_view text) {
-    boost::json::error_code error;
+    boost::system::error_code error;
     const auto index =
         boost::json::parse(boost::json::string_view(text.data(), text.size()), error);
     if (error) {

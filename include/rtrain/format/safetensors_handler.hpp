@@ -8,6 +8,7 @@
 
 #include <boost/json/error.hpp>
 #include <boost/json/string_view.hpp>
+#include <boost/system/error_code.hpp>
 
 #include <algorithm>
 #include <array>
@@ -32,7 +33,7 @@ public:
     /// The header, a tensor, its shape.
     static constexpr std::size_t max_depth = 3;
 
-    using Error = boost::json::error_code;
+    using Error = boost::system::error_code;
     using Text = boost::json::string_view;
 
     SafetensorsHeader header;

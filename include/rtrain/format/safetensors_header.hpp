@@ -19,6 +19,7 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/string_view.hpp>
 #include <boost/json/value.hpp>
+#include <boost/system/error_code.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -80,7 +81,7 @@ inline void check_names_differ(const std::vector<TensorInfo>& tensors) {
     SafetensorsHeader& header = parser.handler().header;
     constexpr std::size_t shortest = 48; // characters that describe a tensor
     header.tensors.reserve(std::min(max_tensors, text.size() / shortest));
-    boost::json::error_code error;
+    boost::system::error_code error;
     const std::size_t used = parser.write_some(false, text.data(), text.size(), error);
     if (error || used != text.size()) {
         throw std::invalid_argument("its header is malformed at byte " + std::to_string(used) +

@@ -19,6 +19,7 @@
 #include <rtrain/process/rank_status.hpp>
 
 #include <boost/json/parse_options.hpp>
+#include <boost/system/error_code.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -98,7 +99,7 @@ template <class T>
 }
 
 [[nodiscard]] inline std::optional<double> seconds_of(const boost::json::value& value) {
-    boost::json::error_code error;
+    boost::system::error_code error;
     const auto number = value.to_number<double>(error);
     if (error || !std::isfinite(number) || number < 0) {
         return std::nullopt;
