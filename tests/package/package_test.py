@@ -193,7 +193,8 @@ def too_old():
         identity, number = compiler.split(";")
         what = f"-DCMAKE_CXX_COMPILER_ID={identity}", f"-DCMAKE_CXX_COMPILER_VERSION={number}"
         said = run("cmake", *what, "-P", SOURCE / "cmake/rtrainCompiler.cmake", succeeds=False)
-        assert f"rtrain needs {answer} or newer, for C++20; CMAKE_CXX_COMPILER is {number}" in " ".join(said.split()), said
+        expected = f"rtrain needs {answer} or newer, for C++20; CMAKE_CXX_COMPILER is {number}"
+        assert expected in " ".join(said.split()), said
     run("cmake", "-DCMAKE_CXX_COMPILER_ID=GNU", "-DCMAKE_CXX_COMPILER_VERSION=12.2.0", "-P",
         SOURCE / "cmake/rtrainCompiler.cmake")
 
