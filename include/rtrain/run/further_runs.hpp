@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// FurtherRuns: runs that follow one another in the same ranks: what comes behind the first, and
-/// when. A search's trials do so (tune/trial_runs.hpp).
+/// when. A search's trials do so (tune/search_link.hpp).
 ///
 /// Ranks that have ended a run well come to wait(), and begin the next with what it brings. Any
 /// failure that is not forgiven ends them, as it does without further runs.
