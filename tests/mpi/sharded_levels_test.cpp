@@ -79,19 +79,6 @@ TEST_CASE("ShardedLevels.optimizer_accumulates_on_each_rank") {
 
 TEST_CASE("ShardedLevels.a_parameter_that_only_the_first_passes_use_is_stepped") {
     Ranks ranks;
-    struct TwoImpl : torch::nn::Module {
-        TwoImpl() {
-            torch::manual_seed(2);
-            one = register_module("one", torch::nn::Linear(4, 4));
-            two = register_module("two", torch::nn::Linear(4, 4));
-            three = register_module("three", torch::nn::Linear(4, 4));
-        }
-        torch::Tensor forward(const torch::Tensor& x, bool both) {
-            const auto h = torch::tanh(one(x));
-            return both ? two(h) : h;
-        }
-        torch::nn::Linear one{nullptr}, two{nullptr}, three{nullptr};
-    };
     const auto step = [&](auto& model, auto& optimizer, int i) {
         optimizer.zero_grad();
         const auto pass = [&](int k, bool both) {

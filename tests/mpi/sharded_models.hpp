@@ -151,6 +151,21 @@ struct TableImpl : torch::nn::Module {
     torch::nn::Linear head{nullptr};
 };
 
+/// Uses `two` where it is told to, and `three` never.
+struct TwoImpl : torch::nn::Module {
+    TwoImpl() {
+        torch::manual_seed(2);
+        one = register_module("one", torch::nn::Linear(4, 4));
+        two = register_module("two", torch::nn::Linear(4, 4));
+        three = register_module("three", torch::nn::Linear(4, 4));
+    }
+    torch::Tensor forward(const torch::Tensor& x, bool both) {
+        const auto h = torch::tanh(one(x));
+        return both ? two(h) : h;
+    }
+    torch::nn::Linear one{nullptr}, two{nullptr}, three{nullptr};
+};
+
 inline auto kinds_step(Ranks& ranks) {
     return [&ranks](auto& model, auto& optimizer, int i) {
         optimizer.zero_grad();

@@ -96,19 +96,6 @@ TEST_CASE("Sharded.sparse_gradients_are_averaged") {
 
 TEST_CASE("Sharded.unused_parameters_keep_what_they_have") {
     Ranks ranks;
-    struct TwoImpl : torch::nn::Module {
-        TwoImpl() {
-            torch::manual_seed(2);
-            one = register_module("one", torch::nn::Linear(4, 4));
-            two = register_module("two", torch::nn::Linear(4, 4));
-            three = register_module("three", torch::nn::Linear(4, 4));
-        }
-        torch::Tensor forward(const torch::Tensor& x, bool both) {
-            const auto h = torch::tanh(one(x));
-            return both ? two(h) : h;
-        }
-        torch::nn::Linear one{nullptr}, two{nullptr}, three{nullptr};
-    };
     const auto make = [] { return std::make_shared<TwoImpl>(); };
     const auto step = [&](bool accumulates) {
         return [&ranks, accumulates](auto& model, auto& optimizer, int i) {

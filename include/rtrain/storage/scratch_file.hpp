@@ -4,6 +4,7 @@
 /// it is dropped. The file has no name, so that nothing stays behind however the process ends.
 #pragma once
 
+#include <rtrain/process/descriptor.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <algorithm>
@@ -32,15 +33,16 @@ public:
 
     /// Throws StorageError [RT-S3] unless `directory` is one in which files can be made.
     explicit ScratchFile(std::filesystem::path directory) : directory_(std::move(directory)) {
-        file_ = ::open(directory_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-        if (file_ < 0 && errno != ENOENT && errno != ENOTDIR) { // not all file systems can
+        file_ =
+            process::Descriptor(::open(directory_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+        if (file_.get() < 0 && errno != ENOENT && errno != ENOTDIR) { // not all file systems can
             std::string name = (directory_ / ".rtrain-XXXXXX").string();
-            file_ = ::mkostemp(name.data(), O_CLOEXEC);
-            if (file_ >= 0) {
+            file_ = process::Descriptor(::mkostemp(name.data(), O_CLOEXEC));
+            if (file_.get() >= 0) {
                 ::unlink(name.c_str());
             }
         }
-        if (file_ < 0) {
+        if (file_.get() < 0) {
             throw system_error("make a file in", directory_);
         }
     }
@@ -50,7 +52,6 @@ public:
         for (const Region& region : regions_) {
             ::munmap(region.data, region.bytes);
         }
-        ::close(file_);
     }
 
     /// Zeroed, for as long as this lives. The disk has room for it: writing there cannot fail.
@@ -59,14 +60,14 @@ public:
         Region region;
         region.bytes = (bytes + page - 1) / page * page;
         region.begin = end_;
-        if (const int error = ::posix_fallocate(file_, static_cast<off_t>(region.begin),
+        if (const int error = ::posix_fallocate(file_.get(), static_cast<off_t>(region.begin),
                                                 static_cast<off_t>(region.bytes));
             error != 0) {
             errno = error;
             throw system_error("reserve " + std::to_string(bytes) + " bytes in", directory_);
         }
-        void* const data = ::mmap(nullptr, region.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_,
-                                  static_cast<off_t>(region.begin));
+        void* const data = ::mmap(nullptr, region.bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                                  file_.get(), static_cast<off_t>(region.begin));
         if (data == MAP_FAILED) {
             throw system_error("map a file in", directory_);
         }
@@ -82,16 +83,17 @@ public:
     }
     /// Begins to write what has been changed in it.
     void begin_writing(const Region& region) const {
-        (void)::sync_file_range(file_, begin_of(region), size_of(region), SYNC_FILE_RANGE_WRITE);
+        (void)::sync_file_range(file_.get(), begin_of(region), size_of(region),
+                                SYNC_FILE_RANGE_WRITE);
     }
     /// Waits until the disk has it, and gives its memory back; not only this process's, but what
     /// the system keeps of the file, too.
     void drop(const Region& region) const {
         constexpr unsigned all =
             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-        (void)::sync_file_range(file_, begin_of(region), size_of(region), all);
+        (void)::sync_file_range(file_.get(), begin_of(region), size_of(region), all);
         (void)::madvise(region.data, region.bytes, MADV_DONTNEED); // shared: the bytes stay
-        (void)::posix_fadvise(file_, begin_of(region), size_of(region), POSIX_FADV_DONTNEED);
+        (void)::posix_fadvise(file_.get(), begin_of(region), size_of(region), POSIX_FADV_DONTNEED);
     }
 
 private:
@@ -105,7 +107,7 @@ private:
     }
 
     std::filesystem::path directory_;
-    int file_ = -1;
+    process::Descriptor file_;
     std::size_t end_ = 0;
     std::vector<Region> regions_;
 };
