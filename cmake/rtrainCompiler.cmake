@@ -10,7 +10,7 @@ macro(rtrain_require_compiler id name oldest how)
   endif()
 endmacro()
 rtrain_require_compiler(GNU g++ 12 "apt-get install g++-12")
-rtrain_require_compiler(Clang clang++ 16 "apt-get install clang-16")
+rtrain_require_compiler(Clang clang++ 14 "apt-get install clang-14")
 if("${CMAKE_CXX_FLAGS}" MATCHES "-std=(c|gnu)[+][+](0x|03|11|14|1y|17|1z)( |$)")
   message(FATAL_ERROR "rtrain needs C++20, but CMAKE_CXX_FLAGS has ${CMAKE_MATCH_0}; leave it out: what links "
                       "rtrain::rtrain is compiled as C++20, or as a newer one that CMAKE_CXX_STANDARD names.")

@@ -12,6 +12,8 @@
 #include <functional>
 #include <string>
 
+namespace call_order_test {
+
 using namespace rtrain;
 using comm::Communicator;
 
@@ -172,3 +174,5 @@ TEST_CASE("CallOrder.within_a_group_is_its_own" * doctest::timeout(180)) {
     CHECK(ones.eq(1).all().item<bool>());
     (void)ranks.mpi.finish({});
 }
+
+} // namespace call_order_test

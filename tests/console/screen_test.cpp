@@ -19,6 +19,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+namespace screen_test {
+
 using namespace rtrain::console;
 using namespace std::chrono_literals;
 
@@ -306,3 +308,5 @@ TEST_CASE("Console.what_is_said_takes_the_place_of_the_bar") {
     bar_is_up = false;
     CHECK(said.text() == "rtrain: alone\n" + clear + "rtrain: above a bar\n");
 }
+
+} // namespace screen_test

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control channel on real sockets and processes: this program is also the ranks, the driver and
 // the strangers that it starts.
+#include "../thrown.hpp"
+
 #include <rtrain/base/failure_json.hpp>
 #include <rtrain/launch/control/bar_event.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
@@ -31,6 +33,7 @@ using namespace rtrain;
 using namespace rtrain::launch;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
+using test::contains;
 
 namespace {
 
@@ -53,10 +56,6 @@ void must(bool condition, const char* what) {
         std::fprintf(stderr, "not so: %s\n", what);
         std::abort();
     }
-}
-
-bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 /// A directory of mode 0700 that goes with the object.

@@ -8,6 +8,8 @@
 #include <set>
 #include <sstream>
 
+namespace main_test {
+
 using test::contains;
 using test::count;
 using test::Ended;
@@ -250,3 +252,5 @@ TEST_CASE("Main.models_that_differ_are_compared_part_by_part") {
                    "`none`; all ranks must prepare the same model"));
     CHECK(!contains(ended.output, "rank 0, 1 of 2: rank"));
 }
+
+} // namespace main_test

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How failures and hangs are judged: Failure, FailurePolicy, HangWatch, grouped errors. Includes no
 // libtorch.
+#include "../thrown.hpp"
+
 #include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
@@ -15,12 +17,9 @@ using namespace rtrain;
 using namespace rtrain::launch;
 using Kind = Failure::Kind;
 using Found = HangWatch::Finding::Kind;
+using test::contains;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
 
 HangWatch::Clock::time_point at(double time_s) {
     return HangWatch::Clock::time_point{} + std::chrono::duration_cast<HangWatch::Clock::duration>(

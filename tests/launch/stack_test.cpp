@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stacks of threads that spin, sleep, wait, or do not react.
+#include "../thrown.hpp"
+
 #include <rtrain/process/stack_dump.hpp>
 
 #include <doctest/doctest.h>
@@ -64,6 +66,7 @@ const auto handler_before = std::signal(SIGUSR2, [](int /*signal*/) { ++foreign_
 }
 
 } // namespace stack_test
+using test::contains;
 
 namespace {
 
@@ -97,10 +100,6 @@ public:
 private:
     std::thread thread_;
 };
-
-bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
 
 } // namespace
 

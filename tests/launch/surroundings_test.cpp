@@ -13,6 +13,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+namespace surroundings_test {
+
 using namespace rtrain;
 using test::contains;
 using test::no_process_is_left;
@@ -196,3 +198,5 @@ TEST_CASE("Surroundings.ranks_that_cannot_make_room_are_not_waited_for") {
     CHECK_FALSE(contains(program.output(), "had no time to save"));
     CHECK(no_process_is_left(storage));
 }
+
+} // namespace surroundings_test

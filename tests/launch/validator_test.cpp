@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Validator and its helper on real processes: this program is also the helper that it starts.
+#include "../thrown.hpp"
+
 #include <rtrain/launch/validator.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
@@ -21,6 +23,7 @@ using launch::ValidationRequest;
 using launch::Validator;
 using launch::Verdict;
 using Seconds = std::chrono::duration<double>;
+using test::contains;
 
 namespace {
 
@@ -162,10 +165,6 @@ Verdict verdict_of(Validation& validation, Config task,
 /// Why there are no metrics; "" when there are.
 std::string why(const Verdict& verdict) {
     return verdict.failure ? verdict.failure->text() : "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 /// The number in a file that another process writes.

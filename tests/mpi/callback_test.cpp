@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+namespace callback_test {
+
 using namespace rtrain;
 using test::code_of;
 using test::contains;
@@ -251,3 +253,5 @@ TEST_CASE("Callback.in_the_background_gets_all_before_fit_returns" * doctest::ti
         CHECK(told[i] == std::to_string(i + 1));
     }
 }
+
+} // namespace callback_test

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+namespace changes_test {
+
 using namespace rtrain;
 using test::Ranks;
 
@@ -504,3 +506,5 @@ TEST_CASE("Changes.between_forward_and_backward_are_never_silently_wrong") {
         });
     }
 }
+
+} // namespace changes_test

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+namespace ddp_test {
+
 using namespace rtrain;
 using test::check_gradients;
 using test::contains;
@@ -858,3 +860,5 @@ TEST_CASE("Ddp.sparse_gradients") {
         }
     }
 }
+
+} // namespace ddp_test

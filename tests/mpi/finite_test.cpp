@@ -12,6 +12,8 @@
 #include <limits>
 #include <set>
 
+namespace finite_test {
+
 using namespace rtrain;
 using test::Ranks;
 
@@ -205,3 +207,5 @@ TEST_CASE("CheckGradients.looks_at_what_a_hook_has_made_of_them") {
         CHECK(holds(backward(model, {1e6, 1, 1}), "holds an infinity") == overflows);
     }
 }
+
+} // namespace finite_test

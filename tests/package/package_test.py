@@ -189,7 +189,7 @@ def too_old():
     assert "rtrain needs a libtorch of the C++11 ABI" in said, said
     said = refused("old language", "-DCMAKE_CXX_FLAGS=-Wall -std=c++17")
     assert "rtrain needs C++20, but CMAKE_CXX_FLAGS has -std=c++17; leave it out" in said, said
-    for compiler, answer in (("GNU;11.4.0", "g++ 12"), ("Clang;15.0.7", "clang++ 16")):
+    for compiler, answer in (("GNU;11.4.0", "g++ 12"), ("Clang;13.0.1", "clang++ 14")):
         identity, number = compiler.split(";")
         what = f"-DCMAKE_CXX_COMPILER_ID={identity}", f"-DCMAKE_CXX_COMPILER_VERSION={number}"
         said = run("cmake", *what, "-P", SOURCE / "cmake/rtrainCompiler.cmake", succeeds=False)

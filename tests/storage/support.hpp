@@ -4,6 +4,8 @@
 /// directories that vanish.
 #pragma once
 
+#include "../thrown.hpp"
+
 #include <rtrain/storage/arrow.hpp>
 #include <rtrain/storage/transfer.hpp>
 #include <rtrain/testing/scratch.hpp>
@@ -268,10 +270,6 @@ Caught caught(Action&& action) {
     }
     result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return result;
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 } // namespace test

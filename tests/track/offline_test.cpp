@@ -15,6 +15,8 @@
 #include <cstdlib>
 #include <limits>
 
+namespace offline_test {
+
 using namespace rtrain;
 using test::Scratch;
 using test::TrackedRun;
@@ -315,3 +317,5 @@ TEST_CASE("ZipWriter.refuses_what_does_not_fit") {
     }
     CHECK_FALSE(fs::exists(scratch.run() / "z.zip"));
 }
+
+} // namespace offline_test

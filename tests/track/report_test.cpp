@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the page of a run shows: curves that keep their extremes, starts, text that stays text.
+#include "../thrown.hpp"
+
 #include <rtrain/track/report_page.hpp>
 
 #include <doctest/doctest.h>
@@ -11,6 +13,7 @@
 #include <vector>
 
 using namespace rtrain;
+using test::contains;
 using track::Curve;
 using track::RunSummary;
 
@@ -39,10 +42,6 @@ Config line(std::int64_t iteration, Config metrics, const Start& start = {}) {
 void add(RunSummary& run, Config report) {
     run.add(report);
     run.last = std::move(report);
-}
-
-bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 std::size_t count(const std::string& text, const std::string& part) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which files a data set has, where their rows are, and what is in archives of strangers. Includes
 // no libtorch.
+#include "../thrown.hpp"
+
 #include <rtrain/data/bad_rows.hpp>
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/index_cache.hpp>
@@ -33,6 +35,7 @@
 
 using namespace rtrain;
 namespace fs = std::filesystem;
+using test::contains;
 
 namespace {
 
@@ -51,10 +54,6 @@ std::string error_of(Action&& action) {
         return error.what();
     }
     return "no error";
-}
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
 }
 
 /// Paths relative to `base`.

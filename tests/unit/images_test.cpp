@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Image files: pixels as Pillow reads them, classes by directory, and files that are no images.
+#include "../thrown.hpp"
+
 #include <rtrain/data/images.hpp>
 #include <rtrain/data/permuted.hpp>
 #include <rtrain/data/position.hpp>
@@ -29,8 +31,11 @@
 #include <utility>
 #include <vector>
 
+namespace images_test {
+
 using namespace rtrain;
 namespace fs = std::filesystem;
+using test::contains;
 
 namespace {
 
@@ -50,10 +55,6 @@ std::string error_of(const data::Dataset& dataset) {
         return error.what();
     }
     return "no error";
-}
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
 }
 
 Texts paths_of(const data::Batch& batch, const fs::path& base) {
@@ -509,3 +510,5 @@ TEST_CASE("Images.only_batches_are_in_memory") {
     CHECK(rows == 480);
     CHECK(peak_memory() - before < rows * 3 * side * side / 4);
 }
+
+} // namespace images_test

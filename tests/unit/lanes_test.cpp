@@ -31,6 +31,8 @@
 #include <utility>
 #include <vector>
 
+namespace lanes_test {
+
 using namespace rtrain;
 using data::Batch;
 using data::Dataset;
@@ -566,3 +568,5 @@ TEST_CASE("Lanes.a_generator_that_never_ends_is_left") {
     const Taken taken = fails.take(1);
     CHECK_THROWS_WITH_AS(std::rethrow_exception(taken.errors.front()), "no game", std::logic_error);
 }
+
+} // namespace lanes_test

@@ -35,6 +35,8 @@
 #include <utility>
 #include <vector>
 
+namespace loader_test {
+
 using namespace rtrain;
 using data::Loader;
 using test::code_of;
@@ -416,3 +418,5 @@ TEST_CASE_TEMPLATE("Batches.of_random_functions_are_the_same_on_any_threads_and_
         CHECK((below >= 0 && below < 3));
     }
 }
+
+} // namespace loader_test

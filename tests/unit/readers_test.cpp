@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data sets in files: text, JSON lines, tar archives and MDS shards, ours and those of others.
+#include "../thrown.hpp"
+
 #include <rtrain/data/idx.hpp>
 #include <rtrain/data/json.hpp>
 #include <rtrain/data/mds.hpp>
@@ -28,8 +30,11 @@
 #include <string_view>
 #include <vector>
 
+namespace readers_test {
+
 using namespace rtrain;
 namespace fs = std::filesystem;
+using test::contains;
 
 namespace {
 
@@ -59,10 +64,6 @@ std::string error_of(const data::Dataset& dataset) {
         return error.what();
     }
     return "no error";
-}
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
 }
 
 using Texts = std::vector<std::string>;
@@ -452,3 +453,5 @@ TEST_CASE("Readers.plain_idx_files_are_kept_once_a_node") {
     from_plain.zero_(); // the writer's own
     CHECK(is_right(data::idx::read(plain, 3)));
 }
+
+} // namespace readers_test

@@ -26,6 +26,8 @@
 #include <set>
 #include <vector>
 
+namespace stream_test {
+
 using namespace rtrain;
 using rtrain::testing::column_x;
 using rtrain::testing::counts_of;
@@ -669,3 +671,5 @@ TEST_CASE("Stream.of_a_run_that_goes_on_has_the_files_of_the_checkpoint") {
 }
 
 RTRAIN_TEST_DATA_POLICY(Streaming, data::Streaming{});
+
+} // namespace stream_test

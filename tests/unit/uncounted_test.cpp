@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+namespace uncounted_test {
+
 using namespace rtrain;
 using data::Batch;
 using data::Dataset;
@@ -181,3 +183,5 @@ TEST_CASE("Uncounted.rows_are_counted_once_when_they_are_first_asked_for") {
     CHECK(rows == 10);
     CHECK(numbers(3).counted().size() == 3); // where they are known, nothing is done
 }
+
+} // namespace uncounted_test

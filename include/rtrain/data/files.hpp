@@ -258,8 +258,10 @@ list_files(const Paths& paths, const FileOptions& options = {}) {
         throw DataError("RT-D25", "no path of a data file is given");
     }
     std::ranges::sort(files, {}, &storage::RandomAccessFile::uri);
-    const auto repeated = std::ranges::unique(files, {}, &storage::RandomAccessFile::uri);
-    files.erase(repeated.begin(), repeated.end());
+    files.erase(
+        std::unique(files.begin(), files.end(),
+                    [](const auto& one, const auto& other) { return one.uri() == other.uri(); }),
+        files.end());
     return files;
 }
 

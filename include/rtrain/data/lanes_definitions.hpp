@@ -36,7 +36,8 @@ RTRAIN_DOOR bool Lane::has_row(LaneChunks& chunks) {
         chunk_ = {.end = chunk_.end};
         if (std::optional<LaneChunk> next = chunks.next(number_)) {
             chunk_ = *std::move(next);
-            const auto [first, last] = std::ranges::equal_range(chunk_.of, place_.used);
+            const auto [first, last] =
+                std::equal_range(chunk_.of.begin(), chunk_.of.end(), place_.used);
             row_ = static_cast<std::size_t>(first - chunk_.of.begin() +
                                             std::min<std::int64_t>(place_.given, last - first));
         } else {

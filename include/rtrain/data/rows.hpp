@@ -132,8 +132,8 @@ masks_of_any(const std::vector<const Batch*>& batches) {
     Batch::Named<std::vector<at::Tensor>> masks;
     for (const Batch* const masked : batches) {
         for (const auto& [name, mask] : masked->masks()) {
-            if (std::ranges::any_of(masks,
-                                    [&](const auto& known) { return known.first == name; })) {
+            if (std::ranges::any_of(
+                    masks, [&name = name](const auto& known) { return known.first == name; })) {
                 continue;
             }
             auto& parts = masks.emplace_back(name, std::vector<at::Tensor>{}).second;

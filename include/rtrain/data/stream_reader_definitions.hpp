@@ -104,8 +104,10 @@ RTRAIN_DOOR std::shared_ptr<StreamPlan> StreamReader::plan(const StridedPlaces& 
                         ++window;
                     }
                 }
-                const auto known = std::ranges::find_if(
-                    windows, [&](const auto& window) { return window->number == number; });
+                const auto known =
+                    std::ranges::find_if(windows, [&number = number](const auto& window) {
+                        return window->number == number;
+                    });
                 if (current != nullptr) {
                     plan->are_left.back() = true;
                 }

@@ -55,8 +55,7 @@ public:
 private:
     void shrink() {
         std::ranges::sort(codes_);
-        const auto rest = std::ranges::unique(codes_);
-        codes_.erase(rest.begin(), rest.end());
+        codes_.erase(std::unique(codes_.begin(), codes_.end()), codes_.end());
     }
     std::vector<std::int64_t> codes_;
 };

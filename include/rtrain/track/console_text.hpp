@@ -110,8 +110,9 @@ public:
             text += (text.empty() ? "" : ", ") + name + '=' + value;
         }
         for (const auto& [name, value] : reported_) {
-            const bool is_older = std::any_of(stepped_.begin(), stepped_.end(),
-                                              [&](const auto& item) { return item.first == name; });
+            const bool is_older =
+                std::any_of(stepped_.begin(), stepped_.end(),
+                            [&name = name](const auto& item) { return item.first == name; });
             text += is_older ? "" : (text.empty() ? "" : ", ") + name + '=' + value;
         }
         return text;

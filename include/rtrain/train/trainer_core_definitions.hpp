@@ -20,6 +20,7 @@
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/track/callback_observer.hpp>
+#include <rtrain/train/one_libtorch.hpp>
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/trainer_core.hpp>
 #include <rtrain/train/training.hpp>
@@ -96,6 +97,7 @@ RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
 
 RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, FurtherRuns* further) {
     OneFit::require_none();
+    require_one_libtorch();
     further_ = further;
     const console::Speaking speaking(options_.run.logging.level, options_.run.logging.json);
     const int fit = session_.next_fit();
