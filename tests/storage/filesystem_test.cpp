@@ -205,6 +205,9 @@ TEST_CASE("Filesystem.a_file_that_cannot_be_read_in_parts_is_downloaded_once") {
         CHECK(file.read_at(10, 100) == text.substr(10, 100));
         const RandomAccessFile& copy = file;
         CHECK(copy.read_at(9'990, 100) == text.substr(9'990));
+        std::string into(10, ' ');
+        CHECK(copy.read_into(9'995, into) == 5);
+        CHECK(into == text.substr(9'995) + "     ");
         const RandomAccessFile other(AnyFilesystem(counting, "memory"), "team/x", text.size(), 7);
         CHECK(other.read_at(0, 10) == text.substr(0, 10)); // of the same node
         CHECK(*counting.downloads == 1);

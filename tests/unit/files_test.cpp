@@ -140,6 +140,13 @@ TEST_CASE("Files.are_found_by_path_directory_and_glob") {
     CHECK(file.size() == 4);
     CHECK(file.modified_ns() > 0);
     CHECK(file.read_at(1, 2) == "ex");
+    std::string into = "......";
+    CHECK(file.read_into(1, into) == 3);
+    CHECK(into == "ext...");
+    CHECK(file.read_into(4, into) == 0);
+    CHECK(file.read_into(100, into) == 0);
+    fs::remove(base / "a.txt");
+    CHECK(contains(error_of([&] { static_cast<void>(file.read_into(0, into)); }), "a.txt"));
 }
 
 TEST_CASE("Files.that_are_missing_empty_or_in_circles_are_errors" * doctest::timeout(30)) {

@@ -3,6 +3,7 @@
 /// A file of any of rtrain's file systems, as Arrow reads files.
 #pragma once
 
+#include <rtrain/data/arrow_memory.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
 #include <arrow/buffer.h>
@@ -10,9 +11,9 @@
 #include <arrow/result.h>
 #include <arrow/status.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
@@ -52,30 +53,38 @@ public:
         return buffer;
     }
     [[nodiscard]] arrow::Result<std::int64_t> Read(std::int64_t bytes, void* out) override {
-        ARROW_ASSIGN_OR_RAISE(const auto buffer, Read(bytes));
-        std::memcpy(out, buffer->data(), static_cast<std::size_t>(buffer->size()));
-        return buffer->size();
+        ARROW_ASSIGN_OR_RAISE(const auto read, ReadAt(position_, bytes, out));
+        position_ += read;
+        return read;
     }
 
     using arrow::io::RandomAccessFile::ReadAt;
     [[nodiscard]] arrow::Result<std::int64_t> ReadAt(std::int64_t position, std::int64_t bytes,
                                                      void* out) override {
-        ARROW_ASSIGN_OR_RAISE(const auto buffer, ReadAt(position, bytes));
-        std::memcpy(out, buffer->data(), static_cast<std::size_t>(buffer->size()));
-        return buffer->size();
-    }
-    [[nodiscard]] arrow::Result<std::shared_ptr<arrow::Buffer>>
-    ReadAt(std::int64_t position, std::int64_t bytes) override {
         if (position < 0 || bytes < 0) {
             return arrow::Status::Invalid("a part of ", bytes, " bytes at ", position);
         }
         try {
-            return arrow::Buffer::FromString(file_.read_at(static_cast<std::uint64_t>(position),
-                                                           static_cast<std::size_t>(bytes)));
+            return static_cast<std::int64_t>(
+                file_.read_into(static_cast<std::uint64_t>(position),
+                                {static_cast<char*>(out), static_cast<std::size_t>(bytes)}));
         } catch (const std::exception& error) {
             error_ = std::current_exception();
             return arrow::Status::IOError(error.what());
         }
+    }
+    [[nodiscard]] arrow::Result<std::shared_ptr<arrow::Buffer>>
+    ReadAt(std::int64_t position, std::int64_t bytes) override {
+        // What a file is said to hold may be more than memory does.
+        const auto size = static_cast<std::int64_t>(file_.size());
+        const auto most = std::min(bytes, size - std::clamp<std::int64_t>(position, 0, size));
+        ARROW_ASSIGN_OR_RAISE(auto buffer,
+                              arrow::AllocateResizableBuffer(std::max<std::int64_t>(most, 0),
+                                                             ArrowMemory::instance()));
+        ARROW_ASSIGN_OR_RAISE(const auto read,
+                              ReadAt(position, bytes < 0 ? bytes : most, buffer->mutable_data()));
+        ARROW_RETURN_NOT_OK(buffer->Resize(read, /*shrink_to_fit=*/false));
+        return std::shared_ptr<arrow::Buffer>(std::move(buffer));
     }
 
 private:

@@ -23,6 +23,7 @@ namespace rtrain::data {
 
 struct Course;
 struct Position;
+class WindowMemory;
 
 /// One pass after the other over this rank's rows. Each `begin()` starts a new epoch, except the
 /// first after a resumed checkpoint, which goes on where the checkpoint was taken, also on another
@@ -109,6 +110,7 @@ private:
     bool is_split_;
     GreatestOfRanks agree_;
     std::shared_ptr<BatchCounters> counters_;
+    std::shared_ptr<WindowMemory> memory_; ///< of one epoch, for the next
 };
 
 } // namespace rtrain::data

@@ -15,6 +15,7 @@
 #include <rtrain/data/steps.hpp>
 #include <rtrain/data/stream_feed.hpp>
 #include <rtrain/data/uncounted.hpp>
+#include <rtrain/data/window_memory.hpp>
 
 #include <c10/core/GradMode.h>
 
@@ -53,7 +54,7 @@ Batches::Batches(Dataset dataset, AnyPolicy policy, int rank, int size, at::Devi
     : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
       device_(device), options_(std::move(options)), position_(std::move(position)),
       random_seed_(random_seed), is_split_(is_split), agree_(std::move(agree)),
-      counters_(std::make_shared<BatchCounters>()) {
+      counters_(std::make_shared<BatchCounters>()), memory_(std::make_shared<WindowMemory>()) {
     require_usable(options_, size);
 }
 
@@ -125,6 +126,7 @@ RTRAIN_DOOR Course Batches::course_of(std::int64_t epoch) const {
             policy_.ranks_sharing(ranks),
             rows ? rows->blocks() : nullptr,
             options_.memory_bytes,
+            memory_,
             uncounted,
             position_->lanes,
             options_.threads,

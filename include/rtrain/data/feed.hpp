@@ -22,7 +22,9 @@ namespace rtrain::data {
 
 class LaneSteps;
 class Uncounted;
+class WindowMemory; // window_memory.hpp
 struct LaneStep;
+struct StreamPlan; // stream_reader.hpp
 
 /// How a rank goes through an epoch.
 struct Course {
@@ -34,6 +36,8 @@ struct Course {
     /// Of a data set that is read in blocks; null: by row number.
     std::shared_ptr<const BlockIndex> blocks = nullptr;
     std::int64_t memory_bytes = 0; ///< for what is kept of these
+    /// Of epochs before this one, for what is kept of these; may be null.
+    std::shared_ptr<WindowMemory> memory = nullptr;
     /// Of rows that are not counted; `rows` and `blocks` are of what they are made of. They go on
     /// at `lanes`; none: at the beginning.
     std::shared_ptr<const Uncounted> uncounted = nullptr;
@@ -46,8 +50,6 @@ struct Course {
         return sharing > 1 ? epoch.rank : 0;
     }
 };
-
-struct StreamPlan; // stream_reader.hpp
 
 /// One batch to be read.
 struct Portion {

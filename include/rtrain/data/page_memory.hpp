@@ -66,4 +66,13 @@ private:
                                      std::nullopt);
 }
 
+/// The system may take the pages of such a tensor, whose values are not needed any more. It takes
+/// them only when memory is short, and puts new ones there when they are written to.
+inline void offer_pages(const at::Tensor& tensor) {
+    const at::Storage& storage = tensor.storage();
+    if (storage.nbytes() >= worth_pages && storage.allocator() == PageMemory::instance()) {
+        offer_pages(storage.mutable_data(), storage.nbytes());
+    }
+}
+
 } // namespace rtrain::detail

@@ -5,9 +5,12 @@
 /// Cost tier 0: std only.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
-#include <map>
+#include <iterator>
 #include <mutex>
+#include <vector>
 
 #include <sys/mman.h>
 
@@ -27,6 +30,11 @@ inline void unmap_pages(void* pages, std::size_t bytes) noexcept {
     ::munmap(pages, bytes);
 }
 
+/// The system may take them where memory is short; what is in them is lost then.
+inline void offer_pages(void* pages, std::size_t bytes) noexcept {
+    ::madvise(pages, bytes, MADV_FREE); // where it is not known, they stay
+}
+
 /// Hands pages out again that were given back, whichever thread did that: new ones have to be
 /// cleared by the system.
 class PageCache {
@@ -35,16 +43,23 @@ public:
     explicit PageCache(std::size_t limit) : limit_(limit) {}
     PageCache(const PageCache&) = delete;
     PageCache& operator=(const PageCache&) = delete;
-    ~PageCache() { drop_all(); }
+    ~PageCache() {
+        for (const auto& [pages, bytes] : kept_) {
+            unmap_pages(pages, bytes);
+        }
+    }
 
     /// Null when there is no memory.
     [[nodiscard]] void* take(std::size_t bytes) {
         bytes = rounded(bytes);
         {
             const std::scoped_lock lock(mutex_);
-            if (const auto found = kept_.find(bytes); found != kept_.end()) {
-                void* const pages = found->second;
-                kept_.erase(found);
+            // The newest first: it may still be in the processor's caches.
+            const auto newest = std::find_if(kept_.rbegin(), kept_.rend(),
+                                             [&](const Kept& kept) { return kept.bytes == bytes; });
+            if (newest != kept_.rend()) {
+                void* const pages = newest->pages;
+                kept_.erase(std::next(newest).base());
                 kept_bytes_ -= bytes;
                 return pages;
             }
@@ -56,33 +71,31 @@ public:
     void give_back(void* pages, std::size_t bytes) {
         bytes = rounded(bytes);
         const std::scoped_lock lock(mutex_);
-        if (kept_bytes_ + bytes > limit_) { // of sizes that nobody asks for any more, perhaps
-            drop_all();
-        }
-        if (bytes > limit_) {
-            unmap_pages(pages, bytes);
-            return;
-        }
-        kept_.emplace(bytes, pages);
+        kept_.push_back({pages, bytes});
         kept_bytes_ += bytes;
+        auto end_of_old = kept_.begin();
+        for (; kept_bytes_ > limit_; ++end_of_old) {
+            unmap_pages(end_of_old->pages, end_of_old->bytes);
+            kept_bytes_ -= end_of_old->bytes;
+        }
+        kept_.erase(kept_.begin(), end_of_old);
     }
 
 private:
-    /// So that what is about as large has the same size.
+    struct Kept {
+        void* pages;
+        std::size_t bytes;
+    };
+
+    /// So that what is about as large has the same size. What is not used of it takes no memory.
     [[nodiscard]] static std::size_t rounded(std::size_t bytes) noexcept {
-        return (bytes + worth_pages - 1) / worth_pages * worth_pages;
-    }
-    void drop_all() {
-        for (const auto& [bytes, pages] : kept_) {
-            unmap_pages(pages, bytes);
-        }
-        kept_.clear();
-        kept_bytes_ = 0;
+        const std::size_t step = std::max(std::bit_floor(bytes) / 4, worth_pages);
+        return (bytes + step - 1) / step * step;
     }
 
     std::size_t limit_;
     std::mutex mutex_;
-    std::multimap<std::size_t, void*> kept_; ///< by their bytes
+    std::vector<Kept> kept_; ///< the oldest first
     std::size_t kept_bytes_ = 0;
 };
 

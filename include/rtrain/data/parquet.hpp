@@ -30,6 +30,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -217,7 +218,9 @@ private:
             constexpr double bytes = 1 << 20U;
             const double rows = bytes * static_cast<double>(block.rows) /
                                 static_cast<double>(std::max<std::int64_t>(block.bytes, 1));
-            return static_cast<std::int64_t>(std::clamp(rows, 1.0, 65536.0));
+            // Arrow has room for a power of two, and would copy fewer rows into smaller memory.
+            return static_cast<std::int64_t>(
+                std::bit_floor(static_cast<std::uint64_t>(std::clamp(rows, 1.0, 65536.0))));
         }
 
         void read_on() {

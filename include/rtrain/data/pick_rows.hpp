@@ -6,13 +6,14 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
-#include <rtrain/data/gather.hpp>
 #include <rtrain/data/ragged.hpp>
 #include <rtrain/data/rows.hpp>
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,33 +23,185 @@
 
 namespace rtrain::detail {
 
-/// Rows of `bytes` bytes each; `Fixed`: the same number, where the compiler knows it.
-template <std::size_t Fixed = 0>
-void copy_rows(const std::vector<const std::byte*>& from, const std::vector<data::PartRow>& rows,
-               std::size_t bytes, std::byte* target) {
-    const std::size_t size = Fixed == 0 ? bytes : Fixed;
-    for (const auto& [part, row] : rows) {
-        std::memcpy(target,
-                    from[static_cast<std::size_t>(part)] + static_cast<std::size_t>(row) * size,
-                    size);
-        target += size;
+/// Asks for bytes that are read soon, so that they come side by side. Inlined always, as what calls
+/// it: GCC takes a function that does nothing else for one without effect.
+[[gnu::always_inline]] inline void prefetch(const std::byte* from, std::size_t begin,
+                                            std::size_t length) {
+    constexpr std::size_t line = 64; // of a cache
+    constexpr int in_second_level = 2;
+    for (std::size_t at = begin / line * line; at < begin + length; at += line) {
+        __builtin_prefetch(from + at, 0, in_second_level);
     }
 }
 
-/// These rows of tensors of one type, which have rows of one shape. `allocate(shape, options)`
-/// gives the tensor that they are put into.
-template <class Allocate>
-[[nodiscard]] at::Tensor pick_rows(const std::vector<const at::Tensor*>& parts,
-                                   const std::vector<data::PartRow>& rows, Allocate& allocate) {
-    auto shape = parts.front()->sizes().vec();
+} // namespace rtrain::detail
+
+namespace rtrain::data {
+
+/// A batch that rows are picked from again and again: where its columns lie, and what they are.
+class PickSource {
+public:
+    struct RaggedData {
+        const std::byte* values;
+        const std::int64_t* offsets;
+    };
+
+    /// The batch outlives it, and keeps its columns.
+    explicit PickSource(const Batch& batch) : batch_(&batch) {
+        for (const auto& [name, column] : batch.columns()) {
+            columns_.push_back(static_cast<const std::byte*>(column.const_data_ptr()));
+            add(name, column);
+        }
+        for (const auto& [name, column] : batch.ragged_columns()) {
+            ragged_.push_back({static_cast<const std::byte*>(column.values.const_data_ptr()),
+                               column.offsets.const_data_ptr<std::int64_t>()});
+            add(name, column.values);
+        }
+    }
+
+    [[nodiscard]] const Batch& batch() const noexcept { return *batch_; }
+    [[nodiscard]] const std::byte* column(std::size_t i) const { return columns_[i]; }
+    [[nodiscard]] const RaggedData& ragged(std::size_t i) const { return ragged_[i]; }
+
+    /// Throws DataError [RT-D19] when rows of both cannot be in one batch.
+    void require_like(const PickSource& first) const {
+        if (forms_ == first.forms_ && columns_.size() == first.columns_.size()) {
+            return;
+        }
+        if (columns_.size() != first.columns_.size() || ragged_.size() != first.ragged_.size()) {
+            throw DataError("RT-D19", "rows of different columns cannot be in one batch; give all "
+                                      "files and all rows the same columns, in the same order");
+        }
+        std::size_t i = 0;
+        while (forms_[i] == first.forms_[i]) {
+            ++i;
+        }
+        const bool is_there = forms_[i].name == first.forms_[i].name;
+        throw DataError("RT-D19",
+                        detail::concat("rows of different columns cannot be in one batch: column ",
+                                       '"', first.forms_[i].name,
+                                       is_there ? "\" has another type or shape in some of them"
+                                                : "\" is not in all of them, or not in the same "
+                                                  "place",
+                                       "; give all files and all rows the same columns, in the "
+                                       "same order"));
+    }
+
+private:
+    struct Form {
+        std::string name;
+        at::ScalarType type;
+        std::vector<std::int64_t> shape; ///< of a row, or of a value of a ragged one
+        friend bool operator==(const Form&, const Form&) = default;
+    };
+
+    void add(const std::string& name, const at::Tensor& tensor) {
+        forms_.push_back({name, tensor.scalar_type(), tensor.sizes().slice(1).vec()});
+    }
+
+    const Batch* batch_;
+    std::vector<const std::byte*> columns_;
+    std::vector<RaggedData> ragged_;
+    std::vector<Form> forms_; ///< of all of these
+};
+
+/// Where each row of a batch lies, in any order: row i is row `rows[i].row` of part
+/// `rows[i].part`.
+class ScatteredRows {
+public:
+    struct Row {
+        std::uint32_t part;
+        std::uint32_t row;
+    };
+    explicit ScatteredRows(const std::vector<Row>& rows) : rows_(rows) {}
+
+    [[nodiscard]] std::size_t size() const noexcept { return rows_.size(); }
+    /// `visit(place, part, row)`
+    template <class Visit>
+    void each(Visit&& visit) const {
+        std::size_t place = 0;
+        for (const auto [part, row] : rows_) {
+            visit(place++, std::size_t{part}, std::size_t{row});
+        }
+    }
+
+private:
+    const std::vector<Row>& rows_;
+};
+
+/// Rows of a part of which each is as far behind the one before it, and which come to places of
+/// which that is true as well.
+struct RowRun {
+    std::size_t row = 0; ///< the first one, in the part
+    std::size_t rows_apart = 1;
+    std::size_t count = 0;
+    std::size_t place = 0; ///< of the first one, in the batch
+    std::size_t places_apart = 1;
+};
+
+/// The same, where run i is of part i.
+class RunsOfRows {
+public:
+    explicit RunsOfRows(const std::vector<RowRun>& runs) : runs_(runs) {
+        for (const RowRun& run : runs) {
+            size_ += run.count;
+        }
+    }
+
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    /// Asks for the rows behind these, of `bytes` bytes each in parts at `from`, which the next
+    /// batch will need: so many places at a time are more than a processor foresees.
+    [[gnu::always_inline]] void prefetch(const std::vector<const std::byte*>& from,
+                                         std::size_t bytes) const {
+        for (std::size_t part = 0; part < runs_.size(); ++part) {
+            const RowRun& run = runs_[part];
+            const std::size_t length = run.count * run.rows_apart * bytes;
+            detail::prefetch(from[part], run.row * bytes + length, length);
+        }
+    }
+    template <class Visit>
+    void each(Visit&& visit) const {
+        for (std::size_t part = 0; part < runs_.size(); ++part) {
+            const RowRun run = runs_[part];
+            for (std::size_t i = 0; i < run.count; ++i) {
+                visit(run.place + i * run.places_apart, part, run.row + i * run.rows_apart);
+            }
+        }
+    }
+
+private:
+    const std::vector<RowRun>& runs_;
+    std::size_t size_ = 0;
+};
+
+} // namespace rtrain::data
+
+namespace rtrain::detail {
+
+/// Rows of `bytes` bytes each; `Fixed`: the same number, where the compiler knows it.
+template <std::size_t Fixed = 0, class Rows>
+void copy_rows(const std::vector<const std::byte*>& from, const Rows& rows, std::size_t bytes,
+               std::byte* target) {
+    const std::size_t size = Fixed == 0 ? bytes : Fixed;
+    if constexpr (requires { rows.prefetch(from, size); }) {
+        rows.prefetch(from, size);
+    }
+    rows.each([&, parts = from.data()](std::size_t place, std::size_t part, std::size_t row) {
+        std::memcpy(target + place * size, parts[part] + row * size, size);
+    });
+}
+
+/// These rows of tensors like `first`, which lie at `from`. `allocate(shape, options)` gives the
+/// tensor that they are put into.
+template <class Rows, class Allocate>
+[[nodiscard]] at::Tensor pick_rows(const at::Tensor& first,
+                                   const std::vector<const std::byte*>& from, const Rows& rows,
+                                   Allocate& allocate) {
+    auto shape = first.sizes().vec();
     shape.front() = static_cast<std::int64_t>(rows.size());
-    at::Tensor picked = allocate(shape, parts.front()->options());
+    at::Tensor picked = allocate(shape, first.scalar_type());
     if (picked.numel() == 0) {
         return picked;
-    }
-    std::vector<const std::byte*> from;
-    for (const at::Tensor* const part : parts) {
-        from.push_back(static_cast<const std::byte*>(part->const_data_ptr()));
     }
     auto* const target = static_cast<std::byte*>(picked.mutable_data_ptr());
     const std::size_t bytes = picked.nbytes() / rows.size();
@@ -68,121 +221,82 @@ template <class Allocate>
     return picked;
 }
 
-template <class Allocate>
-[[nodiscard]] data::Ragged pick_rows(const std::vector<const data::Ragged*>& parts,
-                                     const std::vector<data::PartRow>& rows, Allocate& allocate) {
-    struct Part {
-        const std::byte* values;
-        const std::int64_t* begin;
-    };
-    std::vector<Part> from;
-    for (const data::Ragged* const part : parts) {
-        from.push_back({static_cast<const std::byte*>(part->values.const_data_ptr()),
-                        part->offsets.const_data_ptr<std::int64_t>()});
-    }
-    at::Tensor offsets =
-        allocate({static_cast<std::int64_t>(rows.size()) + 1}, at::TensorOptions(at::kLong));
+template <class Rows, class Allocate>
+[[nodiscard]] data::Ragged pick_rows(const at::Tensor& first,
+                                     const std::vector<data::PickSource::RaggedData>& from,
+                                     const Rows& rows, Allocate& allocate) {
+    at::Tensor offsets = allocate({static_cast<std::int64_t>(rows.size()) + 1}, at::kLong);
     auto* const offset = offsets.mutable_data_ptr<std::int64_t>();
     offset[0] = 0;
+    rows.each([&](std::size_t place, std::size_t part, std::size_t row) {
+        offset[place + 1] = from[part].offsets[row + 1] - from[part].offsets[row];
+    });
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        const auto* const begin = from[static_cast<std::size_t>(rows[i].part)].begin + rows[i].row;
-        offset[i + 1] = offset[i] + begin[1] - begin[0];
+        offset[i + 1] += offset[i];
     }
-    const at::Tensor& first = parts.front()->values;
     auto shape = first.sizes().vec();
     shape.front() = 1;
     const auto element = static_cast<std::int64_t>(first.element_size()) *
                          c10::multiply_integers(shape.begin(), shape.end());
     shape.front() = offset[rows.size()];
-    at::Tensor values = allocate(shape, first.options());
+    at::Tensor values = allocate(shape, first.scalar_type());
     auto* const target = static_cast<std::byte*>(values.mutable_data_ptr());
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        const Part& part = from[static_cast<std::size_t>(rows[i].part)];
-        if (const auto bytes = static_cast<std::size_t>((offset[i + 1] - offset[i]) * element)) {
-            std::memcpy(target + offset[i] * element,
-                        part.values + part.begin[rows[i].row] * element, bytes);
+    rows.each([&](std::size_t place, std::size_t part, std::size_t row) {
+        const std::int64_t begin = offset[place];
+        if (const auto bytes = static_cast<std::size_t>((offset[place + 1] - begin) * element)) {
+            std::memcpy(target + begin * element,
+                        from[part].values + from[part].offsets[row] * element, bytes);
         }
-    }
+    });
     return {std::move(values), std::move(offsets)};
-}
-
-[[nodiscard]] inline const at::Tensor& rows_tensor(const at::Tensor& column) {
-    return column;
-}
-[[nodiscard]] inline const at::Tensor& rows_tensor(const data::Ragged& column) {
-    return column.values;
-}
-
-/// `columns_of(batch)` of all batches: the rows of each column.
-template <class Columns, class ColumnsOf, class Allocate>
-[[nodiscard]] Columns pick_columns(const std::vector<const data::Batch*>& batches,
-                                   const std::vector<data::PartRow>& rows, ColumnsOf columns_of,
-                                   Allocate& allocate) {
-    using Column = typename Columns::value_type::second_type;
-    const Columns& first = columns_of(*batches.front());
-    Columns picked;
-    for (std::size_t i = 0; i < first.size(); ++i) {
-        const auto& [name, column] = first[i];
-        std::vector<const Column*> parts;
-        for (const data::Batch* const batch : batches) {
-            const Columns& others = columns_of(*batch);
-            const bool is_there = others.size() == first.size() && others[i].first == name;
-            if (!is_there ||
-                rows_tensor(others[i].second).scalar_type() != rows_tensor(column).scalar_type() ||
-                rows_tensor(others[i].second).sizes().slice(1) !=
-                    rows_tensor(column).sizes().slice(1)) {
-                throw DataError(
-                    "RT-D19",
-                    concat("rows of different columns cannot be in one batch: column \"", name,
-                           is_there ? "\" has another type or shape in some of them"
-                                    : "\" is not in all of them, or not in the same place",
-                           "; give all files and all rows the same columns, in the same order"));
-            }
-            parts.push_back(&others[i].second);
-        }
-        picked.emplace_back(name, pick_rows(parts, rows, allocate));
-    }
-    return picked;
 }
 
 } // namespace rtrain::detail
 
 namespace rtrain::data {
 
-/// Row i is row `rows[i].row` of `*batches[rows[i].part]`. There is at least one batch.
-/// `allocate(shape, options)` gives the tensors that rows are put into, contiguous ones: of each
-/// column, of the values and offsets of each ragged column, of each mask, in this order.
-template <class Allocate>
-[[nodiscard]] Batch pick_rows(const std::vector<const Batch*>& batches,
-                              const std::vector<PartRow>& rows, Allocate&& allocate) {
-    for (const Batch* const batch : batches) { // pick_columns() compares with the first
-        if (batch->columns().size() != batches.front()->columns().size() ||
-            batch->ragged_columns().size() != batches.front()->ragged_columns().size()) {
-            throw DataError("RT-D19", "rows of different columns cannot be in one batch; give all "
-                                      "files and all rows the same columns, in the same order");
-        }
+/// These rows of the parts, of which there is at least one. `allocate(shape, type)` gives the
+/// tensors that rows are put into, contiguous ones: of each column, of the offsets and values of
+/// each ragged column, of each mask, in this order.
+template <class Rows, class Allocate>
+[[nodiscard]] Batch pick_rows(const std::vector<const PickSource*>& parts, const Rows& rows,
+                              Allocate&& allocate) {
+    const PickSource& first = *parts.front();
+    std::vector<const Batch*> batches;
+    for (const PickSource* const part : parts) {
+        part->require_like(first);
+        batches.push_back(&part->batch());
     }
-    auto columns = detail::pick_columns<Batch::Columns>(
-        batches, rows, [](const Batch& batch) -> auto& { return batch.columns(); }, allocate);
-    auto ragged = detail::pick_columns<Batch::RaggedColumns>(
-        batches, rows, [](const Batch& batch) -> auto& { return batch.ragged_columns(); },
-        allocate);
-    Batch::Columns masks;
-    for (const auto& [name, parts] : masks_of_any(batches)) {
-        std::vector<const at::Tensor*> pointers;
-        for (const at::Tensor& part : parts) {
-            pointers.push_back(&part);
+    Batch::Columns columns;
+    std::vector<const std::byte*> from(parts.size());
+    for (const auto& [name, column] : first.batch().columns()) {
+        std::ranges::transform(parts, from.begin(),
+                               [&](auto* part) { return part->column(columns.size()); });
+        columns.emplace_back(name, detail::pick_rows(column, from, rows, allocate));
+    }
+    Batch::RaggedColumns ragged;
+    for (const auto& [name, column] : first.batch().ragged_columns()) {
+        std::vector<PickSource::RaggedData> data;
+        for (const PickSource* const part : parts) {
+            data.push_back(part->ragged(ragged.size()));
         }
-        masks.emplace_back(name, detail::pick_rows(pointers, rows, allocate));
+        ragged.emplace_back(name, detail::pick_rows(column.values, data, rows, allocate));
+    }
+    Batch::Columns masks;
+    for (const auto& [name, of_parts] : masks_of_any(batches)) {
+        std::ranges::transform(of_parts, from.begin(), [](const at::Tensor& mask) {
+            return static_cast<const std::byte*>(mask.const_data_ptr());
+        });
+        masks.emplace_back(name, detail::pick_rows(of_parts.front(), from, rows, allocate));
     }
     return {std::move(columns), std::move(ragged), std::move(masks)};
 }
 
 /// The same, in memory of their own.
-[[nodiscard]] inline Batch pick_rows(const std::vector<const Batch*>& batches,
-                                     const std::vector<PartRow>& rows) {
-    return pick_rows(batches, rows, [](at::IntArrayRef shape, const at::TensorOptions& options) {
-        return at::empty(shape, options);
+template <class Rows>
+[[nodiscard]] Batch pick_rows(const std::vector<const PickSource*>& parts, const Rows& rows) {
+    return pick_rows(parts, rows, [](at::IntArrayRef shape, at::ScalarType type) {
+        return at::detail::empty_cpu(shape, type);
     });
 }
 

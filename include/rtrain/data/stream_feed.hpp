@@ -135,7 +135,7 @@ private:
             reader_.emplace(course_.blocks,
                             StreamOrder(course_.blocks->ends(), shape_, epoch.shuffle,
                                         hash_of(epoch.seed, epoch.epoch)),
-                            course_.memory_bytes);
+                            course_.memory_bytes, course_.memory);
         }
         return *reader_;
     }

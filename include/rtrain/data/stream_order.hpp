@@ -80,12 +80,12 @@ public:
         [[nodiscard]] std::int64_t operator[](std::int64_t row) const noexcept {
             return shuffle_ ? permutation_[row] : row;
         }
-        /// The first of them, several at a time.
-        void fill(std::span<std::int64_t> rows) const noexcept {
+        /// Those from `begin` on, several at a time.
+        void fill(std::int64_t begin, std::span<std::int64_t> rows) const noexcept {
             if (shuffle_) {
-                permutation_.fill(0, rows);
+                permutation_.fill(begin, rows);
             } else {
-                std::iota(rows.begin(), rows.end(), 0);
+                std::iota(rows.begin(), rows.end(), begin);
             }
         }
 

@@ -35,7 +35,6 @@ namespace rtrain::data {
 /// DataError [RT-D22] when `lanes` is less than 1.
 [[nodiscard]] std::int64_t used_lanes(std::int64_t lanes, std::int64_t ranks);
 
-struct PartRow;     // gather.hpp
 class WindowMemory; // window_memory.hpp
 
 /// What a batch takes from which windows. As long as it lives, they stay in memory.
@@ -57,8 +56,12 @@ struct StreamPlan;
 /// at a time and from its beginning to its end.
 class StreamReader {
 public:
+    /// `memory`: what readers before this one have left for it; null: nothing.
     StreamReader(std::shared_ptr<const BlockIndex> blocks, StreamOrder order,
-                 std::int64_t memory_bytes);
+                 std::int64_t memory_bytes, std::shared_ptr<WindowMemory> memory = nullptr);
+    StreamReader(const StreamReader&) = delete;
+    StreamReader& operator=(const StreamReader&) = delete;
+    ~StreamReader();
 
     /// What rows() is to read: the rows at these places, in their order. Plans are made one after
     /// the other in the order of places. A window is dropped when a later one of its lane is
@@ -103,9 +106,8 @@ private:
     [[nodiscard]] bool has_room_for(std::int64_t rows) const;
     [[nodiscard]] bool may_read(const Lane& lane) const;
     void read(std::span<const std::shared_ptr<Window>> windows);
-    [[nodiscard]] static std::vector<PartRow> rows_of(const std::vector<Batch>& parts,
-                                                      const StreamOrder::WindowOrder& order);
     void read_some(Lane& lane, Lock& lock);
+    void take_cursor(Lane& lane, const StreamOrder::Piece& piece);
     void read_piece(Lane& lane, const StreamOrder::Piece& piece);
     [[nodiscard]] std::int64_t bytes_of_cursors() const;
     [[nodiscard]] std::int64_t bytes_of_parts() const;

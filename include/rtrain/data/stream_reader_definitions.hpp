@@ -5,7 +5,6 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/data/gather.hpp>
 #include <rtrain/data/pick_rows.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/data/stream_reader.hpp>
@@ -60,20 +59,27 @@ struct StreamReader::Window {
     StreamOrder::WindowOrder order;
     bool is_ahead = false; ///< no plan has it yet
     bool is_read = false;
-    Batch batch;              ///< once it is read
-    std::exception_ptr error; ///< what reading it has thrown
+    Batch batch;                      ///< once it is read
+    std::optional<PickSource> source; ///< it
+    std::exception_ptr error;         ///< what reading it has thrown
 };
 
 struct StreamPlan {
     std::vector<std::shared_ptr<StreamReader::Window>> windows;
     std::vector<bool> are_left; ///< each of these: the batch goes on in a later one of its lane
-    std::vector<PartRow> rows;  ///< of these
+    std::vector<RowRun> runs;   ///< of each of these
 };
 
 RTRAIN_DOOR StreamReader::StreamReader(std::shared_ptr<const BlockIndex> blocks, StreamOrder order,
-                                       std::int64_t memory_bytes)
+                                       std::int64_t memory_bytes,
+                                       std::shared_ptr<WindowMemory> memory)
     : blocks_(std::move(blocks)), order_(std::move(order)), memory_bytes_(memory_bytes),
-      memory_(std::make_shared<WindowMemory>()) {}
+      memory_(memory ? std::move(memory) : std::make_shared<WindowMemory>()) {}
+
+RTRAIN_DOOR StreamReader::~StreamReader() {
+    lanes_.clear();
+    memory_->rest();
+}
 
 RTRAIN_DOOR std::shared_ptr<StreamPlan> StreamReader::plan(const StridedPlaces& places,
                                                            std::optional<std::int64_t> kept_from) {
@@ -81,8 +87,8 @@ RTRAIN_DOOR std::shared_ptr<StreamPlan> StreamReader::plan(const StridedPlaces& 
     // Every `turn`-th of these places is in the same lane.
     const std::int64_t apart = std::gcd(lanes, places.stride);
     const std::int64_t turn = std::min(lanes / apart, places.count);
+    const auto rows_apart = static_cast<std::size_t>(places.stride / apart);
     auto plan = std::make_shared<StreamPlan>();
-    plan->rows.resize(static_cast<std::size_t>(places.count));
     const std::int64_t oldest_kept =
         kept_from ? order_.find(*kept_from).window : std::numeric_limits<std::int64_t>::max();
     std::vector<std::shared_ptr<Window>> dropped; // and given back without the lock
@@ -116,9 +122,12 @@ RTRAIN_DOOR std::shared_ptr<StreamPlan> StreamReader::plan(const StridedPlaces& 
                                                                : *known);
                 current = plan->windows.back().get();
                 current->is_ahead = false;
+                plan->runs.push_back({.row = static_cast<std::size_t>(row),
+                                      .rows_apart = rows_apart,
+                                      .place = static_cast<std::size_t>(i),
+                                      .places_apart = static_cast<std::size_t>(turn)});
             }
-            plan->rows[static_cast<std::size_t>(i)] = {
-                static_cast<std::int64_t>(plan->windows.size()) - 1, row};
+            ++plan->runs.back().count;
         }
     }
     return plan;
@@ -126,28 +135,32 @@ RTRAIN_DOOR std::shared_ptr<StreamPlan> StreamReader::plan(const StridedPlaces& 
 
 RTRAIN_DOOR Batch StreamReader::rows(StreamPlan& plan) {
     auto& windows = plan.windows;
-    std::vector<const Batch*> batches(windows.size());
-    std::vector<Batch> left(windows.size());
+    std::vector<const PickSource*> sources(windows.size());
+    struct Left {
+        explicit Left(Batch of) : batch(std::move(of)), source(batch) {}
+        Batch batch;
+        PickSource source;
+    };
+    std::vector<std::unique_ptr<Left>> left;
     for (std::size_t i = 0; i < windows.size(); ++i) {
         if (plan.are_left[i]) { // its memory is for the one behind it
             read({&windows[i], 1});
-            std::vector<PartRow> taken;
-            for (auto& [part, row] : plan.rows) {
-                if (part == static_cast<std::int64_t>(i)) {
-                    taken.push_back({0, row});
-                    row = static_cast<std::int64_t>(taken.size()) - 1;
-                }
-            }
-            left[i] = pick_rows({&windows[i]->batch}, taken);
+            RowRun& run = plan.runs[i];
+            const std::vector<RowRun> taken{
+                {.row = run.row, .rows_apart = run.rows_apart, .count = run.count}};
+            left.push_back(
+                std::make_unique<Left>(pick_rows({&*windows[i]->source}, RunsOfRows(taken))));
             windows[i].reset();
-            batches[i] = &left[i];
+            sources[i] = &left.back()->source;
+            run.row = 0;
+            run.rows_apart = 1;
         }
     }
     read(windows);
     for (std::size_t i = 0; i < windows.size(); ++i) {
-        batches[i] = windows[i] ? &windows[i]->batch : batches[i];
+        sources[i] = windows[i] ? &*windows[i]->source : sources[i];
     }
-    return pick_rows(batches, plan.rows);
+    return pick_rows(sources, RunsOfRows(plan.runs));
 }
 
 /// Returns when all these are read, those that are null aside. Throws what reading one has thrown.
@@ -268,38 +281,19 @@ RTRAIN_DOOR bool StreamReader::may_read(const Lane& lane) const {
     return bytes_of_cursors() + more <= memory_bytes_ / 8 * 3;
 }
 
-/// Where the rows of a window lie in its parts, in the order in which they are taken: where it is
-/// put together, its rows are near each other.
-RTRAIN_DOOR std::vector<PartRow> StreamReader::rows_of(const std::vector<Batch>& parts,
-                                                       const StreamOrder::WindowOrder& order) {
-    std::vector<PartRow> as_read;
-    for (std::size_t part = 0; part < parts.size(); ++part) {
-        for (std::int64_t row = 0; row < parts[part].size(); ++row) {
-            as_read.push_back({static_cast<std::int64_t>(part), row});
-        }
-    }
-    std::vector<std::int64_t> numbers(as_read.size());
-    order.fill(numbers);
-    std::vector<PartRow> rows;
-    rows.reserve(numbers.size());
-    for (const std::int64_t number : numbers) {
-        rows.push_back(as_read[static_cast<std::size_t>(number)]);
-    }
-    return rows;
-}
-
 /// Reads a piece of the lane's first unread window.
 RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
-    lane.is_busy = true;
     const std::shared_ptr<Window> window = lane.unread.front();
+    if (lane.pieces.empty()) {
+        lane.pieces = order_.pieces_of(window->lane, window->number);
+    }
+    take_cursor(lane, lane.pieces[lane.next_piece]);
+    lane.is_busy = true;
     lock.unlock();
     bool is_over = false;
     std::int64_t read_bytes = 0;
     std::exception_ptr error;
     try {
-        if (lane.pieces.empty()) {
-            lane.pieces = order_.pieces_of(window->lane, window->number);
-        }
         const std::size_t known = lane.parts.size();
         read_piece(lane, lane.pieces[lane.next_piece]);
         for (std::size_t i = known; i < lane.parts.size(); ++i) {
@@ -307,7 +301,8 @@ RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
         }
         is_over = ++lane.next_piece == lane.pieces.size();
         if (is_over) {
-            window->batch = memory_->window_of(lane.parts, rows_of(lane.parts, window->order));
+            window->batch = memory_->window_of(lane.parts, window->order);
+            window->source.emplace(window->batch);
         }
     } catch (...) {
         error = std::current_exception();
@@ -336,6 +331,25 @@ RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
     is_read_.notify_all();
 }
 
+/// Where another lane ends in the middle of a block, this one may begin there: its cursor is
+/// where this one would have to read to.
+RTRAIN_DOOR void StreamReader::take_cursor(Lane& lane, const StreamOrder::Piece& piece) {
+    const auto is_there = [&](const Lane& of) {
+        return of.cursor && of.block == piece.block && of.row == piece.first_row;
+    };
+    if (piece.first_row == 0 || is_there(lane)) {
+        return;
+    }
+    for (auto& [number, other] : lanes_) {
+        if (!other.is_busy && is_there(other)) {
+            lane.cursor = std::move(other.cursor);
+            lane.block = other.block;
+            lane.row = other.row;
+            lane.cursor_bytes = std::exchange(other.cursor_bytes, 0);
+        }
+    }
+}
+
 RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& piece) {
     const Reading reading(blocks_->source().name_of(piece.block));
     if (!lane.cursor || lane.block != piece.block || lane.row != piece.first_row) {
@@ -345,7 +359,8 @@ RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& 
         lane.row = piece.first_row;
     }
     for (const std::int64_t end = piece.first_row + piece.rows; lane.row < end;) {
-        const std::int64_t asked = end - lane.row;
+        const std::int64_t asked =
+            std::min<std::int64_t>(end - lane.row, std::numeric_limits<std::int32_t>::max());
         Batch part = lane.cursor->next(asked);
         if (part.size() < 1 || part.size() > asked) {
             throw blocks_->miscounted(piece.block, std::to_string(lane.row + part.size()));

@@ -4,15 +4,18 @@
 #pragma once
 
 #include <rtrain/data/batch.hpp>
-#include <rtrain/data/gather.hpp>
 #include <rtrain/data/page_memory.hpp>
 #include <rtrain/data/pick_rows.hpp>
+#include <rtrain/data/stream_order.hpp>
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -37,46 +40,113 @@ public:
         return bytes;
     }
 
-    /// Rows of these batches: see pick_rows(). Throws DataError [RT-D19].
-    [[nodiscard]] Batch window_of(std::vector<Batch>& parts, const std::vector<PartRow>& rows) {
-        std::vector<const Batch*> batches;
+    /// The rows of a window, put together from its parts. Throws DataError [RT-D19].
+    [[nodiscard]] Batch window_of(std::vector<Batch>& parts,
+                                  const StreamOrder::WindowOrder& order) {
+        std::vector<PickSource> sources;
+        std::vector<const PickSource*> pointers;
+        sources.reserve(parts.size());
         for (Batch& part : parts) {
             part.each_column([](at::Tensor& tensor) { tensor = tensor.contiguous(); });
-            batches.push_back(&part);
+            pointers.push_back(&sources.emplace_back(part));
         }
-        std::vector<at::Tensor> memory = spare();
+        Spare memory = spare();
+        find_rows(parts, order, memory);
         std::size_t next = 0;
-        Batch window =
-            pick_rows(batches, rows, [&](at::IntArrayRef shape, const at::TensorOptions& options) {
-                at::Tensor target = next < memory.size() ? std::move(memory[next]) : at::Tensor();
+        Batch window = pick_rows(
+            pointers, ScatteredRows(memory.rows), [&](at::IntArrayRef shape, at::ScalarType type) {
+                at::Tensor target =
+                    next < memory.columns.size() ? std::move(memory.columns[next]) : at::Tensor();
                 ++next;
-                const bool fits = target.defined() && target.dtype() == options.dtype();
-                return fits ? target.resize_(shape)
-                            : detail::empty_in_pages(shape, options.dtype().toScalarType());
+                const bool fits = target.defined() && target.scalar_type() == type;
+                return fits ? target.resize_(shape) : detail::empty_in_pages(shape, type);
             });
-        add(window);
+        const std::scoped_lock lock(mutex_);
+        bytes_ += bytes_of(tensors_of(window));
+        memory.columns.clear();
+        rows_.push_back(std::move(memory));
         return window;
     }
 
     void give_back(Batch window) {
-        std::vector<at::Tensor> memory;
-        window.each_column([&](at::Tensor& tensor) { memory.push_back(std::move(tensor)); });
-        if (!memory.empty()) {
+        if (std::vector<at::Tensor> columns = tensors_of(window); !columns.empty()) {
             const std::scoped_lock lock(mutex_);
-            spares_.push_back(std::move(memory));
+            spares_.push_back(std::move(columns));
+        }
+    }
+
+    /// Until another window comes, the system may have what is kept for it, where memory is short:
+    /// it counts as this process's as long as nobody else needs it.
+    void rest() const {
+        const std::scoped_lock lock(mutex_);
+        for (const auto& columns : spares_) {
+            for (const at::Tensor& column : columns) {
+                detail::offer_pages(column);
+            }
         }
     }
 
 private:
-    [[nodiscard]] std::vector<at::Tensor> spare() {
+    /// For one window.
+    struct Spare {
+        std::vector<at::Tensor> columns;
+        std::vector<ScatteredRows::Row> as_read;
+        std::vector<ScatteredRows::Row> rows;
+    };
+
+    [[nodiscard]] Spare spare() {
         const std::scoped_lock lock(mutex_);
-        if (spares_.empty()) {
-            return {};
+        Spare memory;
+        if (!rows_.empty()) {
+            memory = std::move(rows_.back());
+            rows_.pop_back();
         }
-        std::vector<at::Tensor> memory = std::move(spares_.back());
-        spares_.pop_back();
-        bytes_ -= bytes_of(memory);
+        if (!spares_.empty()) {
+            memory.columns = std::move(spares_.back());
+            spares_.pop_back();
+            bytes_ -= bytes_of(memory.columns);
+        }
         return memory;
+    }
+
+    /// Where the rows of a window lie in its parts, in the order in which they are taken: where it
+    /// is put together, its rows are near each other.
+    static void find_rows(const std::vector<Batch>& parts, const StreamOrder::WindowOrder& order,
+                          Spare& memory) {
+        memory.as_read.clear();
+        for (std::uint32_t part = 0; part < parts.size(); ++part) {
+            const auto rows = static_cast<std::uint32_t>(parts[part].size());
+            for (std::uint32_t row = 0; row < rows; ++row) {
+                memory.as_read.push_back({part, row});
+            }
+        }
+        memory.rows.clear();
+        std::array<std::int64_t, 1024> numbers{};
+        while (memory.rows.size() < memory.as_read.size()) {
+            const std::size_t begin = memory.rows.size();
+            const auto some =
+                std::span(numbers).first(std::min(numbers.size(), memory.as_read.size() - begin));
+            order.fill(static_cast<std::int64_t>(begin), some);
+            for (const std::int64_t number : some) {
+                memory.rows.push_back(memory.as_read[static_cast<std::size_t>(number)]);
+            }
+        }
+    }
+
+    /// In the order in which pick_rows() asks for memory.
+    [[nodiscard]] static std::vector<at::Tensor> tensors_of(const Batch& window) {
+        std::vector<at::Tensor> tensors;
+        for (const auto& [name, column] : window.columns()) {
+            tensors.push_back(column);
+        }
+        for (const auto& [name, column] : window.ragged_columns()) {
+            tensors.push_back(column.offsets);
+            tensors.push_back(column.values);
+        }
+        for (const auto& [name, mask] : window.masks()) {
+            tensors.push_back(mask);
+        }
+        return tensors;
     }
     [[nodiscard]] static std::int64_t bytes_of(const std::vector<at::Tensor>& memory) {
         std::int64_t bytes = 0;
@@ -85,15 +155,10 @@ private:
         }
         return bytes;
     }
-    void add(Batch& window) {
-        const std::scoped_lock lock(mutex_);
-        window.each_column([&](const at::Tensor& tensor) {
-            bytes_ += static_cast<std::int64_t>(tensor.storage().nbytes());
-        });
-    }
 
     mutable std::mutex mutex_;
     std::vector<std::vector<at::Tensor>> spares_; ///< the columns of a window each
+    std::vector<Spare> rows_; ///< without columns: of each thread that has put one together
     std::int64_t bytes_ = 0;
 };
 

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -65,9 +66,51 @@ inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
     return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
-struct Closing {
-    int descriptor;
-    ~Closing() { ::close(descriptor); }
+/// An ordinary file, open for reading parts of it.
+class OpenFile {
+public:
+    explicit OpenFile(const std::string& path)
+        : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+        if (descriptor_ < 0) {
+            throw system_error("open", path);
+        }
+    }
+    OpenFile(const OpenFile&) = delete;
+    OpenFile& operator=(const OpenFile&) = delete;
+    ~OpenFile() { ::close(descriptor_); }
+
+    [[nodiscard]] std::uint64_t size() const {
+        struct stat status {};
+        if (::fstat(descriptor_, &status) != 0) {
+            throw system_error("look at", path_);
+        }
+        if (!S_ISREG(status.st_mode)) {
+            throw StorageError("RT-S4",
+                               detail::concat("cannot read ", path_, ": it is no ordinary file"));
+        }
+        return static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
+    }
+
+    /// Returns how many bytes there were, which are fewer at the end of the file only.
+    [[nodiscard]] std::size_t read(std::uint64_t offset, std::span<char> bytes) const {
+        std::size_t done = 0;
+        while (done < bytes.size()) {
+            const ssize_t read = ::pread(descriptor_, bytes.data() + done, bytes.size() - done,
+                                         static_cast<off_t>(offset + done));
+            if (read < 0 && errno != EINTR) {
+                throw system_error("read", path_);
+            }
+            if (read == 0) {
+                break;
+            }
+            done += static_cast<std::size_t>(std::max<ssize_t>(read, 0));
+        }
+        return done;
+    }
+
+private:
+    const std::string& path_;
+    int descriptor_;
 };
 
 } // namespace internal
@@ -108,36 +151,20 @@ struct Local {
 
     [[nodiscard]] std::string read_at(const std::string& path, std::uint64_t offset,
                                       std::size_t length) const {
-        const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        if (descriptor < 0) {
-            throw system_error("open", path);
-        }
-        const internal::Closing closing{descriptor};
-        struct stat status {};
-        if (::fstat(descriptor, &status) != 0) {
-            throw system_error("look at", path);
-        }
-        if (!S_ISREG(status.st_mode)) {
-            throw StorageError("RT-S4",
-                               detail::concat("cannot read ", path, ": it is no ordinary file"));
-        }
+        const internal::OpenFile file(path);
         // What a file is said to hold may be more than memory does.
-        const auto size = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
+        const std::uint64_t size = file.size();
         std::string bytes(std::min<std::uint64_t>(length, size - std::min(offset, size)), '\0');
-        std::size_t done = 0;
-        while (done < bytes.size()) {
-            const ssize_t read = ::pread(descriptor, bytes.data() + done, bytes.size() - done,
-                                         static_cast<off_t>(offset + done));
-            if (read < 0 && errno != EINTR) {
-                throw system_error("read", path);
-            }
-            if (read == 0) {
-                break;
-            }
-            done += static_cast<std::size_t>(std::max<ssize_t>(read, 0));
-        }
-        bytes.resize(done);
+        bytes.resize(file.read(offset, bytes));
         return bytes;
+    }
+    /// The same into memory of the caller's. Returns how many bytes there were.
+    [[nodiscard]] std::size_t read_into(const std::string& path, std::uint64_t offset,
+                                        std::span<char> bytes) const {
+        const internal::OpenFile file(path);
+        const std::uint64_t size = file.size();
+        return file.read(offset, bytes.first(std::min<std::uint64_t>(
+                                     bytes.size(), size - std::min(offset, size))));
     }
 
     [[nodiscard]] std::optional<Entry> look_at(const std::string& path) const {

@@ -9,11 +9,13 @@
 #include <rtrain/storage/node_cache.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -39,6 +41,17 @@ public:
             return held_->files.read_at(held_->path, offset, length);
         }
         return Local{}.read_at(local_copy(), offset, length);
+    }
+    /// The same into memory of the caller's. Returns how many bytes there were.
+    [[nodiscard]] std::size_t read_into(std::uint64_t offset, std::span<char> bytes) const {
+        const Reading reading(uri());
+        if (held_->files.is_local() || !held_->files.reads_at()) {
+            return Local{}.read_into(held_->files.is_local() ? held_->path : local_copy(), offset,
+                                     bytes);
+        }
+        const std::string read = held_->files.read_at(held_->path, offset, bytes.size());
+        read.copy(bytes.data(), bytes.size());
+        return std::min(read.size(), bytes.size());
     }
 
     [[nodiscard]] const std::string& path() const noexcept { return held_->path; }
