@@ -6,7 +6,8 @@
 //   mpirun -n 2 ./sharded sharded 2048 6 64 20
 //
 // MODE: dataparallel, sharded, stepping (step_in_backward); with -autocast behind it, in bfloat16;
-// bfloat16, that is sharded-autocast with weights in it.
+// bfloat16, that is sharded-autocast with weights in it; divided, that is Shard::parameters, on
+// nodes that tests/nodes/nodes.py plays. `operators`: what gathering on use adds to an operator.
 // Rank 0 prints a JSON line. peers.py does the same with torch's DistributedDataParallel and
 // fully_shard.
 #include <rtrain/backend/mpi.hpp>
@@ -103,6 +104,9 @@ void print(Mpi& ranks, const Plan& plan, const torch::nn::Module& module,
 rtrain::ShardedOptions options_of(const std::string& mode) {
     const bool rounds = mode == "bfloat16";
     rtrain::ShardedOptions options{.step_in_backward = mode.starts_with("stepping")};
+    if (mode == "divided") {
+        options.level = rtrain::Shard::parameters;
+    }
     if (rounds) {
         options.parameter_type = torch::kBFloat16;
     }
@@ -134,6 +138,37 @@ void run(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
     }
 }
 
+/// Microseconds of a small operator, the best of some rounds.
+double microseconds_of_operator() {
+    const torch::NoGradGuard no_grad;
+    constexpr int operators = 2000;
+    auto x = torch::ones({8});
+    double best = 1e9;
+    for (int round = 0; round < 50; ++round) {
+        const auto begun = std::chrono::steady_clock::now();
+        for (int i = 0; i < operators; ++i) {
+            x.add_(1.0);
+        }
+        const std::chrono::duration<double, std::micro> taken =
+            std::chrono::steady_clock::now() - begun;
+        best = std::min(best, taken.count() / operators);
+    }
+    return best;
+}
+
+/// Without and with a model whose weights are gathered, each rank with slots of its own.
+void compare_operators(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
+    const double bare = microseconds_of_operator();
+    const rtrain::ShardedParallel<torch::nn::SequentialImpl, Mpi> model(
+        std::make_shared<rtrain::detail::TheBackend<Mpi>>(ranks), mlp(plan).ptr(),
+        {.level = rtrain::Shard::parameters, .share = rtrain::Share::none});
+    const double seen = microseconds_of_operator();
+    if (ranks->rank() == 0) {
+        std::printf("{\"mode\": \"operators\", \"bare_us\": %.2f, \"seen_us\": %.2f}\n", bare,
+                    seen);
+    }
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -143,8 +178,9 @@ int main(int argc, char** argv) {
     }
     auto ranks = std::make_shared<Mpi>();
     ranks->start({});
-    run(ranks, {argv[1], std::stoll(argv[2]), std::stoll(argv[3]), std::stoll(argv[4]),
-                std::stoi(argv[5])});
+    const Plan plan{argv[1], std::stoll(argv[2]), std::stoll(argv[3]), std::stoll(argv[4]),
+                    std::stoi(argv[5])};
+    plan.mode == "operators" ? compare_operators(ranks, plan) : run(ranks, plan);
     (void)ranks->finish({});
     return 0;
 }

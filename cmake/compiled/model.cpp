@@ -7,3 +7,4 @@
 #include <rtrain/model/sharded_engine.hpp>
 #include <rtrain/model/step_parts_definitions.hpp>
 #include <rtrain/model/sync_batch_norm_definitions.hpp>
+#include <rtrain/model/units_definitions.hpp>

@@ -138,6 +138,7 @@ TEST_CASE("MemoryNeeded.is_what_ranks_have") {
     compare(ranks, ShardedOptions{.level = Shard::optimizer});
     compare(ranks, ShardedOptions{.share = Share::none});
     compare(ranks, in_bfloat16());
+    compare(ranks, ShardedOptions{.level = Shard::parameters, .share = Share::none});
     const test::Directory directory("offload-memory");
     compare(ranks, ShardedOptions{.offload = offload::Disk{directory.path()}});
 }
@@ -165,6 +166,11 @@ TEST_CASE("MemoryNeeded.follows_the_formulas") {
     const auto stepping = memory_needed(*net, ShardedOptions{.step_in_backward = true}, 1, 4);
     CHECK(stepping.gradients <= 2 * static_cast<std::int64_t>(mib)); // a layer's, of four ranks
     CHECK(near(stepping.passing, 4 * mib));
+    // Each of 16 layers is a unit, of which the ranks of a node share two.
+    const auto divided = memory_needed(*net, ShardedOptions{.level = Shard::parameters}, 2, 2);
+    CHECK(near(divided.rank() - divided.slots, p / 4 + 2 * p / 16 / 2 + 3 * p / 4));
+    const ShardedOptions alike{.level = Shard::parameters};
+    CHECK(memory_needed(*net, alike, 1, 4).rank() == memory_needed(*net, sharded, 1, 4).rank());
     const ShardedOptions accumulating{.level = Shard::optimizer};
     CHECK(near(memory_needed(*net, accumulating, 1, 4).rank(), p / 4 + p + 3 * p / 4 + slots));
     CHECK(near(memory_needed(*net, in_bfloat16(), 1, 4).rank(), p / 8 + p / 4 + 3 * p / 4 + slots));

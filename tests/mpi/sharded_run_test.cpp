@@ -64,6 +64,15 @@ TEST_CASE_TEMPLATE("Sharded.either_engine_goes_on_from_the_others_checkpoint", P
     require_equal(train<Policy>(run("there"), 4, DataParallelOptions{}), expected);
     (void)train<Policy>(run("back"), 2, DataParallelOptions{});
     require_equal(train<Policy>(run("back"), 4, ShardedOptions{}), expected);
+
+    // Between nodes, or where each rank has slots of its own.
+    const ShardedOptions divided{.level = Shard::parameters,
+                                 .share =
+                                     test::ranks_of_nodes().size() > 1 ? Share::node : Share::none};
+    (void)train<Policy>(run("divided"), 2, divided);
+    require_equal(train<Policy>(run("divided"), 3, DataParallelOptions{}),
+                  train<Policy>(run("whole-3"), 3, ShardedOptions{}));
+    require_equal(train<Policy>(run("divided"), 4, divided), expected);
 }
 
 TEST_CASE("Sharded.checkpoints_of_bfloat16_weights_hold_float32_ones") {

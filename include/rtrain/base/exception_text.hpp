@@ -8,6 +8,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstddef>
 #include <exception>
 #include <optional>
 #include <string>
@@ -23,16 +24,31 @@ namespace rtrain::detail {
     return exception.what();
 }
 
-/// The code of an rtrain::Error; RT-T2 for anything else.
-[[nodiscard]] inline std::string code_of(const std::exception& exception) {
-    const auto* const error = dynamic_cast<const Error*>(&exception);
-    return error != nullptr ? error->code() : Failure::foreign;
+/// What an exception says, and the code of an rtrain::Error, also of one that libtorch has made its
+/// own of (gather_on_use.hpp); RT-T2 for anything else.
+struct CodedText {
+    std::string message;
+    std::string code = Failure::foreign;
+};
+[[nodiscard]] inline CodedText coded_text_of(const std::exception& exception) {
+    if (const auto* const error = dynamic_cast<const Error*>(&exception)) {
+        return {error->message(), error->code()};
+    }
+    std::string text = text_of(exception);
+    const std::size_t begin = text.rfind(" [RT-");
+    if (dynamic_cast<const c10::Error*>(&exception) == nullptr || begin == std::string::npos ||
+        text.back() != ']') {
+        return {std::move(text)};
+    }
+    return {text.substr(0, begin), text.substr(begin + 2, text.size() - begin - 3)};
 }
 
-/// The text without an rtrain::Error's code.
+[[nodiscard]] inline std::string code_of(const std::exception& exception) {
+    return coded_text_of(exception).code;
+}
+/// The text without the code.
 [[nodiscard]] inline std::string message_of(const std::exception& exception) {
-    const auto* const error = dynamic_cast<const Error*>(&exception);
-    return error != nullptr ? error->message() : text_of(exception);
+    return coded_text_of(exception).message;
 }
 
 [[nodiscard]] inline Failure failure_of(const std::exception& exception) {

@@ -155,6 +155,14 @@ public:
         }
     }
 
+    /// Waits for the ranks of this node, where they share memory; else for none.
+    void meet_within() {
+        const Call call = calls_.begin({});
+        if (links_.node() != nullptr) {
+            links_.node()->meet(call);
+        }
+    }
+
     /// Sends a contiguous tensor to a rank; `tag`, from 0 to 4095, tells messages apart.
     void send(const at::Tensor& tensor, int to, int tag = 0) { send_async(tensor, to, tag).wait(); }
     /// Receives into a contiguous tensor as many bytes as it has.

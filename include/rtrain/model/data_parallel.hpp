@@ -47,7 +47,12 @@ public:
     template <class... Arguments>
     decltype(auto) operator()(Arguments&&... arguments) {
         const auto forward = [&]() -> decltype(auto) {
-            return module_->forward(std::forward<Arguments>(arguments)...);
+            try {
+                return module_->forward(std::forward<Arguments>(arguments)...);
+            } catch (...) {
+                prepared_->explain_failure();
+                throw;
+            }
         };
         prepared_->begin_forward();
         if constexpr (std::is_object_v<decltype(forward())>) {

@@ -91,7 +91,9 @@ public:
     /// prepared, with the same parameters on all ranks.
     void check_parameters() {
         require_unchanged();
-        require_equal_parameters(backend_, parameters_);
+        if (store_->sees_whole_parameters()) {
+            require_equal_parameters(backend_, parameters_);
+        }
     }
 
     /// What hooks remember, for checkpoints. Saving is *collective*.

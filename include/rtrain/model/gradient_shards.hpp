@@ -55,6 +55,7 @@ public:
     }
     [[nodiscard]] std::size_t size() const override { return chunks_.size(); }
     [[nodiscard]] bool keeps() const override { return keeps_; }
+    [[nodiscard]] bool sees_whole_parameters() const override { return !weights_->gathers(); }
     void divide_by(int ranks) override { divisor_ = ranks; }
     [[nodiscard]] int divisor() const override { return divisor_; }
 

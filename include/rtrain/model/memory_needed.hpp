@@ -10,6 +10,7 @@
 #include <rtrain/model/shard_rooms.hpp>
 #include <rtrain/model/sharded_options.hpp>
 #include <rtrain/model/synchronize.hpp>
+#include <rtrain/model/units.hpp>
 
 #include <torch/nn/module.h>
 
@@ -48,6 +49,40 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
                                            ranks_per_node, " ranks each, and ", moments,
                                            " moments; expected 1 or more of both, 0 or more"));
     }
+}
+
+/// What one of `ranks` needs of weights, of which `sharing` ranks have a copy together.
+[[nodiscard]] inline std::int64_t weights_of_rank(const torch::nn::Module& module,
+                                                  const std::vector<NamedParameter>& parameters,
+                                                  const ShardedOptions& options, int ranks,
+                                                  int sharing) {
+    const auto kept = kept_types(parameters, options);
+    const bool gathers = options.level == Shard::parameters && ranks > sharing;
+    const auto bytes_of = [&](std::size_t i) {
+        return parameters[i].tensor.numel() * static_cast<std::int64_t>(c10::elementSize(kept[i]));
+    };
+    std::int64_t shared = 0; // as the model has them
+    std::int64_t own = 0;    // parts that lie elsewhere
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const at::Tensor& tensor = parameters[i].tensor;
+        shared += bytes_of(i);
+        if (gathers || kept[i] != tensor.scalar_type()) {
+            own +=
+                slices_of(tensor, ranks).longest * static_cast<std::int64_t>(tensor.element_size());
+        }
+    }
+    if (gathers) {
+        std::int64_t most = 0;
+        for (const Unit& unit : plan_units(module, parameters, options.units)) {
+            std::int64_t bytes = 0;
+            for (const std::size_t i : unit.parameters) {
+                bytes += bytes_of(i);
+            }
+            most = std::max(most, bytes);
+        }
+        shared = options.resident_units * most;
+    }
+    return (shared + sharing - 1) / sharing + own;
 }
 
 } // namespace detail
@@ -97,9 +132,7 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     const auto parameters = detail::distinct_parameters(module, options.data_parallel.ignore);
     const auto kept = detail::kept_types(parameters, options);
     std::vector<bool> trains;
-    std::int64_t weights = 0; // as the model has them
-    std::int64_t exact = 0;   // parts of those that are wider than these
-    std::int64_t whole = 0;   // gradients
+    std::int64_t whole = 0; // gradients
     std::int64_t part = 0;
     std::int64_t longest = 0;
     needed.passing = 0;
@@ -108,8 +141,6 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
         const auto bytes = tensor.numel() * static_cast<std::int64_t>(c10::elementSize(kept[i]));
         const auto slice = detail::slices_of(tensor, ranks).longest *
                            static_cast<std::int64_t>(tensor.element_size());
-        weights += bytes;
-        exact += kept[i] != tensor.scalar_type() ? slice : 0;
         trains.push_back(tensor.requires_grad());
         if (trains.back()) {
             whole += bytes;
@@ -122,10 +153,9 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
                                             options.slot_bytes);
     const auto slot = static_cast<std::int64_t>(detail::slot_bytes_of(chunks, ranks));
     needed.slots = 2 * slot;
-    needed.weights = weights + exact;
-    if (options.share == Share::node) {
-        needed.weights = (weights + ranks_per_node - 1) / ranks_per_node + exact;
-    } else { // messages within a node, of stepped weights
+    needed.weights = detail::weights_of_rank(module, parameters, options, ranks,
+                                             options.share == Share::node ? ranks_per_node : 1);
+    if (options.share == Share::none) { // messages within a node, of weights
         needed.slots += ranks_per_node * (detail::bytes_of_weight_message + nodes * longest);
     }
     needed.gradients =

@@ -4,6 +4,8 @@
 /// while it runs, and put back when it has run again.
 #pragma once
 
+#include <rtrain/model/recorded_inputs.hpp>
+
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
@@ -26,20 +28,6 @@
 #include <vector>
 
 namespace rtrain::detail {
-
-/// RecordFunction::inputs() asserts, in programs without NDEBUG, what only a libtorch without it
-/// has set; so the member itself, reached by explicit instantiation, in which access is not checked
-/// ([temp.spec.general]).
-template <class Tag, auto Member>
-struct RevealInputs {
-    friend c10::ArrayRef<const c10::IValue> inputs_of(Tag /*tag*/, const at::RecordFunction& call) {
-        return call.*Member;
-    }
-};
-struct RecordedInputs {
-    friend c10::ArrayRef<const c10::IValue> inputs_of(RecordedInputs, const at::RecordFunction&);
-};
-template struct RevealInputs<RecordedInputs, &at::RecordFunction::inputs_>;
 
 /// Which arguments operators write.
 class WrittenArguments {

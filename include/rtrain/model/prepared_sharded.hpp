@@ -24,6 +24,8 @@ prepare_sharded(const std::shared_ptr<AnyBackend>& backend,
 /// Runs `edit` on one rank a node while the model's tensors can be written; all get rank 0's
 /// buffers then. *Collective.* `model`: of prepare_sharded().
 void edit_weights(PreparedModel& model, const std::function<void()>& edit);
+/// Runs `read` on each rank while the model's tensors are all there. *Collective.*
+void read_weights(PreparedModel& model, const std::function<void()>& read);
 
 } // namespace rtrain::detail
 

@@ -56,6 +56,23 @@ public:
     void edit(Change&& change) const {
         detail::edit_weights(*this->prepared(), [&] { change(**this); });
     }
+
+    /// Runs `read(*model)` on all ranks, while all weights are there: with Shard::parameters, in
+    /// memory of which each node needs as much as for the whole model, for as long as that takes.
+    /// For code that takes pointers, or runs on some ranks only; what it throws on any rank, all
+    /// throw. *Collective.*
+    ///
+    /// @code
+    /// model.gathered([&](Gpt& gpt) {
+    ///     if (worker.rank() == 0) {
+    ///         rtrain::save_weights("gpt.safetensors", gpt);
+    ///     }
+    /// });
+    /// @endcode
+    template <std::invocable<M&> Read>
+    void gathered(Read&& read) const {
+        detail::read_weights(*this->prepared(), [&] { read(**this); });
+    }
 };
 
 template <>

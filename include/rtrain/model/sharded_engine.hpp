@@ -18,6 +18,7 @@
 #include <rtrain/model/sharded_options.hpp>
 #include <rtrain/model/shared_weights.hpp>
 #include <rtrain/model/synchronize.hpp>
+#include <rtrain/model/units.hpp>
 
 #include <torch/nn/module.h>
 
@@ -25,6 +26,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace rtrain::detail {
@@ -40,6 +42,7 @@ public:
 
     void begin_forward() override {
         if (weights_) {
+            weights_->rethrow_failure();
             weights_->require_in_place();
         }
         Engine::begin_forward();
@@ -53,6 +56,19 @@ public:
             spread_buffers();
         } else {
             change();
+        }
+    }
+
+    void read(const std::function<void()>& read) {
+        if (weights_) {
+            weights_->read(read);
+        } else {
+            read();
+        }
+    }
+    void explain_failure() const override {
+        if (weights_) {
+            weights_->rethrow_failure();
         }
     }
 
@@ -101,7 +117,7 @@ private:
                  [made, ranks, module, options](const auto& parameters, const auto& of) {
                      const auto members = of.group ? ranks->over(of.group) : ranks;
                      *made = std::make_shared<SharedWeights>(
-                         members, parameters, kept_types(parameters, options), options);
+                         members, *module, parameters, kept_types(parameters, options), options);
                      return std::make_unique<GradientShards>(*made, module->name(), parameters,
                                                              options);
                  }),
@@ -114,6 +130,9 @@ private:
         check_options(options);
         const auto& parallel = options.data_parallel;
         const auto members = parallel.group ? ranks->over(parallel.group) : ranks;
+        if (options.level == Shard::parameters) {
+            (void)plan_units(module, distinct_parameters(module, parallel.ignore), options.units);
+        }
         if (members->size() == 1) {
             return parallel;
         }
@@ -130,7 +149,9 @@ private:
                           options.step_in_backward, ", level ", static_cast<int>(options.level),
                           ", share ", static_cast<int>(options.share), ", parameter_type ",
                           options.parameter_type ? "set" : "not set", ", offload ",
-                          options.offload.index(), "; all ranks must prepare it in the same way");
+                          options.offload.index(), ", resident_units ", options.resident_units,
+                          ", ", options.units.size(), " units are named",
+                          "; all ranks must prepare it in the same way");
         });
         const auto& ranks_of = *members->communicator();
         if (options.share == Share::node && ranks_of.local_size() > 1 &&
@@ -143,13 +164,18 @@ private:
     }
     /// Other options, another number.
     [[nodiscard]] static std::int64_t as_number(const ShardedOptions& options) {
-        std::int64_t number = options.slot_bytes;
-        for (const int choice : {options.step_in_backward ? 1 : 0, static_cast<int>(options.level),
-                                 static_cast<int>(options.share), options.parameter_type ? 1 : 0,
-                                 static_cast<int>(options.offload.index())}) {
-            number = 2 * number + choice;
+        constexpr std::uint64_t prime = 1000003;
+        auto number = static_cast<std::uint64_t>(options.slot_bytes);
+        for (const int choice :
+             {options.step_in_backward ? 1 : 0, static_cast<int>(options.level),
+              static_cast<int>(options.share), options.parameter_type ? 1 : 0,
+              static_cast<int>(options.offload.index()), options.resident_units}) {
+            number = prime * number + static_cast<std::uint64_t>(choice);
         }
-        return number;
+        for (const std::string& unit : options.units) {
+            number = prime * number + std::hash<std::string>()(unit);
+        }
+        return static_cast<std::int64_t>(number);
     }
 
     std::shared_ptr<SharedWeights> weights_;
@@ -164,6 +190,9 @@ prepare_sharded(const std::shared_ptr<AnyBackend>& backend,
 
 RTRAIN_DOOR void edit_weights(PreparedModel& model, const std::function<void()>& edit) {
     dynamic_cast<ShardedEngine&>(model).edit(edit);
+}
+RTRAIN_DOOR void read_weights(PreparedModel& model, const std::function<void()>& read) {
+    dynamic_cast<ShardedEngine&>(model).read(read);
 }
 
 } // namespace rtrain::detail

@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <variant>
+#include <vector>
 
 namespace rtrain {
 
@@ -24,7 +26,14 @@ enum class Shard : unsigned char {
     optimizer,
     /// As ZeRO-2: gradients are never held whole. Passes under no_sync() communicate as all others,
     /// and their sums are kept in parts.
-    gradients
+    gradients,
+    /// As ZeRO-3 and FSDP, over nodes: a node keeps its share of the weights only. Units of them
+    /// (ShardedOptions::units) come whole into a few slots when an operator is about to use them,
+    /// in forward and in backward. Each is sent once more than with `gradients`. All ranks run the
+    /// same layers in the same order, in training and in evaluation (ModelError [RT-M49]), each in
+    /// the thread that has prepared the model [RT-M50]. On one node whose ranks share the weights
+    /// there is nothing to gather, and it is `gradients`.
+    parameters
 };
 
 /// Who has a copy of the weights.
@@ -60,6 +69,14 @@ using Offload = std::variant<offload::None, offload::Disk>;
 struct ShardedOptions {
     Shard level = Shard::gradients;
     Share share = Share::node;
+    /// With Shard::parameters, what is gathered together: beginnings of parameters' names, of which
+    /// each is a unit. "*" stands for any part between dots, so that "layers.*" makes a unit of
+    /// each layer. The rest is one unit. Empty: each child of a ModuleList or Sequential, the
+    /// outermost ones. ConfigError [RT-C42] for a pattern that no parameter has.
+    std::vector<std::string> units = {};
+    /// With Shard::parameters, how many units a node has whole at a time, each in a slot as large
+    /// as the largest one. ModelError [RT-M48] when an operator uses more at once.
+    int resident_units = 2;
     /// Size of a slot in bytes: gradients travel in pieces of at most that much. Each rank has two.
     std::int64_t slot_bytes = std::int64_t{4} << 20;
     /// Backward itself steps each parameter as soon as the sum of its gradients is there, and keeps
@@ -95,6 +112,10 @@ inline void check_options(const ShardedOptions& options) {
     if (options.slot_bytes < least) {
         throw ConfigError("RT-C11", concat("slot_bytes is ", options.slot_bytes, "; expected ",
                                            least, " or more"));
+    }
+    if (options.resident_units < 1) {
+        throw ConfigError(
+            "RT-C11", concat("resident_units is ", options.resident_units, "; expected 1 or more"));
     }
     if (!std::holds_alternative<hook::None>(options.data_parallel.hook)) {
         throw ConfigError("RT-C12", "a sharded model sends gradients as they are, but a hook is "

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Parameters that a model keeps in fewer bits than they are trained in: this rank's elements of
-/// them, exactly. What saves and loads a parameter asks here, wherever it is called from.
+/// Parameters that a model keeps in fewer bits than they are trained in, or of which a rank has
+/// its part only: this rank's elements of them, exactly. What saves and loads a parameter asks
+/// here, wherever it is called from.
 #pragma once
 
 #include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -19,6 +21,8 @@ namespace rtrain::checkpoint {
 struct ExactPart {
     PartOf of;
     at::Tensor elements; ///< of one dimension, as they lie in memory
+    /// Where the parameter itself cannot be written: called behind what writes the elements.
+    std::function<void()> loaded;
 };
 
 /// Some of them, known while it lives.

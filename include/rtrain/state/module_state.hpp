@@ -59,11 +59,17 @@ RTRAIN_DOOR void load_module(torch::nn::Module& module, const StateReader& in) {
         }
     }
     for (auto& item : targets) {
-        detail::writable(item.value()).copy_(in.tensor(item.key()));
-        if (const auto part = ExactParts::find(item.value())) {
-            const auto& [of, elements] = *part;
+        const auto part = ExactParts::find(item.value());
+        if (!part || !part->loaded) {
+            detail::writable(item.value()).copy_(in.tensor(item.key()));
+        }
+        if (part) {
+            const auto& [of, elements, loaded] = *part;
             elements.copy_(in_memory(
                 of, in.elements(item.key(), of.shape, of.begin, of.begin + elements.numel())));
+            if (loaded) {
+                loaded();
+            }
         }
     }
 }

@@ -13,7 +13,7 @@
 
 namespace rtrain::detail {
 
-/// Throws ConfigError [RT-C42] when the loader has found a libtorch of another version than the
+/// Throws ConfigError [RT-C43] when the loader has found a libtorch of another version than the
 /// headers were of: another one on LD_LIBRARY_PATH, or that of a Python process. Their classes
 /// differ in layout, so that what follows would be wrong numbers or a crash. A third number that
 /// differs is taken, because such versions mend only.
@@ -28,7 +28,7 @@ inline void require_one_libtorch() {
     const std::string loaded = rest.substr(0, rest.find_first_of(", \n"));
     if (loaded.rfind(concat(TORCH_VERSION_MAJOR, ".", TORCH_VERSION_MINOR, "."), 0) != 0) {
         throw ConfigError(
-            "RT-C42",
+            "RT-C43",
             concat("the program was compiled with libtorch " TORCH_VERSION ", but runs with ",
                    loaded,
                    ", which has been found first; take its directory out of LD_LIBRARY_PATH, or "

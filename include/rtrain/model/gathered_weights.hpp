@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Weights of which each rank has its part only. Units of them (units.hpp) are gathered when an
+/// operator is about to use them (gather_on_use.hpp), into slots that the ranks of a node share.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/model/gather_on_use.hpp>
+#include <rtrain/model/units.hpp>
+#include <rtrain/model/weight_memory.hpp>
+#include <rtrain/process/step_clock.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <malloc.h>
+
+namespace rtrain::detail {
+
+class GatheredWeights final : public WeightMemory {
+public:
+    /// Rank 0's values count, a parameter at a time. *Collective.* Throws CommError [RT-X12].
+    GatheredWeights(AnyBackend& backend, const std::vector<NamedParameter>& parameters,
+                    const std::vector<at::ScalarType>& types, bool shares, std::vector<Unit> units,
+                    int slots)
+        : WeightMemory(backend, parameters, types, shares), units_(std::move(units)),
+          views_(parameters.size()) {
+        const torch::NoGradGuard no_grad;
+        lay_out_units();
+        const std::size_t bytes = slot_bytes_ * static_cast<std::size_t>(slots);
+        array_ = ranks_.allocate_array(
+            bytes,
+            {{0, bytes,
+              "rtrain: a parameter of a sharded model was written in place [RT-M44]. It is a copy "
+              "that the ranks of a node read: change it within model.edit(), and pass optimizers "
+              "through worker.prepare()\n"}},
+            shares_);
+        std::vector<std::byte*> read;
+        for (int slot = 0; slot < slots; ++slot) {
+            read.push_back(array_->read() + slot_bytes_ * static_cast<std::size_t>(slot));
+        }
+        on_use_.emplace(std::move(read),
+                        [this](std::size_t unit, std::size_t slot) { gather(unit, slot); });
+        for (const Unit& unit : units_) {
+            make_views(on_use_->add(unit.name, bytes_of_unit(unit)), unit);
+            ::malloc_trim(0); // what the ranks had of their own
+        }
+    }
+
+    [[nodiscard]] bool is_in_place(std::size_t parameter) const override {
+        const at::Tensor& tensor = parameters_[parameter].tensor;
+        return tensor.storage().is_alias_of(views_[parameter].storage()) &&
+               tensor.storage_offset() == views_[parameter].storage_offset();
+    }
+
+    [[nodiscard]] bool gathers() const noexcept override { return true; }
+    void rethrow_failure() const override { on_use_->rethrow_failure(); }
+
+    void begin_step() override { rethrow_failure(); }
+    void round(std::size_t /*parameter*/) override {}
+    void end_step(const std::vector<std::size_t>& /*stepped*/) override { on_use_->release(); }
+
+    void edit(const std::function<void()>& edit) override {
+        const auto array = gather_all();
+        succeed_together(backend_, [&] {
+            if (owners_.place == 0) {
+                const Opened opened(*this, array, array->write());
+                edit();
+            }
+        });
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            at::Tensor whole = at_memory(array, array->write(), i);
+            at::Tensor flat = whole.as_strided({whole.numel()}, {1});
+            if (!shares_ && flat.numel() > 0) {
+                backend_.broadcast(flat, 0);
+            }
+            take_over(places_[i].part, own_elements(i, flat));
+        }
+        on_use_->release();
+    }
+    void read(const std::function<void()>& read) override {
+        const auto array = gather_all();
+        succeed_together(backend_, [&] {
+            const Opened opened(*this, array, array->read());
+            read();
+        });
+    }
+
+private:
+    /// The model's tensors in memory that has all of them, for as long as it lives.
+    class Opened {
+    public:
+        Opened(const GatheredWeights& weights, const std::shared_ptr<comm::NodeArray>& array,
+               std::byte* mapping)
+            : weights_(weights) {
+            weights_.point_at(array, mapping);
+        }
+        Opened(const Opened&) = delete;
+        Opened& operator=(const Opened&) = delete;
+        ~Opened() { weights_.point_at_units(); }
+
+    private:
+        const GatheredWeights& weights_;
+    };
+
+    void lay_out_units() {
+        offsets_.resize(parameters_.size());
+        for (const Unit& unit : units_) {
+            std::size_t end = 0;
+            for (const std::size_t i : unit.parameters) {
+                offsets_[i] = end;
+                constexpr std::size_t line = 64;
+                end += (bytes_of(i) + line - 1) / line * line;
+            }
+            slot_bytes_ = std::max(slot_bytes_, end);
+        }
+    }
+    [[nodiscard]] std::size_t bytes_of_unit(const Unit& unit) const {
+        return offsets_[unit.parameters.back()] + bytes_of(unit.parameters.back());
+    }
+
+    /// The parameters of a unit become views of one storage, and this rank keeps its parts.
+    void make_views(const c10::Storage& storage, const Unit& unit) {
+        for (const std::size_t i : unit.parameters) {
+            Place& place = places_[i];
+            keep_exactly(i, exact_part(i), [this] { on_use_->release(); });
+            place.part.set_requires_grad(true);
+            at::Tensor& view = views_[i];
+            view = at::detail::make_tensor<c10::TensorImpl>(
+                c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                caffe2::TypeMeta::fromScalarType(place.type));
+            view.unsafeGetTensorImpl()->set_sizes_and_strides(
+                place.of.shape, place.of.strides,
+                static_cast<std::int64_t>(offsets_[i] / c10::elementSize(place.type)));
+            give_memory(i, view);
+        }
+    }
+    void point_at_units() const {
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            give_memory(i, views_[i]);
+        }
+    }
+
+    /// A unit into a slot that nobody uses any more. *Collective.*
+    void gather(std::size_t number, std::size_t slot) {
+        const StepClock::In waiting(StepPart::communication);
+        require_agreement(number, slot);
+        std::byte* const memory = array_->write() + slot_bytes_ * slot;
+        std::vector<WeightCopy> copies;
+        for (const std::size_t i : units_[number].parameters) {
+            copies.push_back(bring_part(i, memory + offsets_[i]));
+        }
+        exchange_.run(copies);
+        if (shares_) {
+            ranks_.meet_within();
+        }
+    }
+    /// This rank's part of a parameter to where it is whole.
+    [[nodiscard]] WeightCopy bring_part(std::size_t index, std::byte* memory) const {
+        const Place& place = places_[index];
+        if (place.part.numel() > 0) {
+            at::Tensor whole = at::from_blob(memory, {parameters_[index].tensor.numel()},
+                                             at::TensorOptions(place.type));
+            own_elements(index, whole).copy_(place.part);
+        }
+        return {memory, place.slices, c10::elementSize(place.type)};
+    }
+    [[nodiscard]] at::Tensor own_elements(std::size_t index, const at::Tensor& flat) const {
+        return flat.narrow(0, places_[index].of.begin, elements_of_part(index));
+    }
+    /// Memory with all weights. *Collective.*
+    [[nodiscard]] std::shared_ptr<comm::NodeArray> gather_all() {
+        const torch::NoGradGuard no_grad;
+        rethrow_failure();
+        auto array = allocate_whole();
+        std::vector<WeightCopy> copies;
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            copies.push_back(bring_part(i, array->write() + places_[i].offset));
+        }
+        exchange_.run(copies);
+        backend_.barrier();
+        return array;
+    }
+
+    /// All ranks have come here for the same unit and slot: nobody uses what is in the slot.
+    /// *Collective.* Throws ModelError [RT-M49], on all ranks the same.
+    void require_agreement(std::size_t number, std::size_t slot) {
+        const at::Tensor mine = at::tensor(
+            {static_cast<std::int64_t>(number), static_cast<std::int64_t>(slot)}, at::kLong);
+        const at::Tensor all = backend_.all_gather(mine);
+        const auto* const choice = all.const_data_ptr<std::int64_t>();
+        for (std::int64_t rank = 1; rank < all.size(0); ++rank) {
+            const std::int64_t* const theirs = choice + 2 * rank;
+            if (theirs[0] != choice[0]) {
+                throw ModelError(
+                    "RT-M49",
+                    concat("ranks use the weights of a model in different orders: unit \"",
+                           name_of(choice[0]), "\" is next on rank 0, but \"", name_of(theirs[0]),
+                           "\" on rank ", rank,
+                           "; all ranks must run the same layers, in training and in evaluation"));
+            }
+            if (theirs[1] != choice[1]) {
+                throw ModelError(
+                    "RT-M49",
+                    concat("ranks have used the weights of a model in different orders before they "
+                           "come to unit \"",
+                           name_of(choice[0]), "\": rank ", rank,
+                           " drops another unit for it than "
+                           "rank 0; all ranks must run the same layers, and look at weights "
+                           "together"));
+            }
+        }
+    }
+    [[nodiscard]] const std::string& name_of(std::int64_t unit) const {
+        return units_[static_cast<std::size_t>(unit)].name;
+    }
+
+    std::vector<Unit> units_;
+    std::vector<at::Tensor> views_;    ///< by parameter: of its unit's storage
+    std::vector<std::size_t> offsets_; ///< by parameter: in its unit, in bytes
+    std::size_t slot_bytes_ = 64;
+    std::shared_ptr<comm::NodeArray> array_; ///< the slots
+    std::optional<GatherOnUse> on_use_;
+};
+
+} // namespace rtrain::detail

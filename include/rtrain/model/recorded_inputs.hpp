@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What an operator is called with, as callbacks of at::RecordFunction see it.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+#include <c10/util/ArrayRef.h>
+
+namespace rtrain::detail {
+
+/// RecordFunction::inputs() asserts, in programs without NDEBUG, what only a libtorch without it
+/// has set; so the member itself, reached by explicit instantiation, in which access is not checked
+/// ([temp.spec.general]).
+template <class Tag, auto Member>
+struct RevealInputs {
+    friend c10::ArrayRef<const c10::IValue> inputs_of(Tag /*tag*/, const at::RecordFunction& call) {
+        return call.*Member;
+    }
+};
+struct RecordedInputs {
+    friend c10::ArrayRef<const c10::IValue> inputs_of(RecordedInputs, const at::RecordFunction&);
+};
+template struct RevealInputs<RecordedInputs, &at::RecordFunction::inputs_>;
+
+} // namespace rtrain::detail

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where the weights of a sharded model lie: how parameters lie in memory, which part of each is
+/// this rank's, and memory that has all of them.
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/comm/communicator.hpp>
+#include <rtrain/comm/node_array.hpp>
+#include <rtrain/comm/slices.hpp>
+#include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/weight_exchange.hpp>
+#include <rtrain/state/exact_parts.hpp>
+#include <rtrain/state/optimizer_parts.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rtrain::detail {
+
+class WeightMemory {
+public:
+    WeightMemory(const WeightMemory&) = delete;
+    WeightMemory& operator=(const WeightMemory&) = delete;
+    virtual ~WeightMemory() = default;
+
+    /// This rank's elements of a parameter, maybe none; where they can be written.
+    [[nodiscard]] at::Tensor& part(std::size_t parameter) { return places_[parameter].part; }
+    /// Which ones a part holds.
+    [[nodiscard]] const checkpoint::PartOf& of(std::size_t parameter) const {
+        return places_[parameter].of;
+    }
+    /// Whether the model's tensor still has the memory that it was given.
+    [[nodiscard]] virtual bool is_in_place(std::size_t parameter) const = 0;
+
+    /// Whether ranks have parts only, between uses.
+    [[nodiscard]] virtual bool gathers() const noexcept = 0;
+    /// Throws what a gathering has failed with, if one has.
+    virtual void rethrow_failure() const {}
+
+    /// Before parts are stepped. *Collective.*
+    virtual void begin_step() = 0;
+    /// The part of a parameter is stepped.
+    virtual void round(std::size_t parameter) = 0;
+    /// All parts are: everybody sees those of `stepped`. *Collective.*
+    virtual void end_step(const std::vector<std::size_t>& stepped) = 0;
+
+    /// Runs `edit` on one rank of each node, while the model's tensors can be written there; what
+    /// it throws, all ranks throw. *Collective.*
+    virtual void edit(const std::function<void()>& edit) = 0;
+    /// Runs `read` on each rank, while the model's tensors are all there. *Collective.*
+    virtual void read(const std::function<void()>& read) = 0;
+
+protected:
+    struct Place {
+        std::size_t offset = 0;           ///< in an array of all parameters, in bytes
+        at::ScalarType type = at::kFloat; ///< there
+        comm::Slices slices;
+        at::Tensor part;
+        checkpoint::PartOf of;
+    };
+
+    /// `backend` and `parameters` outlive it. `types`: those that parameters are kept in. `shares`:
+    /// the ranks of a node have one copy.
+    WeightMemory(AnyBackend& backend, const std::vector<NamedParameter>& parameters,
+                 const std::vector<at::ScalarType>& types, bool shares)
+        : backend_(backend), ranks_(*backend.communicator()), owners_(ranks_.block_owners()),
+          shares_(shares), exchange_(ranks_, shares), parameters_(parameters) {
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            lay_out(parameters_[i].tensor, types[i]);
+        }
+    }
+
+    [[nodiscard]] std::int64_t elements_of_part(std::size_t parameter) const {
+        return owners_.owns() ? places_[parameter].slices.count(owners_.mine()) : 0;
+    }
+    [[nodiscard]] std::size_t bytes_of(std::size_t parameter) const {
+        return static_cast<std::size_t>(parameters_[parameter].tensor.numel()) *
+               c10::elementSize(places_[parameter].type);
+    }
+    /// Memory that has all parameters. *Collective.*
+    [[nodiscard]] std::shared_ptr<comm::NodeArray> allocate_whole() {
+        std::vector<comm::NodeArray::Part> names;
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            const std::size_t begin = places_[i].offset;
+            names.push_back({begin, begin + bytes_of(i),
+                             concat("rtrain: parameter \"", parameters_[i].name,
+                                    "\" of a sharded model was written in place [RT-M44]. All "
+                                    "ranks of a node read it: change it within model.edit(), and "
+                                    "pass optimizers through worker.prepare()\n")});
+        }
+        return ranks_.allocate_array(bytes_, std::move(names), shares_);
+    }
+    /// A parameter in one of the mappings of an array of all.
+    [[nodiscard]] at::Tensor at_memory(const std::shared_ptr<comm::NodeArray>& array,
+                                       std::byte* mapping, std::size_t index) const {
+        const Place& place = places_[index];
+        return at::from_blob(
+            mapping + place.offset, place.of.shape, place.of.strides, [array](void* /*data*/) {},
+            at::TensorOptions(place.type));
+    }
+    void point_at(const std::shared_ptr<comm::NodeArray>& array, std::byte* mapping) const {
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            give_memory(i, at_memory(array, mapping, i));
+        }
+    }
+    /// The parameter stays the tensor that it is. set_data() is an operator, too, but no use.
+    void give_memory(std::size_t index, const at::Tensor& memory) const {
+        const at::RecordFunctionGuard unseen(false);
+        parameters_[index].tensor.set_data(memory);
+    }
+    /// This rank's elements of a parameter, with rank 0's values in the type they have there.
+    /// *Collective.*
+    [[nodiscard]] at::Tensor exact_part(std::size_t index) {
+        const Place& place = places_[index];
+        const at::Tensor& parameter = parameters_[index].tensor;
+        const at::Tensor whole = at::empty_strided(place.of.shape, place.of.strides,
+                                                   parameter.options().requires_grad(false));
+        if (backend_.rank() == 0) {
+            whole.copy_(parameter);
+        }
+        at::Tensor flat = whole.as_strided({whole.numel()}, {1});
+        if (flat.numel() > 0) {
+            backend_.broadcast(flat, 0);
+        }
+        return flat.narrow(0, place.of.begin, elements_of_part(index)).clone();
+    }
+    /// The part has memory of its own, which checkpoints hold.
+    void keep_exactly(std::size_t index, const at::Tensor& part,
+                      std::function<void()> loaded = nullptr) {
+        const at::Tensor& parameter = parameters_[index].tensor;
+        places_[index].part = part;
+        if (at::Tensor& gradient = parameter.mutable_grad(); gradient.defined()) {
+            gradient = gradient.to(places_[index].type);
+        }
+        exact_.add(parameter, {places_[index].of, part, std::move(loaded)});
+    }
+    /// What others have written into an array, `rounded`, into an exact part: elements that these
+    /// do not round to.
+    static void take_over(const at::Tensor& part, const at::Tensor& rounded) {
+        const at::Tensor others = part.to(rounded.scalar_type()).ne(rounded);
+        part.copy_(at::where(others, rounded.to(part.scalar_type()), part));
+    }
+
+    AnyBackend& backend_;
+    comm::Communicator& ranks_;
+    comm::BlockOwners owners_;
+    bool shares_;
+    WeightExchange exchange_;
+    const std::vector<NamedParameter>& parameters_;
+    std::vector<Place> places_; ///< by parameter
+    checkpoint::ExactParts exact_;
+
+private:
+    void lay_out(const at::Tensor& tensor, at::ScalarType type) {
+        Place& place = places_.emplace_back();
+        place.offset = bytes_;
+        place.type = type;
+        const auto strides =
+            tensor.is_non_overlapping_and_dense()
+                ? tensor.strides().vec()
+                : at::empty_like(tensor, at::MemoryFormat::Contiguous).strides().vec();
+        const at::Tensor kept =
+            at::empty_strided(tensor.sizes(), strides, at::TensorOptions(at::kMeta).dtype(type));
+        place.slices = slices_of(kept, owners_.count());
+        place.of = {tensor.sizes().vec(), strides, kept.is_contiguous(),
+                    owners_.owns() ? place.slices.begin(owners_.mine()) : tensor.numel()};
+        constexpr std::size_t line = 64;
+        bytes_ += (bytes_of(places_.size() - 1) + line - 1) / line * line;
+    }
+
+    std::size_t bytes_ = 0;
+};
+
+} // namespace rtrain::detail
