@@ -58,6 +58,8 @@ def main():
             cases["Ray Tune"] = lambda: rays(3)
         for name, run in cases.items():
             seconds.setdefault(name, []).append(run())
+    if ray:
+        ray.shutdown()  # its processes take cores, too
     print("3 trials of 3 reports, one at a time:\n\n| | seconds |\n|---|---|")
     for name, all_seconds in seconds.items():
         print(f"| {name} | {statistics.median(all_seconds):.3f} |")

@@ -394,7 +394,7 @@ private:
 struct FitCall {
     Session& session;
     int number;           ///< as the session counts them
-    bool follows = false; ///< whether its ranks have ended another run before
+    bool follows = false; ///< its ranks have ended another run before, and have joined for this one
 };
 
 } // namespace rtrain::launch

@@ -262,7 +262,7 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
 }
 
 /// Behind a run that has ended: waits for one that follows, unless something has failed meanwhile.
-/// *Collective.*
+/// Ranks have joined for it when it begins. *Collective.*
 RTRAIN_DOOR bool TrainerCore::begin_another_run() {
     if (further_ == nullptr || !is_sound_) {
         return false;
@@ -283,8 +283,8 @@ RTRAIN_DOOR bool TrainerCore::begin_another_run() {
         const std::string word = broadcast(*backend_, next.value_or(none), 0);
         next = word == none ? std::nullopt : std::optional(word);
     }
-    (void)backend_->finish(std::nullopt); // the run joins them anew
     if (!next) {
+        (void)backend_->finish(std::nullopt);
         return false;
     }
     options_ = further_->options(*next);

@@ -83,7 +83,9 @@ private:
         if (options_.scaling.use_gpu && !backend_.device()) {
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
-        backend_.start(options_.scaling);
+        if (!call_.follows) {
+            backend_.start(options_.scaling);
+        }
         OwnLog log(backend_, options_.run, run_name_, session_.has_driver());
         session_.connect(backend_.rank(), backend_.size());
         watch_each_other();

@@ -155,7 +155,10 @@ private:
             {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
             {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
             {"OMPI_MCA_hwloc_base_binding_policy", "none"},
-            {"PRTE_MCA_hwloc_default_binding_policy", "none"}});
+            {"PRTE_MCA_hwloc_default_binding_policy", "none"},
+            // MPI spins where it waits by itself, as for ranks that join. Two ranks that the kernel
+            // has put on one core would have each message wait for the end of a time slice.
+            {"OMPI_MCA_mpi_yield_when_idle", "1"}});
         if (command.survive_deaths) {
             settings["OMPI_MCA_pml"] = "ob1"; // the only one that survives deaths
         }
