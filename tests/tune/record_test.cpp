@@ -295,6 +295,12 @@ TEST_CASE("Record.the_table_shows_those_that_run_and_the_best") {
     CHECK(at("f_t_00003 ") == std::string::npos);
     CHECK(contains(table, "0.625"));
     CHECK(trial_table({}, {}, 80) == "Trials: 0\n");
+    trials[7].state = trials[8].state = TrialState::errored;
+    trials[7].error = "no room\non rank 3 [RT-T1]";
+    trials[8].error = "bad luck [RT-X1]";
+    const std::string failed = trial_table(trials, {"loss", "min"}, 200, 3);
+    CHECK(contains(failed, "t_00007 failed: no room [RT-T1]\n"));
+    CHECK(contains(failed, "t_00008 failed: bad luck [RT-X1]\n"));
 }
 
 TEST_CASE("Record.the_page_has_its_charts_and_no_script") {

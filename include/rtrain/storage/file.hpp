@@ -7,12 +7,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <ios>
 #include <optional>
 #include <span>
 #include <string>
@@ -201,9 +202,18 @@ inline void replace_file(const std::filesystem::path& path, std::string_view tex
 }
 
 [[nodiscard]] inline std::string read_file(const std::filesystem::path& path) {
+    constexpr std::size_t piece = std::size_t{64} << 10; // where it does not say its size
     std::ifstream file(path, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (!file) {
+    std::error_code unknown;
+    const auto size = std::filesystem::file_size(path, unknown);
+    std::string text;
+    while (file) {
+        const std::size_t at = text.size();
+        text.resize(at == 0 && !unknown && size > 0 ? size + 1 : at + piece);
+        file.read(text.data() + at, static_cast<std::streamsize>(text.size() - at));
+        text.resize(at + static_cast<std::size_t>(file.gcount()));
+    }
+    if (!file.is_open() || file.bad()) {
         throw StorageError("RT-S4", detail::concat("cannot read ", path.string()));
     }
     return text;

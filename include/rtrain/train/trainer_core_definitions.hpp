@@ -20,12 +20,11 @@
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/track/callback_observer.hpp>
+#include <rtrain/train/generators.hpp>
 #include <rtrain/train/one_libtorch.hpp>
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/trainer_core.hpp>
 #include <rtrain/train/training.hpp>
-
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <chrono>
 #include <cstdint>
@@ -238,11 +237,10 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
     session_.unmute();
     session_.watch_driver();
     try {
-        auto generator = at::detail::getDefaultCPUGenerator();
-        const at::Tensor random_state = generator.get_state().clone();
+        Generators generators;
         Result result = train({session_, fit}, function);
         while (begin_another_run()) {
-            generator.set_state(random_state); // as in new processes
+            generators.restore(); // as in new processes
             result = train({session_, fit, /*follows=*/true}, function);
         }
         if (backend_->rank() == 0) {

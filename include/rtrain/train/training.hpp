@@ -29,12 +29,11 @@
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/same_config.hpp>
 #include <rtrain/train/audience.hpp>
+#include <rtrain/train/generators.hpp>
 #include <rtrain/train/outcomes.hpp>
 #include <rtrain/train/own_log.hpp>
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/train_function.hpp>
-
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -79,7 +78,9 @@ public:
 private:
     Result train(const RunFunction& train_function) {
         RankStatus::current().enter(Phase::starting);
-        PreemptionNotice::current().reset();
+        if (!call_.follows) { // else one may have come between the two
+            PreemptionNotice::current().reset();
+        }
         if (options_.scaling.use_gpu && !backend_.device()) {
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
@@ -100,8 +101,7 @@ private:
             asks_for_notices() ? options_.run.failure.preemption_notice : nullptr,
             [grace_s] { PreemptionNotice::current().give(grace_s); });
         // An attempt in this process begins as one in a new process does.
-        auto generator = at::detail::getDefaultCPUGenerator();
-        const at::Tensor random_state = generator.get_state().clone();
+        Generators generators;
         for (;;) {
             log.begin();
             Attempt attempt = attempt_once(train_function);
@@ -121,7 +121,7 @@ private:
                 throw *attempt.error;
             }
             restarted_ = true;
-            generator.set_state(random_state);
+            generators.restore();
             RankStatus::current().enter(Phase::starting);
         }
     }

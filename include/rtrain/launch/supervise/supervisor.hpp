@@ -352,7 +352,7 @@ private:
             probe_ = std::jthread([this, ranks] { // hosts may take seconds to answer
                 const bool more = has_room_for_more_than(ranks);
                 later([this, ranks, more] {
-                    if (more && job_ && !asked_to_make_room_) {
+                    if (more && job_ && !asked_to_make_room_ && !between_runs_) {
                         resizing_ = true;
                         job_->preempt(config_.preemption_grace_s);
                     } else {

@@ -38,6 +38,17 @@ inline void names_in(const Config& config, const std::string& above,
     }
 }
 
+/// Why a trial has failed, in one line: the first, and the code behind the last.
+[[nodiscard]] inline std::string reason_of(const TrialRecord& trial) {
+    const std::string& error = trial.error;
+    std::string line = error.substr(0, error.find('\n'));
+    const auto code = error.rfind("[RT-");
+    if (code != std::string::npos && code > line.size()) {
+        line += " " + error.substr(code);
+    }
+    return line;
+}
+
 [[nodiscard]] inline std::string short_text(const boost::json::value* value) {
     if (value == nullptr) {
         return "";
@@ -72,7 +83,7 @@ inline void names_in(const Config& config, const std::string& above,
 
 /// "Trials: 12 (1 RUNNING, 11 TERMINATED)", then a row each: state, iteration, time, the goal's
 /// metric, configuration. At most `rows`, those that run first, then the best; at most `columns`
-/// wide.
+/// wide. Beneath it, why trials have failed, at most `rows` of them.
 [[nodiscard]] inline std::string trial_table(std::span<const TrialRecord> trials, const Goal& goal,
                                              int columns, std::size_t rows = 20) {
     std::vector<const TrialRecord*> order;
@@ -124,6 +135,13 @@ inline void names_in(const Config& config, const std::string& above,
     }
     if (order.size() > rows) {
         text += rtrain::detail::concat("  ", order.size() - rows, " more\n");
+    }
+    std::size_t told = 0;
+    for (const TrialRecord& trial : trials) {
+        if (trial.state == TrialState::errored && told++ < rows) {
+            text += rtrain::detail::concat(trial.name.empty() ? trial.id : trial.name,
+                                           " failed: ", internal::reason_of(trial), "\n");
+        }
     }
     return text;
 }
