@@ -3,7 +3,12 @@
 //   trials_bench function TRIALS DIRECTORY                3 reports each, in threads
 //   trials_bench trainer TRIALS RANKS used|new DIRECTORY  the same on ranks
 //   trials_bench memory TRIALS DIRECTORY                  memory and CPU time of the process
+//   trials_bench exploit MB memory|files|trainer DIRECTORY   a trial takes over another's state: of
+//       a function, which is in memory, or is read from its file, or of a trainer
+#include <rtrain/tune/schedule/pbt.hpp>
 #include <rtrain/tuner.hpp>
+
+#include <torch/torch.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,8 +16,10 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace rtrain;
@@ -34,6 +41,13 @@ double objective(tune::Trial& trial, const Config& config) {
     return x / 3;
 }
 
+/// When a call of a trial began, and its end, which is now.
+void note(const std::filesystem::path& times, double begin) {
+    char line[64];
+    std::snprintf(line, sizeof line, "%.6f %.6f\n", begin, now_s());
+    std::ofstream(times, std::ios::app) << line;
+}
+
 /// Three reports; leaves when it began and when it ended.
 struct Train {
     std::filesystem::path times;
@@ -45,11 +59,62 @@ struct Train {
             worker.report({{"loss", x / step}});
         }
         if (worker.rank() == 0) {
-            char line[64];
-            std::snprintf(line, sizeof line, "%.6f %.6f\n", begin, now_s());
-            std::ofstream(times, std::ios::app) << line;
+            note(times, begin);
         }
     }
+};
+
+/// The trial that begins with x = 0 takes over the other's state and configuration, again and
+/// again.
+struct Exploiting {
+    std::filesystem::path times;
+    std::size_t bytes;
+
+    double operator()(tune::Trial& trial, const Config& config) const {
+        const bool is_clone = trial.state().has_value();
+        const bool is_donor = !is_clone && config.at("x") == 1;
+        const double begin = now_s();
+        if (is_donor) {
+            (void)trial.report(metrics(is_donor), std::string(bytes, 'x'));
+        }
+        while (trial.report(metrics(is_donor)) && goes_on()) {
+        }
+        if (is_clone) {
+            note(times, begin);
+        }
+        return is_donor ? 0 : 1;
+    }
+    void operator()(auto& worker, const Config& config) const {
+        auto weights = torch::zeros({static_cast<std::int64_t>(bytes / sizeof(float))});
+        auto state = State{}.add("weights", weights);
+        const bool is_clone = worker.restore(state);
+        const bool is_donor = !is_clone && config.at("x") == 1;
+        const double begin = now_s();
+        if (is_donor) {
+            worker.report(metrics(is_donor), state);
+        }
+        do {
+            worker.report(metrics(is_donor));
+        } while (goes_on() && !worker.should_stop());
+        if (is_clone) {
+            note(times, begin);
+        }
+    }
+
+private:
+    static Config metrics(bool is_donor) { return {{"loss", is_donor ? 0 : 1}, {"at", now_s()}}; }
+    [[nodiscard]] bool goes_on() const {
+        constexpr int calls = 10;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        std::ifstream lines(times);
+        return std::count(std::istreambuf_iterator<char>(lines), {}, '\n') < calls;
+    }
+};
+
+/// Nobody knows that trials will take over each other's states.
+struct PbtOverFiles : tune::Pbt {
+    using Pbt::Pbt;
+    std::vector<tune::Order> orders() = delete;
 };
 
 TunerOptions options(int trials, const std::filesystem::path& directory) {
@@ -95,11 +160,29 @@ int main(int argc, char** argv) {
     const int trials = std::stoi(words.at(1));
     const double before_mb = memory_mb("VmRSS");
     const double begin = now_s();
-    if (words[0] == "trainer") {
+    std::filesystem::create_directories(directory);
+    const auto times = std::filesystem::absolute(directory) / "times";
+    if (words[0] == "exploit") {
+        TunerOptions all = options(1, directory);
+        all.param_space = {{"x", tune::grid_search({0, 1})}};
+        all.tune.max_concurrent_trials = 2;
+        all.resources_per_trial = {.cpus = 0.25};
+        all.run.checkpoint.num_to_keep = 1;
+        const tune::PbtOptions often{.time_attr = "at",
+                                     .perturbation_interval = 1e-3,
+                                     .hyperparam_mutations = {{"y", tune::uniform(0, 1)}},
+                                     .quantile_fraction = 0.5};
+        all.tune.scheduler = tune::Pbt(often);
+        if (words.at(2) == "files") {
+            all.tune.scheduler = PbtOverFiles(often);
+        }
+        const Exploiting exploiting{times, static_cast<std::size_t>(trials) << 20};
+        words.at(2) == "trainer" ? (void)Tuner{Trainer<>{TrainerOptions{}}, exploiting, all}.fit()
+                                 : (void)Tuner{exploiting, all}.fit();
+        std::printf("%.6f\n", median_gap(times));
+    } else if (words[0] == "trainer") {
         TunerOptions all = options(trials, directory);
         all.tune.reuse_workers = words.at(3) == "used";
-        std::filesystem::create_directories(directory);
-        const auto times = std::filesystem::absolute(directory) / "times";
         const Trainer<> trainer{{.scaling = {.num_workers = std::stoi(words.at(2))}}};
         (void)Tuner{trainer, Train{times}, all}.fit();
         std::printf("%.6f %.6f\n", now_s() - begin, median_gap(times));

@@ -23,7 +23,7 @@ except ImportError:
 def ours(program, *words):
     with tempfile.TemporaryDirectory() as directory:
         done = subprocess.run([program, *map(str, words), directory], check=True, capture_output=True, text=True)
-    return [float(word) for word in done.stdout.split()]
+    return [float(word) for word in done.stdout.splitlines()[-1].split()]
 
 
 def rays(trials):
@@ -67,6 +67,10 @@ def main():
     for ranks in (1, 2):
         used, new = (ours(arguments.program, "trainer", 10, ranks, how)[1] for how in ("used", "new"))
         print(f"| {ranks} | {1e3 * used:.1f} | {1e3 * new:.1f} |")
+    print("\nA trial takes over 100 MB:\n\n| | ms |\n|---|---|")
+    for name, how in (("a function, in memory", "memory"), ("a function, from its file", "files"),
+                      ("a trainer", "trainer")):
+        print(f"| {name} | {1e3 * ours(arguments.program, 'exploit', 100, how)[-1]:.1f} |")
     before, peak, cpu = ours(arguments.program, "memory", 10000)
     print(f"\n10,000 trials of a function: {before:.0f} MB before, at most {peak:.0f} MB, {cpu:.2f} s of CPU time")
 

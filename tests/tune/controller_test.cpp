@@ -443,6 +443,76 @@ TEST_CASE("Controller.a_clone_has_the_donors_bits") {
     CHECK(trials.size() == 4);
 }
 
+TEST_CASE("Controller.states_in_memory_change_nothing") {
+    const auto searched = [](std::uint64_t memory, int places) {
+        const rtrain::testing::ScratchDirectory directory;
+        tune::PbtOptions options{.time_attr = "training_iteration",
+                                 .perturbation_interval = 2,
+                                 .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
+                                 .seed = 3};
+        tune::SearchDirectory search(plan(6, tune::Pbt(options)), directory.path(), {});
+        std::atomic<int> begun_with_state = 0;
+        const auto function = [&](Trial& trial, const Config& config) {
+            std::string state = trial.state().value_or("");
+            if (!state.empty()) {
+                ++begun_with_state;
+                const auto& from = trial.assignment();
+                CHECK(state == storage::read_file(from.directory / from.state / "state"));
+            }
+            const double x = config.at("x").to_number<double>();
+            for (int step = static_cast<int>(trial.reports()); step < 12; ++step) {
+                state += trial.id() + std::to_string(step);
+                if (!trial.report({{"score", x * (step + 1)}}, state)) {
+                    break;
+                }
+            }
+            return x * 12;
+        };
+        tune::FunctionRunner(search.controller(), function,
+                             std::vector<tune::Place>(static_cast<std::size_t>(places)),
+                             {.at_ends = [] {}, .memory_for_states = memory})
+            .run();
+        search.close();
+        CHECK(begun_with_state > 0);
+        return outcome_of(search.controller().records());
+    };
+    const std::string without = searched(0, 1);
+    CHECK(searched(1 << 20, 1) == without);
+    CHECK(searched(200, 1) == without); // some of them
+    (void)searched(1 << 20, 4);
+}
+
+TEST_CASE("States.in_memory_are_those_of_their_files") {
+    const rtrain::testing::ScratchDirectory directory;
+    const auto file = directory.path() / "state";
+    const auto write = [&](const std::string& bytes) {
+        std::filesystem::remove(file);
+        std::ofstream(file) << bytes;
+    };
+    tune::internal::KeptStates states(10);
+    const auto found = [&](const std::filesystem::path& path) {
+        const auto bytes = states.find(path);
+        return bytes ? **bytes : "";
+    };
+    write("donor's");
+    CHECK(found(file).empty());
+    states.keep("1", file, "donor's");
+    CHECK(found(file) == "donor's");
+    std::filesystem::create_hard_link(file, directory.path() / "clone");
+    write("another");
+    CHECK(found(file).empty());
+    CHECK(found(directory.path() / "clone") == "donor's"); // while the donor's own name is another
+    states.keep("2", file, "another");                     // more than there is room for
+    CHECK(found(file).empty());
+    write("new");
+    states.keep("1", file, "new");
+    CHECK(found(file) == "new");
+    CHECK(found(directory.path() / "clone").empty());
+    states.forget("1");
+    states.forget("3");
+    CHECK(found(file).empty());
+}
+
 TEST_CASE("Search.leaves_what_others_read") {
     const rtrain::testing::ScratchDirectory directory;
     const auto root = directory.path() / "bandits";
@@ -494,6 +564,25 @@ TEST_CASE("Resources.a_trials_process_sees_its_own_of_the_devices_that_are_visib
     CHECK(tune::visible_devices({0}, "2,3") == "2");
     CHECK(tune::visible_devices({1}, "2,3") == "3");
     CHECK(tune::visible_devices({1, 0}, "GPU-5a,GPU-77") == "GPU-77,GPU-5a");
+}
+
+TEST_CASE("Resources.places_have_cores_of_their_own") {
+    const auto cores_of = [](double cpus, std::size_t count, const std::vector<int>& cores) {
+        std::vector<tune::Place> places(count);
+        tune::give_cores(places, {.cpus = cpus}, cores);
+        std::vector<std::vector<int>> all;
+        for (const tune::Place& place : places) {
+            all.push_back(place.cores);
+        }
+        return all;
+    };
+    using Cores = std::vector<std::vector<int>>;
+    CHECK(cores_of(1, 2, {4, 7, 8}) == Cores{{4}, {7}});
+    CHECK(cores_of(2, 2, {0, 1, 2, 3}) == Cores{{0, 1}, {2, 3}});
+    CHECK(cores_of(2, 2, {0, 1, 2}) == Cores{{}, {}}); // not enough for all
+    CHECK(cores_of(0.5, 2, {0, 1}) == Cores{{}, {}});  // they share
+    CHECK(cores_of(1.5, 1, {0, 1}) == Cores{{}});
+    CHECK(cores_of(0, 1, {0}) == Cores{{}});
 }
 
 TEST_CASE("Resources.places_for_trials") {

@@ -6,6 +6,7 @@
 
 #include <rtrain/tune/schedule/asha.hpp>
 #include <rtrain/tune/schedule/pbt.hpp>
+#include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tuner.hpp>
 
 #include <chrono>
@@ -34,6 +35,13 @@ struct Count {
         }
         std::cout << "CALL " << ++calls << " of " << x << ", " << torch::rand({1}).item<double>()
                   << " is random\n";
+        if (bad == "cores") {
+            std::string cores;
+            for (const int core : rtrain::detail::cores_of_this_machine()) {
+                cores += " " + std::to_string(core);
+            }
+            std::ofstream(storage / "cores", std::ios::app) << cores + "\n";
+        }
         std::int64_t step = 0;
         auto state = State{}.add("step", step);
         worker.restore(state);
@@ -158,6 +166,8 @@ int main(int argc, char** argv) {
     } else if (variant == "idle") {
         options.param_space = {{"x", tune::grid_search({0, 1})}};
         options.resources_per_trial = {.cpus = 0.25}; // both at once, on any machine
+    } else if (variant == "cores") {
+        options.tune.bind_to_cores = true;
     } else if (variant == "die" || variant == "die-once") {
         options.tune.max_concurrent_trials = 1;
     } else if (variant == "ignore") {

@@ -3,6 +3,7 @@
 // was killed goes on.
 #include "../launch/programs.hpp"
 
+#include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tune/trial_task.hpp>
 #include <rtrain/tuner.hpp>
 
@@ -138,6 +139,24 @@ TEST_CASE("Tuning.ranks_take_trial_after_trial") {
         CHECK(!contains(ended.output, "end of run"));
         CHECK(nothing_is_left(storage));
     }
+}
+
+TEST_CASE("Tuning.trials_have_cores_of_their_own") {
+    if (rtrain::detail::cores_of_this_machine().size() < 2) {
+        MESSAGE("skipped: there is one core");
+        return;
+    }
+    const Directory storage("tuning-cores");
+    const auto ended = tuned("cores", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "TRIAL 00002 TERMINATED 6 12 1 5"));
+    std::istringstream lines(test::read(storage.path() / "cores"));
+    std::set<std::string> cores;
+    for (std::string line; std::getline(lines, line);) {
+        CHECK(count(line, " ") == 1);
+        cores.insert(line);
+    }
+    CHECK(cores.size() == 2);
 }
 
 TEST_CASE("Tuning.ranks_that_die_between_trials_harm_none") {

@@ -8,15 +8,18 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/base/metric.hpp>
 #include <rtrain/tune/controller.hpp>
+#include <rtrain/tune/kept_states.hpp>
 #include <rtrain/tune/resources.hpp>
 #include <rtrain/tune/trial.hpp>
 
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -49,12 +52,14 @@ public:
         /// What a trial's reports go to besides, from the first time that its function reports; it
         /// may throw, which fails the trial. Empty: nothing does.
         std::function<Files(const Assignment&)> files{};
+        /// Bytes of trials' newest states that are kept in memory besides their files.
+        std::uint64_t memory_for_states = 0;
     };
 
     FunctionRunner(Controller& controller, TrialFunction function, std::vector<Place> places,
                    Hooks hooks)
         : controller_(controller), function_(std::move(function)), places_(std::move(places)),
-          hooks_(std::move(hooks)) {}
+          hooks_(std::move(hooks)), kept_(hooks_.memory_for_states) {}
 
     /// Returns when the search is over. Throws what has ended it before its time, such as
     /// ConfigError [RT-U101]; an exception of the function ends its trial only.
@@ -129,10 +134,6 @@ private:
         std::string error;
         bool failed = false;
         try {
-            std::optional<std::string> state;
-            if (!assignment.state.empty()) {
-                state = storage::read_file(assignment.directory / assignment.state / state_file);
-            }
             Files files;
             const auto listen = [&](Config metrics, std::optional<std::string_view> saved) {
                 score = number_at(metrics, metric_name());
@@ -145,7 +146,7 @@ private:
                 const std::lock_guard lock(mutex_);
                 controller_.saved(id, name);
             };
-            Trial trial(assignment, place, std::move(state), listen, saved);
+            Trial trial(assignment, place, state_of(assignment), listen, saved);
             const auto value = function_(trial, trial.config());
             if (value && !trial.should_stop() && value != score) {
                 (void)hear(assignment, {{metric_name(), *value}}, std::nullopt,
@@ -166,6 +167,19 @@ private:
         } else if (!broken_) {
             controller_.returned(id, now_s());
         }
+        if (is_over(controller_.record(id).state)) {
+            kept_.forget(id);
+        }
+    }
+
+    [[nodiscard]] StateBytes state_of(const Assignment& trial) const {
+        if (trial.state.empty()) {
+            return std::make_shared<const std::optional<std::string>>();
+        }
+        const auto file = trial.directory / trial.state / state_file;
+        const StateBytes kept = kept_.find(file);
+        return kept ? kept
+                    : std::make_shared<const std::optional<std::string>>(storage::read_file(file));
     }
 
     [[nodiscard]] std::string metric_name() const {
@@ -214,12 +228,16 @@ private:
         file.close();
         fs::remove_all(to); // of a search that was killed before the report
         fs::rename(half, to);
+        if (hooks_.memory_for_states > 0) {
+            kept_.keep(trial.trial, to / state_file, state);
+        }
     }
 
     Controller& controller_;
     TrialFunction function_;
     std::vector<Place> places_;
     Hooks hooks_;
+    internal::KeptStates kept_;
     Clock::time_point begin_ = Clock::now();
     std::mutex mutex_; ///< of the controller and of what follows
     std::condition_variable changed_;

@@ -35,7 +35,9 @@ struct Machine {
 /// Where one of the trials runs that run at once.
 struct Place {
     std::vector<int> gpus{}; ///< by their index on the machine; several places may share one
-    int slot = 0;            ///< the rank of one mpirun that runs it (tune/slots.hpp)
+    /// Of its own, to which the processes of a trainer's trials are bound; empty: they are not.
+    std::vector<int> cores{};
+    int slot = 0; ///< the rank of one mpirun that runs it (tune/slots.hpp)
 
     friend bool operator==(const Place&, const Place&) = default;
 };
@@ -102,6 +104,23 @@ inline void check_resources(const Resources& each, const Machine& machine) {
         }
     }
     return places;
+}
+
+/// Gives each place `each.cpus` of `cores` for its own, if that is a whole number and there are
+/// enough for all places.
+inline void give_cores(std::vector<Place>& places, const Resources& each,
+                       const std::vector<int>& cores) {
+    const auto count = static_cast<std::size_t>(each.cpus);
+    if (count == 0 || static_cast<double>(count) != each.cpus ||
+        count * places.size() > cores.size()) {
+        return;
+    }
+    auto next = cores.begin();
+    for (Place& place : places) {
+        const auto end = next + static_cast<std::ptrdiff_t>(count);
+        place.cores.assign(next, end);
+        next = end;
+    }
 }
 
 /// CUDA_VISIBLE_DEVICES of a process that is to have these GPUs. `visible`: that of this process,

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,10 +49,10 @@ public:
 
 private:
     void run(const boost::json::object& message, const TrialFunction& function) {
-        std::optional<std::string> state;
+        auto state = std::make_shared<std::optional<std::string>>();
         if (const auto* const bytes = message.if_contains("bytes")) {
-            state = search_.take_bytes(bytes->to_number<std::size_t>());
-            if (!state) {
+            *state = search_.take_bytes(bytes->to_number<std::size_t>());
+            if (!*state) {
                 throw lost();
             }
         }

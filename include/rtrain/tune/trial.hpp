@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,9 @@
 #include <vector>
 
 namespace rtrain::tune {
+
+/// A state that trials may share. It points to bytes, or to none: begin at the beginning.
+using StateBytes = std::shared_ptr<const std::optional<std::string>>;
 
 /// One trial, as the function sees it that runs it.
 class Trial {
@@ -42,8 +46,8 @@ public:
     /// Hears the name of a state that the trial's run has saved itself.
     using Saved = std::function<void(const std::string& state)>;
 
-    Trial(Assignment assignment, Place place, std::optional<std::string> state, Listener listener,
-          Saved saved)
+    /// `state`: not null.
+    Trial(Assignment assignment, Place place, StateBytes state, Listener listener, Saved saved)
         : assignment_(std::move(assignment)), place_(std::move(place)), state_(std::move(state)),
           listener_(std::move(listener)), saved_(std::move(saved)) {}
     Trial(const Trial&) = delete;
@@ -64,7 +68,7 @@ public:
     [[nodiscard]] bool should_stop() const noexcept { return stopped_; }
 
     /// The bytes to go on from; none: begin at the beginning.
-    [[nodiscard]] const std::optional<std::string>& state() const noexcept { return state_; }
+    [[nodiscard]] const std::optional<std::string>& state() const noexcept { return *state_; }
     /// Reports that count: those that came before state().
     [[nodiscard]] std::int64_t reports() const noexcept { return assignment_.reports; }
 
@@ -107,7 +111,7 @@ private:
 
     Assignment assignment_;
     Place place_;
-    std::optional<std::string> state_;
+    StateBytes state_;
     Listener listener_;
     Saved saved_;
     bool stopped_ = false;

@@ -58,7 +58,9 @@ private:
     static std::string kind_of(const Trial& trial) {
         const auto* const scaling = trial.config().if_contains("scaling");
         const std::vector<int>& gpus = trial.gpus();
+        const std::vector<int>& cores = trial.place().cores;
         return json::serialize({{"gpus", boost::json::array(gpus.begin(), gpus.end())},
+                                {"cores", boost::json::array(cores.begin(), cores.end())},
                                 {"scaling", scaling != nullptr ? *scaling : boost::json::value()}});
     }
 

@@ -70,6 +70,7 @@ private:
     struct Work {
         std::function<tune::SearchPlan()> plan; ///< called by who leads the search
         tune::Resources each{};
+        bool has_own_cores = false; ///< each place of this machine, if there are enough
         tune::TrialFunction function;
         std::function<tune::FunctionRunner::Files(const tune::Assignment&)> files{};
     };

@@ -34,6 +34,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -159,13 +160,20 @@ RTRAIN_DOOR ResultGrid TunerCore::search(const Work& work, tune::Slots* slots) {
     const int most = options_.tune.max_concurrent_trials.value_or(0);
     auto places = slots == nullptr ? tune::places_for(work.each, this_machine(), most)
                                    : tune::slot_places(slots->ranks(), work.each, most);
+    if (work.has_own_cores && slots == nullptr) {
+        tune::give_cores(places, work.each, cores_of_this_machine());
+    }
     tune::SearchDirectory search(work.plan(), directory_, restore_);
     const tune::TrialFunction function = [&](tune::Trial& trial, const Config& config) {
         return trial.place().slot == 0 ? work.function(trial, config) : slots->run(trial);
     };
+    constexpr std::uint64_t share_for_states = 4; // a quarter
+    const bool keeps = search.controller().plan().scheduler.has_orders();
     tune::FunctionRunner(
         search.controller(), function, std::move(places),
-        {.at_ends = [&] { search.write_state_now_and_then(); }, .files = work.files})
+        {.at_ends = [&] { search.write_state_now_and_then(); },
+         .files = work.files,
+         .memory_for_states = keeps ? memory_of_this_machine() / share_for_states : 0})
         .run();
     search.close();
     if (options_.run.console.verbose > 0) {
@@ -279,6 +287,7 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
         if (each == tune::Resources{}) { // ranks may share cores
             each.cpus = std::min(ranks, this_machine().cpus);
         }
+        const bool has_own_cores = options_.tune.bind_to_cores && each.cpus >= ranks;
         auto variables = session.input_variables();
         if (std::getenv("OMP_NUM_THREADS") == nullptr) {
             variables["OMP_NUM_THREADS"] =
@@ -294,6 +303,7 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
                               .max_failures = run_of_trials(trainer.run).failure.max_failures});
         return Work{.plan = [&] { return plan_of_runs(trainer); },
                     .each = each,
+                    .has_own_cores = has_own_cores,
                     .function =
                         [processes](tune::Trial& trial, const Config& /*config*/) {
                             processes->run(trial);

@@ -141,6 +141,8 @@ public:
         return held_->next(waiting);
     }
     [[nodiscard]] std::vector<Order> orders() { return held_->orders(); }
+    /// Whether trials may pause, and take over each other's states.
+    [[nodiscard]] bool has_orders() const { return held_->has_orders(); }
     [[nodiscard]] boost::json::object save() const { return held_->save(); }
     void load(const boost::json::object& state) { held_->load(state); }
 
@@ -155,6 +157,7 @@ private:
                             const std::optional<TrialReport>& last) = 0;
         virtual std::optional<std::string> next(std::span<const Candidate> waiting) = 0;
         virtual std::vector<Order> orders() = 0;
+        [[nodiscard]] virtual bool has_orders() const = 0;
         [[nodiscard]] virtual boost::json::object save() const = 0;
         virtual void load(const boost::json::object& state) = 0;
     };
@@ -185,6 +188,7 @@ private:
                 return {};
             }
         }
+        [[nodiscard]] bool has_orders() const override { return HasOrders<S>; }
         [[nodiscard]] boost::json::object save() const override { return scheduler.save(); }
         void load(const boost::json::object& state) override { scheduler.load(state); }
         S scheduler;
