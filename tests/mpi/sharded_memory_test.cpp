@@ -102,6 +102,13 @@ bool is_offloaded(const ShardedOptions& options) {
     return std::holds_alternative<offload::Disk>(options.offload);
 }
 
+bool gathers(const DataParallelOptions& /*options*/) {
+    return false;
+}
+bool gathers(const ShardedOptions& options) {
+    return options.level == Shard::parameters;
+}
+
 ShardedOptions in_bfloat16() {
     return {.parameter_type = torch::kBFloat16, .data_parallel = {.autocast = torch::kBFloat16}};
 }
@@ -121,8 +128,11 @@ void compare(Ranks& ranks, const Options& options) {
     CAPTURE(rank / mib);
     CAPTURE(bytes / mib);
     CHECK(bytes <= 1.05 * rank + 4 * mib);
-    // What a step has in memory of moments on a disk is dropped behind it.
-    const double passing = is_offloaded(options) ? static_cast<double>(needed.moments) : 0;
+    // What a step has in memory of moments on a disk is dropped behind it, and messages of weights
+    // behind each gathering.
+    const double passing = is_offloaded(options) ? static_cast<double>(needed.moments)
+                           : gathers(options)    ? static_cast<double>(needed.slots)
+                                                 : 0;
     CHECK(bytes >= 0.9 * (rank - passing) - 4 * mib);
     CHECK(needed.node() == needed.rank() * nodes.front());
 }
