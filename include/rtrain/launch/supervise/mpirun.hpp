@@ -158,7 +158,10 @@ private:
             {"PRTE_MCA_hwloc_default_binding_policy", "none"},
             // MPI spins where it waits by itself, as for ranks that join. Two ranks that the kernel
             // has put on one core would have each message wait for the end of a time slice.
-            {"OMPI_MCA_mpi_yield_when_idle", "1"}});
+            {"OMPI_MCA_mpi_yield_when_idle", "1"},
+            // What ranks know of each other, PMIx keeps in memory that they share, behind a lock. A
+            // rank that is killed while it holds that keeps mpirun from ending.
+            {"PMIX_MCA_gds", "hash"}});
         if (command.survive_deaths) {
             settings["OMPI_MCA_pml"] = "ob1"; // the only one that survives deaths
         }
