@@ -24,7 +24,7 @@ from conan.tools.scm import Version
 
 required_conan_version = ">=2.0"
 
-OLDEST_COMPILERS = {"gcc": "12", "clang": "16"}
+OLDEST_COMPILERS = {"gcc": "12", "clang": "14"}
 COMPONENTS = {
     "arrow": ["arrow/[>=15 <30]"],
     "https": ["openssl/[>=1.1.1 <4]"],

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether clang takes what users include, and the program of the README, without a warning.
+"""Whether clang, the oldest and the newest here, takes what users include, and the program of the README, without a warning.
 
 Usage: clang.py ROOT BUILD PROGRAM...
 
 Each PROGRAM, and a text that includes all headers of the root, goes through clang's front end, with the
 macros and directories of the first entry of BUILD/compile_commands.json that compiles one_model for
-header-only use. Ends with 77, which is to skip, where no clang from 16 on is found.
+header-only use. Ends with 77, which is to skip, where no clang from 14 on is found.
 """
 
 import json
@@ -17,17 +17,19 @@ import subprocess
 import sys
 
 SKIP = 77
-OLDEST = 16
+OLDEST = 14
 
 
-def find_clang():
-    for name in ("clang++", *(f"clang++-{version}" for version in range(25, OLDEST - 1, -1))):
+def find_clangs():
+    """By version."""
+    found = {}
+    for name in ("clang++", *(f"clang++-{version}" for version in range(OLDEST, 26))):
         if path := shutil.which(name):
             said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
             version = re.search(r"clang version (\d+)", said.stdout)
             if version and int(version[1]) >= OLDEST:
-                return path
-    return None
+                found[int(version[1])] = path
+    return found
 
 
 def flags_of(build):
@@ -50,23 +52,24 @@ def front_end(clang, flags, text, directory):
 
 def main():
     root, build = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
-    clang = find_clang()
-    if clang is None:
+    clangs = find_clangs()
+    if not clangs:
         print(f"clang: there is no clang from {OLDEST} on", file=sys.stderr)
         return SKIP
     flags = flags_of(build)
     headers = sorted(path.name for path in (root / "include" / "rtrain").glob("*.hpp"))
     texts = {"the headers": "".join(f"#include <rtrain/{name}>\n" for name in headers)}
     texts |= {path: pathlib.Path(path).read_text(encoding="utf-8") for path in sys.argv[3:]}
-    if not front_end(clang, flags, "#include <rtrain/version.hpp>\nint x = rtrain::none;\n", build):
-        print("clang: a program that is wrong compiles, so this sees nothing", file=sys.stderr)
-        return 1
     failed = 0
-    for name, text in texts.items():
-        if said := front_end(clang, flags, text, build):
-            print(f"clang: {name}:\n{said}", file=sys.stderr)
-            failed = 1
-    print(f"{clang}: {len(headers)} headers and {len(sys.argv) - 3} programs")
+    for clang in {clangs[min(clangs)], clangs[max(clangs)]}:
+        if not front_end(clang, flags, "#include <rtrain/version.hpp>\nint x = rtrain::none;\n", build):
+            print("clang: a program that is wrong compiles, so this sees nothing", file=sys.stderr)
+            return 1
+        for name, text in texts.items():
+            if said := front_end(clang, flags, text, build):
+                print(f"{clang}: {name}:\n{said}", file=sys.stderr)
+                failed = 1
+        print(f"{clang}: {len(headers)} headers and {len(sys.argv) - 3} programs")
     return failed
 
 

@@ -156,7 +156,7 @@ TEST_CASE("Files.that_are_missing_empty_or_in_circles_are_errors" * doctest::tim
     const auto error = [&](const data::Paths& paths, data::FileOptions options = {}) {
         return error_of([&] { static_cast<void>(data::list_files(paths, options)); });
     };
-    const auto says = [](const std::string& text, std::string_view code, const fs::path& path) {
+    const auto says = [](const std::string& text, const std::string& code, const fs::path& path) {
         return contains(text, code) && contains(text, path.string());
     };
     CHECK(says(error(base / "none"), "[RT-D25]", base / "none"));
