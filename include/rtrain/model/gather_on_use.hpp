@@ -30,7 +30,7 @@ namespace rtrain::detail {
 
 /// Calls it back before each operator of this process, while it lives. Torch swallows what
 /// callbacks throw. So a use that fails makes its storages throw when the kernel asks for their
-/// memory, and failure() has the exception.
+/// memory, and rethrow_failure() has the exception.
 class GatherOnUse {
 public:
     /// Fills a slot with a unit. Its memory is not written by models.
@@ -61,11 +61,6 @@ public:
                                     at::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr, false);
         leave(unit);
         return unit.storage;
-    }
-    [[nodiscard]] const std::string& name(std::size_t unit) const { return units_[unit].name; }
-    /// The unit whose place a slot's next one takes; null: the slot is free.
-    [[nodiscard]] const std::string* name_in(std::size_t slot) const {
-        return in_slot_[slot] != nullptr ? &in_slot_[slot]->name : nullptr;
     }
 
     /// Units have other bytes now: they are gathered again.

@@ -121,8 +121,7 @@ private:
             std::size_t end = 0;
             for (const std::size_t i : unit.parameters) {
                 offsets_[i] = end;
-                constexpr std::size_t line = 64;
-                end += (bytes_of(i) + line - 1) / line * line;
+                end += room_of(i);
             }
             slot_bytes_ = std::max(slot_bytes_, end);
         }

@@ -87,6 +87,11 @@ protected:
         return static_cast<std::size_t>(parameters_[parameter].tensor.numel()) *
                c10::elementSize(places_[parameter].type);
     }
+    /// The same in whole lines of a cache: parameters lie side by side in memory.
+    [[nodiscard]] std::size_t room_of(std::size_t parameter) const {
+        constexpr std::size_t line = 64;
+        return (bytes_of(parameter) + line - 1) / line * line;
+    }
     /// Memory that has all parameters. *Collective.*
     [[nodiscard]] std::shared_ptr<comm::NodeArray> allocate_whole() {
         std::vector<comm::NodeArray::Part> names;
@@ -174,8 +179,7 @@ private:
         place.slices = slices_of(kept, owners_.count());
         place.of = {tensor.sizes().vec(), strides, kept.is_contiguous(),
                     owners_.owns() ? place.slices.begin(owners_.mine()) : tensor.numel()};
-        constexpr std::size_t line = 64;
-        bytes_ += (bytes_of(places_.size() - 1) + line - 1) / line * line;
+        bytes_ += room_of(places_.size() - 1);
     }
 
     std::size_t bytes_ = 0;

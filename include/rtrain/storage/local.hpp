@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/descriptor.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
 
@@ -71,17 +72,14 @@ class OpenFile {
 public:
     explicit OpenFile(const std::string& path)
         : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-        if (descriptor_ < 0) {
+        if (descriptor_.get() < 0) {
             throw system_error("open", path);
         }
     }
-    OpenFile(const OpenFile&) = delete;
-    OpenFile& operator=(const OpenFile&) = delete;
-    ~OpenFile() { ::close(descriptor_); }
 
     [[nodiscard]] std::uint64_t size() const {
         struct stat status {};
-        if (::fstat(descriptor_, &status) != 0) {
+        if (::fstat(descriptor_.get(), &status) != 0) {
             throw system_error("look at", path_);
         }
         if (!S_ISREG(status.st_mode)) {
@@ -95,8 +93,8 @@ public:
     [[nodiscard]] std::size_t read(std::uint64_t offset, std::span<char> bytes) const {
         std::size_t done = 0;
         while (done < bytes.size()) {
-            const ssize_t read = ::pread(descriptor_, bytes.data() + done, bytes.size() - done,
-                                         static_cast<off_t>(offset + done));
+            const ssize_t read = ::pread(descriptor_.get(), bytes.data() + done,
+                                         bytes.size() - done, static_cast<off_t>(offset + done));
             if (read < 0 && errno != EINTR) {
                 throw system_error("read", path_);
             }
@@ -110,7 +108,7 @@ public:
 
 private:
     const std::string& path_;
-    int descriptor_;
+    process::Descriptor descriptor_;
 };
 
 } // namespace internal
