@@ -323,9 +323,8 @@ TEST_CASE("Store.keeps_what_the_config_says") {
     CHECK(run("min", {.num_to_keep = 1, .score_attribute = "score", .score_order = "min"},
               scores({3, 1, 2})) == Indices{1, 2});
     for (const char* attribute : {"nested/deep/score", "nested/a/b", "x/y/z"}) {
-        CHECK(run(std::string("nested") + attribute[7],
-                  {.num_to_keep = 1, .score_attribute = attribute},
-                  scores({5, 1, 2})) == Indices{0, 2});
+        CHECK(run("nested", {.num_to_keep = 1, .score_attribute = attribute}, scores({5, 1, 2})) ==
+              Indices{0, 2});
         std::filesystem::remove_all(directory.path());
     }
     CHECK(run("tie", {.num_to_keep = 1, .score_attribute = "score"}, scores({1, 1, 1, 0})) ==

@@ -5,6 +5,7 @@
 /// in torch.utils.flop_counter: all else is little beside them.
 #pragma once
 
+#include <rtrain/model/recorded_inputs.hpp>
 #include <rtrain/process/step_clock.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -167,7 +168,8 @@ private:
         const bool counts = (part == StepPart::forward && c10::GradMode::is_enabled()) ||
                             part == StepPart::backward;
         if (counts && clock.steps() == first_step().load()) {
-            sum().fetch_add(OperatorFlops::of(function.name(), function.inputs()));
+            sum().fetch_add(
+                OperatorFlops::of(function.name(), inputs_of(RecordedInputs{}, function)));
         }
         return nullptr;
     }
