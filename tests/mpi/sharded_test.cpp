@@ -497,7 +497,7 @@ TEST_CASE("Sharded.refuses_what_cannot_work") {
         return message_of([&] { (void)shard(ranks, module, options); });
     };
     CHECK(contains(refused(make_mlp(), {.slot_bytes = 1}), "RT-C11"));
-    CHECK(contains(refused(make_mlp(), {.data_parallel = {.hook = hook::Float16{}}}), "RT-C12"));
+    CHECK(contains(refused(make_mlp(), {.data_parallel = {.hook = hook::PowerSgd{}}}), "RT-C12"));
     CHECK(contains(
         refused(make_mlp(), {.data_parallel = {.reduction_order = ReductionOrder::micro_batches}}),
         "RT-C12"));

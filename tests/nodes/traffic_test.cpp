@@ -157,9 +157,11 @@ TEST_CASE("Nodes.a_sharded_model_sends_each_gradient_and_each_weight_once") {
         // Of weights in bfloat16, half the bytes. Where they are gathered for each use, those of
         // four layers in forward, and in backward the second layer's: the last two are still
         // there, and the first needs none.
-        const double times = options.level == Shard::parameters ? (1 + 1.25) / 2
-                             : options.parameter_type           ? 0.75
-                                                                : 1;
+        const double gradients = options.data_parallel.hook.index() == 0 ? 1 : 0.5;
+        const double weights = options.level == Shard::parameters ? 1.25
+                               : options.parameter_type           ? 0.5
+                                                                  : 1;
+        const double times = (gradients + weights) / 2;
         check_megabytes(megabytes_sent_by(step), times * least_megabytes());
     };
     if (mpi->size() > 1) {
@@ -170,6 +172,12 @@ TEST_CASE("Nodes.a_sharded_model_sends_each_gradient_and_each_weight_once") {
         step_of({.level = Shard::parameters});
         step_of(
             {.parameter_type = torch::kBFloat16, .data_parallel = {.autocast = torch::kBFloat16}});
+        step_of({.data_parallel = {.hook = hook::BFloat16{}}});
+        step_of({.level = Shard::optimizer, .data_parallel = {.hook = hook::Float16{}}});
+        step_of({.level = Shard::parameters, .data_parallel = {.hook = hook::Float16{}}});
+        step_of({.step_in_backward = true,
+                 .parameter_type = torch::kBFloat16,
+                 .data_parallel = {.hook = hook::BFloat16{}, .autocast = torch::kBFloat16}});
     }
     (void)mpi->finish({});
 }

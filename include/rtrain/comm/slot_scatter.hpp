@@ -2,8 +2,9 @@
 /// @file
 /// A reduce-scatter that goes on round after round, through two slots a rank: each rank writes a
 /// block for every rank into its slot, and adds up its own block from all slots. Within a node
-/// slots are memory that its ranks share; what a node has added up, nodes exchange as messages.
-/// Nothing is ever held whole but what lies in the slots.
+/// slots are memory that its ranks share; what a node has added up, nodes exchange as messages,
+/// rounded to a type of two bytes if that is wanted. Nothing is ever held whole but what lies in
+/// the slots.
 #pragma once
 
 #include <rtrain/comm/call.hpp>
@@ -66,10 +67,12 @@ struct SlotRanks {
 
 class SlotScatter {
 public:
-    /// `slot_bytes`: a multiple of 64. *Collective*; what it is given outlives it. Throws CommError
-    /// [RT-X12].
-    SlotScatter(const SlotRanks& ranks, Group& all, Calls& calls, std::size_t slot_bytes)
-        : ranks_(ranks), all_(all), calls_(calls), named_(calls.with_handle({})),
+    /// `slot_bytes`: a multiple of 64. `half`: what nodes send their sums of float32 and float64
+    /// in, which are then added up in float32 and rounded once more. *Collective*; what it is given
+    /// outlives it. Throws CommError [RT-X12].
+    SlotScatter(const SlotRanks& ranks, Group& all, Calls& calls, std::size_t slot_bytes,
+                std::optional<at::ScalarType> half)
+        : ranks_(ranks), all_(all), calls_(calls), named_(calls.with_handle({})), half_(half),
           memory_(ranks.node != nullptr
                       ? share_memory(*ranks.node, bytes_for(ranks.node->size(), slot_bytes))
                       : SharedMemory::create(bytes_for(1, slot_bytes))),
@@ -101,11 +104,7 @@ public:
         round.block = block;
         round.is_open = true;
         if (ranks_.across != nullptr && block > 0) {
-            round.exchange.emplace(
-                *ranks_.across,
-                at::from_blob(own_blocks(round), {block * ranks_.owners.nodes}, to.options()),
-                Slices::equal(block, ranks_.owners.nodes), to, ReduceOp::sum, 1);
-            round.exchange->reserve();
+            reserve_exchange(round);
         }
         rounds_.publish(round.call);
     }
@@ -140,8 +139,9 @@ private:
         std::int64_t block = 0;
         at::Tensor to;
         std::function<void()> then;
-        /// Among nodes, out of this rank's slot.
+        /// Among nodes, out of this rank's slot, or out of `rounded`.
         std::optional<MessageReduceScatter> exchange;
+        at::Tensor rounded;
     };
 
     [[nodiscard]] Round& current() { return under_way_[round_ % 2]; }
@@ -153,6 +153,26 @@ private:
     [[nodiscard]] std::size_t begin_of_own(const Round& round) const {
         return static_cast<std::size_t>(round.block * ranks_.owners.nodes * ranks_.owners.place) *
                c10::elementSize(round.call.type);
+    }
+
+    void reserve_exchange(Round& round) {
+        const int nodes = ranks_.owners.nodes;
+        const Slices blocks = Slices::equal(round.block, nodes);
+        const auto type = round.call.type;
+        if (half_ && (type == at::kFloat || type == at::kDouble)) {
+            round.rounded = at::empty({round.block * nodes}, *half_);
+            const int mine = ranks_.across->rank();
+            round.exchange.emplace(*ranks_.across, round.rounded, blocks,
+                                   round.rounded.narrow(0, blocks.begin(mine), round.block),
+                                   ReduceOp::sum, 1);
+        } else {
+            round.exchange.emplace(*ranks_.across, sums_of_node(round, own_blocks(round)), blocks,
+                                   round.to, ReduceOp::sum, 1);
+        }
+        round.exchange->reserve();
+    }
+    [[nodiscard]] at::Tensor sums_of_node(const Round& round, std::byte* memory) const {
+        return at::from_blob(memory, {round.block * ranks_.owners.nodes}, round.to.options());
     }
 
     /// Before the next round, this one's slots are read: see rounds.hpp.
@@ -173,6 +193,10 @@ private:
     }
 
     void complete(Round& round) {
+        if (round.rounded.defined()) {
+            round.to.copy_(round.exchange->slice(ranks_.across->rank()));
+            round.rounded.reset();
+        }
         round.exchange.reset();
         round.to.reset();
         if (const auto then = std::exchange(round.then, nullptr)) {
@@ -199,6 +223,9 @@ private:
         const Reduction sum{round.call.type, ReduceOp::sum};
         sum.run({&target, 1}, sources_, round.block * ranks_.owners.nodes);
         if (round.exchange) {
+            if (round.rounded.defined()) {
+                round.rounded.copy_(sums_of_node(round, target));
+            }
             round.exchange->begin();
         } else {
             complete(round);
@@ -209,6 +236,7 @@ private:
     Group& all_;
     Calls& calls_;
     Call named_;
+    std::optional<at::ScalarType> half_;
     SharedMemory memory_;
     Rounds<Call> rounds_;
     std::uint64_t round_ = 0;

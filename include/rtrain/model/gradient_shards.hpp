@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,8 +36,9 @@ public:
     GradientShards(std::shared_ptr<SharedWeights> weights, std::string model,
                    const std::vector<NamedParameter>& parameters, const ShardedOptions& options)
         : weights_(std::move(weights)), model_(std::move(model)), parameters_(parameters),
-          slot_bytes_(options.slot_bytes), keeps_(options.level != Shard::optimizer),
-          divisor_(weights_->backend().size()), own_(parameters.size()) {}
+          slot_bytes_(options.slot_bytes), half_(half_type(options.data_parallel.hook)),
+          keeps_(options.level != Shard::optimizer), divisor_(weights_->backend().size()),
+          own_(parameters.size()) {}
 
     void lay_out(std::vector<bool> wanted) override {
         for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -46,7 +48,7 @@ public:
         const int owners = weights_->owners().count();
         chunks_ = plan_chunks(parameters_, weights_->part_types(), wanted, owners, slot_bytes_);
         const Purpose purpose("gradients of " + model_);
-        slots_ = weights_->ranks().allocate_slots(slot_bytes_of(chunks_, owners));
+        slots_ = weights_->ranks().allocate_slots(slot_bytes_of(chunks_, owners), half_);
         lay_out_sums();
         missing_.assign(chunks_.size(), 0);
     }
@@ -369,7 +371,8 @@ private:
     std::string model_;
     const std::vector<NamedParameter>& parameters_;
     std::int64_t slot_bytes_;
-    bool keeps_; ///< sums of passes under no_sync()
+    std::optional<at::ScalarType> half_; ///< nodes exchange sums in it
+    bool keeps_;                         ///< sums of passes under no_sync()
     int divisor_;
     std::vector<Own> own_; ///< by parameter
     std::vector<Chunk> chunks_;

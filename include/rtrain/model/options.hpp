@@ -151,6 +151,18 @@ inline void check_options(const DataParallelOptions& options) {
     }
 }
 
+/// The type of two bytes in which a hook sends float32 and float64 gradients, if it is such a one.
+/// Others, and complex ones, travel as they are.
+[[nodiscard]] inline std::optional<at::ScalarType> half_type(const Hook& hook) {
+    if (std::holds_alternative<hook::Float16>(hook)) {
+        return at::kHalf;
+    }
+    if (std::holds_alternative<hook::BFloat16>(hook)) {
+        return at::kBFloat16;
+    }
+    return std::nullopt;
+}
+
 /// What must be the same on all ranks, as text.
 [[nodiscard]] inline std::string describe(const DataParallelOptions& options) {
     std::string text = concat(

@@ -98,9 +98,11 @@ struct ShardedOptions {
     /// For example `offload::Disk{"/scratch"}`. The same bits.
     Offload offload = offload::None{};
     /// Those that hold for both engines: find_unused_parameters, broadcast_buffers, autocast,
-    /// check_gradients, check_parameters, ignore, group. ConfigError [RT-C12] for a hook and for
-    /// reduction_order micro_batches. Sizes of buckets, and where a gradient's memory is, mean
-    /// nothing here.
+    /// check_gradients, check_parameters, ignore, group, and the hooks Float16 and BFloat16, in
+    /// which nodes exchange gradients: those of a node are added up exactly, the sum is rounded.
+    /// With one rank a node these are the bits of DataParallel, which rounds each rank's.
+    /// ConfigError [RT-C12] for other hooks and for reduction_order micro_batches. Sizes of
+    /// buckets, and where a gradient's memory is, mean nothing here.
     DataParallelOptions data_parallel = {};
 };
 
@@ -117,10 +119,11 @@ inline void check_options(const ShardedOptions& options) {
         throw ConfigError(
             "RT-C11", concat("resident_units is ", options.resident_units, "; expected 1 or more"));
     }
-    if (!std::holds_alternative<hook::None>(options.data_parallel.hook)) {
-        throw ConfigError("RT-C12", "a sharded model sends gradients as they are, but a hook is "
-                                    "set; leave the hook out, or prepare the model with "
-                                    "DataParallelOptions");
+    if (const Hook& hook = options.data_parallel.hook;
+        !std::holds_alternative<hook::None>(hook) && !half_type(hook)) {
+        throw ConfigError("RT-C12", "a sharded model sends gradients as they are, or with "
+                                    "hook::Float16 or hook::BFloat16, but another hook is set; "
+                                    "leave it out, or prepare the model with DataParallelOptions");
     }
     if (options.data_parallel.reduction_order != ReductionOrder::ranks) {
         throw ConfigError("RT-C12", "a sharded model adds gradients up in the order of ranks, but "

@@ -36,11 +36,9 @@ struct HookedBucket {
     const Hook& hook = options.hook;
     const auto type = c10::typeMetaToScalarType(plan.type.dtype());
     const bool wide = type == at::kFloat || type == at::kDouble;
-    const bool half = std::holds_alternative<hook::Float16>(hook);
-    if (wide && (half || std::holds_alternative<hook::BFloat16>(hook))) {
+    if (const auto half = half_type(hook); wide && half) {
         at::Tensor memory = at::zeros({plan.elements}, plan.type);
-        return {memory,
-                std::make_unique<HalfReduction>(backend, memory, half ? at::kHalf : at::kBFloat16)};
+        return {memory, std::make_unique<HalfReduction>(backend, memory, *half)};
     }
     at::Tensor memory = backend.make_bucket(plan.elements, plan.type);
     if (custom != nullptr) {
