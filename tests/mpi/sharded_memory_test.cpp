@@ -173,6 +173,7 @@ TEST_CASE("MemoryNeeded.follows_the_formulas") {
     CHECK(near(memory_needed(*net, sharded, 1, 4, 1).rank(), p / 4 + 2 * p / 4 + slots));
     const auto between = memory_needed(*net, sharded, 2, 2);
     CHECK(near(between.rank() - between.slots, p / 2 + 3 * p / 4));
+    CHECK(memory_needed(*net, ShardedOptions{.share = Share::numa}, 2, 2).rank() == between.rank());
     const auto stepping = memory_needed(*net, ShardedOptions{.step_in_backward = true}, 1, 4);
     CHECK(stepping.gradients <= 2 * static_cast<std::int64_t>(mib)); // a layer's, of four ranks
     CHECK(near(stepping.passing, 4 * mib));

@@ -11,7 +11,7 @@ takes node 1 off the network 5 s after the program has begun; with 1:5:20 it is 
 Each node is a set of Linux namespaces: its own network (one interface, eth0, on a common bridge),
 host name, /dev/shm and System V IPC. mpirun runs on the first node, n0, and reaches the others
 through `agent`, which takes the place of ssh. /tmp and the rest of the file system are shared, as
-NFS would be. What crosses between nodes can be counted: `ip -s link`, or /proc/self/net/dev.
+NFS would be. With --numa, cores seem to be those of two NUMA nodes. What crosses between nodes can be counted: `ip -s link`, or /proc/self/net/dev.
 
 Everything runs in a PID namespace that dies with this script, and interfaces and mounts die with
 their namespaces: nothing is left behind, also after SIGKILL. Needs root or unprivileged user
@@ -77,14 +77,14 @@ def require_namespaces():
         sys.exit(SKIPPED)
 
 
-def start_node(number):
+def start_node(number, more):
     """A process that holds the namespaces of one node, which is connected to the bridge."""
     name = f"n{number}"
     holder = subprocess.Popen(
         ["unshare", *NAMESPACES, "sh", "-ec"]
         + [
             f"hostname {name}; mount -t tmpfs tmpfs /dev/shm;"
-            f"mount --bind {SCRATCH}/hosts /etc/hosts;"
+            f"mount --bind {SCRATCH}/hosts /etc/hosts; {more}"
             "ip link set lo up; echo ready; exec sleep infinity"
         ],
         stdout=subprocess.PIPE,
@@ -103,6 +103,17 @@ def start_node(number):
     (SCRATCH / f"{name}.pid").write_text(str(holder.pid))
 
 
+def play_numa_nodes():
+    """The shell's command that puts two NUMA nodes in the place of those there are."""
+    cores = sorted(os.sched_getaffinity(0))
+    half = (len(cores) + 1) // 2
+    for number, some in enumerate((cores[:half], cores[half:])):
+        node = SCRATCH / "numa" / f"node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text(",".join(map(str, some)) + "\n")
+    return f"mount --bind {SCRATCH}/numa /sys/devices/system/node;"
+
+
 def play(options):
     """In the simulation: starts the nodes and runs the program on them."""
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(SCRATCH)], check=True)
@@ -113,8 +124,9 @@ def play(options):
         "127.0.0.1 localhost\n" + "".join(f"{NETWORK}.{n + 1} n{n}\n" for n in nodes)
     )
     (SCRATCH / "tmp").mkdir()
+    more = play_numa_nodes() if options.numa else ""
     for number in nodes:
-        start_node(number)
+        start_node(number, more)
     environment = {
         **os.environ,
         "RTRAIN_NODES": ",".join(map(str, options.ranks)),
@@ -160,6 +172,7 @@ def parse_arguments():
     parser.add_argument("--mpirun", default="mpirun", help="Open MPI's launcher")
     parser.add_argument("--alone", action="store_true", help="the program starts mpirun itself")
     parser.add_argument("--cut", help="NODE:SECONDS[:SECONDS], see above")
+    parser.add_argument("--numa", action="store_true", help="see above")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("ranks", help="ranks of each node, such as 2,2 or 3,1")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="program and arguments")

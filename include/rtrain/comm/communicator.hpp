@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -289,8 +290,22 @@ public:
         for (const auto& [order, rank] : chosen) {
             members.push_back(rank);
         }
+        const std::vector<int> node_of = world().nodes_of(members);
         return std::unique_ptr<Communicator>(
-            new Communicator(all_.shared_world(), std::move(members), last_group + 1));
+            new Communicator(all_.shared_world(), std::move(members), node_of, last_group + 1));
+    }
+    /// The same ranks, of which those of a node that pass the same `part` count as a node: they
+    /// share memory, and send messages to the others.
+    [[nodiscard]] std::unique_ptr<Communicator> with_parts_as_nodes(int part) {
+        const at::Tensor theirs = all_gather(at::tensor({part, world().last_group()}, at::kInt));
+        const at::Tensor most = std::get<0>(theirs.max(0));
+        std::vector<int> node_of = world().nodes_of(members());
+        for (int peer = 0; peer < size(); ++peer) {
+            int& node = node_of[static_cast<std::size_t>(peer)];
+            node = node * (most[0].item<int>() + 1) + theirs[peer][0].item<int>();
+        }
+        return std::unique_ptr<Communicator>(
+            new Communicator(all_.shared_world(), members(), node_of, most[1].item<int>() + 1));
     }
     /// The members on this rank's node.
     [[nodiscard]] std::unique_ptr<Communicator> split_by_node() {
@@ -301,11 +316,12 @@ public:
 
 private:
     explicit Communicator(const std::shared_ptr<World>& world)
-        : Communicator(world, world->everyone(), 0) {}
+        : Communicator(world, world->everyone(), world->nodes_of(world->everyone()), 0) {}
 
-    /// Takes the group numbers from `id` to `id + 2`.
-    Communicator(const std::shared_ptr<World>& world, std::vector<int> members, int id)
-        : all_(world, std::move(members), id), calls_(all_), links_(all_, calls_, id) {
+    /// `node_of`: by member. Takes the group numbers from `id` to `id + 2`.
+    Communicator(const std::shared_ptr<World>& world, std::vector<int> members,
+                 const std::vector<int>& node_of, int id)
+        : all_(world, std::move(members), id), calls_(all_), links_(all_, calls_, node_of, id) {
         world->set_last_group(std::max(world->last_group(), id + 2));
     }
 

@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace rtrain::comm {
 
@@ -38,10 +39,10 @@ inline void broadcast_among(Group& group, Calls& calls, at::Tensor& buffer, int 
 
 class Links {
 public:
-    /// Of all members, who call it together; both arguments outlive this object. Takes the group
-    /// numbers `id + 1` and `id + 2`.
-    Links(Group& all, Calls& calls, int id)
-        : all_(all), calls_(calls), places_(all.members(), all.world()) {
+    /// Of all members, who call it together; `all` and `calls` outlive this object. `node_of`: by
+    /// member. Takes the group numbers `id + 1` and `id + 2`.
+    Links(Group& all, Calls& calls, const std::vector<int>& node_of, int id)
+        : all_(all), calls_(calls), places_(all.members(), node_of, all.world().rank()) {
         if (places_.ranks_per_node_at_most() > 1) {
             share_nodes(id);
         }
@@ -76,9 +77,8 @@ public:
     /// There, too: from the root to its node, from there to the first rank of each, and on within
     /// the nodes.
     void broadcast_across(const Call& call, at::Tensor& buffer, int root) {
-        const World& world = all_.world();
-        const int root_node = world.node_of(all_.world_rank(root));
-        const bool at_root = root_node == world.node_of(world.rank());
+        const int root_node = places_.node_of(root);
+        const bool at_root = root_node == places_.node();
         const auto within = [&](int from) {
             node_->broadcast(call, bytes_of(buffer), buffer.nbytes(), from);
         };
@@ -88,12 +88,7 @@ public:
                                     here.begin()));
         }
         if (places_.place() == 0) {
-            const auto& leaders = across_->members();
-            const auto first = std::find_if(leaders.begin(), leaders.end(), [&](int rank) {
-                return world.node_of(rank) == root_node;
-            });
-            broadcast_among(*across_, calls_, buffer, static_cast<int>(first - leaders.begin()),
-                            call);
+            broadcast_among(*across_, calls_, buffer, root_node, call); // leaders, by node
         }
         if (!at_root) {
             within(0);

@@ -3,8 +3,6 @@
 /// Where the members of a group are: on which nodes, and in which place on each.
 #pragma once
 
-#include <rtrain/comm/world.hpp>
-
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -13,26 +11,33 @@ namespace rtrain::comm {
 
 class Places {
 public:
-    /// `members`: world ranks, this rank's among them. Nodes are numbered as they first appear.
-    Places(const std::vector<int>& members, const World& world) {
+    /// `members`: world ranks, `mine` among them. `node_of`: by member; any numbers. Nodes are
+    /// numbered as they first appear.
+    Places(const std::vector<int>& members, const std::vector<int>& node_of, int mine) {
         std::vector<int> numbers;
-        for (const int member : members) {
-            const int number = world.node_of(member);
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            const int member = members[i];
+            const int number = node_of[i];
             auto found = std::find(numbers.begin(), numbers.end(), number);
             if (found == numbers.end()) {
                 found = numbers.insert(found, number);
                 nodes_.emplace_back();
             }
             const auto node = static_cast<std::size_t>(found - numbers.begin());
-            if (member == world.rank()) {
+            if (member == mine) {
                 here_ = node;
                 place_ = static_cast<int>(nodes_[node].size());
             }
             nodes_[node].push_back(member);
+            node_of_.push_back(static_cast<int>(node));
         }
     }
 
     [[nodiscard]] int nodes() const noexcept { return static_cast<int>(nodes_.size()); }
+    /// The node of a member, by its rank here.
+    [[nodiscard]] int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
+    /// This rank's node.
+    [[nodiscard]] int node() const noexcept { return static_cast<int>(here_); }
     /// The members on this rank's node.
     [[nodiscard]] const std::vector<int>& here() const { return nodes_[here_]; }
     /// This rank's index among them.
@@ -61,6 +66,7 @@ private:
     }
 
     std::vector<std::vector<int>> nodes_;
+    std::vector<int> node_of_; ///< by member
     std::size_t here_ = 0;
     int place_ = 0;
 };

@@ -56,6 +56,14 @@ public:
     [[nodiscard]] const std::vector<int>& everyone() const noexcept { return everyone_; }
     /// The node that a rank is on, numbered in the order of their lowest ranks.
     [[nodiscard]] int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
+    /// Of several ranks.
+    [[nodiscard]] std::vector<int> nodes_of(const std::vector<int>& ranks) const {
+        std::vector<int> nodes;
+        for (const int rank : ranks) {
+            nodes.push_back(node_of(rank));
+        }
+        return nodes;
+    }
     [[nodiscard]] const Options& options() const noexcept { return options_; }
     [[nodiscard]] MPI_Comm messages() const noexcept { return messages_.get(); }
     /// Ranks that were found dead.

@@ -113,7 +113,8 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     return needed;
 }
 
-/// The same of a sharded model.
+/// The same of a sharded model. With Share::numa, NUMA nodes are the nodes, and their ranks those
+/// of a node.
 ///
 /// @code
 /// const auto needed = rtrain::memory_needed(*gpt, rtrain::ShardedOptions{}, 1, 4);
@@ -154,7 +155,7 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     const auto slot = static_cast<std::int64_t>(detail::slot_bytes_of(chunks, ranks));
     needed.slots = 2 * slot;
     needed.weights = detail::weights_of_rank(module, parameters, options, ranks,
-                                             options.share == Share::node ? ranks_per_node : 1);
+                                             options.share == Share::none ? 1 : ranks_per_node);
     if (options.share == Share::none) { // messages within a node, of weights
         needed.slots += ranks_per_node * (detail::bytes_of_weight_message + nodes * longest);
     }

@@ -12,6 +12,7 @@
 #include <rtrain/model/engine.hpp>
 #include <rtrain/model/gradient_shards.hpp>
 #include <rtrain/model/kept_types.hpp>
+#include <rtrain/model/numa_ranks.hpp>
 #include <rtrain/model/prepared_sharded.hpp>
 #include <rtrain/model/require_same.hpp>
 #include <rtrain/model/sharded_check.hpp>
@@ -115,7 +116,10 @@ private:
                   const Slot& made)
         : Engine(ranks, module, checked(ranks, *module, options),
                  [made, ranks, module, options](const auto& parameters, const auto& of) {
-                     const auto members = of.group ? ranks->over(of.group) : ranks;
+                     auto members = of.group ? ranks->over(of.group) : ranks;
+                     if (options.share == Share::numa) {
+                         members = over_numa_nodes(members);
+                     }
                      *made = std::make_shared<SharedWeights>(
                          members, *module, parameters, kept_types(parameters, options), options);
                      return std::make_unique<GradientShards>(*made, module->name(), parameters,
@@ -154,7 +158,7 @@ private:
                           "; all ranks must prepare it in the same way");
         });
         const auto& ranks_of = *members->communicator();
-        if (options.share == Share::node && ranks_of.local_size() > 1 &&
+        if (options.share != Share::none && ranks_of.local_size() > 1 &&
             !ranks_of.shares_memory()) {
             console::warn("rank %d has a copy of its own of the weights of %s: it cannot share "
                           "memory with the other ranks of this node",

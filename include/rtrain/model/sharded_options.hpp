@@ -41,6 +41,11 @@ enum class Share : unsigned char {
     /// The ranks of a node read the same. Where they cannot share memory, as ranks in several
     /// containers of one machine, each has its own, and a warning says so.
     node,
+    /// The ranks of a machine that are bound to the same NUMA node, as mpirun --bind-to numa and
+    /// --bind-to core bind them: reading weights then stays within it. Ranks of several exchange
+    /// gradients and weights as machines do. `node` on machines with one NUMA node, and, behind a
+    /// warning, when a rank of any machine may run on cores of several.
+    numa,
     /// Each rank: steps end with a copy of all weights from rank to rank. For machines on which
     /// reading memory of another processor is so slow that a copy of the weights is worth it.
     none

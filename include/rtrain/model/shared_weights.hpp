@@ -218,7 +218,7 @@ private:
     [[nodiscard]] std::unique_ptr<WeightMemory>
     make_memory(const torch::nn::Module& module, const std::vector<at::ScalarType>& types,
                 const ShardedOptions& options) {
-        const bool shares = options.share == Share::node;
+        const bool shares = options.share != Share::none;
         if (options.level == Shard::parameters && (owners_.nodes > 1 || !shares)) {
             return std::make_unique<GatheredWeights>(*backend_, parameters_, types, shares,
                                                      plan_units(module, parameters_, options.units),
