@@ -102,13 +102,6 @@ bool is_offloaded(const ShardedOptions& options) {
     return std::holds_alternative<offload::Disk>(options.offload);
 }
 
-bool gathers(const DataParallelOptions& /*options*/) {
-    return false;
-}
-bool gathers(const ShardedOptions& options) {
-    return options.level == Shard::parameters;
-}
-
 ShardedOptions in_bfloat16() {
     return {.parameter_type = torch::kBFloat16, .data_parallel = {.autocast = torch::kBFloat16}};
 }
@@ -128,11 +121,8 @@ void compare(Ranks& ranks, const Options& options) {
     CAPTURE(rank / mib);
     CAPTURE(bytes / mib);
     CHECK(bytes <= 1.05 * rank + 4 * mib);
-    // What a step has in memory of moments on a disk is dropped behind it, and messages of weights
-    // behind each gathering.
-    const double passing = is_offloaded(options) ? static_cast<double>(needed.moments)
-                           : gathers(options)    ? static_cast<double>(needed.slots)
-                                                 : 0;
+    // What a step has in memory of moments on a disk is dropped behind it.
+    const double passing = is_offloaded(options) ? static_cast<double>(needed.moments) : 0;
     CHECK(bytes >= 0.9 * (rank - passing) - 4 * mib);
     CHECK(needed.node() == needed.rank() * nodes.front());
 }
@@ -187,6 +177,10 @@ TEST_CASE("MemoryNeeded.follows_the_formulas") {
     CHECK(near(memory_needed(*net, in_bfloat16(), 1, 4).rank(), p / 8 + p / 4 + 3 * p / 4 + slots));
     const auto copies = memory_needed(*net, ShardedOptions{.share = Share::none}, 1, 4);
     CHECK(near(copies.rank() - copies.slots, p + 3 * p / 4));
+    // Messages: 4 MiB of each rank's weights, or as much as a unit has.
+    CHECK(near(copies.slots, slots + 4 * 4 * mib));
+    const ShardedOptions gathered{.level = Shard::parameters, .share = Share::none};
+    CHECK(near(memory_needed(*net, gathered, 1, 4).slots, slots + 4 * mib));
     for (auto& parameter : net->parameters()) {
         parameter.set_requires_grad(false);
     }

@@ -85,6 +85,47 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     return (shared + sharing - 1) / sharing + own;
 }
 
+/// Bytes of the largest message in which weights come to others that have copies of them: those
+/// that are stepped, `stepped`, or units that an operator is about to use.
+[[nodiscard]] inline std::int64_t
+weight_messages_of_rank(const torch::nn::Module& module,
+                        const std::vector<NamedParameter>& parameters,
+                        const std::vector<std::size_t>& stepped, const ShardedOptions& options,
+                        int nodes, int ranks_per_node) {
+    const bool shares = options.share != Share::none;
+    const int ranks = nodes * ranks_per_node;
+    std::vector<std::vector<std::size_t>> together{stepped};
+    if (options.level == Shard::parameters && (nodes > 1 || !shares)) {
+        together.clear();
+        for (const Unit& unit : plan_units(module, parameters, options.units)) {
+            together.push_back(unit.parameters);
+        }
+    }
+    const auto kept = kept_types(parameters, options);
+    std::int64_t most = 0;
+    const auto look_at = [&](int rows, int owners) { // rows of what as many own
+        for (const auto& indices : together) {
+            for_each_weight_message(
+                indices.size(),
+                [&](std::size_t i) {
+                    const std::size_t index = indices[i];
+                    return slices_of(parameters[index].tensor, ranks).longest * owners *
+                           static_cast<std::int64_t>(c10::elementSize(kept[index]));
+                },
+                [&](std::size_t, std::size_t, std::int64_t bytes) {
+                    most = std::max(most, rows * bytes);
+                });
+        }
+    };
+    if (nodes > 1) {
+        look_at(nodes, 1);
+    }
+    if (!shares && ranks_per_node > 1) {
+        look_at(ranks_per_node, nodes);
+    }
+    return most;
+}
+
 } // namespace detail
 
 /// What prepare(module, options) and an optimizer need on each of `ranks_per_node` ranks of
@@ -133,6 +174,7 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     const auto parameters = detail::distinct_parameters(module, options.data_parallel.ignore);
     const auto kept = detail::kept_types(parameters, options);
     std::vector<bool> trains;
+    std::vector<std::size_t> stepped;
     std::int64_t whole = 0; // gradients
     std::int64_t part = 0;
     std::int64_t longest = 0;
@@ -144,6 +186,7 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
                            static_cast<std::int64_t>(tensor.element_size());
         trains.push_back(tensor.requires_grad());
         if (trains.back()) {
+            stepped.push_back(i);
             whole += bytes;
             part += slice;
             longest = std::max(longest, slice);
@@ -156,9 +199,8 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     needed.slots = 2 * slot;
     needed.weights = detail::weights_of_rank(module, parameters, options, ranks,
                                              options.share == Share::none ? 1 : ranks_per_node);
-    if (options.share == Share::none) { // messages within a node, of weights
-        needed.slots += ranks_per_node * (detail::bytes_of_weight_message + nodes * longest);
-    }
+    needed.slots += detail::weight_messages_of_rank(module, parameters, stepped, options, nodes,
+                                                    ranks_per_node);
     needed.gradients =
         options.step_in_backward ? detail::room_bytes_of(chunks) * (nodes == 1 ? 1 : 2) : part;
     if (options.level == Shard::optimizer) {
@@ -169,9 +211,8 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
         const auto at_once = static_cast<std::int64_t>(detail::bytes_stepped_at_once);
         needed.moments = std::min(needed.moments, 3 * moments * std::max(at_once, longest));
     }
-    if (nodes > 1) { // messages: of gradients, and of stepped weights
-        needed.slots +=
-            2 * slot / ranks_per_node + nodes * (detail::bytes_of_weight_message + longest);
+    if (nodes > 1) { // messages of gradients
+        needed.slots += 2 * slot / ranks_per_node;
     }
     return needed;
 }

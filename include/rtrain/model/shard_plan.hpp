@@ -78,6 +78,22 @@ inline constexpr std::size_t bytes_stepped_at_once = std::size_t{4} << 20;
 /// Nodes exchange stepped weights in messages of at least that much each, while there is some.
 inline constexpr std::int64_t bytes_of_weight_message = std::int64_t{4} << 20;
 
+/// Calls `send(begin, end, bytes)` for the weights that go into a message together, in their order;
+/// `bytes_of(i)` is what one adds to each rank's row of it, `bytes` their sum.
+template <class BytesOf, class Send>
+void for_each_weight_message(std::size_t weights, BytesOf&& bytes_of, Send&& send) {
+    std::size_t begin = 0;
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < weights; ++i) {
+        bytes += bytes_of(i);
+        if (bytes >= bytes_of_weight_message || (i + 1 == weights && bytes > 0)) {
+            send(begin, i + 1, bytes);
+            begin = i + 1;
+            bytes = 0;
+        }
+    }
+}
+
 /// Bytes of a slot that holds any of them, a multiple of 64.
 [[nodiscard]] inline std::size_t slot_bytes_of(const std::vector<Chunk>& chunks, int owners) {
     std::size_t most = 64;

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <vector>
 
 namespace rtrain::detail {
@@ -70,23 +71,19 @@ private:
         const int most = std::max_element(blocks.begin(), blocks.end(), [](auto& a, auto& b) {
                              return a.count < b.count;
                          })->count;
-        std::vector<WeightCopy> some;
-        std::size_t bytes = 0;
-        for (std::size_t i = 0; i < weights.size(); ++i) {
-            some.push_back(weights[i]);
-            bytes += static_cast<std::size_t>(weights[i].slices.longest * most) *
-                     weights[i].element_bytes;
-            const bool is_last = i + 1 == weights.size();
-            if (bytes >= static_cast<std::size_t>(bytes_of_weight_message) ||
-                (is_last && bytes > 0)) {
-                in_one_message(some, blocks, mine, gather, bytes);
-                some.clear();
-                bytes = 0;
-            }
-        }
+        for_each_weight_message(
+            weights.size(),
+            [&](std::size_t i) {
+                return weights[i].slices.longest * most *
+                       static_cast<std::int64_t>(weights[i].element_bytes);
+            },
+            [&](std::size_t begin, std::size_t end, std::int64_t bytes) {
+                in_one_message({weights.data() + begin, end - begin}, blocks, mine, gather,
+                               static_cast<std::size_t>(bytes));
+            });
     }
 
-    static void in_one_message(const std::vector<WeightCopy>& weights,
+    static void in_one_message(std::span<const WeightCopy> weights,
                                const std::vector<Blocks>& blocks, std::size_t mine,
                                const Gather& gather, std::size_t bytes) {
         at::Tensor rows =
@@ -111,7 +108,7 @@ private:
     }
 
     template <class Copy>
-    static void for_each_piece(const std::vector<WeightCopy>& weights, const Blocks& blocks,
+    static void for_each_piece(std::span<const WeightCopy> weights, const Blocks& blocks,
                                std::byte* row, Copy&& copy) {
         for (const WeightCopy& weight : weights) {
             const std::int64_t begin = weight.slices.begin(blocks.first);
