@@ -92,6 +92,47 @@ TEST_CASE("ShardedTypes.bfloat16_weights_train_as_float32_ones_under_autocast") 
     compare_rounded<AdamW>(ranks, AdamWOptions(1e-2), {.step_in_backward = true});
 }
 
+TEST_CASE("ShardedTypes.passes_under_no_sync_are_added_up_in_float32") {
+    Ranks ranks;
+    for (const Shard level : {Shard::optimizer, Shard::gradients}) {
+        CAPTURE(static_cast<int>(level));
+        const ShardedOptions how = in_bfloat16({.level = level});
+        auto plain = ranks.prepare(make_mlp(), how.data_parallel);
+        auto model = shard(ranks, make_mlp(), how);
+        auto plain_optimizer = prepared(torch::optim::SGD(plain->parameters(), 0.1), plain);
+        auto optimizer = prepared(torch::optim::SGD(model->parameters(), 0.1), model);
+        const auto step = [&](auto& trained, auto& stepped) {
+            stepped.zero_grad();
+            const auto pass = [&](int number) {
+                const auto x = random(ranks.rank(), number, {5, 7});
+                trained(x).square().mean().backward();
+            };
+            {
+                const auto alone = trained.no_sync();
+                for (int number = 1; number < 8; ++number) {
+                    pass(number);
+                }
+            }
+            pass(8);
+            stepped.step();
+        };
+        step(plain, plain_optimizer);
+        step(model, optimizer);
+        for (const auto& item : model->named_parameters()) {
+            CAPTURE(item.key());
+            const auto whole = plain->named_parameters()[item.key()].detach();
+            if (level == Shard::optimizer) {
+                require_rounded(item.value(), whole);
+            } else if (const auto part = checkpoint::ExactParts::find(item.value())) {
+                const auto theirs =
+                    whole.reshape({-1}).narrow(0, part->of.begin, part->elements.numel());
+                CHECK(part->elements.allclose(theirs, 0, 1e-6));
+            }
+        }
+        ranks.mpi->barrier();
+    }
+}
+
 TEST_CASE("ShardedTypes.models_of_every_kind_train") {
     Ranks ranks;
     for (const bool in_backward : {false, true}) {

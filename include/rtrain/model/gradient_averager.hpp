@@ -153,6 +153,8 @@ private:
         if (has_arrived(index)) {
             defined ? take_gradient(index) : take_unused(index);
             reduce_full_buckets();
+        } else if (defined) {
+            store_->accumulate(index);
         }
     }
 

@@ -94,6 +94,15 @@ public:
             in_memory_order(std::exchange(gradient, {}), parameters_[parameter].tensor);
         arrive(parameter);
     }
+    /// autograd adds to what is there in its type: that of the sums, where the parameter's is
+    /// shorter.
+    void accumulate(std::size_t parameter) override {
+        at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
+        const auto type = weights_->part(parameter).scalar_type();
+        if (!gradient.is_sparse() && gradient.scalar_type() != type) {
+            gradient = gradient.detach().to(type);
+        }
+    }
     void put_zeros(std::size_t parameter) override { arrive(parameter); }
     void leave(std::size_t parameter) override {
         if (at::Tensor& gradient = weights_->part(parameter).mutable_grad(); gradient.defined()) {

@@ -49,6 +49,9 @@ public:
     /// Takes parameter.grad(), which is defined and dense. `syncs`: the pass ends with means, so
     /// that parameter.grad() may already be where its own will be.
     virtual void take(std::size_t parameter, bool syncs) = 0;
+    /// parameter.grad() has what passes under no_sync() have brought, which do not go through it;
+    /// more will be added there.
+    virtual void accumulate(std::size_t /*parameter*/) {}
     virtual void put_zeros(std::size_t parameter) = 0;
     /// It is no longer expected; what it has of a gradient stays its own.
     virtual void leave(std::size_t parameter) = 0;

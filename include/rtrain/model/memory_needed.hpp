@@ -187,7 +187,7 @@ weight_messages_of_rank(const torch::nn::Module& module,
         trains.push_back(tensor.requires_grad());
         if (trains.back()) {
             stepped.push_back(i);
-            whole += bytes;
+            whole += static_cast<std::int64_t>(tensor.nbytes());
             part += slice;
             longest = std::max(longest, slice);
             needed.passing = std::max(needed.passing, bytes);
