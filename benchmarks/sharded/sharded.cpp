@@ -2,17 +2,20 @@
 // What a rank of a node needs to train a model with AdamW: time of a step, and memory (Pss, which
 // counts what processes share once).
 //
-//   mpirun -n 2 ./sharded MODE WIDTH LAYERS BATCH STEPS
+//   mpirun -n 2 ./sharded MODE WIDTH LAYERS BATCH STEPS [DIRECTORY]
 //   mpirun -n 2 ./sharded sharded 2048 6 64 20
+//   mpirun -n 2 ./sharded disk 2048 6 64 20 /scratch
 //
 // MODE: dataparallel, sharded, stepping (step_in_backward); with -autocast behind it, in bfloat16;
 // bfloat16, that is sharded-autocast with weights in it; divided, that is Shard::parameters, on
 // nodes that tests/nodes/nodes.py plays. `operators`: what gathering on use adds to an operator.
-// Rank 0 prints a JSON line. peers.py does the same with torch's DistributedDataParallel and
-// fully_shard.
+// `disk`: what a step costs with moments in a file of DIRECTORY, and the disk alone, step by step
+// in turns. Rank 0 prints a JSON line. peers.py does the same with torch's DistributedDataParallel
+// and fully_shard.
 #include <rtrain/backend/mpi.hpp>
 #include <rtrain/model/sharded.hpp>
 #include <rtrain/model/sharded_optimizer.hpp>
+#include <rtrain/storage/scratch_file.hpp>
 
 #include <torch/torch.h>
 
@@ -20,12 +23,18 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <fcntl.h>
 #include <malloc.h>
+#include <unistd.h>
 
 namespace {
 
@@ -46,6 +55,7 @@ struct Plan {
     std::string mode;
     std::int64_t width, layers, batch;
     int steps;
+    std::string directory;
 };
 
 torch::nn::Sequential mlp(const Plan& plan) {
@@ -60,9 +70,17 @@ torch::nn::Sequential mlp(const Plan& plan) {
     return net;
 }
 
-/// Milliseconds of each step.
+double milliseconds_since(const std::chrono::steady_clock::time_point& begun) {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun)
+        .count();
+}
+
+/// Milliseconds of each step; `behind` runs behind each with those of the optimizer, and is not in
+/// them.
 template <class Model, class Optimizer>
-std::vector<double> train(Mpi& ranks, const Plan& plan, Model& model, Optimizer& optimizer) {
+std::vector<double> train(
+    Mpi& ranks, const Plan& plan, Model& model, Optimizer& optimizer,
+    const std::function<void(double)>& behind = [](double /*ms*/) {}) {
     torch::manual_seed(static_cast<std::uint64_t>(100 + ranks.rank()));
     const auto x = torch::randn({plan.batch, plan.width});
     const auto y = torch::randn({plan.batch, plan.width});
@@ -71,15 +89,89 @@ std::vector<double> train(Mpi& ranks, const Plan& plan, Model& model, Optimizer&
         const auto begun = std::chrono::steady_clock::now();
         optimizer.zero_grad();
         torch::mse_loss(model(x), y).backward();
+        const double until_optimizer = milliseconds_since(begun);
         optimizer.step();
-        const std::chrono::duration<double, std::milli> taken =
-            std::chrono::steady_clock::now() - begun;
+        const double taken = milliseconds_since(begun);
         if (step >= 0) {
-            times.push_back(taken.count());
+            times.push_back(taken);
+            behind(taken - until_optimizer);
         }
     }
     return times;
 }
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+/// Reads and writes a rank's moments as a step does, without computing with them: in a file of the
+/// kind that offload::Disk has, and, block by block, in one that the system does not cache.
+class DiskAlone {
+public:
+    DiskAlone(const std::string& directory, std::int64_t bytes) : file_(directory) {
+        constexpr std::int64_t portion = 2 * (4 << 20); // two moments of 4 MiB of parameters
+        for (; bytes > 0; bytes -= portion) {
+            regions_.push_back(file_.map(static_cast<std::size_t>(std::min(bytes, portion))));
+        }
+        direct_ = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+        if (direct_ < 0) {
+            std::fprintf(stderr, "sharded: no O_DIRECT in %s\n", directory.c_str());
+            std::exit(1);
+        }
+        (void)mapped();
+        each_block(::pwrite);
+    }
+    DiskAlone(const DiskAlone&) = delete;
+    DiskAlone& operator=(const DiskAlone&) = delete;
+    ~DiskAlone() { ::close(direct_); }
+
+    /// Milliseconds.
+    [[nodiscard]] double mapped() {
+        const auto begun = std::chrono::steady_clock::now();
+        for (std::size_t i = 0; i < regions_.size(); ++i) {
+            if (i + 1 < regions_.size()) {
+                rtrain::storage::ScratchFile::fetch(regions_[i + 1]);
+            }
+            at::from_blob(regions_[i].data, {static_cast<std::int64_t>(regions_[i].bytes) / 4},
+                          at::kInt)
+                .add_(1);
+            file_.begin_writing(regions_[i]);
+            if (i > 0) {
+                file_.drop(regions_[i - 1]);
+            }
+        }
+        file_.drop(regions_.back());
+        return milliseconds_since(begun);
+    }
+    [[nodiscard]] double direct() {
+        const auto begun = std::chrono::steady_clock::now();
+        each_block(::pread);
+        each_block(::pwrite);
+        return milliseconds_since(begun);
+    }
+
+private:
+    template <class Transfer>
+    void each_block(Transfer&& transfer) {
+        for (const auto& region : regions_) {
+            if (transfer(direct_, block_.get(), region.bytes, static_cast<off_t>(region.begin)) !=
+                static_cast<ssize_t>(region.bytes)) {
+                std::perror("sharded");
+                std::exit(1);
+            }
+        }
+    }
+
+    struct Free {
+        void operator()(void* memory) const { std::free(memory); }
+    };
+
+    rtrain::storage::ScratchFile file_;
+    std::vector<rtrain::storage::ScratchFile::Region> regions_;
+    std::unique_ptr<void, Free> block_{std::aligned_alloc(4096, 8 << 20)};
+    int direct_ = -1;
+};
 
 void print(Mpi& ranks, const Plan& plan, const torch::nn::Module& module,
            std::vector<double> times) {
@@ -116,6 +208,16 @@ rtrain::ShardedOptions options_of(const std::string& mode) {
     return options;
 }
 
+/// As worker.prepare(optimizer) finds them.
+template <class Model>
+rtrain::detail::SharedModels models_of(const Model& model) {
+    rtrain::detail::SharedModels models;
+    if (auto weights = model.prepared()->weights()) {
+        models.push_back(std::move(weights));
+    }
+    return models;
+}
+
 void run(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
     using Net = torch::nn::SequentialImpl;
     const auto any = std::make_shared<rtrain::detail::TheBackend<Mpi>>(ranks);
@@ -123,18 +225,56 @@ void run(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
     auto net = mlp(plan);
     if (!plan.mode.starts_with("dataparallel")) {
         rtrain::ShardedParallel<Net, Mpi> model(any, net.ptr(), options_of(plan.mode));
-        rtrain::detail::SharedModels shared;
-        if (auto weights = model.prepared()->weights()) {
-            shared.push_back(std::move(weights));
-        }
         rtrain::FusedOptimizer<torch::optim::AdamW> optimizer(
-            torch::optim::AdamW(model->parameters(), options), shared);
+            torch::optim::AdamW(model->parameters(), options), models_of(model));
         print(*ranks, plan, *model, train(*ranks, plan, model, optimizer));
     } else {
         rtrain::DataParallel<Net, Mpi> model(any, net.ptr(), options_of(plan.mode).data_parallel);
         rtrain::FusedOptimizer<torch::optim::AdamW> optimizer(
             torch::optim::AdamW(model->parameters(), options));
         print(*ranks, plan, *model, train(*ranks, plan, model, optimizer));
+    }
+}
+
+/// Of steps with moments on the disk and in memory, and of the disk alone, medians.
+void compare_disk(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
+    using Net = torch::nn::SequentialImpl;
+    using AdamW = torch::optim::AdamW;
+    const auto any = std::make_shared<rtrain::detail::TheBackend<Mpi>>(ranks);
+    std::vector<double> optimizers;
+    std::vector<double> mapped;
+    std::vector<double> direct;
+    std::int64_t bytes = 0;
+    const auto times_with = [&](const rtrain::Offload& offload, bool measures) {
+        rtrain::ShardedParallel<Net, Mpi> model(any, mlp(plan).ptr(), {.offload = offload});
+        rtrain::FusedOptimizer<AdamW> optimizer(AdamW(model->parameters()), models_of(model));
+        bytes = 0; // of the part
+        for (const auto& parameter : optimizer.param_groups()[0].params()) {
+            bytes += 2 * static_cast<std::int64_t>(parameter.nbytes());
+        }
+        std::unique_ptr<DiskAlone> disk;
+        if (measures) {
+            disk = std::make_unique<DiskAlone>(plan.directory, bytes / 4096 * 4096);
+        }
+        return median(train(*ranks, plan, model, optimizer, [&](double ms_of_optimizer) {
+            if (disk) {
+                optimizers.push_back(ms_of_optimizer);
+                ranks->barrier();
+                mapped.push_back(disk->mapped());
+                ranks->barrier();
+                direct.push_back(disk->direct());
+                ranks->barrier();
+            }
+        }));
+    };
+    const double in_memory = times_with(rtrain::offload::None{}, false);
+    const double on_disk = times_with(rtrain::offload::Disk{plan.directory}, true);
+    if (ranks->rank() == 0) {
+        std::printf("{\"mode\": \"disk\", \"ranks\": %d, \"mb_each_way\": %.0f, \"memory_ms\": "
+                    "%.1f, \"disk_ms\": %.1f, \"optimizer_ms\": %.1f, \"alone_ms\": %.1f, "
+                    "\"alone_direct_ms\": %.1f}\n",
+                    ranks->size(), static_cast<double>(bytes) / 1e6, in_memory, on_disk,
+                    median(optimizers), median(mapped), median(direct));
     }
 }
 
@@ -169,18 +309,42 @@ void compare_operators(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
     }
 }
 
+bool is_mode(const std::string& mode) {
+    constexpr std::string_view modes[] = {"dataparallel", "dataparallel-autocast",
+                                          "sharded",      "sharded-autocast",
+                                          "stepping",     "stepping-autocast",
+                                          "bfloat16",     "divided",
+                                          "operators",    "disk"};
+    return std::find(std::begin(modes), std::end(modes), mode) != std::end(modes);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 6) {
-        std::fprintf(stderr, "usage: sharded MODE WIDTH LAYERS BATCH STEPS\n");
+    const std::string mode = argc > 1 ? argv[1] : "";
+    if (!is_mode(mode) || argc != (mode == "disk" ? 7 : 6)) {
+        std::fprintf(stderr,
+                     "usage: sharded MODE WIDTH LAYERS BATCH STEPS\n"
+                     "       sharded disk WIDTH LAYERS BATCH STEPS DIRECTORY\n"
+                     "MODE: dataparallel, sharded, stepping, each also with -autocast; bfloat16, "
+                     "divided, operators\n");
         return 2;
     }
     auto ranks = std::make_shared<Mpi>();
     ranks->start({});
-    const Plan plan{argv[1], std::stoll(argv[2]), std::stoll(argv[3]), std::stoll(argv[4]),
-                    std::stoi(argv[5])};
-    plan.mode == "operators" ? compare_operators(ranks, plan) : run(ranks, plan);
+    const Plan plan{mode,
+                    std::stoll(argv[2]),
+                    std::stoll(argv[3]),
+                    std::stoll(argv[4]),
+                    std::stoi(argv[5]),
+                    argc > 6 ? argv[6] : ""};
+    if (mode == "disk") {
+        compare_disk(ranks, plan);
+    } else if (mode == "operators") {
+        compare_operators(ranks, plan);
+    } else {
+        run(ranks, plan);
+    }
     (void)ranks->finish({});
     return 0;
 }
