@@ -8,6 +8,8 @@
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/model/recompute.hpp>
+#include <rtrain/model/shared_weights.hpp>
+#include <rtrain/model/unit_order.hpp>
 #include <rtrain/model/units.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/weights.hpp>
@@ -16,8 +18,10 @@
 
 #include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace test;
@@ -76,6 +80,33 @@ auto gpt_step(Ranks& ranks) {
 }
 const std::function<std::shared_ptr<GptImpl>()> make_gpt = [] {
     return std::make_shared<GptImpl>();
+};
+
+/// Goes through its layers, around some, or not to the end.
+struct WaysImpl : torch::nn::Module {
+    enum class Way { through, around, throws };
+    WaysImpl() {
+        torch::manual_seed(12);
+        for (int i = 0; i < 5; ++i) {
+            layers->push_back(torch::nn::Linear(4, 4));
+        }
+        register_module("layers", layers);
+    }
+    torch::Tensor forward(const torch::Tensor& x, Way way) {
+        const auto run = [this](std::size_t layer, const torch::Tensor& in) {
+            return torch::tanh(layers[layer]->as<torch::nn::Linear>()->forward(in));
+        };
+        auto h = run(1, run(0, x));
+        if (way == Way::throws) {
+            throw std::runtime_error("no way");
+        }
+        for (const std::size_t layer : way == Way::through ? std::vector<std::size_t>{2, 3, 4}
+                                                           : std::vector<std::size_t>{4, 2, 4, 3}) {
+            h = run(layer, h);
+        }
+        return h;
+    }
+    torch::nn::ModuleList layers;
 };
 
 /// The code of what `action` throws, also where torch has made an error of its own of it.
@@ -175,6 +206,118 @@ TEST_CASE("ShardedParameters.goes_with_other_options") {
             optimizer.step();
         },
         0, gathering({.units = {"*"}}));
+}
+
+TEST_CASE("UnitOrder.is_that_of_the_last_pass_that_went_elsewhere_or_further") {
+    using rtrain::detail::UnitOrder;
+    UnitOrder order;
+    const auto pass = [&order](const std::vector<std::size_t>& units) {
+        bool followed = true;
+        for (const std::size_t unit : units) {
+            order.use(unit);
+            followed = followed && order.is_followed();
+        }
+        order.begin_pass();
+        return followed;
+    };
+    const std::vector<std::size_t> training{0, 1, 2, 1, 0};
+    CHECK(!pass(training)); // there is none
+    const auto hash = order.hash();
+    CHECK(!pass(training)); // other ranks may have another
+    order.agree(true);
+    CHECK(pass(training));
+    CHECK(pass({0, 1, 2})); // an evaluation
+    CHECK(pass(training));
+    order.use(0);
+    CHECK(order.until(0) == 3);
+    CHECK(order.until(1) == 0);
+    CHECK(order.until(7) == UnitOrder::never);
+    CHECK(order.next_without([](std::size_t unit) { return unit < 2; }) == 2);
+    CHECK(order.next_without([](std::size_t /*unit*/) { return true; }) == UnitOrder::never);
+    order.begin_pass();
+    CHECK(order.hash() == hash);
+    CHECK(!pass({0, 2, 1})); // a branch
+    CHECK(order.hash() != hash);
+    CHECK(!order.is_followed());
+    order.agree(true);
+    CHECK(pass({0, 2, 1}));
+}
+
+TEST_CASE("ShardedParameters.units_are_gathered_ahead_where_passes_go_as_before") {
+    Ranks ranks;
+    if (ranks.size() == 1) {
+        return;
+    }
+    const auto make = [] {
+        return std::make_shared<MlpImpl>(std::vector<std::int64_t>{7, 9, 11, 13, 8, 3});
+    };
+    const auto train = [&](const ShardedOptions& options, auto&& between) {
+        auto model = shard(ranks, make(), gathering(options));
+        auto optimizer = prepared(torch::optim::SGD(model->parameters(), 0.1), model);
+        const auto counted = [&](auto&& run) {
+            const auto before = model.prepared()->weights()->gather_counts();
+            run();
+            const auto after = model.prepared()->weights()->gather_counts();
+            return std::pair(after.all - before.all, after.ahead - before.ahead);
+        };
+        const auto step = [&](int i) {
+            return counted([&] { mlp_step(ranks)(model, optimizer, i); });
+        };
+        between(model, counted, step);
+        ranks.mpi->barrier();
+    };
+    using Count = std::pair<std::int64_t, std::int64_t>;
+    // Five layers in forward; in backward two of the four that it reads are still there.
+    train({}, [](auto& /*model*/, auto& /*counted*/, auto& step) {
+        CHECK(step(0) == Count(7, 0));
+        CHECK(step(1) == Count(7, 6)); // all but the first
+        CHECK(step(2) == Count(7, 6));
+    });
+    train({.resident_units = 1}, [](auto& /*model*/, auto& /*counted*/, auto& step) {
+        (void)step(0);
+        (void)step(1);
+        CHECK(step(2) == Count(8, 0));
+    });
+    train({}, [](auto& model, auto& counted, auto& step) {
+        for (int i = 0; i < 3; ++i) {
+            (void)step(i);
+        }
+        const auto evaluate = [&] {
+            const torch::NoGradGuard no_grad;
+            CHECK(model(torch::ones({2, 7})).isfinite().all().template item<bool>());
+        };
+        CHECK(counted(evaluate) == Count(5, 4));
+        CHECK(counted(evaluate).second == 4);
+        CHECK(step(3).second >= 5); // the evaluation is forgotten
+    });
+}
+
+TEST_CASE("ShardedParameters.trains_alike_when_the_order_changes") {
+    Ranks ranks;
+    using Way = WaysImpl::Way;
+    const auto step = [&](auto& model, auto& optimizer, int i) {
+        optimizer.zero_grad();
+        const auto x = random(ranks.rank(), i, {5, 4});
+        if (i == 3) { // behind a unit that was started ahead
+            CHECK_THROWS_AS((void)model(x, Way::throws), std::runtime_error);
+        }
+        model(x, i == 2 ? Way::around : Way::through).square().mean().backward();
+        optimizer.step();
+        const torch::NoGradGuard no_grad;
+        for (int batch = 0; batch < i; ++batch) { // evaluates, as often as it likes
+            CHECK(
+                model(x, batch == 2 ? Way::around : Way::through).isfinite().all().item().toBool());
+        }
+    };
+    const auto make = [] { return std::make_shared<WaysImpl>(); };
+    using namespace torch::optim;
+    for (const int resident : {1, 2, 3}) {
+        compare<WaysImpl, AdamW>(
+            ranks, make, AdamWOptions(1e-2), {}, step, 0,
+            gathering({.units = {"layers.*.*"}, .resident_units = resident * 2}));
+        compare<WaysImpl, SGD>(ranks, make, SGDOptions(0.1), {}, step, 0,
+                               gathering({.resident_units = resident}));
+    }
 }
 
 TEST_CASE("ShardedParameters.is_edited_read_loaded_and_checked") {

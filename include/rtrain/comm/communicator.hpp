@@ -11,6 +11,7 @@
 #include <rtrain/comm/calls.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/links.hpp>
+#include <rtrain/comm/meetings.hpp>
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/named_all_reduce.hpp>
 #include <rtrain/comm/node.hpp>
@@ -156,14 +157,6 @@ public:
         }
     }
 
-    /// Waits for the ranks of this node, where they share memory; else for none.
-    void meet_within() {
-        const Call call = calls_.begin({});
-        if (links_.node() != nullptr) {
-            links_.node()->meet(call);
-        }
-    }
-
     /// Sends a contiguous tensor to a rank; `tag`, from 0 to 4095, tells messages apart.
     void send(const at::Tensor& tensor, int to, int tag = 0) { send_async(tensor, to, tag).wait(); }
     /// Receives into a contiguous tensor as many bytes as it has.
@@ -269,6 +262,22 @@ public:
         const std::int64_t ranks = rows.size(0);
         links_.node()->all_gather(
             call, Slices::equal(rows.numel() / ranks, static_cast<int>(ranks)), bytes_of(rows));
+    }
+
+    /// gather_across() and gather_within(), by messages, that go on when they are polled.
+    [[nodiscard]] LaterGather gather_across_later() {
+        return LaterGather(*SlotRanks::of(all_, links_).across);
+    }
+    [[nodiscard]] LaterGather gather_within_later() { return LaterGather(links_.node()->group()); }
+    /// `count` of them, for the ranks that allocate_array() shares memory among.
+    [[nodiscard]] std::unique_ptr<Meetings> allocate_meetings(std::size_t count, bool shared) {
+        return std::make_unique<Meetings>(shared ? SlotRanks::of(all_, links_).node : nullptr,
+                                          count);
+    }
+    /// Waits for what all ranks take part in until it is done(). `what` names it in errors.
+    template <class Progress>
+    void wait(Progress& progress, const char* what) {
+        all_.wait(progress, what);
     }
 
     /// A communicator for the ranks that pass the same colour, ordered by key, then by rank.

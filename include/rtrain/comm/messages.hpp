@@ -192,9 +192,13 @@ private:
 /// Fills the rows of `gathered`, shape (size, ...), contiguous; row rank() holds this rank's part.
 class MessageAllGather {
 public:
-    MessageAllGather(Group& group, const at::Tensor& gathered) : requests_(group.requests()) {
+    MessageAllGather(Group& group, const at::Tensor& gathered)
+        : MessageAllGather(group, gathered, group.next_tag()) {}
+    /// `tag`: one that was taken before.
+    MessageAllGather(Group& group, const at::Tensor& gathered, int tag)
+        : requests_(group.requests()) {
         exchange(
-            group, requests_, group.next_tag(), [&](int peer) { return gathered.select(0, peer); },
+            group, requests_, tag, [&](int peer) { return gathered.select(0, peer); },
             [&](int /*peer*/) { return gathered.select(0, group.rank()); });
     }
     [[nodiscard]] bool done() { return requests_.done(); }

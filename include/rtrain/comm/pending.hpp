@@ -47,6 +47,23 @@ private:
     Operation operation_;
 };
 
+/// An all-gather that takes its place in the order of collectives now, and begins later: see
+/// MessageAllGather.
+class LaterGather {
+public:
+    explicit LaterGather(Group& group) : group_(&group), tag_(group.next_tag()) {}
+
+    /// The rows must not be touched until done().
+    void begin(const at::Tensor& rows) { messages_.emplace(*group_, rows, tag_); }
+    /// Behind begin(); never blocks.
+    [[nodiscard]] bool done() { return messages_->done(); }
+
+private:
+    Group* group_;
+    int tag_;
+    std::optional<MessageAllGather> messages_;
+};
+
 /// An all-reduce of one tensor that can be started again and again: start(), then poll() as often
 /// as one likes, then wait(). In place for tensors in memory from allocate_bucket().
 class AllReduce {

@@ -2,11 +2,15 @@
 /// @file
 /// Memory that is filled when an operator is about to use it. A callback of at::RecordFunction sees
 /// each operator's arguments before its kernel, in forward and in backward, also views that
-/// autograd has saved. There are a few slots; the unit whose use is longest ago makes room.
+/// autograd has saved. There are a few slots; the unit whose use is longest ago makes room, or,
+/// where passes go as before, the one whose next use is farthest: then the unit that is next is
+/// started while operators compute.
 #pragma once
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/recorded_inputs.hpp>
+#include <rtrain/model/unit_gathering.hpp>
+#include <rtrain/model/unit_order.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -19,8 +23,8 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,11 +37,9 @@ namespace rtrain::detail {
 /// memory, and rethrow_failure() has the exception.
 class GatherOnUse {
 public:
-    /// Fills a slot with a unit. Its memory is not written by models.
-    using Gather = std::function<void(std::size_t unit, std::size_t slot)>;
-
-    GatherOnUse(std::vector<std::byte*> slots, Gather gather)
-        : slots_(std::move(slots)), in_slot_(slots_.size(), nullptr), gather_(std::move(gather)),
+    /// `slots`: where models read what is gathered into each; they do not write there.
+    GatherOnUse(std::vector<std::byte*> slots, UnitGathering& gathering)
+        : slots_(std::move(slots)), in_slot_(slots_.size(), nullptr), gathering_(gathering),
           handle_(at::addGlobalCallback(at::RecordFunctionCallback(&GatherOnUse::before)
                                             .needsInputs(true)
                                             .scopes({at::RecordScope::FUNCTION}))) {}
@@ -45,6 +47,9 @@ public:
     GatherOnUse& operator=(const GatherOnUse&) = delete;
     ~GatherOnUse() {
         at::removeCallback(handle_);
+        if (polled == this) {
+            polled = nullptr;
+        }
         for (Resident& unit : units_) { // tensors may outlive it
             point_at(unit, nullptr, at::DataPtr(nullptr, c10::Device(c10::kCPU)));
         }
@@ -68,7 +73,18 @@ public:
         for (Resident& unit : units_) {
             leave(unit);
         }
+        begin_pass();
     }
+    /// What is used from now on is another pass over the units.
+    void begin_pass() {
+        order_.begin_pass();
+        last_ = nullptr;
+        for (Resident& unit : units_) {
+            unit.is_along = false;
+        }
+    }
+
+    [[nodiscard]] const GatherCounts& counts() const noexcept { return counts_; }
 
     /// Throws what a use has failed with, if one has.
     void rethrow_failure() const {
@@ -85,8 +101,10 @@ private:
         std::size_t bytes = 0;
         c10::Storage storage;
         bool is_here = false;
+        bool is_coming = false; ///< started for a slot
         std::size_t slot = 0;
         std::uint64_t used = 0; ///< the last operator
+        bool is_along = false;  ///< an operator, which may still run, uses it with others
     };
 
     /// Marks the memory of units, which know their owner by the context. Frees nothing.
@@ -124,68 +142,153 @@ private:
     static std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& call) {
         thread_local std::uint64_t number = 0;
         ++number;
-        bool lacks = false;
-        each_unit(call, [&](Resident& unit) { lacks = !unit.owner->has(unit, number) || lacks; });
-        if (lacks) {
-            each_unit(call, [&](Resident& unit) { unit.owner->bring(unit, call.name()); });
+        bool is_new = false;
+        Resident* other = nullptr;
+        each_unit(call, [&](Resident& unit) {
+            is_new = !unit.owner->has(unit, number) || is_new;
+            if (other != nullptr && other != &unit) {
+                other->is_along = unit.is_along = true;
+            }
+            other = &unit;
+        });
+        if (is_new) {
+            each_unit(call, [&](Resident& unit) { unit.owner->use(unit, call); });
+        }
+        if (polled != nullptr) {
+            polled->poll();
         }
         return nullptr;
     }
 
+    /// Whether nothing changes by the use.
     [[nodiscard]] bool has(Resident& unit, std::uint64_t number) {
         if (std::this_thread::get_id() != thread_) {
             return false;
         }
         operator_ = unit.used = number;
-        return unit.is_here;
+        return unit.is_here && &unit == last_;
+    }
+
+    void use(Resident& unit, const at::RecordFunction& call) {
+        guarded([&] {
+            if (std::this_thread::get_id() != thread_) {
+                throw ModelError("RT-M50", concat("operator ", call.name(),
+                                                  " uses weights of unit \"", unit.name,
+                                                  "\" in another thread than the one "
+                                                  "that has prepared the model, in which ranks "
+                                                  "gather them; let that thread run the model"));
+            }
+            if (&unit != last_) {
+                last_ = &unit;
+                order_.use(unit.number);
+            }
+            if (&unit == ahead_) {
+                ahead_ = nullptr;
+            }
+            if (!unit.is_here) {
+                bring(unit, call.name());
+            }
+            if (ahead_ == nullptr && order_.is_followed()) {
+                look_ahead();
+            }
+        });
     }
 
     void bring(Resident& unit, const char* what) {
+        const bool is_late = !unit.is_coming;
+        if (is_late) {
+            start(unit, make_room(what));
+        }
+        const bool same_order = gathering_.wait(unit.slot);
+        if (is_late) { // at this use on all ranks, so that they know at the same time
+            order_.agree(same_order);
+        }
+        arrive(unit);
+    }
+    void start(Resident& unit, std::size_t slot) {
+        if (in_slot_[slot] != nullptr) {
+            leave(*in_slot_[slot]);
+        }
+        gathering_.start(unit.number, slot, order_.hash());
+        in_slot_[slot] = &unit;
+        unit.slot = slot;
+        unit.is_coming = true;
+        ++counts_.all;
+    }
+    void arrive(Resident& unit) {
+        unit.is_coming = false;
+        unit.is_here = true;
+        point_at(unit, slots_[unit.slot],
+                 at::DataPtr(slots_[unit.slot], &unit, &mark, c10::Device(c10::kCPU)));
+    }
+
+    /// Starts the next unit that is not here, if what is in a slot is needed later. One at a time:
+    /// whether it is there already is no reason, for it differs between ranks.
+    void look_ahead() {
+        const std::size_t next = order_.next_without(
+            [this](std::size_t unit) { return units_[unit].is_here || units_[unit].is_coming; });
+        if (next == UnitOrder::never) {
+            return;
+        }
+        const auto slot = slot_for([&](const Resident& unit) {
+            return unit.used != operator_ && !unit.is_along &&
+                   order_.until(unit.number) > order_.until(next);
+        });
+        if (slot) {
+            start(units_[next], *slot);
+            ahead_ = &units_[next];
+            polled = this;
+            ++counts_.ahead;
+        }
+    }
+
+    /// Goes on with what has been started ahead.
+    void poll() {
+        guarded([&] {
+            if (std::this_thread::get_id() == thread_ && gathering_.poll()) {
+                polled = nullptr;
+            }
+        });
+    }
+
+    /// Torch's operators that it calls are not seen.
+    template <class Action>
+    void guarded(Action&& action) {
         try {
-            if (failure_) {
-                return;
-            }
-            if (std::this_thread::get_id() != thread_) {
-                throw ModelError("RT-M50",
-                                 concat("operator ", what, " uses weights of unit \"", unit.name,
-                                        "\" in another thread than the one "
-                                        "that has prepared the model, in which ranks "
-                                        "gather them; let that thread run the model"));
-            }
-            if (unit.is_here) {
-                return;
-            }
-            const std::size_t slot = make_room(what);
-            {
+            if (!failure_) {
                 const at::RecordFunctionGuard unseen(false);
                 const c10::NoGradGuard no_grad;
-                gather_(unit.number, slot);
+                action();
             }
-            if (in_slot_[slot] != nullptr) {
-                leave(*in_slot_[slot]);
-            }
-            in_slot_[slot] = &unit;
-            unit.slot = slot;
-            unit.is_here = true;
-            point_at(unit, slots_[slot],
-                     at::DataPtr(slots_[slot], &unit, &mark, c10::Device(c10::kCPU)));
         } catch (const std::exception& problem) {
             fail(problem.what());
         }
     }
 
-    [[nodiscard]] std::size_t make_room(const char* what) const {
-        const Resident* oldest = nullptr;
+    /// One that is empty, or of those whose unit `can_go`, that which is not needed for longest, or
+    /// has not been.
+    template <class CanGo>
+    [[nodiscard]] std::optional<std::size_t> slot_for(CanGo&& can_go) const {
+        const Resident* gone = nullptr;
+        std::size_t until = 0;
         for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
             const Resident* const unit = in_slot_[slot];
             if (unit == nullptr) {
                 return slot;
             }
-            if (unit->used != operator_ && (oldest == nullptr || unit->used < oldest->used)) {
-                oldest = unit;
+            if (can_go(*unit)) {
+                const std::size_t next = order_.is_followed() ? order_.until(unit->number) : 0;
+                if (gone == nullptr || next > until || (next == until && unit->used < gone->used)) {
+                    gone = unit;
+                    until = next;
+                }
             }
         }
-        if (oldest == nullptr) {
+        return gone != nullptr ? std::optional(gone->slot) : std::nullopt;
+    }
+    [[nodiscard]] std::size_t make_room(const char* what) const {
+        const auto slot = slot_for([this](const Resident& unit) { return unit.used != operator_; });
+        if (!slot) {
             std::string names;
             for (const Resident& unit : units_) {
                 if (unit.used == operator_) {
@@ -197,14 +300,17 @@ private:
                                               "; raise it, or let ShardedOptions::units put them "
                                               "into one unit"));
         }
-        return oldest->slot;
+        return *slot;
     }
 
     void leave(Resident& unit) {
-        if (unit.is_here) {
+        if (unit.is_here || unit.is_coming) {
             in_slot_[unit.slot] = nullptr;
         }
-        unit.is_here = false;
+        unit.is_here = unit.is_coming = unit.is_along = false;
+        if (ahead_ == &unit) {
+            ahead_ = nullptr;
+        }
         point_at(unit, nullptr, at::DataPtr(nullptr, &unit, &mark, c10::Device(c10::kCPU)));
     }
     static void point_at(Resident& unit, const std::byte* memory, at::DataPtr&& data) {
@@ -223,10 +329,17 @@ private:
         }
     }
 
-    std::vector<std::byte*> slots_; ///< where models read them
+    /// The last of this thread that has started something ahead.
+    static inline thread_local GatherOnUse* polled = nullptr;
+
+    std::vector<std::byte*> slots_;
     std::vector<Resident*> in_slot_;
     std::deque<Resident> units_; ///< at addresses that stay
-    Gather gather_;
+    UnitGathering& gathering_;
+    UnitOrder order_;
+    Resident* last_ = nullptr;  ///< that was used
+    Resident* ahead_ = nullptr; ///< started, and not used since
+    GatherCounts counts_;
     std::exception_ptr failure_;
     std::thread::id thread_ = std::this_thread::get_id();
     std::uint64_t operator_ = 0; ///< that looks at its arguments now

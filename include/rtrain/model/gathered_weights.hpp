@@ -7,9 +7,9 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/gather_on_use.hpp>
+#include <rtrain/model/unit_gathering.hpp>
 #include <rtrain/model/units.hpp>
 #include <rtrain/model/weight_memory.hpp>
-#include <rtrain/process/step_clock.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,8 +50,13 @@ public:
         for (int slot = 0; slot < slots; ++slot) {
             read.push_back(array_->read() + slot_bytes_ * static_cast<std::size_t>(slot));
         }
-        on_use_.emplace(std::move(read),
-                        [this](std::size_t unit, std::size_t slot) { gather(unit, slot); });
+        gathering_.emplace(
+            ranks_, exchange_, shares_, read.size(),
+            UnitGathering::Weights{
+                [this](std::size_t unit, std::size_t slot) { return copies_in(unit, slot); },
+                [this](std::size_t unit, std::size_t slot) { write_own(unit, slot); },
+                [this](std::size_t unit) -> const std::string& { return units_[unit].name; }});
+        on_use_.emplace(std::move(read), *gathering_);
         for (const Unit& unit : units_) {
             make_views(on_use_->add(unit.name, bytes_of_unit(unit)), unit);
             ::malloc_trim(0); // what the ranks had of their own
@@ -67,6 +71,9 @@ public:
 
     [[nodiscard]] bool gathers() const noexcept override { return true; }
     void rethrow_failure() const override { on_use_->rethrow_failure(); }
+
+    void begin_pass() override { on_use_->begin_pass(); }
+    [[nodiscard]] GatherCounts counts() const override { return on_use_->counts(); }
 
     void begin_step() override { rethrow_failure(); }
     void round(std::size_t /*parameter*/) override {}
@@ -152,29 +159,34 @@ private:
         }
     }
 
-    /// A unit into a slot that nobody uses any more. *Collective.*
-    void gather(std::size_t number, std::size_t slot) {
-        const StepClock::In waiting(StepPart::communication);
-        require_agreement(number, slot);
-        std::byte* const memory = array_->write() + slot_bytes_ * slot;
+    /// Where the parameters of a unit are in a slot.
+    [[nodiscard]] std::vector<WeightCopy> copies_in(std::size_t unit, std::size_t slot) const {
         std::vector<WeightCopy> copies;
-        for (const std::size_t i : units_[number].parameters) {
-            copies.push_back(bring_part(i, memory + offsets_[i]));
+        for (const std::size_t i : units_[unit].parameters) {
+            copies.push_back(copy_at(i, memory_of(slot) + offsets_[i]));
         }
-        exchange_.run(copies);
-        if (shares_) {
-            ranks_.meet_within();
+        return copies;
+    }
+    void write_own(std::size_t unit, std::size_t slot) const {
+        for (const std::size_t i : units_[unit].parameters) {
+            write_part(i, memory_of(slot) + offsets_[i]);
         }
     }
+    [[nodiscard]] std::byte* memory_of(std::size_t slot) const {
+        return array_->write() + slot_bytes_ * slot;
+    }
+    [[nodiscard]] WeightCopy copy_at(std::size_t index, std::byte* memory) const {
+        const Place& place = places_[index];
+        return {memory, place.slices, c10::elementSize(place.type)};
+    }
     /// This rank's part of a parameter to where it is whole.
-    [[nodiscard]] WeightCopy bring_part(std::size_t index, std::byte* memory) const {
+    void write_part(std::size_t index, std::byte* memory) const {
         const Place& place = places_[index];
         if (place.part.numel() > 0) {
             at::Tensor whole = at::from_blob(memory, {parameters_[index].tensor.numel()},
                                              at::TensorOptions(place.type));
             own_elements(index, whole).copy_(place.part);
         }
-        return {memory, place.slices, c10::elementSize(place.type)};
     }
     [[nodiscard]] at::Tensor own_elements(std::size_t index, const at::Tensor& flat) const {
         return flat.narrow(0, places_[index].of.begin, elements_of_part(index));
@@ -186,44 +198,13 @@ private:
         auto array = allocate_whole();
         std::vector<WeightCopy> copies;
         for (std::size_t i = 0; i < places_.size(); ++i) {
-            copies.push_back(bring_part(i, array->write() + places_[i].offset));
+            std::byte* const memory = array->write() + places_[i].offset;
+            write_part(i, memory);
+            copies.push_back(copy_at(i, memory));
         }
         exchange_.run(copies);
         backend_.barrier();
         return array;
-    }
-
-    /// All ranks have come here for the same unit and slot: nobody uses what is in the slot.
-    /// *Collective.* Throws ModelError [RT-M49], on all ranks the same.
-    void require_agreement(std::size_t number, std::size_t slot) {
-        const at::Tensor mine = at::tensor(
-            {static_cast<std::int64_t>(number), static_cast<std::int64_t>(slot)}, at::kLong);
-        const at::Tensor all = backend_.all_gather(mine);
-        const auto* const choice = all.const_data_ptr<std::int64_t>();
-        for (std::int64_t rank = 1; rank < all.size(0); ++rank) {
-            const std::int64_t* const theirs = choice + 2 * rank;
-            if (theirs[0] != choice[0]) {
-                throw ModelError(
-                    "RT-M49",
-                    concat("ranks use the weights of a model in different orders: unit \"",
-                           name_of(choice[0]), "\" is next on rank 0, but \"", name_of(theirs[0]),
-                           "\" on rank ", rank,
-                           "; all ranks must run the same layers, in training and in evaluation"));
-            }
-            if (theirs[1] != choice[1]) {
-                throw ModelError(
-                    "RT-M49",
-                    concat("ranks have used the weights of a model in different orders before they "
-                           "come to unit \"",
-                           name_of(choice[0]), "\": rank ", rank,
-                           " drops another unit for it than "
-                           "rank 0; all ranks must run the same layers, and look at weights "
-                           "together"));
-            }
-        }
-    }
-    [[nodiscard]] const std::string& name_of(std::int64_t unit) const {
-        return units_[static_cast<std::size_t>(unit)].name;
     }
 
     std::vector<Unit> units_;
@@ -231,6 +212,7 @@ private:
     std::vector<std::size_t> offsets_; ///< by parameter: in its unit, in bytes
     std::size_t slot_bytes_ = 64;
     std::shared_ptr<comm::NodeArray> array_; ///< the slots
+    std::optional<UnitGathering> gathering_;
     std::optional<GatherOnUse> on_use_;
 };
 

@@ -45,6 +45,7 @@ public:
         if (weights_) {
             weights_->rethrow_failure();
             weights_->require_in_place();
+            weights_->begin_pass();
         }
         Engine::begin_forward();
     }

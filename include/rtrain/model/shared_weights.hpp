@@ -67,6 +67,8 @@ public:
     /// See WeightMemory.
     [[nodiscard]] bool gathers() const noexcept { return memory_->gathers(); }
     void rethrow_failure() const { memory_->rethrow_failure(); }
+    void begin_pass() { memory_->begin_pass(); }
+    [[nodiscard]] GatherCounts gather_counts() const { return memory_->counts(); }
 
     /// Which parameter a tensor is, as a whole.
     [[nodiscard]] std::optional<std::size_t> find(const at::Tensor& parameter) const {

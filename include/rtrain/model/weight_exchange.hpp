@@ -16,8 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <span>
+#include <utility>
 #include <vector>
 
 namespace rtrain::detail {
@@ -30,6 +29,8 @@ struct WeightCopy {
 };
 
 class WeightExchange {
+    struct Leg;
+
 public:
     /// `shares`: the ranks of a node have one copy.
     WeightExchange(comm::Communicator& ranks, bool shares)
@@ -38,23 +39,49 @@ public:
 
     /// All copies get what owners have written into theirs. *Collective.*
     void run(const std::vector<WeightCopy>& weights) const {
-        if (owners_.nodes > 1 && owners_.owns()) {
-            std::vector<Blocks> of_nodes;
-            for (int node = 0; node < owners_.nodes; ++node) {
-                of_nodes.push_back({owners_.place * owners_.nodes + node, 1});
-            }
-            in_messages(weights, of_nodes, static_cast<std::size_t>(owners_.node),
-                        [this](at::Tensor& rows) { ranks_.gather_across(rows); });
+        for (const Leg& leg : legs_for(weights)) {
+            at::Tensor rows = packed(leg);
+            leg.is_across ? ranks_.gather_across(rows) : ranks_.gather_within(rows);
+            unpack(leg, rows);
         }
-        if (copies_within_node_) { // what other nodes have stepped, too
-            std::vector<Blocks> of_places;
-            for (int place = 0; place < ranks_.local_size(); ++place) {
-                of_places.push_back({std::min(place, owners_.places) * owners_.nodes,
-                                     place < owners_.places ? owners_.nodes : 0});
+    }
+
+    /// The same, in steps. Ranks start it in the same order.
+    class UnderWay {
+    public:
+        /// Goes on as far as possible without waiting; whether it is complete. Owners have written
+        /// before the first call.
+        [[nodiscard]] bool done() {
+            for (; next_ < legs_.size(); ++next_) {
+                if (!rows_.defined()) {
+                    rows_ = packed(legs_[next_]);
+                    gathers_[next_].begin(rows_);
+                }
+                if (!gathers_[next_].done()) {
+                    return false;
+                }
+                unpack(legs_[next_], rows_);
+                rows_.reset();
             }
-            in_messages(weights, of_places, static_cast<std::size_t>(owners_.place),
-                        [this](at::Tensor& rows) { ranks_.gather_within(rows); });
+            return true;
         }
+
+    private:
+        friend class WeightExchange;
+        UnderWay(comm::Communicator& ranks, std::vector<Leg> legs) : legs_(std::move(legs)) {
+            for (const Leg& leg : legs_) {
+                gathers_.push_back(leg.is_across ? ranks.gather_across_later()
+                                                 : ranks.gather_within_later());
+            }
+        }
+
+        std::vector<Leg> legs_;
+        std::vector<comm::LaterGather> gathers_; ///< by leg
+        std::size_t next_ = 0;
+        at::Tensor rows_; ///< of the leg under way
+    };
+    [[nodiscard]] UnderWay start(const std::vector<WeightCopy>& weights) const {
+        return {ranks_, legs_for(weights)};
     }
 
 private:
@@ -63,14 +90,40 @@ private:
         int first = 0;
         int count = 0;
     };
-    using Gather = std::function<void(at::Tensor&)>;
+    /// One message to each other rank that takes part.
+    struct Leg {
+        std::vector<WeightCopy> weights = {};
+        std::vector<Blocks> blocks = {}; ///< of each of these ranks
+        std::size_t mine = 0;            ///< of them, this one
+        bool is_across = false;          ///< between nodes, else within this one
+        std::size_t bytes = 0;
+    };
 
-    /// `blocks`: of each rank that takes part, `mine` of this one. Some parameters at a time.
-    void in_messages(const std::vector<WeightCopy>& weights, const std::vector<Blocks>& blocks,
-                     std::size_t mine, const Gather& gather) const {
-        const int most = std::max_element(blocks.begin(), blocks.end(), [](auto& a, auto& b) {
-                             return a.count < b.count;
-                         })->count;
+    [[nodiscard]] std::vector<Leg> legs_for(const std::vector<WeightCopy>& weights) const {
+        std::vector<Leg> legs;
+        if (owners_.nodes > 1 && owners_.owns()) {
+            Leg leg{.mine = static_cast<std::size_t>(owners_.node), .is_across = true};
+            for (int node = 0; node < owners_.nodes; ++node) {
+                leg.blocks.push_back({owners_.place * owners_.nodes + node, 1});
+            }
+            divide(weights, std::move(leg), legs);
+        }
+        if (copies_within_node_) { // what other nodes have stepped, too
+            Leg leg{.mine = static_cast<std::size_t>(owners_.place)};
+            for (int place = 0; place < ranks_.local_size(); ++place) {
+                leg.blocks.push_back({std::min(place, owners_.places) * owners_.nodes,
+                                      place < owners_.places ? owners_.nodes : 0});
+            }
+            divide(weights, std::move(leg), legs);
+        }
+        return legs;
+    }
+    /// Some parameters at a time.
+    static void divide(const std::vector<WeightCopy>& weights, Leg leg, std::vector<Leg>& legs) {
+        const int most =
+            std::max_element(leg.blocks.begin(), leg.blocks.end(), [](auto& a, auto& b) {
+                return a.count < b.count;
+            })->count;
         for_each_weight_message(
             weights.size(),
             [&](std::size_t i) {
@@ -78,33 +131,35 @@ private:
                        static_cast<std::int64_t>(weights[i].element_bytes);
             },
             [&](std::size_t begin, std::size_t end, std::int64_t bytes) {
-                in_one_message({weights.data() + begin, end - begin}, blocks, mine, gather,
-                               static_cast<std::size_t>(bytes));
+                leg.weights.assign(weights.data() + begin, weights.data() + end);
+                leg.bytes = static_cast<std::size_t>(bytes);
+                legs.push_back(leg);
             });
     }
 
-    static void in_one_message(std::span<const WeightCopy> weights,
-                               const std::vector<Blocks>& blocks, std::size_t mine,
-                               const Gather& gather, std::size_t bytes) {
-        at::Tensor rows =
-            at::empty({static_cast<std::int64_t>(blocks.size()), static_cast<std::int64_t>(bytes)},
-                      at::kByte);
-        const auto row = [&](std::size_t rank) {
-            return static_cast<std::byte*>(rows.data_ptr()) + rank * bytes;
-        };
-        for_each_piece(weights, blocks[mine], row(mine),
+    /// A row for each rank, of which this one's is there.
+    [[nodiscard]] static at::Tensor packed(const Leg& leg) {
+        at::Tensor rows = at::empty(
+            {static_cast<std::int64_t>(leg.blocks.size()), static_cast<std::int64_t>(leg.bytes)},
+            at::kByte);
+        for_each_piece(leg.weights, leg.blocks[leg.mine], row(rows, leg, leg.mine),
                        [](std::byte* in_row, std::byte* in_copy, std::size_t count) {
                            std::memcpy(in_row, in_copy, count);
                        });
-        gather(rows);
-        for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
-            if (rank != mine) {
-                for_each_piece(weights, blocks[rank], row(rank),
+        return rows;
+    }
+    static void unpack(const Leg& leg, const at::Tensor& rows) {
+        for (std::size_t rank = 0; rank < leg.blocks.size(); ++rank) {
+            if (rank != leg.mine) {
+                for_each_piece(leg.weights, leg.blocks[rank], row(rows, leg, rank),
                                [](const std::byte* in_row, std::byte* in_copy, std::size_t count) {
                                    std::memcpy(in_copy, in_row, count);
                                });
             }
         }
+    }
+    [[nodiscard]] static std::byte* row(const at::Tensor& rows, const Leg& leg, std::size_t rank) {
+        return static_cast<std::byte*>(rows.data_ptr()) + rank * leg.bytes;
     }
 
     template <class Copy>

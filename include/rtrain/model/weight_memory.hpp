@@ -10,6 +10,7 @@
 #include <rtrain/comm/node_array.hpp>
 #include <rtrain/comm/slices.hpp>
 #include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/unit_order.hpp>
 #include <rtrain/model/weight_exchange.hpp>
 #include <rtrain/state/exact_parts.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
@@ -46,6 +47,9 @@ public:
     [[nodiscard]] virtual bool gathers() const noexcept = 0;
     /// Throws what a gathering has failed with, if one has.
     virtual void rethrow_failure() const {}
+    /// The model is called: what it uses is next in its order from the beginning.
+    virtual void begin_pass() {}
+    [[nodiscard]] virtual GatherCounts counts() const { return {}; }
 
     /// Before parts are stepped. *Collective.*
     virtual void begin_step() = 0;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Places where the ranks of a node meet without waiting there: each says that it has come, and
+/// asks when it likes whether all have.
+#pragma once
+
+#include <rtrain/comm/group.hpp>
+#include <rtrain/comm/node.hpp>
+#include <rtrain/comm/shared_memory.hpp>
+#include <rtrain/comm/stages.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace rtrain::comm {
+
+class Meetings {
+public:
+    /// `node`: the ranks that meet, *collectively*; null: this one alone. Throws CommError
+    /// [RT-X12].
+    Meetings(Group* node, std::size_t count) {
+        if (node == nullptr) {
+            return;
+        }
+        const std::size_t bytes = Place::bytes_for(node->size());
+        memory_ = share_memory(*node, count * bytes);
+        for (std::size_t place = 0; place < count; ++place) {
+            places_.emplace_back(memory_.data() + place * bytes, node->rank(), node->size());
+        }
+    }
+
+    /// What this rank has written before can be read by all who have seen it come. Nobody comes
+    /// again to a place before all have, and it has seen that.
+    void come(std::size_t place) {
+        if (!places_.empty()) {
+            places_[place].publish(0);
+        }
+    }
+    /// Whether all have come to a place; never blocks.
+    [[nodiscard]] bool all_here(std::size_t place) {
+        return places_.empty() || places_[place].done();
+    }
+
+private:
+    using Place = Stages<std::uint64_t>;
+
+    SharedMemory memory_;
+    std::vector<Place> places_;
+};
+
+} // namespace rtrain::comm
