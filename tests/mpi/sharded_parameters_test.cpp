@@ -463,6 +463,53 @@ TEST_CASE("ShardedParameters.ranks_that_use_other_layers_are_told_so") {
     ranks.mpi->barrier();
 }
 
+TEST_CASE("ShardedParameters.a_gather_that_fails_in_backward_ends_it_on_all_ranks") {
+    using Way = WaysImpl::Way;
+    for (const int steps_before : {0, 2}) { // then it has been started ahead
+        for (const bool throws : {false, true}) {
+            CAPTURE(steps_before);
+            CAPTURE(throws);
+            Ranks ranks;
+            if (ranks.size() == 1) {
+                return;
+            }
+            auto model = shard(ranks, std::make_shared<WaysImpl>(), gathering());
+            auto optimizer = prepared(torch::optim::SGD(model->parameters(), 0.1), model);
+            const auto pass = [&](bool fails) {
+                const auto x = random(ranks.rank(), 0, {5, 4});
+                const auto y = model(x, Way::through);
+                if (fails && ranks.rank() == 1) {
+                    y.register_hook([&](const at::Tensor& /*gradient*/) {
+                        if (throws) {
+                            throw std::runtime_error("no gradient");
+                        }
+                        (void)model->layers[0]->as<torch::nn::Linear>()->forward(x);
+                    });
+                }
+                optimizer.zero_grad();
+                y.square().mean().backward();
+                optimizer.step();
+            };
+            for (int i = 0; i < steps_before; ++i) {
+                pass(false);
+            }
+            const auto code = thrown_code([&] { pass(true); });
+            if (!throws) {
+                CHECK(code == "RT-M49");
+                CHECK(contains(message_of([&] {
+                                   (void)model(torch::ones({2, 4}), Way::through);
+                               }),
+                               "RT-M49"));
+            } else if (ranks.rank() == 1) {
+                CHECK(code == "RT-T2");
+                ranks.outcome = Failure{.message = "no gradient"};
+            } else {
+                CHECK(code == "RT-X1");
+            }
+        }
+    }
+}
+
 TEST_CASE("ShardedParameters.refuses_what_cannot_work") {
     Ranks ranks;
     const auto refused = [&](const ShardedOptions& options) {
