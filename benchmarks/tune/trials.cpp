@@ -3,8 +3,10 @@
 //   trials_bench function TRIALS DIRECTORY                3 reports each, in threads
 //   trials_bench trainer TRIALS RANKS used|new DIRECTORY  the same on ranks
 //   trials_bench memory TRIALS DIRECTORY                  memory and CPU time of the process
-//   trials_bench exploit MB memory|files|trainer DIRECTORY   a trial takes over another's state: of
-//       a function, which is in memory, or is read from its file, or of a trainer
+//   trials_bench exploit MB memory|files|trainer|evicted DIRECTORY   a trial takes over another's
+//       state: of a function, which is in memory, or is read from its file, or of a trainer, whose
+//       files the page cache has or, evicted, has not
+#include <rtrain/process/descriptor.hpp>
 #include <rtrain/tune/schedule/pbt.hpp>
 #include <rtrain/tuner.hpp>
 
@@ -21,6 +23,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <fcntl.h>
 
 using namespace rtrain;
 
@@ -48,6 +52,15 @@ void note(const std::filesystem::path& times, double begin) {
     std::ofstream(times, std::ios::app) << line;
 }
 
+/// Takes the files of a checkpoint out of the page cache, so that they are read from the disk
+/// again.
+void evict(const Checkpoint& checkpoint) {
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoint.path)) {
+        const process::Descriptor file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+        (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+    }
+}
+
 /// Three reports; leaves when it began and when it ended.
 struct Train {
     std::filesystem::path times;
@@ -69,6 +82,7 @@ struct Train {
 struct Exploiting {
     std::filesystem::path times;
     std::size_t bytes;
+    bool evicts; ///< a trainer's trial, at its end, what the next one takes over
 
     double operator()(tune::Trial& trial, const Config& config) const {
         const bool is_clone = trial.state().has_value();
@@ -97,6 +111,9 @@ struct Exploiting {
             worker.report(metrics(is_donor));
         } while (goes_on() && !worker.should_stop());
         if (is_clone) {
+            if (evicts) {
+                evict(*worker.checkpoint());
+            }
             note(times, begin);
         }
     }
@@ -176,9 +193,11 @@ int main(int argc, char** argv) {
         if (words.at(2) == "files") {
             all.tune.scheduler = PbtOverFiles(often);
         }
-        const Exploiting exploiting{times, static_cast<std::size_t>(trials) << 20};
-        words.at(2) == "trainer" ? (void)Tuner{Trainer<>{TrainerOptions{}}, exploiting, all}.fit()
-                                 : (void)Tuner{exploiting, all}.fit();
+        const bool evicts = words.at(2) == "evicted";
+        const Exploiting exploiting{times, static_cast<std::size_t>(trials) << 20, evicts};
+        evicts || words.at(2) == "trainer"
+            ? (void)Tuner{Trainer<>{TrainerOptions{}}, exploiting, all}.fit()
+            : (void)Tuner{exploiting, all}.fit();
         std::printf("%.6f\n", median_gap(times));
     } else if (words[0] == "trainer") {
         TunerOptions all = options(trials, directory);
