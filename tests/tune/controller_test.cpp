@@ -3,6 +3,7 @@
 #include "search_helpers.hpp"
 
 #include <rtrain/testing/scratch.hpp>
+#include <rtrain/tune/free_cores.hpp>
 #include <rtrain/tune/generations.hpp>
 #include <rtrain/tune/resources.hpp>
 #include <rtrain/tune/schedule/asha.hpp>
@@ -566,23 +567,44 @@ TEST_CASE("Resources.a_trials_process_sees_its_own_of_the_devices_that_are_visib
     CHECK(tune::visible_devices({1, 0}, "GPU-5a,GPU-77") == "GPU-77,GPU-5a");
 }
 
-TEST_CASE("Resources.places_have_cores_of_their_own") {
-    const auto cores_of = [](double cpus, std::size_t count, const std::vector<int>& cores) {
-        std::vector<tune::Place> places(count);
-        tune::give_cores(places, {.cpus = cpus}, cores);
-        std::vector<std::vector<int>> all;
-        for (const tune::Place& place : places) {
-            all.push_back(place.cores);
-        }
-        return all;
+TEST_CASE("Resources.trials_have_cores_of_their_own") {
+    tune::internal::FreeCores free({2, 3, 5});
+    {
+        const auto one = free.take(1);
+        CHECK(one.cores() == std::vector<int>{2});
+        const auto two = free.take(2);
+        CHECK(two.cores() == std::vector<int>{3, 5});
+        CHECK(free.take(1).cores().empty()); // not bound
+        CHECK(free.take(0).cores().empty());
+    }
+    CHECK(free.take(2).cores() == std::vector<int>{2, 3});
+    CHECK(free.take(4).cores().empty());
+    CHECK(tune::own_cores({.cpus = 2}) == 2);
+    CHECK(tune::own_cores({.cpus = 0.5}) == 0);
+    CHECK(tune::own_cores({.cpus = 1.5}) == 0);
+}
+
+TEST_CASE("Resources.threads_of_functions_are_bound") {
+    const auto machine = rtrain::detail::cores_of_this_machine();
+    const rtrain::testing::ScratchDirectory directory;
+    tune::SearchDirectory search(plan(4), directory.path(), {});
+    std::atomic<int> bound = 0;
+    const auto function = [&](Trial& trial, const Config& /*config*/) {
+        bound += static_cast<int>(rtrain::detail::cores_of_this_machine() ==
+                                      std::vector<int>{machine.front()} &&
+                                  trial.place().cores == std::vector<int>{machine.front()});
+        return 1.0;
     };
-    using Cores = std::vector<std::vector<int>>;
-    CHECK(cores_of(1, 2, {4, 7, 8}) == Cores{{4}, {7}});
-    CHECK(cores_of(2, 2, {0, 1, 2, 3}) == Cores{{0, 1}, {2, 3}});
-    CHECK(cores_of(2, 2, {0, 1, 2}) == Cores{{}, {}}); // not enough for all
-    CHECK(cores_of(0.5, 2, {0, 1}) == Cores{{}, {}});  // they share
-    CHECK(cores_of(1.5, 1, {0, 1}) == Cores{{}});
-    CHECK(cores_of(0, 1, {0}) == Cores{{}});
+    tune::FunctionRunner(
+        search.controller(), function, std::vector<tune::Place>(1),
+        {.at_ends = [] {},
+         .cores = machine,
+         .cores_of =
+             [](const Config& config) { return static_cast<std::size_t>(config.at("x") != 0); }})
+        .run();
+    search.close();
+    CHECK(bound == 3); // all but the first
+    CHECK(rtrain::detail::cores_of_this_machine() == machine);
 }
 
 TEST_CASE("Resources.places_for_trials") {

@@ -9,6 +9,7 @@
 #include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tuner.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -35,8 +36,8 @@ struct Count {
         }
         std::cout << "CALL " << ++calls << " of " << x << ", " << torch::rand({1}).item<double>()
                   << " is random\n";
-        if (bad == "cores") {
-            std::string cores;
+        if (bad.starts_with("cores")) {
+            std::string cores = std::to_string(worker.size());
             for (const int core : rtrain::detail::cores_of_this_machine()) {
                 cores += " " + std::to_string(core);
             }
@@ -49,6 +50,10 @@ struct Count {
             ++step;
             if (bad == "chaos") { // so that kills meet all of a trial
                 std::this_thread::sleep_for(std::chrono::milliseconds(40));
+            }
+            while (bad == "pbt-dead" && step == 2 && x == 0 && // until the donor is dead
+                   !std::filesystem::exists(storage / "died")) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
             }
             if (step == 3 && x == 1 && worker.rank() == worker.size() - 1) {
                 disturb();
@@ -90,7 +95,8 @@ struct Count {
         if (bad == "die") {
             ::raise(SIGKILL);
         }
-        if (bad == "die-once" && !std::filesystem::exists(storage / "died")) {
+        if ((bad == "die-once" || bad == "pbt-dead") &&
+            !std::filesystem::exists(storage / "died")) {
             std::ofstream(storage / "died") << "once";
             ::raise(SIGKILL);
         }
@@ -104,6 +110,96 @@ struct Count {
         }
     }
 };
+
+/// The one with x = 1 fails for good behind its second report, once the other one is about to take
+/// over its state, and before that has begun to.
+struct Walker {
+    static inline std::atomic<bool> has_reported = false;
+    static inline std::atomic<bool> is_taken_over = false;
+    static inline std::atomic<bool> has_failed = false;
+    double x = -1;
+    int steps = 0;
+
+    Walker() = default;
+    Walker(const Walker&) = delete;
+    Walker& operator=(const Walker&) = delete;
+    ~Walker() {
+        if (x == 0) {
+            is_taken_over = true;
+            wait(has_failed);
+            std::this_thread::sleep_for(std::chrono::milliseconds(100)); // the search hears of it
+        }
+    }
+    void setup(const Config& config) { x = config.at("x").to_number<double>(); }
+    Config step() {
+        ++steps;
+        if (x == 1 && steps == 3 && !has_failed) {
+            has_reported = true;
+            wait(is_taken_over);
+            has_failed = true;
+            throw std::runtime_error("bad luck");
+        }
+        if (x == 0 && steps == 2) {
+            wait(has_reported);
+        }
+        return {{"score", x * steps}};
+    }
+    [[nodiscard]] std::string save() const {
+        return std::to_string(10 * static_cast<int>(x) + steps);
+    }
+    void load(const std::string& bytes) {
+        steps = std::stoi(bytes) % 10;
+        std::cout << "LOADED " << bytes << " for " << x << '\n';
+    }
+
+private:
+    static void wait(const std::atomic<bool>& flag) {
+        while (!flag) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+};
+
+/// Two trials at once, of which that with x = 0 takes over the other's state.
+TunerOptions of_two(const std::filesystem::path& storage) {
+    TunerOptions options{
+        .param_space = {{"x", tune::grid_search({0, 1})}},
+        .tune = {.metric = "score", .mode = "max", .max_concurrent_trials = 2},
+        .run = {.name = "search", .storage_path = storage, .failure = {.max_failures = 1}},
+        .resources_per_trial = {.cpus = 0.25}};
+    options.run.console.verbose = 2;
+    options.run.stop = stop::MaxIterations{6};
+    options.tune.scheduler = tune::Pbt({.time_attr = "training_iteration",
+                                        .perturbation_interval = 2,
+                                        .hyperparam_mutations = {{"offset", tune::uniform(8, 9)}},
+                                        .quantile_fraction = 0.5});
+    return options;
+}
+
+void search_without_ranks(const std::string& variant, const std::filesystem::path& storage) {
+    if (variant == "class-dead") {
+        TunerOptions options = of_two(storage);
+        options.run.failure.max_failures = 0;
+        for (const auto& result : Tuner{tune::trainable<Walker>, options}.fit()) {
+            std::cout << "TRIAL " << result.trial_id << ' ' << tune::name_of(result.state) << ' '
+                      << metric_of(result.metrics, "score") << '\n';
+        }
+        return;
+    }
+    const auto cores = [](tune::Trial& /*trial*/, const Config& /*config*/) {
+        return static_cast<double>(rtrain::detail::cores_of_this_machine().size());
+    };
+    const auto results =
+        Tuner{
+            cores,
+            TunerOptions{
+                .tune = {.metric = "score", .mode = "max", .num_samples = 2, .bind_to_cores = true},
+                .run = {.name = "search", .storage_path = storage}}}
+            .fit();
+    for (const auto& result : results) {
+        std::cout << "CORES " << metric_of(result.metrics, "score") << '\n';
+    }
+}
 
 void show(const ResultGrid& results) {
     for (const auto& result : results) {
@@ -125,10 +221,14 @@ int main(int argc, char** argv) {
     const int ranks = argc > 2 ? std::stoi(argv[2]) : 1;
     const std::filesystem::path storage = argc > 3 ? argv[3] : ".";
     std::cout << "BEGIN\n";
+    if (variant == "class-dead" || variant == "function-cores") {
+        search_without_ranks(variant, storage);
+        return 0;
+    }
     if (variant == "other-calls" && launch::ranks()) { // ranks of the first fit() come to a search
         (void)Tuner{[](tune::Trial&, const Config&) { return 1.0; }, TunerOptions{}}.fit();
     }
-    FailureConfig failure{.max_failures = variant == "die-once" ? 1 : 0};
+    FailureConfig failure{.max_failures = variant == "die-once" || variant == "pbt-dead" ? 1 : 0};
     if (variant == "chaos") {
         failure = {.max_failures = -1, .controller_failure_limit = -1};
     } else if (variant == "other-calls") {
@@ -166,8 +266,12 @@ int main(int argc, char** argv) {
     } else if (variant == "idle") {
         options.param_space = {{"x", tune::grid_search({0, 1})}};
         options.resources_per_trial = {.cpus = 0.25}; // both at once, on any machine
-    } else if (variant == "cores") {
+    } else if (variant.starts_with("cores")) {
         options.tune.bind_to_cores = true;
+        if (variant == "cores-scaling") {
+            options.param_space = {{"x", 2}, {"scaling/num_workers", tune::grid_search({1, 2})}};
+            options.tune.max_concurrent_trials = 1;
+        }
     } else if (variant == "die" || variant == "die-once") {
         options.tune.max_concurrent_trials = 1;
     } else if (variant == "ignore") {
@@ -179,6 +283,8 @@ int main(int argc, char** argv) {
         options.tune.time_budget_s = 2;
     } else if (variant == "scaling") {
         options.param_space = {{"x", 2}, {"scaling/num_workers", tune::grid_search({1, 2})}};
+    } else if (variant == "pbt-dead") {
+        options = of_two(storage);
     } else if (variant == "pbt") {
         options.run.console.verbose = 2;
         options.tune.scheduler =

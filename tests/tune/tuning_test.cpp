@@ -3,11 +3,15 @@
 // was killed goes on.
 #include "../launch/programs.hpp"
 
+#include <rtrain/train/generators.hpp>
 #include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tune/trial_task.hpp>
 #include <rtrain/tuner.hpp>
 
 #include <doctest/doctest.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/torch.h>
 
 #include <cstddef>
 #include <set>
@@ -157,6 +161,42 @@ TEST_CASE("Tuning.trials_have_cores_of_their_own") {
         cores.insert(line);
     }
     CHECK(cores.size() == 2);
+    const Directory functions("tuning-function-cores");
+    CHECK(count(tuned("function-cores", 1, functions).output, "CORES 1\n") == 2);
+}
+
+TEST_CASE("Tuning.a_trial_has_as_many_cores_as_ranks") {
+    if (rtrain::detail::cores_of_this_machine().size() < 2) {
+        MESSAGE("skipped: there is one core");
+        return;
+    }
+    const Directory storage("tuning-cores-scaling");
+    const auto ended = tuned("cores-scaling", 1, storage);
+    CAPTURE(ended.output);
+    std::istringstream lines(test::read(storage.path() / "cores"));
+    std::vector<int> of_ranks;
+    for (std::string line; std::getline(lines, line);) {
+        of_ranks.push_back(std::stoi(line));
+        CHECK(count(line, " ") == of_ranks.back());
+    }
+    CHECK(of_ranks == std::vector<int>{1, 2, 2});
+}
+
+TEST_CASE("Tuning.generators_begin_anew") { // two of the CPU stand for those of GPUs
+    const std::vector<at::Generator> all{at::detail::createCPUGenerator(1),
+                                         at::detail::createCPUGenerator(2)};
+    const auto draw = [&] {
+        return torch::stack({torch::rand({4}, all[0]), torch::rand({4}, all[1])});
+    };
+    (void)draw(); // which may be amid their numbers
+    rtrain::detail::Generators generators(all);
+    const torch::Tensor first = draw();
+    CHECK(!torch::equal(draw(), first));
+    generators.restore();
+    CHECK(torch::equal(draw(), first));
+    const auto own = rtrain::detail::own_generators();
+    CHECK(own.size() == 1 + static_cast<std::size_t>(torch::cuda::device_count()));
+    CHECK(own.front() == at::detail::getDefaultCPUGenerator());
 }
 
 TEST_CASE("Tuning.ranks_that_die_between_trials_harm_none") {
@@ -255,6 +295,26 @@ TEST_CASE("Tuning.a_trial_goes_on_from_a_donors_checkpoint") {
     }
     CHECK(contains(ended.output, "from 00000_0")); // what a trial's run says with verbose = 2
     CHECK(!contains(ended.output, "damaged"));
+}
+
+TEST_CASE("Tuning.a_dead_donor_is_still_cloned") {
+    for (const int ranks : {1, 2}) {
+        const Directory storage("tuning-pbt-dead-" + std::to_string(ranks));
+        const auto ended = tuned("pbt-dead", ranks, storage);
+        CAPTURE(ended.output);
+        CHECK(contains(ended.output, "from 00000_0")); // at report 2, when the donor had died
+        CHECK(contains(ended.output, "TRIAL 00000 TERMINATED"));
+        CHECK(contains(ended.output, "TRIAL 00001 TERMINATED"));
+        CHECK(nothing_is_left(storage));
+    }
+    const Directory storage("tuning-class-dead");
+    const auto ended = tuned("class-dead", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(ended.status == 0);
+    CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 6"));
+    CHECK(contains(ended.output, "TRIAL 00001 ERROR 2"));
+    CHECK(contains(ended.output, "LOADED 12 for 1"));
+    CHECK(!contains(ended.output, "LOADED 2 ")); // its own
 }
 
 TEST_CASE("Tuning.a_search_that_is_killed_goes_on") {

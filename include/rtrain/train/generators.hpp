@@ -15,17 +15,27 @@
 
 namespace rtrain::detail {
 
-/// torch's own generators, the CPU's and that of each GPU, as they are at the construction. Makes
-/// no GPU ready for use.
+/// torch's own: the CPU's and that of each GPU. Makes no GPU ready for use.
+[[nodiscard]] inline std::vector<at::Generator> own_generators() {
+    std::vector<at::Generator> all{at::globalContext().defaultGenerator(c10::Device(at::kCPU))};
+    if (at::globalContext().hasCUDA()) {
+        const int gpus = c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
+        for (int gpu = 0; gpu < gpus; ++gpu) {
+            all.push_back(at::globalContext().defaultGenerator(
+                c10::Device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu))));
+        }
+    }
+    return all;
+}
+
+/// Generators as they are at the construction.
 class Generators {
 public:
-    Generators() {
-        add(c10::Device(at::kCPU));
-        if (at::globalContext().hasCUDA()) {
-            const int gpus = c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
-            for (int gpu = 0; gpu < gpus; ++gpu) {
-                add(c10::Device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu)));
-            }
+    explicit Generators(const std::vector<at::Generator>& all = own_generators()) {
+        for (at::Generator generator : all) {
+            const std::lock_guard lock(generator.mutex());
+            at::Tensor state = generator.get_state().clone();
+            states_.emplace_back(generator, std::move(state));
         }
     }
 
@@ -38,13 +48,6 @@ public:
     }
 
 private:
-    void add(c10::Device device) {
-        at::Generator generator = at::globalContext().defaultGenerator(device);
-        const std::lock_guard lock(generator.mutex());
-        at::Tensor state = generator.get_state().clone();
-        states_.emplace_back(generator, std::move(state));
-    }
-
     std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 

@@ -8,8 +8,10 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/base/metric.hpp>
 #include <rtrain/tune/controller.hpp>
+#include <rtrain/tune/free_cores.hpp>
 #include <rtrain/tune/kept_states.hpp>
 #include <rtrain/tune/resources.hpp>
+#include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tune/trial.hpp>
 
 #include <chrono>
@@ -54,12 +56,16 @@ public:
         std::function<Files(const Assignment&)> files{};
         /// Bytes of trials' newest states that are kept in memory besides their files.
         std::uint64_t memory_for_states = 0;
+        /// Which trials have for their own; none: they are not bound.
+        std::vector<int> cores{};
+        /// How many of them a trial takes, which runs unbound if there are not so many free.
+        std::function<std::size_t(const Config&)> cores_of{};
     };
 
     FunctionRunner(Controller& controller, TrialFunction function, std::vector<Place> places,
                    Hooks hooks)
         : controller_(controller), function_(std::move(function)), places_(std::move(places)),
-          hooks_(std::move(hooks)), kept_(hooks_.memory_for_states) {}
+          hooks_(std::move(hooks)), kept_(hooks_.memory_for_states), free_cores_(hooks_.cores) {}
 
     /// Returns when the search is over. Throws what has ended it before its time, such as
     /// ConfigError [RT-U101]; an exception of the function ends its trial only.
@@ -127,13 +133,17 @@ private:
         controller_.stop();
     }
 
-    void run_trial(const Assignment& assignment, const Place& place) {
+    void run_trial(const Assignment& assignment, Place place) {
         const auto begin = Clock::now();
         const std::string& id = assignment.trial;
         std::optional<double> score;
         std::string error;
         bool failed = false;
         try {
+            const auto taken =
+                free_cores_.take(hooks_.cores_of ? hooks_.cores_of(assignment.config) : 0);
+            const rtrain::detail::OnCores bound(taken.cores()); // and all that it starts
+            place.cores = taken.cores();
             Files files;
             const auto listen = [&](Config metrics, std::optional<std::string_view> saved) {
                 score = number_at(metrics, metric_name());
@@ -238,6 +248,7 @@ private:
     std::vector<Place> places_;
     Hooks hooks_;
     internal::KeptStates kept_;
+    internal::FreeCores free_cores_;
     Clock::time_point begin_ = Clock::now();
     std::mutex mutex_; ///< of the controller and of what follows
     std::condition_variable changed_;

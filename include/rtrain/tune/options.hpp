@@ -43,10 +43,11 @@ struct TuneConfig {
     /// Whether the ranks of a trainer's trial take another one when they have ended it well, which
     /// saves their start. They must not rely on globals of theirs that the one before has changed.
     bool reuse_workers = true;
-    /// Whether trials of a trainer that run at once are bound to cores of their own, as many as
-    /// resources_per_trial.cpus says. Only where that is a whole number, not less than the ranks,
-    /// and there are enough for all; not within an mpirun, which binds its ranks. Other programs
-    /// know nothing of it, and a second search would take the same cores.
+    /// Whether trials that run at once are bound to cores of their own, as many as
+    /// resources_per_trial.cpus says, if that is a whole number; those of a trainer, if it is
+    /// unset, to one for each of their ranks. A trial that finds fewer cores free, or has more
+    /// ranks than cores, is not bound; none is within an mpirun, which binds its ranks. Other
+    /// programs know nothing of it, and a second search would take the same cores.
     bool bind_to_cores = false;
 };
 

@@ -35,7 +35,7 @@ struct Machine {
 /// Where one of the trials runs that run at once.
 struct Place {
     std::vector<int> gpus{}; ///< by their index on the machine; several places may share one
-    /// Of its own, to which the processes of a trainer's trials are bound; empty: they are not.
+    /// To which the trial is bound that runs there now; empty: it is not.
     std::vector<int> cores{};
     int slot = 0; ///< the rank of one mpirun that runs it (tune/slots.hpp)
 
@@ -106,21 +106,9 @@ inline void check_resources(const Resources& each, const Machine& machine) {
     return places;
 }
 
-/// Gives each place `each.cpus` of `cores` for its own, if that is a whole number and there are
-/// enough for all places.
-inline void give_cores(std::vector<Place>& places, const Resources& each,
-                       const std::vector<int>& cores) {
-    const auto count = static_cast<std::size_t>(each.cpus);
-    if (count == 0 || static_cast<double>(count) != each.cpus ||
-        count * places.size() > cores.size()) {
-        return;
-    }
-    auto next = cores.begin();
-    for (Place& place : places) {
-        const auto end = next + static_cast<std::ptrdiff_t>(count);
-        place.cores.assign(next, end);
-        next = end;
-    }
+/// Cores that a trial has for its own, where it may: none, if trials share one.
+[[nodiscard]] inline std::size_t own_cores(const Resources& each) {
+    return each.cpus == std::floor(each.cpus) ? static_cast<std::size_t>(each.cpus) : 0;
 }
 
 /// CUDA_VISIBLE_DEVICES of a process that is to have these GPUs. `visible`: that of this process,

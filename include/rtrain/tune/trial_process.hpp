@@ -13,7 +13,6 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/generations.hpp>
 #include <rtrain/tune/resources.hpp>
-#include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tune/trial.hpp>
 #include <rtrain/tune/trial_child.hpp>
 #include <rtrain/tune/trial_task.hpp>
@@ -179,7 +178,6 @@ private:
                 trial.gpus(),
                 visible != nullptr ? std::optional<std::string>(visible) : std::nullopt);
         }
-        const rtrain::detail::OnCores bound(trial.place().cores);
         const auto child =
             launch::Child::start(internal::command_line_of_trials(), variables, false);
         process_.emplace(child.pid);

@@ -11,6 +11,7 @@
 #include <rtrain/tune/options.hpp>
 #include <rtrain/tune/record/result_grid.hpp>
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -63,6 +64,8 @@ private:
     [[nodiscard]] tune::SearchPlan plan_of_runs(const TrainerOptions& trainer) const;
     [[nodiscard]] tune::Goal goal() const;
     [[nodiscard]] RunConfig run_of_trials(const RunConfig& trainer) const;
+    [[nodiscard]] std::size_t cores_of_run(const TrainerOptions& trainer,
+                                           const Config& config) const;
     [[nodiscard]] TrainerOptions
     trial_options(const TrainerOptions& trainer, const tune::TrialTask& task,
                   const std::shared_ptr<tune::internal::SearchLink>& link) const;
@@ -70,7 +73,8 @@ private:
     struct Work {
         std::function<tune::SearchPlan()> plan; ///< called by who leads the search
         tune::Resources each{};
-        bool has_own_cores = false; ///< each place of this machine, if there are enough
+        /// Cores that a trial has for its own, if there are enough; empty: none has.
+        std::function<std::size_t(const Config&)> cores_of{};
         tune::TrialFunction function;
         std::function<tune::FunctionRunner::Files(const tune::Assignment&)> files{};
     };

@@ -19,6 +19,7 @@
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/stop_judge.hpp>
 #include <rtrain/tune/controller.hpp>
+#include <rtrain/tune/ends_with_launcher.hpp>
 #include <rtrain/tune/record/trial_files.hpp>
 #include <rtrain/tune/record/trial_table.hpp>
 #include <rtrain/tune/search_directory.hpp>
@@ -33,7 +34,7 @@
 #include <rtrain/tune/tuner_core.hpp>
 
 #include <algorithm>
-#include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -46,7 +47,6 @@
 #include <utility>
 #include <vector>
 
-#include <sys/prctl.h>
 #include <unistd.h>
 
 namespace rtrain::detail {
@@ -148,10 +148,14 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) 
 
 RTRAIN_DOOR ResultGrid TunerCore::fit(const tune::TrialFunction& function) {
     return fit([&](int /*fit*/) {
-        return Work{.plan = [this] { return plan(); },
-                    .each = options_.resources_per_trial,
-                    .function = function,
-                    .files = new_trial_files};
+        Work work{.plan = [this] { return plan(); },
+                  .each = options_.resources_per_trial,
+                  .function = function,
+                  .files = new_trial_files};
+        if (options_.tune.bind_to_cores) {
+            work.cores_of = [cores = tune::own_cores(work.each)](const Config&) { return cores; };
+        }
+        return work;
     });
 }
 
@@ -160,9 +164,7 @@ RTRAIN_DOOR ResultGrid TunerCore::search(const Work& work, tune::Slots* slots) {
     const int most = options_.tune.max_concurrent_trials.value_or(0);
     auto places = slots == nullptr ? tune::places_for(work.each, this_machine(), most)
                                    : tune::slot_places(slots->ranks(), work.each, most);
-    if (work.has_own_cores && slots == nullptr) {
-        tune::give_cores(places, work.each, cores_of_this_machine());
-    }
+    const bool binds = work.cores_of && slots == nullptr; // an mpirun binds its ranks
     tune::SearchDirectory search(work.plan(), directory_, restore_);
     const tune::TrialFunction function = [&](tune::Trial& trial, const Config& config) {
         return trial.place().slot == 0 ? work.function(trial, config) : slots->run(trial);
@@ -173,7 +175,9 @@ RTRAIN_DOOR ResultGrid TunerCore::search(const Work& work, tune::Slots* slots) {
         search.controller(), function, std::move(places),
         {.at_ends = [&] { search.write_state_now_and_then(); },
          .files = work.files,
-         .memory_for_states = keeps ? memory_of_this_machine() / share_for_states : 0})
+         .memory_for_states = keeps ? memory_of_this_machine() / share_for_states : 0,
+         .cores = binds ? cores_of_this_machine() : std::vector<int>(),
+         .cores_of = binds ? work.cores_of : nullptr})
         .run();
     search.close();
     if (options_.run.console.verbose > 0) {
@@ -189,22 +193,6 @@ RTRAIN_DOOR ResultGrid TunerCore::search(const Work& work, tune::Slots* slots) {
     }
     return {directory_, search.controller().records(), goal()};
 }
-
-/// Has the kernel end this process when the mpirun has died that started it: ranks that are in no
-/// MPI call would go on without.
-class EndsWithLauncher {
-public:
-    EndsWithLauncher() {
-        ::prctl(PR_GET_PDEATHSIG, &before_);
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    }
-    EndsWithLauncher(const EndsWithLauncher&) = delete;
-    EndsWithLauncher& operator=(const EndsWithLauncher&) = delete;
-    ~EndsWithLauncher() { ::prctl(PR_SET_PDEATHSIG, before_); }
-
-private:
-    int before_ = 0;
-};
 
 /// All ranks of one mpirun are here: rank 0 leads the search, the others run its trials. MPI does
 /// no more than bring them together: what a slot trains may take the process for itself.
@@ -279,6 +267,16 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan_of_runs(const TrainerOptions& train
     return plan;
 }
 
+/// A run has a core for each rank, or what resources_per_trial say, if that is not less.
+RTRAIN_DOOR std::size_t TunerCore::cores_of_run(const TrainerOptions& trainer,
+                                                const Config& config) const {
+    const auto options = tune::trial_options(trainer, config, options_.datasets);
+    const auto ranks = static_cast<std::size_t>(options.scaling.num_workers.value_or(1));
+    const tune::Resources& each = options_.resources_per_trial;
+    const std::size_t given = each == tune::Resources{} ? ranks : tune::own_cores(each);
+    return given >= ranks ? given : 0;
+}
+
 RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
     return fit([&](int fit) {
         launch::Session& session = launch::Session::of_this_process();
@@ -287,7 +285,6 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
         if (each == tune::Resources{}) { // ranks may share cores
             each.cpus = std::min(ranks, this_machine().cpus);
         }
-        const bool has_own_cores = options_.tune.bind_to_cores && each.cpus >= ranks;
         auto variables = session.input_variables();
         if (std::getenv("OMP_NUM_THREADS") == nullptr) {
             variables["OMP_NUM_THREADS"] =
@@ -301,14 +298,17 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
                               .cleanup_s = options_.tune.force_trial_cleanup_s,
                               .reuse = options_.tune.reuse_workers,
                               .max_failures = run_of_trials(trainer.run).failure.max_failures});
-        return Work{.plan = [&] { return plan_of_runs(trainer); },
-                    .each = each,
-                    .has_own_cores = has_own_cores,
-                    .function =
-                        [processes](tune::Trial& trial, const Config& /*config*/) {
-                            processes->run(trial);
-                            return std::optional<double>();
-                        }};
+        Work work{.plan = [&] { return plan_of_runs(trainer); },
+                  .each = each,
+                  .function =
+                      [processes](tune::Trial& trial, const Config& /*config*/) {
+                          processes->run(trial);
+                          return std::optional<double>();
+                      }};
+        if (options_.tune.bind_to_cores) {
+            work.cores_of = [&](const Config& config) { return cores_of_run(trainer, config); };
+        }
+        return work;
     });
 }
 
