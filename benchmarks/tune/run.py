@@ -11,6 +11,7 @@ CPU seconds of one process, so that others on the machine change them little; th
 """
 
 import argparse
+import json
 import logging
 import math
 import subprocess
@@ -56,11 +57,30 @@ def conditional(trial):
             + (0 if trial.suggest_categorical("act", ["relu", "tanh", "gelu"]) == "tanh" else 0.4))
 
 
-def optuna_values(sampler, function, trials):
+def mlp_of(program):
+    """The objective "mlp", which SEARCH_BENCH evaluates for both."""
+    process = subprocess.Popen([program, "mlp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def objective(trial):
+        config = {"lr": trial.suggest_float("lr", 1e-4, 1, log=True),
+                  "momentum": trial.suggest_float("momentum", 0, 0.99),
+                  "decay": trial.suggest_float("decay", 1e-6, 1e-1, log=True),
+                  "width": trial.suggest_int("width", 4, 128, log=True),
+                  "batch": trial.suggest_categorical("batch", [16, 32, 64, 128]),
+                  "activation": trial.suggest_categorical("activation", ["relu", "tanh"])}
+        process.stdin.write(json.dumps(config) + "\n")
+        process.stdin.flush()
+        return float(process.stdout.readline())
+    return objective
+
+
+def optuna_values(sampler, function, trials, mlp):
     """The values of a study's trials."""
     def objective(trial):
         if function == "conditional":
             return conditional(trial)
+        if function == "mlp":
+            return mlp(trial)
         return value_of(function, [trial.suggest_float(f"x{i}", low, high)
                                    for i, (low, high) in enumerate(BOXES[function])])
     study = optuna.create_study(sampler=sampler)
@@ -89,10 +109,10 @@ def bohb_values(function, trials, seed):
     return values
 
 
-def peer_values(peer, function, trials, seed):
+def peer_values(peer, function, trials, seed, mlp):
     if peer == "bohb":
         return bohb_values(function, trials, seed)
-    return optuna_values(optuna.samplers.TPESampler(seed=seed, group=peer == "tpe-group"), function, trials)
+    return optuna_values(optuna.samplers.TPESampler(seed=seed, group=peer == "tpe-group"), function, trials, mlp)
 
 
 def ours(program, *words):
@@ -131,10 +151,11 @@ def quality(arguments):
     print(f"| function | trials | {arguments.peer} median | rtrain median | p (worse) | mean rank |\n"
           "|---|---|---|---|---|---|")
     ranks = []
+    mlp = mlp_of(arguments.program) if "mlp" in arguments.functions else None
     for function in arguments.functions:
         theirs, best = [], []
         for seed in range(arguments.seeds):
-            values = np.minimum.accumulate(peer_values(arguments.peer, function, max(arguments.trials), seed))
+            values = np.minimum.accumulate(peer_values(arguments.peer, function, max(arguments.trials), seed, mlp))
             theirs.append([values[count - 1] for count in arguments.trials])
             searcher = "bohb" if arguments.peer == "bohb" else "tpe"
             best.append(ours(arguments.program, "quality", searcher, function, seed, *arguments.trials))
@@ -156,7 +177,7 @@ def main():
     parser.add_argument("--peer", default="tpe", choices=["tpe", "tpe-group", "bohb"])
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--trials", type=int, nargs="+", default=[50, 200])
-    parser.add_argument("--functions", nargs="+", default=[*BOXES, "conditional"])
+    parser.add_argument("--functions", nargs="+", default=[*BOXES, "conditional", "mlp"])
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)

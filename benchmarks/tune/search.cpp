@@ -2,6 +2,11 @@
 // What run.py compares with Optuna and HpBandSter:
 //   search cost SEARCHER TRIALS           CPU seconds of a search over 4 floats
 //   search quality SEARCHER FUNCTION SEED TRIALS...   the best value after so many trials
+//   search mlp                            for each line, a configuration in JSON, the value of
+//   "mlp"
+#include "mlp.hpp"
+
+#include <rtrain/base/json.hpp>
 #include <rtrain/tune/search/basic_variant.hpp>
 #include <rtrain/tune/search/bohb.hpp>
 #include <rtrain/tune/search/tpe.hpp>
@@ -10,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <iostream>
 #include <limits>
 #include <numbers>
 #include <string>
@@ -56,6 +62,12 @@ Space space_of(const std::string& function) {
     }
     if (function == "branin") {
         return Space{{"x0", uniform(-5, 10)}, {"x1", uniform(0, 15)}};
+    }
+    if (function == "mlp") {
+        return Space{
+            {"lr", loguniform(1e-4, 1)},          {"momentum", uniform(0, 0.99)},
+            {"decay", loguniform(1e-6, 1e-1)},    {"width", qlograndint(4, 128)},
+            {"batch", choice({16, 32, 64, 128})}, {"activation", choice({"relu", "tanh"})}};
     }
     return Space{{"model", choice({Space{{"kind", "svm"},
                                          {"c", loguniform(1e-3, 1e3)},
@@ -104,6 +116,10 @@ double value_of(const std::string& function, const Config& config) {
     if (function == "conditional") {
         return conditional(config.at("model").as_object());
     }
+    if (function == "mlp") {
+        static const FashionMnistMlp mlp;
+        return mlp.loss(config);
+    }
     std::vector<double> x;
     for (const auto& entry : config) {
         x.push_back(entry.value().as_double());
@@ -140,6 +156,13 @@ double value_of(const std::string& function, const Config& config) {
 
 int main(int argc, char** argv) {
     const std::vector<std::string> words(argv + 1, argv + argc);
+    if (words.at(0) == "mlp") {
+        for (std::string line; std::getline(std::cin, line);) {
+            std::printf("%.17g\n", value_of("mlp", rtrain::json::parse(line).as_object()));
+            std::fflush(stdout);
+        }
+        return 0;
+    }
     const bool cost = words.at(0) == "cost";
     const std::string function = cost ? "sphere4" : words.at(2);
     const Space space = cost ? box(4, -5, 5) : space_of(function);
