@@ -155,9 +155,6 @@ TEST_CASE("ShardedHooks.with_one_rank_a_node_the_bits_are_those_of_data_parallel
     const torch::optim::AdamWOptions options(1e-2);
     for (const Hook& hook : {Hook(hook::Float16{}), Hook(hook::BFloat16{})}) {
         const DataParallelOptions parallel{.hook = hook};
-        const std::function<std::shared_ptr<KindsImpl>()> make_kinds = [] {
-            return std::make_shared<KindsImpl>();
-        };
         compare<MlpImpl, AdamW>(ranks, make_mlp, options, parallel, mlp_step(ranks));
         compare<KindsImpl, AdamW>(ranks, make_kinds, options, parallel, kinds_step(ranks));
         compare<MlpImpl, AdamW>(ranks, make_mlp, options, parallel, mlp_step(ranks), 0,

@@ -69,9 +69,8 @@ TEST_CASE("ShardedLevels.optimizer_accumulates_on_each_rank") {
     compare<MlpImpl, SGD>(ranks, make_mlp, SGDOptions(0.1), {.check_gradients = true},
                           accumulating_step(ranks), 0, level);
     // Without passes under no_sync().
-    compare<KindsImpl, AdamW>(
-        ranks, [] { return std::make_shared<KindsImpl>(); }, AdamWOptions(1e-2), {},
-        kinds_step(ranks), 0, level);
+    compare<KindsImpl, AdamW>(ranks, make_kinds, AdamWOptions(1e-2), {}, kinds_step(ranks), 0,
+                              level);
     compare<TableImpl, SGD>(
         ranks, [] { return std::make_shared<TableImpl>(); }, SGDOptions(0.1), {}, table_step(ranks),
         0, level);
@@ -128,11 +127,9 @@ TEST_CASE("ShardedLevels.each_rank_may_have_a_copy_of_the_weights") {
     using namespace torch::optim;
     const ShardedOptions copies{.share = Share::none};
     compare<MlpImpl, AdamW>(ranks, make_mlp, AdamWOptions(1e-2), {}, mlp_step(ranks), 0, copies);
-    compare<KindsImpl, AdamW>(
-        ranks, [] { return std::make_shared<KindsImpl>(); }, AdamWOptions(1e-2), {},
-        kinds_step(ranks), 0, copies);
-    compare<KindsImpl, SGD>(ranks, [] { return std::make_shared<KindsImpl>(); }, SGDOptions(0.1),
-                            {}, kinds_step(ranks), 0,
+    compare<KindsImpl, AdamW>(ranks, make_kinds, AdamWOptions(1e-2), {}, kinds_step(ranks), 0,
+                              copies);
+    compare<KindsImpl, SGD>(ranks, make_kinds, SGDOptions(0.1), {}, kinds_step(ranks), 0,
                             {.share = Share::none, .step_in_backward = true});
     compare<MlpImpl, SGD>(ranks, make_mlp, SGDOptions(0.1), {}, accumulating_step(ranks), 0,
                           {.level = Shard::optimizer, .share = Share::none});
@@ -170,8 +167,8 @@ TEST_CASE("ShardedLevels.where_sharing_is_forbidden_each_rank_has_a_copy") {
         compare<MlpImpl, AdamW>(ranks, make_mlp, AdamWOptions(1e-2), {}, mlp_step(ranks), 0,
                                 {.share = share});
     }
-    compare<KindsImpl, SGD>(ranks, [] { return std::make_shared<KindsImpl>(); }, SGDOptions(0.1),
-                            {}, kinds_step(ranks), 0, {.step_in_backward = true});
+    compare<KindsImpl, SGD>(ranks, make_kinds, SGDOptions(0.1), {}, kinds_step(ranks), 0,
+                            {.step_in_backward = true});
     auto model = shard(ranks, make_mlp());
     model.edit([](MlpImpl& mlp) { mlp.parameters()[1].fill_(0.25); });
     CHECK(model->parameters()[1].eq(0.25).all().item<bool>());

@@ -189,5 +189,8 @@ inline auto table_step(Ranks& ranks) {
 inline const std::function<std::shared_ptr<MlpImpl>()> make_mlp = [] {
     return std::make_shared<MlpImpl>();
 };
+inline const std::function<std::shared_ptr<KindsImpl>()> make_kinds = [] {
+    return std::make_shared<KindsImpl>();
+};
 
 } // namespace test

@@ -6,6 +6,7 @@
 
 #include <rtrain/model/shared_weights.hpp>
 #include <rtrain/process/numa.hpp>
+#include <rtrain/tune/this_machine.hpp>
 
 #include <doctest/doctest.h>
 
@@ -15,42 +16,14 @@
 #include <string>
 #include <vector>
 
-#include <sched.h>
-
 namespace sharded_numa_test {
 
 using namespace test;
-
-/// Where this thread may run, while it lives.
-class Cores {
-public:
-    Cores() { sched_getaffinity(0, sizeof before_, &before_); }
-    Cores(const Cores&) = delete;
-    Cores& operator=(const Cores&) = delete;
-    ~Cores() { sched_setaffinity(0, sizeof before_, &before_); }
-
-    [[nodiscard]] std::vector<std::size_t> all() const {
-        std::vector<std::size_t> cores;
-        for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
-            if (CPU_ISSET(core, &before_)) {
-                cores.push_back(core);
-            }
-        }
-        return cores;
-    }
-    void bind_to(std::size_t core) const {
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(core, &one);
-        sched_setaffinity(0, sizeof one, &one);
-    }
-
-private:
-    cpu_set_t before_{};
-};
+using rtrain::detail::cores_of_this_machine;
+using rtrain::detail::OnCores;
 
 /// Of each local rank, the core that it binds itself to: the first ranks to the first cores.
-std::size_t core_of(const std::vector<std::size_t>& cores, int local_rank, int local_size) {
+int core_of(const std::vector<int>& cores, int local_rank, int local_size) {
     return cores[static_cast<std::size_t>(local_rank) * cores.size() /
                  static_cast<std::size_t>(local_size)];
 }
@@ -65,8 +38,7 @@ using namespace sharded_numa_test;
 
 TEST_CASE("ShardedNuma.the_node_of_all_cores_is_found") {
     const test::Directory directory("numa-" + std::to_string(::getpid()));
-    const Cores cores;
-    const std::size_t core = cores.all().front();
+    const int core = cores_of_this_machine().front();
     const auto describe = [&](int node, const std::string& list) {
         const auto folder = directory.path() / ("node" + std::to_string(node));
         std::filesystem::create_directories(folder);
@@ -74,7 +46,7 @@ TEST_CASE("ShardedNuma.the_node_of_all_cores_is_found") {
     };
     const auto found = [&] { return rtrain::detail::numa_node(directory.path()); };
     CHECK(rtrain::detail::numa_node(directory.path() / "none") == 0);
-    cores.bind_to(core);
+    const OnCores bound({core});
     describe(0, ""); // of memory only
     describe(3, std::to_string(core) + "-" + std::to_string(core + 2) + ",1022");
     describe(11, "1000-1010,1023");
@@ -92,8 +64,7 @@ TEST_CASE("ShardedNuma.ranks_of_numa_nodes_exchange_as_nodes_do") {
         return; // the bare model
     }
     const Place place = expected_place();
-    const Cores cores;
-    cores.bind_to(core_of(cores.all(), place.local_rank, place.local_size));
+    const OnCores bound({core_of(cores_of_this_machine(), place.local_rank, place.local_size)});
     const auto mine = rtrain::detail::numa_node();
     REQUIRE(mine);
     const auto theirs = ranks.mpi->all_gather(torch::tensor({*mine}, torch::kInt));
@@ -116,9 +87,6 @@ TEST_CASE("ShardedNuma.ranks_of_numa_nodes_exchange_as_nodes_do") {
     compare_numa({});
     compare_numa({.step_in_backward = true});
     compare_numa({.level = Shard::optimizer});
-    const std::function<std::shared_ptr<KindsImpl>()> make_kinds = [] {
-        return std::make_shared<KindsImpl>();
-    };
     compare<KindsImpl, SGD>(ranks, make_kinds, torch::optim::SGDOptions(1e-3), {},
                             kinds_step(ranks), 1e-6, numa({}));
 

@@ -91,9 +91,8 @@ TEST_CASE("ShardedOffload.moments_on_disk_have_the_bits_of_moments_in_memory") {
                           offloaded({.step_in_backward = true}));
     compare<MlpImpl, RMSprop>(ranks, make_large, RMSpropOptions(1e-3).momentum(0.5), {}, step, 0,
                               offloaded());
-    compare<KindsImpl, AdamW>(
-        ranks, [] { return std::make_shared<KindsImpl>(); }, AdamWOptions(1e-2), {},
-        kinds_step(ranks), 0, offloaded());
+    compare<KindsImpl, AdamW>(ranks, make_kinds, AdamWOptions(1e-2), {}, kinds_step(ranks), 0,
+                              offloaded());
 }
 
 TEST_CASE("ShardedOffload.what_is_loaded_goes_to_the_disk") {

@@ -60,11 +60,9 @@ TEST_CASE("Sharded.takes_models_of_every_kind") {
     Ranks ranks;
     const auto options = torch::optim::AdamWOptions(1e-2);
     const auto step = kinds_step(ranks);
-    compare<KindsImpl, torch::optim::AdamW>(
-        ranks, [] { return std::make_shared<KindsImpl>(); }, options, {}, step);
-    compare<KindsImpl, torch::optim::SGD>(
-        ranks, [] { return std::make_shared<KindsImpl>(); }, torch::optim::SGDOptions(0.1), {},
-        step);
+    compare<KindsImpl, torch::optim::AdamW>(ranks, make_kinds, options, {}, step);
+    compare<KindsImpl, torch::optim::SGD>(ranks, make_kinds, torch::optim::SGDOptions(0.1), {},
+                                          step);
 }
 
 TEST_CASE("Sharded.parameters_with_gaps_become_contiguous") {
@@ -224,9 +222,8 @@ TEST_CASE("Sharded.backward_steps_with_every_optimizer") {
 
 TEST_CASE("Sharded.backward_steps_models_of_every_kind") {
     Ranks ranks;
-    compare<KindsImpl, torch::optim::AdamW>(ranks, [] { return std::make_shared<KindsImpl>(); },
-                                            torch::optim::AdamWOptions(1e-2), {}, kinds_step(ranks),
-                                            0, {.step_in_backward = true});
+    compare<KindsImpl, torch::optim::AdamW>(ranks, make_kinds, torch::optim::AdamWOptions(1e-2), {},
+                                            kinds_step(ranks), 0, {.step_in_backward = true});
     compare<TableImpl, torch::optim::SGD>(ranks, [] { return std::make_shared<TableImpl>(); },
                                           torch::optim::SGDOptions(0.1), {}, table_step(ranks), 0,
                                           {.step_in_backward = true});

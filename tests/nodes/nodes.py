@@ -11,7 +11,8 @@ takes node 1 off the network 5 s after the program has begun; with 1:5:20 it is 
 Each node is a set of Linux namespaces: its own network (one interface, eth0, on a common bridge),
 host name, /dev/shm and System V IPC. mpirun runs on the first node, n0, and reaches the others
 through `agent`, which takes the place of ssh. /tmp and the rest of the file system are shared, as
-NFS would be. With --numa, cores seem to be those of two NUMA nodes. What crosses between nodes can be counted: `ip -s link`, or /proc/self/net/dev.
+NFS would be. With --numa, cores seem to be those of two NUMA nodes. What crosses between nodes can
+be counted: `ip -s link`, or /proc/self/net/dev.
 
 Everything runs in a PID namespace that dies with this script, and interfaces and mounts die with
 their namespaces: nothing is left behind, also after SIGKILL. Needs root or unprivileged user

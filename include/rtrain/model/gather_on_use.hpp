@@ -245,7 +245,7 @@ private:
     /// Goes on with what has been started ahead.
     void poll() {
         guarded([&] {
-            if (std::this_thread::get_id() == thread_ && gathering_.poll()) {
+            if (gathering_.poll()) {
                 polled = nullptr;
             }
         });
@@ -329,7 +329,7 @@ private:
         }
     }
 
-    /// The last of this thread that has started something ahead.
+    /// The last that has started something ahead: in its thread_, which is this one.
     static inline thread_local GatherOnUse* polled = nullptr;
 
     std::vector<std::byte*> slots_;

@@ -42,6 +42,7 @@ public:
     void begin_pass() {
         if (!follows_) {
             order_ = std::exchange(seen_, {});
+            hash_ = hash_of(order_);
             is_agreed_ = false;
         }
         follows_ = true;
@@ -49,13 +50,7 @@ public:
     }
 
     /// Two of them differ where orders do.
-    [[nodiscard]] std::int64_t hash() const {
-        std::uint64_t hash = 14695981039346656037U; // FNV-1a
-        for (const std::size_t unit : order_) {
-            hash = (hash ^ unit) * 1099511628211U;
-        }
-        return static_cast<std::int64_t>(hash);
-    }
+    [[nodiscard]] std::int64_t hash() const noexcept { return hash_; }
     /// Whether all ranks have the same hash(); not known of an order that is new.
     void agree(bool same) { is_agreed_ = same; }
 
@@ -84,8 +79,17 @@ public:
 private:
     static constexpr std::size_t most = std::size_t{1} << 16; ///< that are kept of a pass
 
+    [[nodiscard]] static std::int64_t hash_of(const std::vector<std::size_t>& units) {
+        std::uint64_t hash = 14695981039346656037U; // FNV-1a
+        for (const std::size_t unit : units) {
+            hash = (hash ^ unit) * 1099511628211U;
+        }
+        return static_cast<std::int64_t>(hash);
+    }
+
     std::vector<std::size_t> order_;
-    std::size_t position_ = 0; ///< in it, while this pass follows it
+    std::int64_t hash_ = hash_of(order_); ///< each gather asks for it
+    std::size_t position_ = 0;            ///< in it, while this pass follows it
     bool follows_ = true;
     bool is_agreed_ = false;
     std::vector<std::size_t> seen_; ///< by a pass that does not
