@@ -2,20 +2,22 @@
 // What a rank of a node needs to train a model with AdamW: time of a step, and memory (Pss, which
 // counts what processes share once).
 //
-//   mpirun -n 2 ./sharded MODE WIDTH LAYERS BATCH STEPS [DIRECTORY]
-//   mpirun -n 2 ./sharded sharded 2048 6 64 20
-//   mpirun -n 2 ./sharded disk 2048 6 64 20 /scratch
+//   mpirun -n 2 ./sharded MODE MODEL WIDTH LAYERS BATCH STEPS [DIRECTORY]
+//   mpirun -n 2 ./sharded sharded mlp 2048 6 64 20
+//   mpirun -n 2 ./sharded sharded gpt 512 8 4 20
+//   mpirun -n 2 ./sharded disk mlp 2048 6 64 20 /scratch
 //
+// MODEL: mlp, linear layers; gpt, blocks of causal attention, of BATCH sequences of 128 vectors.
 // MODE: dataparallel, sharded, stepping (step_in_backward); with -autocast behind it, in bfloat16;
-// bfloat16, that is sharded-autocast with weights in it; divided, that is Shard::parameters, on
-// nodes that tests/nodes/nodes.py plays. `operators`: what gathering on use adds to an operator.
-// `disk`: what a step costs with moments in a file of DIRECTORY, and the disk alone, step by step
-// in turns. Rank 0 prints a JSON line. peers.py does the same with torch's DistributedDataParallel
-// and fully_shard.
+// bfloat16, that is sharded-autocast with weights in it; gradients, that is Shard::gradients,
+// which differs on nodes that tests/nodes/nodes.py plays. `operators`: what gathering on use adds
+// to an operator. `disk`: what a step costs with moments in a file of DIRECTORY, and the disk
+// alone, step by step in turns. Rank 0 prints a JSON line. peers.py does the same with torch's
+// DistributedDataParallel and fully_shard.
 #include <rtrain/backend/mpi.hpp>
 #include <rtrain/model/sharded.hpp>
 #include <rtrain/model/sharded_optimizer.hpp>
-#include <rtrain/storage/scratch_file.hpp>
+#include <rtrain/process/descriptor.hpp>
 
 #include <torch/torch.h>
 
@@ -53,15 +55,48 @@ double kib(const std::string& kind) {
 
 struct Plan {
     std::string mode;
+    std::string model;
     std::int64_t width, layers, batch;
     int steps;
     std::string directory;
 };
 
-torch::nn::Sequential mlp(const Plan& plan) {
+struct BlockImpl : torch::nn::Module {
+    explicit BlockImpl(std::int64_t width)
+        : heads(width / 64), norm_in(torch::nn::LayerNormOptions({width})),
+          norm_out(torch::nn::LayerNormOptions({width})), qkv(width, 3 * width), mix(width, width),
+          up(width, 4 * width), down(4 * width, width) {
+        register_module("norm_in", norm_in);
+        register_module("qkv", qkv);
+        register_module("mix", mix);
+        register_module("norm_out", norm_out);
+        register_module("up", up);
+        register_module("down", down);
+    }
+    torch::Tensor forward(const torch::Tensor& x) {
+        const auto split = [&](const torch::Tensor& part) {
+            return part.unflatten(2, {heads, -1}).transpose(1, 2);
+        };
+        const auto parts = qkv(norm_in(x)).chunk(3, 2);
+        const auto seen = torch::scaled_dot_product_attention(
+            split(parts[0]), split(parts[1]), split(parts[2]), {}, 0.0, /*is_causal=*/true);
+        const auto h = x + mix(seen.transpose(1, 2).flatten(2));
+        return h + down(torch::gelu(up(norm_out(h))));
+    }
+    std::int64_t heads;
+    torch::nn::LayerNorm norm_in, norm_out;
+    torch::nn::Linear qkv, mix, up, down;
+};
+TORCH_MODULE(Block);
+
+torch::nn::Sequential make_model(const Plan& plan) {
     torch::manual_seed(7);
     torch::nn::Sequential net;
     for (std::int64_t i = 0; i < plan.layers; ++i) {
+        if (plan.model == "gpt") {
+            net->push_back(Block(plan.width));
+            continue;
+        }
         net->push_back(torch::nn::Linear(plan.width, plan.width));
         if (i + 1 < plan.layers) {
             net->push_back(torch::nn::ReLU());
@@ -82,8 +117,12 @@ std::vector<double> train(
     Mpi& ranks, const Plan& plan, Model& model, Optimizer& optimizer,
     const std::function<void(double)>& behind = [](double /*ms*/) {}) {
     torch::manual_seed(static_cast<std::uint64_t>(100 + ranks.rank()));
-    const auto x = torch::randn({plan.batch, plan.width});
-    const auto y = torch::randn({plan.batch, plan.width});
+    std::vector<std::int64_t> shape{plan.batch, plan.width};
+    if (plan.model == "gpt") {
+        shape.insert(shape.begin() + 1, 128);
+    }
+    const auto x = torch::randn(shape);
+    const auto y = torch::randn(shape);
     std::vector<double> times;
     for (int step = -3; step < plan.steps; ++step) {
         const auto begun = std::chrono::steady_clock::now();
@@ -105,46 +144,24 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-/// Reads and writes a rank's moments as a step does, without computing with them: in a file of the
-/// kind that offload::Disk has, and, block by block, in one that the system does not cache.
+/// Reads and writes as much as a rank's moments are, block by block, past the system's cache.
 class DiskAlone {
 public:
-    DiskAlone(const std::string& directory, std::int64_t bytes) : file_(directory) {
+    DiskAlone(const std::string& directory, std::int64_t bytes)
+        : file_(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600)) {
         constexpr std::int64_t portion = 2 * (4 << 20); // two moments of 4 MiB of parameters
-        for (; bytes > 0; bytes -= portion) {
-            regions_.push_back(file_.map(static_cast<std::size_t>(std::min(bytes, portion))));
+        for (std::int64_t begin = 0; begin < bytes; begin += portion) {
+            blocks_.push_back({begin, std::min(bytes - begin, portion)});
         }
-        direct_ = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
-        if (direct_ < 0) {
+        if (file_.get() < 0) {
             std::fprintf(stderr, "sharded: no O_DIRECT in %s\n", directory.c_str());
             std::exit(1);
         }
-        (void)mapped();
         each_block(::pwrite);
     }
-    DiskAlone(const DiskAlone&) = delete;
-    DiskAlone& operator=(const DiskAlone&) = delete;
-    ~DiskAlone() { ::close(direct_); }
 
     /// Milliseconds.
-    [[nodiscard]] double mapped() {
-        const auto begun = std::chrono::steady_clock::now();
-        for (std::size_t i = 0; i < regions_.size(); ++i) {
-            if (i + 1 < regions_.size()) {
-                rtrain::storage::ScratchFile::fetch(regions_[i + 1]);
-            }
-            at::from_blob(regions_[i].data, {static_cast<std::int64_t>(regions_[i].bytes) / 4},
-                          at::kInt)
-                .add_(1);
-            file_.begin_writing(regions_[i]);
-            if (i > 0) {
-                file_.drop(regions_[i - 1]);
-            }
-        }
-        file_.drop(regions_.back());
-        return milliseconds_since(begun);
-    }
-    [[nodiscard]] double direct() {
+    [[nodiscard]] double run() {
         const auto begun = std::chrono::steady_clock::now();
         each_block(::pread);
         each_block(::pwrite);
@@ -152,25 +169,28 @@ public:
     }
 
 private:
+    struct Block {
+        std::int64_t begin;
+        std::int64_t bytes;
+    };
+    struct Free {
+        void operator()(void* memory) const { std::free(memory); }
+    };
+
     template <class Transfer>
     void each_block(Transfer&& transfer) {
-        for (const auto& region : regions_) {
-            if (transfer(direct_, block_.get(), region.bytes, static_cast<off_t>(region.begin)) !=
-                static_cast<ssize_t>(region.bytes)) {
+        for (const Block& block : blocks_) {
+            if (transfer(file_.get(), memory_.get(), static_cast<std::size_t>(block.bytes),
+                         block.begin) != block.bytes) {
                 std::perror("sharded");
                 std::exit(1);
             }
         }
     }
 
-    struct Free {
-        void operator()(void* memory) const { std::free(memory); }
-    };
-
-    rtrain::storage::ScratchFile file_;
-    std::vector<rtrain::storage::ScratchFile::Region> regions_;
-    std::unique_ptr<void, Free> block_{std::aligned_alloc(4096, 8 << 20)};
-    int direct_ = -1;
+    rtrain::process::Descriptor file_;
+    std::vector<Block> blocks_;
+    std::unique_ptr<void, Free> memory_{std::aligned_alloc(4096, 8 << 20)};
 };
 
 void print(Mpi& ranks, const Plan& plan, const torch::nn::Module& module,
@@ -186,18 +206,20 @@ void print(Mpi& ranks, const Plan& plan, const torch::nn::Module& module,
     ranks.all_reduce(pss, rtrain::ReduceOp::mean);
     std::sort(times.begin(), times.end());
     if (ranks.rank() == 0) {
-        std::printf("{\"mode\": \"%s\", \"ranks\": %d, \"parameters\": %lld, \"best_ms\": %.1f, "
+        std::printf("{\"mode\": \"%s\", \"model\": \"%s\", \"ranks\": %d, \"parameters\": %lld, "
+                    "\"best_ms\": %.1f, "
                     "\"median_ms\": %.1f, \"pss_mb\": %.0f, \"sum\": %.9g}\n",
-                    plan.mode.c_str(), ranks.size(), static_cast<long long>(parameters),
-                    times.front(), times[times.size() / 2], pss.item<double>() / 1024, sum);
+                    plan.mode.c_str(), plan.model.c_str(), ranks.size(),
+                    static_cast<long long>(parameters), times.front(), times[times.size() / 2],
+                    pss.item<double>() / 1024, sum);
     }
 }
 
 rtrain::ShardedOptions options_of(const std::string& mode) {
     const bool rounds = mode == "bfloat16";
     rtrain::ShardedOptions options{.step_in_backward = mode.starts_with("stepping")};
-    if (mode == "divided") {
-        options.level = rtrain::Shard::parameters;
+    if (mode == "gradients") {
+        options.level = rtrain::Shard::gradients;
     }
     if (rounds) {
         options.parameter_type = torch::kBFloat16;
@@ -222,7 +244,7 @@ void run(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
     using Net = torch::nn::SequentialImpl;
     const auto any = std::make_shared<rtrain::detail::TheBackend<Mpi>>(ranks);
     const auto options = torch::optim::AdamWOptions(1e-3);
-    auto net = mlp(plan);
+    auto net = make_model(plan);
     if (!plan.mode.starts_with("dataparallel")) {
         rtrain::ShardedParallel<Net, Mpi> model(any, net.ptr(), options_of(plan.mode));
         rtrain::FusedOptimizer<torch::optim::AdamW> optimizer(
@@ -242,11 +264,10 @@ void compare_disk(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
     using AdamW = torch::optim::AdamW;
     const auto any = std::make_shared<rtrain::detail::TheBackend<Mpi>>(ranks);
     std::vector<double> optimizers;
-    std::vector<double> mapped;
-    std::vector<double> direct;
+    std::vector<double> alone;
     std::int64_t bytes = 0;
     const auto times_with = [&](const rtrain::Offload& offload, bool measures) {
-        rtrain::ShardedParallel<Net, Mpi> model(any, mlp(plan).ptr(), {.offload = offload});
+        rtrain::ShardedParallel<Net, Mpi> model(any, make_model(plan).ptr(), {.offload = offload});
         rtrain::FusedOptimizer<AdamW> optimizer(AdamW(model->parameters()), models_of(model));
         bytes = 0; // of the part
         for (const auto& parameter : optimizer.param_groups()[0].params()) {
@@ -260,9 +281,7 @@ void compare_disk(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
             if (disk) {
                 optimizers.push_back(ms_of_optimizer);
                 ranks->barrier();
-                mapped.push_back(disk->mapped());
-                ranks->barrier();
-                direct.push_back(disk->direct());
+                alone.push_back(disk->run());
                 ranks->barrier();
             }
         }));
@@ -271,10 +290,9 @@ void compare_disk(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
     const double on_disk = times_with(rtrain::offload::Disk{plan.directory}, true);
     if (ranks->rank() == 0) {
         std::printf("{\"mode\": \"disk\", \"ranks\": %d, \"mb_each_way\": %.0f, \"memory_ms\": "
-                    "%.1f, \"disk_ms\": %.1f, \"optimizer_ms\": %.1f, \"alone_ms\": %.1f, "
-                    "\"alone_direct_ms\": %.1f}\n",
+                    "%.1f, \"disk_ms\": %.1f, \"optimizer_ms\": %.1f, \"alone_ms\": %.1f}\n",
                     ranks->size(), static_cast<double>(bytes) / 1e6, in_memory, on_disk,
-                    median(optimizers), median(mapped), median(direct));
+                    median(optimizers), median(alone));
     }
 }
 
@@ -300,8 +318,8 @@ double microseconds_of_operator() {
 void compare_operators(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
     const double bare = microseconds_of_operator();
     const rtrain::ShardedParallel<torch::nn::SequentialImpl, Mpi> model(
-        std::make_shared<rtrain::detail::TheBackend<Mpi>>(ranks), mlp(plan).ptr(),
-        {.level = rtrain::Shard::parameters, .share = rtrain::Share::none});
+        std::make_shared<rtrain::detail::TheBackend<Mpi>>(ranks), make_model(plan).ptr(),
+        {.share = rtrain::Share::none});
     const double seen = microseconds_of_operator();
     if (ranks->rank() == 0) {
         std::printf("{\"mode\": \"operators\", \"bare_us\": %.2f, \"seen_us\": %.2f}\n", bare,
@@ -313,7 +331,7 @@ bool is_mode(const std::string& mode) {
     constexpr std::string_view modes[] = {"dataparallel", "dataparallel-autocast",
                                           "sharded",      "sharded-autocast",
                                           "stepping",     "stepping-autocast",
-                                          "bfloat16",     "divided",
+                                          "bfloat16",     "gradients",
                                           "operators",    "disk"};
     return std::find(std::begin(modes), std::end(modes), mode) != std::end(modes);
 }
@@ -322,22 +340,24 @@ bool is_mode(const std::string& mode) {
 
 int main(int argc, char** argv) {
     const std::string mode = argc > 1 ? argv[1] : "";
-    if (!is_mode(mode) || argc != (mode == "disk" ? 7 : 6)) {
+    const std::string kind = argc > 2 ? argv[2] : "";
+    if (!is_mode(mode) || (kind != "mlp" && kind != "gpt") || argc != (mode == "disk" ? 8 : 7)) {
         std::fprintf(stderr,
-                     "usage: sharded MODE WIDTH LAYERS BATCH STEPS\n"
-                     "       sharded disk WIDTH LAYERS BATCH STEPS DIRECTORY\n"
+                     "usage: sharded MODE mlp|gpt WIDTH LAYERS BATCH STEPS\n"
+                     "       sharded disk mlp|gpt WIDTH LAYERS BATCH STEPS DIRECTORY\n"
                      "MODE: dataparallel, sharded, stepping, each also with -autocast; bfloat16, "
-                     "divided, operators\n");
+                     "gradients, operators\n");
         return 2;
     }
     auto ranks = std::make_shared<Mpi>();
     ranks->start({});
     const Plan plan{mode,
-                    std::stoll(argv[2]),
+                    kind,
                     std::stoll(argv[3]),
                     std::stoll(argv[4]),
-                    std::stoi(argv[5]),
-                    argc > 6 ? argv[6] : ""};
+                    std::stoll(argv[5]),
+                    std::stoi(argv[6]),
+                    argc > 7 ? argv[7] : ""};
     if (mode == "disk") {
         compare_disk(ranks, plan);
     } else if (mode == "operators") {

@@ -842,7 +842,9 @@ def parse_arguments():
     )
     parser.add_argument("--refusal-limit", type=float, default=5, help="s for a second driver")
     parser.add_argument(
-        "--engine", choices=["data_parallel", "sharded", "stepping"], default="data_parallel"
+        "--engine",
+        choices=["data_parallel", "sharded", "stepping", "gathering"],
+        default="data_parallel",
     )
     parser.add_argument("--limit", type=float, default=60, help="s for a run to end in")
     parser.add_argument("--seed", type=int, default=1)

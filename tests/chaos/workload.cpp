@@ -29,7 +29,7 @@ constexpr const char* images = "/usr/share/datasets/fashion-mnist";
 struct Options {
     std::string storage;
     std::string policy = "sharded";       ///< or sync, async
-    std::string engine = "data_parallel"; ///< or sharded, stepping, which steps in backward
+    std::string engine = "data_parallel"; ///< see Train
     long ranks = 2;
     long epochs = 2;
     long rows = 1024;      ///< a multiple of `batch`
@@ -67,7 +67,8 @@ private:
         }
         if (name == "--engine") {
             engine = value;
-            return engine == "data_parallel" || engine == "sharded" || engine == "stepping";
+            return engine == "data_parallel" || engine == "sharded" || engine == "stepping" ||
+                   engine == "gathering";
         }
         policy = name == "--policy" ? value : policy;
         return name == "--policy" && (policy == "sync" || policy == "async" || policy == "sharded");
@@ -166,7 +167,9 @@ struct Train {
     Options options;
 
     void operator()(auto& worker) const {
-        if (options.engine == "stepping") {
+        if (options.engine == "gathering") { // each rank its part of the weights
+            train(worker, rtrain::ShardedOptions{.share = rtrain::Share::none});
+        } else if (options.engine == "stepping") {
             train(worker, rtrain::ShardedOptions{.step_in_backward = true});
         } else if (options.engine == "sharded") {
             train(worker, rtrain::ShardedOptions{.data_parallel = {.check_gradients = true}});
@@ -247,7 +250,7 @@ private:
                       const SampleLog& samples, long step) {
         std::string bytes = std::to_string(step) + " " + std::to_string(samples.hash()) + "\n";
         const auto add = [&bytes](const at::Tensor& tensor) {
-            const auto plain = tensor.detach().contiguous();
+            const auto plain = tensor.detach().clone(at::MemoryFormat::Contiguous);
             bytes.append(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
         };
         for (const auto& parameter : model.parameters()) {

@@ -133,7 +133,7 @@ TEST_CASE("Construct.other_ranks_take_no_memory_for_weights") {
             made = test::status_bytes("RssAnon") - idle;
             return linear;
         };
-        const auto model = worker.construct(make, ShardedOptions{});
+        const auto model = worker.construct(make, ShardedOptions{.level = Shard::gradients});
         const std::int64_t prepared = test::status_bytes("RssAnon") - idle;
         CAPTURE(made);
         CAPTURE(prepared);

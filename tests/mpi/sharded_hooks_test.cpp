@@ -136,9 +136,10 @@ TEST_CASE("ShardedHooks.nodes_exchange_rounded_sums_that_are_exact_within") {
         compare_with_reference<KindsImpl>(ranks, {.data_parallel = parallel});
         compare_with_reference<KindsImpl>(ranks,
                                           {.step_in_backward = true, .data_parallel = parallel});
-        compare_with_reference<MlpImpl>(ranks, {.share = Share::none, .data_parallel = parallel});
-        compare_with_reference<KindsImpl>(ranks,
-                                          {.level = Shard::parameters, .data_parallel = parallel});
+        const auto whole = Shard::gradients;
+        compare_with_reference<MlpImpl>(
+            ranks, {.level = whole, .share = Share::none, .data_parallel = parallel});
+        compare_with_reference<KindsImpl>(ranks, {.level = whole, .data_parallel = parallel});
         compare_with_reference<MlpImpl>(ranks, {.data_parallel = parallel}, 2);
         compare_with_reference<MlpImpl>(ranks,
                                         {.level = Shard::optimizer, .data_parallel = parallel}, 2);

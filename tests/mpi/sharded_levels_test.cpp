@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <csignal>
 #include <memory>
 
@@ -76,6 +77,28 @@ TEST_CASE("ShardedLevels.optimizer_accumulates_on_each_rank") {
         0, level);
 }
 
+TEST_CASE("ShardedLevels.gradients_leaves_each_node_a_copy_of_the_weights") {
+    Ranks ranks;
+    using namespace torch::optim;
+    const ShardedOptions level{.level = Shard::gradients};
+    compare<KindsImpl, AdamW>(ranks, make_kinds, AdamWOptions(1e-2), {}, kinds_step(ranks), 0,
+                              level);
+    compare<TableImpl, SGD>(
+        ranks, [] { return std::make_shared<TableImpl>(); }, SGDOptions(0.1), {}, table_step(ranks),
+        0, level);
+    compare<MlpImpl, SGD>(ranks, make_mlp, SGDOptions(0.1), {}, mlp_step(ranks), 0,
+                          {.level = Shard::gradients, .step_in_backward = true});
+
+    // Ranks need not run the same.
+    auto model = shard(ranks, make_mlp(), level);
+    if (ranks.rank() == 0) {
+        const torch::NoGradGuard no_grad;
+        CHECK(model(torch::ones({2, model->in})).isfinite().all().item<bool>());
+        CHECK(std::isfinite(*model->parameters()[0].const_data_ptr<float>()));
+    }
+    ranks.mpi->barrier();
+}
+
 TEST_CASE("ShardedLevels.a_parameter_that_only_the_first_passes_use_is_stepped") {
     Ranks ranks;
     const auto step = [&](auto& model, auto& optimizer, int i) {
@@ -125,12 +148,13 @@ TEST_CASE("ShardedLevels.sums_that_nobody_has_sent_are_noticed_or_dropped") {
 TEST_CASE("ShardedLevels.each_rank_may_have_a_copy_of_the_weights") {
     Ranks ranks;
     using namespace torch::optim;
-    const ShardedOptions copies{.share = Share::none};
+    const ShardedOptions copies{.level = Shard::gradients, .share = Share::none};
     compare<MlpImpl, AdamW>(ranks, make_mlp, AdamWOptions(1e-2), {}, mlp_step(ranks), 0, copies);
     compare<KindsImpl, AdamW>(ranks, make_kinds, AdamWOptions(1e-2), {}, kinds_step(ranks), 0,
                               copies);
-    compare<KindsImpl, SGD>(ranks, make_kinds, SGDOptions(0.1), {}, kinds_step(ranks), 0,
-                            {.share = Share::none, .step_in_backward = true});
+    compare<KindsImpl, SGD>(
+        ranks, make_kinds, SGDOptions(0.1), {}, kinds_step(ranks), 0,
+        {.level = Shard::gradients, .share = Share::none, .step_in_backward = true});
     compare<MlpImpl, SGD>(ranks, make_mlp, SGDOptions(0.1), {}, accumulating_step(ranks), 0,
                           {.level = Shard::optimizer, .share = Share::none});
     // More than fits one message from rank to rank.
@@ -144,7 +168,7 @@ TEST_CASE("ShardedLevels.each_rank_may_have_a_copy_of_the_weights") {
 
 TEST_CASE("ShardedLevels.copies_are_edited_alike") {
     Ranks ranks;
-    auto model = shard(ranks, make_mlp(), {.share = Share::none});
+    auto model = shard(ranks, make_mlp(), {.level = Shard::gradients, .share = Share::none});
     auto optimizer = prepared(torch::optim::SGD(model->parameters(), 0.1), model);
     mlp_step(ranks)(model, optimizer, 0);
     model.edit([](MlpImpl& mlp) { mlp.parameters()[0].normal_(); });
@@ -157,15 +181,17 @@ TEST_CASE("ShardedLevels.copies_are_edited_alike") {
     }
 }
 
-TEST_CASE("ShardedLevels.where_sharing_is_forbidden_each_rank_has_a_copy") {
+TEST_CASE("ShardedLevels.where_sharing_is_forbidden_each_rank_has_memory_of_its_own") {
     auto forbidden = std::make_unique<NoSharing>();
     Ranks ranks;
     forbidden.reset(); // a rank's own may be made in the same way
     using namespace torch::optim;
     CHECK(!ranks.mpi->communicator().shares_memory());
     for (const Share share : {Share::node, Share::none}) {
-        compare<MlpImpl, AdamW>(ranks, make_mlp, AdamWOptions(1e-2), {}, mlp_step(ranks), 0,
-                                {.share = share});
+        for (const Shard level : {Shard::parameters, Shard::gradients}) {
+            compare<MlpImpl, AdamW>(ranks, make_mlp, AdamWOptions(1e-2), {}, mlp_step(ranks), 0,
+                                    {.level = level, .share = share});
+        }
     }
     compare<KindsImpl, SGD>(ranks, make_kinds, SGDOptions(0.1), {}, kinds_step(ranks), 0,
                             {.step_in_backward = true});

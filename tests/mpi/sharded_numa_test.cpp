@@ -85,12 +85,13 @@ TEST_CASE("ShardedNuma.ranks_of_numa_nodes_exchange_as_nodes_do") {
         compare<MlpImpl, SGD>(ranks, make_mlp, options, {}, mlp_step(ranks), 1e-6, numa(how));
     };
     compare_numa({});
-    compare_numa({.step_in_backward = true});
+    compare_numa({.level = Shard::gradients});
+    compare_numa({.level = Shard::gradients, .step_in_backward = true});
     compare_numa({.level = Shard::optimizer});
     compare<KindsImpl, SGD>(ranks, make_kinds, torch::optim::SGDOptions(1e-3), {},
-                            kinds_step(ranks), 1e-6, numa({}));
+                            kinds_step(ranks), 1e-6, numa({.level = Shard::gradients}));
 
-    auto divided = shard(ranks, make_mlp(), numa({.level = Shard::parameters}));
+    auto divided = shard(ranks, make_mlp(), numa({}));
     auto whole = ranks.prepare(make_mlp());
     auto optimizer = prepared(SGD(divided->parameters(), options), divided);
     auto whole_optimizer = prepared(SGD(whole->parameters(), options), whole);

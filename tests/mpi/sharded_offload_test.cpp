@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <csignal>
 #include <cstring>
 #include <memory>
@@ -65,13 +66,24 @@ TEST_CASE("ScratchFile.keeps_what_has_been_dropped") {
     CHECK(one.data[9999] == std::byte{0});
     std::memset(one.data, 7, one.bytes);
     std::memset(two.data, 8, 1);
-    file.begin_writing(one);
     file.drop(one);
     file.drop(two);
-    storage::ScratchFile::fetch(one);
     CHECK(one.data[0] == std::byte{7});
     CHECK(one.data[12287] == std::byte{7});
     CHECK(two.data[0] == std::byte{8});
+
+    // Memory and what is read and written past it are the same.
+    alignas(storage::ScratchFile::page) std::array<std::byte, 12288> memory{};
+    one.data[4096] = std::byte{9};
+    file.read(one, memory.data());
+    CHECK(memory[4095] == std::byte{7});
+    CHECK(memory[4096] == std::byte{9});
+    memory[12287] = std::byte{10};
+    file.write(one, memory.data());
+    CHECK(one.data[4096] == std::byte{9});
+    CHECK(one.data[12287] == std::byte{10});
+    file.read(two, memory.data());
+    CHECK(memory[0] == std::byte{8});
     CHECK(std::filesystem::is_empty(directory)); // it has no name
     CHECK(code_of([&] { const storage::ScratchFile none(directory / "none"); }) == "RT-S3");
 }

@@ -31,7 +31,6 @@ namespace {
 /// By nodes where there are several, else by rank.
 ShardedOptions gathering(const ShardedOptions& options = {}) {
     ShardedOptions changed = options;
-    changed.level = Shard::parameters;
     changed.share = ranks_of_nodes().size() > 1 ? Share::node : Share::none;
     return changed;
 }
@@ -109,6 +108,23 @@ struct WaysImpl : torch::nn::Module {
     torch::nn::ModuleList layers;
 };
 
+/// An embedding that is also the head, and layers between.
+struct TiedImpl : torch::nn::Module {
+    TiedImpl() {
+        torch::manual_seed(13);
+        table = register_module("table", torch::nn::Embedding(13, 6));
+        for (int i = 0; i < 3; ++i) {
+            layers->push_back(torch::nn::Linear(6, 6));
+        }
+        register_module("layers", layers);
+    }
+    torch::Tensor forward(const torch::Tensor& ids) {
+        return layers->forward(table(ids)).matmul(table->weight.t());
+    }
+    torch::nn::Embedding table{nullptr};
+    torch::nn::Sequential layers;
+};
+
 /// The code of what `action` throws, also where torch has made an error of its own of it.
 template <class Action>
 std::string thrown_code(Action&& action) {
@@ -162,9 +178,8 @@ TEST_CASE("ShardedParameters.trains_as_data_parallel_with_every_optimizer") {
     compare<TableImpl, SGD>(
         ranks, [] { return std::make_shared<TableImpl>(); }, SGDOptions(0.1), {}, table_step(ranks),
         0, gathering());
-    // On one node whose ranks share the weights it is another name of Shard::gradients.
-    compare<GptImpl, AdamW>(ranks, make_gpt, AdamWOptions(1e-2), {}, gpt_step(ranks), 0,
-                            {.level = Shard::parameters});
+    // Where one node's ranks share the weights, there is nothing to gather.
+    compare<GptImpl, AdamW>(ranks, make_gpt, AdamWOptions(1e-2), {}, gpt_step(ranks), 0);
 }
 
 TEST_CASE("ShardedParameters.goes_with_other_options") {
@@ -290,6 +305,55 @@ TEST_CASE("ShardedParameters.units_are_gathered_ahead_where_passes_go_as_before"
         CHECK(counted(evaluate).second == 4);
         CHECK(step(3).second >= 5); // the evaluation is forgotten
     });
+}
+
+TEST_CASE("ShardedParameters.a_tied_weight_is_gathered_for_each_use_unless_a_slot_keeps_it") {
+    Ranks ranks;
+    if (ranks.size() == 1) {
+        return;
+    }
+    const auto gathers_of_steps = [&](int resident) {
+        auto model = shard(ranks, std::make_shared<TiedImpl>(),
+                           gathering({.units = {"table", "layers.*"}, .resident_units = resident}));
+        auto optimizer = prepared(torch::optim::SGD(model->parameters(), 0.1), model);
+        std::vector<std::int64_t> gathers;
+        for (int i = 0; i < 3; ++i) {
+            const auto before = model.prepared()->weights()->gather_counts().all;
+            optimizer.zero_grad();
+            torch::manual_seed(static_cast<std::uint64_t>(50 * i + ranks.rank()));
+            model(torch::randint(13, {4})).square().mean().backward();
+            optimizer.step();
+            gathers.push_back(model.prepared()->weights()->gather_counts().all - before);
+        }
+        ranks.mpi->barrier();
+        return gathers;
+    };
+    using Gathers = std::vector<std::int64_t>;
+    // Forward uses the table, three layers and the table, backward the table and the layers.
+    CHECK(gathers_of_steps(1) == Gathers(3, 8));
+    CHECK(gathers_of_steps(2) == Gathers(3, 7));
+    CHECK(gathers_of_steps(3) == Gathers({6, 5, 5})); // a known order keeps the table
+    CHECK(gathers_of_steps(4) == Gathers(3, 4));
+}
+
+TEST_CASE("ShardedParameters.a_model_may_end_in_another_thread") {
+    Ranks ranks;
+    using Way = WaysImpl::Way;
+    auto model = std::make_unique<Sharded<WaysImpl>>(
+        shard(ranks, std::make_shared<WaysImpl>(), gathering()));
+    const auto x = torch::ones({2, 4});
+    auto optimizer = std::make_unique<FusedOptimizer<torch::optim::SGD>>(
+        prepared(torch::optim::SGD((*model)->parameters(), 0.1), *model));
+    const auto pass = [&](Way way) { (*model)(x, way).square().mean().backward(); };
+    pass(Way::through);
+    pass(Way::through);
+    CHECK_THROWS_AS(pass(Way::throws), std::runtime_error); // while a unit is on its way
+    std::thread([&] {
+        optimizer.reset();
+        model.reset();
+    }).join();
+    CHECK(x.add(1).sum().item<float>() == 16); // operators here have nothing to go on with
+    ranks.mpi->barrier();
 }
 
 TEST_CASE("ShardedParameters.trains_alike_when_the_order_changes") {

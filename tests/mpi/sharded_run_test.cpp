@@ -66,8 +66,7 @@ TEST_CASE_TEMPLATE("Sharded.either_engine_goes_on_from_the_others_checkpoint", P
     require_equal(train<Policy>(run("back"), 4, ShardedOptions{}), expected);
 
     // Between nodes, or where each rank has slots of its own.
-    const ShardedOptions divided{.level = Shard::parameters,
-                                 .share =
+    const ShardedOptions divided{.share =
                                      test::ranks_of_nodes().size() > 1 ? Share::node : Share::none};
     (void)train<Policy>(run("divided"), 2, divided);
     require_equal(train<Policy>(run("divided"), 3, DataParallelOptions{}),

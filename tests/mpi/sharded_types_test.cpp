@@ -88,7 +88,8 @@ TEST_CASE("ShardedTypes.bfloat16_weights_train_as_float32_ones_under_autocast") 
     compare_rounded<SGD>(ranks, SGDOptions(0.1).momentum(0.9));
     compare_rounded<Adagrad>(ranks, AdagradOptions(1e-2));
     compare_rounded<AdamW>(ranks, AdamWOptions(1e-2), {.level = Shard::optimizer});
-    compare_rounded<AdamW>(ranks, AdamWOptions(1e-2), {.share = Share::none});
+    compare_rounded<AdamW>(ranks, AdamWOptions(1e-2),
+                           {.level = Shard::gradients, .share = Share::none});
     compare_rounded<AdamW>(ranks, AdamWOptions(1e-2), {.step_in_backward = true});
 }
 

@@ -165,17 +165,20 @@ TEST_CASE("Nodes.a_sharded_model_sends_each_gradient_and_each_weight_once") {
         check_megabytes(megabytes_sent_by(step), times * least_megabytes());
     };
     if (mpi->size() > 1) {
+        const auto whole = Shard::gradients;
         step_of({});
+        step_of({.level = whole});
         step_of({.level = Shard::optimizer});
-        step_of({.share = Share::none});
-        step_of({.step_in_backward = true});
-        step_of({.level = Shard::parameters});
-        step_of(
-            {.parameter_type = torch::kBFloat16, .data_parallel = {.autocast = torch::kBFloat16}});
-        step_of({.data_parallel = {.hook = hook::BFloat16{}}});
+        step_of({.level = whole, .share = Share::none});
+        step_of({.level = whole, .step_in_backward = true});
+        step_of({.level = whole,
+                 .parameter_type = torch::kBFloat16,
+                 .data_parallel = {.autocast = torch::kBFloat16}});
+        step_of({.level = whole, .data_parallel = {.hook = hook::BFloat16{}}});
         step_of({.level = Shard::optimizer, .data_parallel = {.hook = hook::Float16{}}});
-        step_of({.level = Shard::parameters, .data_parallel = {.hook = hook::Float16{}}});
-        step_of({.step_in_backward = true,
+        step_of({.data_parallel = {.hook = hook::Float16{}}});
+        step_of({.level = whole,
+                 .step_in_backward = true,
                  .parameter_type = torch::kBFloat16,
                  .data_parallel = {.hook = hook::BFloat16{}, .autocast = torch::kBFloat16}});
     }

@@ -24,6 +24,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -42,13 +43,16 @@ public:
         : slots_(std::move(slots)), in_slot_(slots_.size(), nullptr), gathering_(gathering),
           handle_(at::addGlobalCallback(at::RecordFunctionCallback(&GatherOnUse::before)
                                             .needsInputs(true)
-                                            .scopes({at::RecordScope::FUNCTION}))) {}
+                                            .scopes({at::RecordScope::FUNCTION}))) {
+        polls_->owner = this;
+    }
     GatherOnUse(const GatherOnUse&) = delete;
     GatherOnUse& operator=(const GatherOnUse&) = delete;
     ~GatherOnUse() {
         at::removeCallback(handle_);
-        if (polled == this) {
-            polled = nullptr;
+        {
+            const std::lock_guard lock(polls_->mutex);
+            polls_->owner = nullptr;
         }
         for (Resident& unit : units_) { // tensors may outlive it
             point_at(unit, nullptr, at::DataPtr(nullptr, c10::Device(c10::kCPU)));
@@ -154,8 +158,8 @@ private:
         if (is_new) {
             each_unit(call, [&](Resident& unit) { unit.owner->use(unit, call); });
         }
-        if (polled != nullptr) {
-            polled->poll();
+        if (polled) {
+            poll();
         }
         return nullptr;
     }
@@ -172,11 +176,13 @@ private:
     void use(Resident& unit, const at::RecordFunction& call) {
         guarded([&] {
             if (std::this_thread::get_id() != thread_) {
-                throw ModelError("RT-M50", concat("operator ", call.name(),
-                                                  " uses weights of unit \"", unit.name,
-                                                  "\" in another thread than the one "
-                                                  "that has prepared the model, in which ranks "
-                                                  "gather them; let that thread run the model"));
+                throw ModelError("RT-M50",
+                                 concat("operator ", call.name(), " uses weights of unit \"",
+                                        unit.name,
+                                        "\" in another thread than the one "
+                                        "that has prepared the model, in which ranks "
+                                        "gather them; let that thread run the model, or prepare it "
+                                        "with level Shard::gradients"));
             }
             if (&unit != last_) {
                 last_ = &unit;
@@ -237,18 +243,23 @@ private:
         if (slot) {
             start(units_[next], *slot);
             ahead_ = &units_[next];
-            polled = this;
+            polled = polls_;
             ++counts_.ahead;
         }
     }
 
-    /// Goes on with what has been started ahead.
-    void poll() {
-        guarded([&] {
-            if (gathering_.poll()) {
-                polled = nullptr;
-            }
-        });
+    /// Goes on with what has been started ahead in this thread.
+    static void poll() {
+        const std::shared_ptr<Polls> polls = polled;
+        const std::lock_guard lock(polls->mutex);
+        GatherOnUse* const owner = polls->owner;
+        bool goes_on = false;
+        if (owner != nullptr) {
+            owner->guarded([&] { goes_on = !owner->gathering_.poll(); });
+        }
+        if (!goes_on) {
+            polled = nullptr;
+        }
     }
 
     /// Torch's operators that it calls are not seen.
@@ -329,8 +340,13 @@ private:
         }
     }
 
-    /// The last that has started something ahead: in its thread_, which is this one.
-    static inline thread_local GatherOnUse* polled = nullptr;
+    /// What operators of a thread go on with. Another thread may end the model meanwhile.
+    struct Polls {
+        std::mutex mutex;
+        GatherOnUse* owner = nullptr;
+    };
+    /// Of the last that has started something ahead: in its thread_, which is this one.
+    static inline thread_local std::shared_ptr<Polls> polled = nullptr;
 
     std::vector<std::byte*> slots_;
     std::vector<Resident*> in_slot_;
@@ -342,6 +358,7 @@ private:
     GatherCounts counts_;
     std::exception_ptr failure_;
     std::thread::id thread_ = std::this_thread::get_id();
+    std::shared_ptr<Polls> polls_ = std::make_shared<Polls>();
     std::uint64_t operator_ = 0; ///< that looks at its arguments now
     at::CallbackHandle handle_;
 };

@@ -2,7 +2,8 @@
 /// @file
 /// What an optimizer keeps for its parameters, on a disk: see ShardedOptions::offload. A step goes
 /// through the parameters some at a time. While it computes with what is kept for some, what is
-/// kept for the next is read, and what it has changed before is written.
+/// kept for the next is read, and what it has changed before is written, by other threads and past
+/// the page cache: the faults of a mapping take twice as long as a disk does.
 #pragma once
 
 #include <rtrain/model/shard_plan.hpp>
@@ -13,12 +14,16 @@
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -68,40 +73,101 @@ public:
         WithheldGradients gradients(optimizer);
         const std::vector<at::Tensor>& all = gradients.parameters();
         const std::vector<Portion> portions = portions_of(all);
+        std::array<std::future<void>, rooms> transfers; // wait when they end
+        const auto begin_reading = [&](std::size_t k) {
+            finish(transfers[k % rooms]);
+            Room& room = rooms_[k % rooms];
+            invite(room, all, portions[k]);
+            transfers[k % rooms] = begin(room, &storage::ScratchFile::read);
+        };
+        if (!portions.empty()) {
+            begin_reading(0);
+        }
         for (std::size_t k = 0; k < portions.size(); ++k) {
             if (k + 1 < portions.size()) {
-                for_each_region(all, portions[k + 1], storage::ScratchFile::fetch);
+                begin_reading(k + 1);
             }
+            finish(transfers[k % rooms]);
+            Room& room = rooms_[k % rooms];
             for (std::size_t i = portions[k].begin; i < portions[k].end; ++i) {
                 gradients.give(i);
             }
-            step();
+            {
+                const InRoom moments(room);
+                step();
+            }
             for (std::size_t i = portions[k].begin; i < portions[k].end; ++i) {
                 gradients.withhold(i);
                 take_over(optimizer, all[i]);
             }
-            for_each_region(all, portions[k], [&](auto& region) { file_->begin_writing(region); });
-            if (k > 0) {
-                for_each_region(all, portions[k - 1], [&](auto& region) { file_->drop(region); });
-            }
+            // Of what the optimizer has made anew, the file has the new bytes already.
+            std::erase_if(room.guests, [](const Guest& guest) {
+                return !guest.tensor.is_same(guest.kept->tensor);
+            });
+            transfers[k % rooms] = begin(room, &storage::ScratchFile::write);
         }
-        if (!portions.empty()) {
-            for_each_region(all, portions.back(), [&](auto& region) { file_->drop(region); });
+        for (std::future<void>& last : transfers) {
+            finish(last);
         }
     }
 
     /// What the optimizer keeps for a parameter has been loaded. Throws StorageError [RT-S3].
     void settle(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
         take_over(optimizer, parameter);
-        for_each_region({parameter}, {0, 1}, [&](auto& region) { file_->drop(region); });
     }
 
 private:
     using Region = storage::ScratchFile::Region;
+    /// One tensor of the optimizer, in the memory of the region.
+    struct Kept {
+        Region region;
+        at::Tensor tensor;
+    };
     /// Parameters that are stepped at once.
     struct Portion {
         std::size_t begin = 0;
         std::size_t end = 0;
+    };
+    /// What is kept for a portion is in memory of its own while it is stepped.
+    struct Guest {
+        const Kept* kept;
+        at::Tensor tensor; ///< that the optimizer had when it came
+        std::size_t offset;
+    };
+    struct Room {
+        struct Free {
+            void operator()(std::byte* memory) const noexcept { std::free(memory); }
+        };
+        std::vector<Guest> guests;
+        std::unique_ptr<std::byte, Free> memory;
+        std::size_t bytes = 0;
+    };
+    /// One is read, one is stepped, one is written.
+    static constexpr std::size_t rooms = 3;
+
+    /// Tensors of guests have the room's memory, while this lives.
+    class InRoom {
+    public:
+        explicit InRoom(Room& room) : room_(room) {
+            for (const Guest& guest : room_.guests) {
+                places_.emplace_back(room_.memory.get() + guest.offset, at::kCPU);
+            }
+            swap();
+        }
+        InRoom(const InRoom&) = delete;
+        InRoom& operator=(const InRoom&) = delete;
+        ~InRoom() { swap(); }
+
+    private:
+        void swap() {
+            for (std::size_t i = 0; i < places_.size(); ++i) {
+                const auto& storage = room_.guests[i].tensor.storage();
+                places_[i] = storage.unsafeGetStorageImpl()->set_data_ptr(std::move(places_[i]));
+            }
+        }
+
+        Room& room_;
+        std::vector<at::DataPtr> places_; ///< the other ones
     };
 
     [[nodiscard]] static std::vector<Portion> portions_of(const std::vector<at::Tensor>& all) {
@@ -118,42 +184,74 @@ private:
         return portions;
     }
 
+    /// Makes room for what is kept for the portion.
+    void invite(Room& room, const std::vector<at::Tensor>& all, Portion portion) {
+        room.guests.clear();
+        std::size_t bytes = 0;
+        for (std::size_t i = portion.begin; i < portion.end; ++i) {
+            const auto found = kept_.find(all[i].unsafeGetTensorImpl());
+            if (found != kept_.end()) {
+                for (const auto& [name, kept] : found->second) {
+                    room.guests.push_back({&kept, kept.tensor, bytes});
+                    bytes += kept.region.bytes;
+                }
+            }
+        }
+        if (room.bytes < bytes) {
+            auto* const memory = std::aligned_alloc(storage::ScratchFile::page, bytes);
+            if (memory == nullptr) {
+                throw std::bad_alloc();
+            }
+            room.memory.reset(static_cast<std::byte*>(memory));
+            room.bytes = bytes;
+        }
+    }
+    [[nodiscard]] std::future<void>
+    begin(const Room& room,
+          void (storage::ScratchFile::*transfer)(const Region&, std::byte*) const) const {
+        if (room.guests.empty()) {
+            return {};
+        }
+        return std::async(std::launch::async, [this, &room, transfer] {
+            for (const Guest& guest : room.guests) {
+                (*file_.*transfer)(guest.kept->region, room.memory.get() + guest.offset);
+            }
+        });
+    }
+    static void finish(std::future<void>& transfer) {
+        if (transfer.valid()) {
+            transfer.get();
+        }
+    }
+
     /// Tensors that the optimizer has made become memory of the file; small ones stay.
     void take_over(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
         constexpr std::size_t least = std::size_t{64} << 10;
         checkpoint::visit_optimizer_state(
-            optimizer, parameter, [&](const char* name, at::Tensor& kept) {
-                if (kept.nbytes() < least || !kept.is_contiguous()) {
+            optimizer, parameter, [&](const char* name, at::Tensor& tensor) {
+                if (tensor.nbytes() < least || !tensor.is_contiguous()) {
                     return;
                 }
-                Region& region = regions_[parameter.unsafeGetTensorImpl()][name];
-                if (region.bytes < kept.nbytes()) {
-                    region = file_->map(kept.nbytes());
+                Kept& kept = kept_[parameter.unsafeGetTensorImpl()][name];
+                if (tensor.is_same(kept.tensor)) {
+                    return;
                 }
-                if (kept.const_data_ptr() != region.data) {
-                    std::memcpy(region.data, kept.const_data_ptr(), kept.nbytes());
-                    kept = at::from_blob(
-                        region.data, kept.sizes(), [file = file_](void* /*data*/) {},
-                        kept.options());
+                if (kept.region.bytes < tensor.nbytes()) {
+                    kept.region = file_->map(tensor.nbytes());
                 }
+                std::memcpy(kept.region.data, tensor.const_data_ptr(), tensor.nbytes());
+                file_->drop(kept.region);
+                tensor = at::from_blob(
+                    kept.region.data, tensor.sizes(), [file = file_](void* /*data*/) {},
+                    tensor.options());
+                kept.tensor = tensor;
             });
-    }
-
-    template <class Action>
-    void for_each_region(const std::vector<at::Tensor>& all, Portion portion, Action&& action) {
-        for (std::size_t i = portion.begin; i < portion.end; ++i) {
-            const auto found = regions_.find(all[i].unsafeGetTensorImpl());
-            if (found != regions_.end()) {
-                for (const auto& [name, region] : found->second) {
-                    action(region);
-                }
-            }
-        }
     }
 
     std::shared_ptr<storage::ScratchFile> file_;
     /// By parameter, and by the name of what is kept for it.
-    std::unordered_map<const void*, std::map<std::string, Region>> regions_;
+    std::unordered_map<const void*, std::map<std::string, Kept>> kept_;
+    std::array<Room, rooms> rooms_;
 };
 
 } // namespace rtrain::detail

@@ -161,8 +161,8 @@ private:
         const auto& ranks_of = *members->communicator();
         if (options.share != Share::none && ranks_of.local_size() > 1 &&
             !ranks_of.shares_memory()) {
-            console::warn("rank %d has a copy of its own of the weights of %s: it cannot share "
-                          "memory with the other ranks of this node",
+            console::warn("rank %d reads the weights of %s from memory of its own, as with "
+                          "Share::none: it cannot share memory with the other ranks of this node",
                           members->rank(), module.name().c_str());
         }
         return parallel;

@@ -39,15 +39,16 @@ enum class Shard : unsigned char {
 /// Who has a copy of the weights.
 enum class Share : unsigned char {
     /// The ranks of a node read the same. Where they cannot share memory, as ranks in several
-    /// containers of one machine, each has its own, and a warning says so.
+    /// containers of one machine, it is `none`, and a warning says so.
     node,
     /// The ranks of a machine that are bound to the same NUMA node, as mpirun --bind-to numa and
     /// --bind-to core bind them: reading weights then stays within it. Ranks of several exchange
     /// gradients and weights as machines do. `node` on machines with one NUMA node, and, behind a
     /// warning, when a rank of any machine may run on cores of several.
     numa,
-    /// Each rank: steps end with a copy of all weights from rank to rank. For machines on which
-    /// reading memory of another processor is so slow that a copy of the weights is worth it.
+    /// Each rank: with Shard::parameters it has its part, and slots of its own; with the other
+    /// levels all weights, and steps end with a copy of them from rank to rank. For machines on
+    /// which reading memory of another processor is so slow that copies are worth it.
     none
 };
 
@@ -72,7 +73,8 @@ using Offload = std::variant<offload::None, offload::Disk>;
 /// the optimizer's state of its part only. So Adam needs 4 bytes for each float32 parameter and
 /// node, and 12 for each parameter and rank divided by the number of ranks, instead of 16 a rank.
 struct ShardedOptions {
-    Shard level = Shard::gradients;
+    /// On one node whose ranks share the weights, `parameters` and `gradients` are the same.
+    Shard level = Shard::parameters;
     Share share = Share::node;
     /// With Shard::parameters, what is gathered together: beginnings of parameters' names, of which
     /// each is a unit. "*" stands for any part between dots, so that "layers.*" makes a unit of

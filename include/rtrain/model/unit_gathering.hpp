@@ -152,7 +152,8 @@ private:
                     concat("ranks use the weights of a model in different orders: unit \"",
                            name_of(choice[0]), "\" is next on rank 0, but \"", name_of(theirs[0]),
                            "\" on rank ", rank,
-                           "; all ranks must run the same layers, in training and in evaluation"));
+                           "; all ranks must run the same layers, in training and in evaluation, "
+                           "or prepare the model with level Shard::gradients"));
             }
             if (theirs[1] != choice[1]) {
                 throw ModelError(
@@ -162,7 +163,7 @@ private:
                            name_of(choice[0]), "\": rank ", rank,
                            " drops another unit for it than "
                            "rank 0; all ranks must run the same layers, and look at weights "
-                           "together"));
+                           "together, or prepare the model with level Shard::gradients"));
             }
             same_order = same_order && theirs[2] == choice[2];
         }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Memory that is a file: what this process writes there goes to the disk, and takes no memory when
-/// it is dropped. The file has no name, so that nothing stays behind however the process ends.
+/// A file for what this process has no memory for. It is seen as memory, and read and written past
+/// the system's page cache. It has no name, so that nothing stays behind however the process ends.
 #pragma once
 
 #include <rtrain/process/descriptor.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
@@ -45,6 +46,9 @@ public:
         if (file_.get() < 0) {
             throw system_error("make a file in", directory_);
         }
+        const std::string again = "/proc/self/fd/" + std::to_string(file_.get());
+        direct_ = process::Descriptor(::open(again.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+        is_direct_ = direct_.get() >= 0;
     }
     ScratchFile(const ScratchFile&) = delete;
     ScratchFile& operator=(const ScratchFile&) = delete;
@@ -77,17 +81,18 @@ public:
         return region;
     }
 
-    /// Begins to read a region: it is needed soon.
-    static void fetch(const Region& region) {
-        (void)::madvise(region.data, region.bytes, MADV_WILLNEED);
+    /// Copies a region to `to`, which begins at a multiple of `page` and has room for
+    /// region.bytes. Nobody changes the region meanwhile. Throws StorageError [RT-S3].
+    void read(const Region& region, std::byte* to) const {
+        transfer(region, to, "read from", ::pread);
     }
-    /// Begins to write what has been changed in it.
-    void begin_writing(const Region& region) const {
-        (void)::sync_file_range(file_.get(), begin_of(region), size_of(region),
-                                SYNC_FILE_RANGE_WRITE);
+    /// The other way. Who looks at region.data afterwards sees it.
+    void write(const Region& region, std::byte* from) const {
+        transfer(region, from, "write to", ::pwrite);
     }
-    /// Waits until the disk has it, and gives its memory back; not only this process's, but what
-    /// the system keeps of the file, too.
+
+    /// Waits until the disk has what was written to region.data, and gives its memory back; not
+    /// only this process's, but what the system keeps of the file, too.
     void drop(const Region& region) const {
         constexpr unsigned all =
             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
@@ -96,8 +101,29 @@ public:
         (void)::posix_fadvise(file_.get(), begin_of(region), size_of(region), POSIX_FADV_DONTNEED);
     }
 
-private:
     static constexpr std::size_t page = 4096;
+
+private:
+    template <class Call>
+    void transfer(const Region& region, std::byte* memory, const char* what, Call&& call) const {
+        for (std::size_t done = 0; done < region.bytes;) {
+            const bool direct = is_direct_;
+            const ssize_t moved =
+                call(direct ? direct_.get() : file_.get(), memory + done, region.bytes - done,
+                     static_cast<off_t>(region.begin + done));
+            if (moved > 0) {
+                done += static_cast<std::size_t>(moved);
+            } else if (moved < 0 && errno == EINVAL && direct) {
+                is_direct_ = false;
+            } else if (moved == 0 || errno != EINTR) {
+                errno = moved == 0 ? EIO : errno; // its end is behind all regions
+                throw system_error(what, directory_);
+            }
+        }
+        if (!is_direct_) {
+            drop(region);
+        }
+    }
 
     [[nodiscard]] static off_t begin_of(const Region& region) {
         return static_cast<off_t>(region.begin);
@@ -108,6 +134,8 @@ private:
 
     std::filesystem::path directory_;
     process::Descriptor file_;
+    process::Descriptor direct_; ///< the same file, past the cache; not all file systems can
+    mutable std::atomic<bool> is_direct_ = false;
     std::size_t end_ = 0;
     std::vector<Region> regions_;
 };
