@@ -268,6 +268,7 @@ public:
     [[nodiscard]] LaterGather gather_across_later() {
         return LaterGather(*SlotRanks::of(all_, links_).across);
     }
+    /// As above, between the ranks of this node.
     [[nodiscard]] LaterGather gather_within_later() { return LaterGather(links_.node()->group()); }
     /// `count` of them, for the ranks that allocate_array() shares memory among.
     [[nodiscard]] std::unique_ptr<Meetings> allocate_meetings(std::size_t count, bool shared) {

@@ -62,19 +62,23 @@ struct None {};
 /// needs; memory holds a few MiB. On one rank it stays in memory. StorageError [RT-S3], from
 /// prepare(optimizer) or a step, when the disk has no room.
 struct Disk {
+    /// Exists, and is on a disk; what is in memory, as a tmpfs, gives nothing.
     std::filesystem::path directory;
 };
 
 } // namespace offload
 
+/// Where it lies: one of the two.
 using Offload = std::variant<offload::None, offload::Disk>;
 
 /// One copy of the weights a node, in memory that its ranks share; each rank holds gradients and
 /// the optimizer's state of its part only. So Adam needs 4 bytes for each float32 parameter and
 /// node, and 12 for each parameter and rank divided by the number of ranks, instead of 16 a rank.
 struct ShardedOptions {
-    /// On one node whose ranks share the weights, `parameters` and `gradients` are the same.
+    /// How much of training is divided among ranks. On one node whose ranks share the weights,
+    /// `parameters` and `gradients` are the same.
     Shard level = Shard::parameters;
+    /// Which ranks have one copy of the weights together.
     Share share = Share::node;
     /// With Shard::parameters, what is gathered together: beginnings of parameters' names, of which
     /// each is a unit. "*" stands for any part between dots, so that "layers.*" makes a unit of
