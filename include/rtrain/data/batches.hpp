@@ -40,7 +40,7 @@ public:
             GreatestOfRanks agree = nullptr);
 
 private:
-    class Reader; // batch_reader.hpp
+    class Reader; // batches_definitions.hpp
 
 public:
     /// Reads the next batch when it is advanced.

@@ -5,27 +5,244 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/data/batch_reader.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/batch_options.hpp>
+#include <rtrain/data/batch_stats.hpp>
 #include <rtrain/data/batches.hpp>
+#include <rtrain/data/device_prefetch.hpp>
 #include <rtrain/data/feed.hpp>
+#include <rtrain/data/lane_steps.hpp>
+#include <rtrain/data/loader.hpp>
 #include <rtrain/data/loops.hpp>
+#include <rtrain/data/permutation.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/position.hpp>
+#include <rtrain/data/random.hpp>
 #include <rtrain/data/row_feeds.hpp>
 #include <rtrain/data/steps.hpp>
 #include <rtrain/data/stream_feed.hpp>
 #include <rtrain/data/uncounted.hpp>
 #include <rtrain/data/window_memory.hpp>
+#include <rtrain/process/loop_status.hpp>
+#include <rtrain/process/step_clock.hpp>
 
+#include <ATen/Context.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace rtrain::data {
+
+/// One pass over batches, which outlive it: what an iterator over them holds.
+class Batches::Reader {
+public:
+    /// At the end when `pass` has ended.
+    Reader(const Batches& batches, std::int64_t epoch, std::int64_t taken, Pass pass)
+        : batches_(&batches), epoch_(epoch),
+          feed_(make_feed(batches.policy_, batches.course_of(epoch), taken)), loader_(new_loader()),
+          pass_(std::move(pass)), prefetch_(batches.device_) {
+        const bool is_whole = taken == 0 && !pass_.has_ended();
+        if (pass_.leads()) {
+            LoopStatus::current().begin_loop(length());
+        }
+        next();
+        if (is_whole && pass_.has_ended()) {
+            say_empty();
+        }
+    }
+
+    /// None at the end.
+    [[nodiscard]] bool is_at_end() const noexcept { return !read_.has_value(); }
+    /// The loop gets the batch.
+    [[nodiscard]] Batch& take() {
+        pass_.take();
+        return read_->batch;
+    }
+    /// The loop is done with the batch.
+    void advance() {
+        pass_.leave_batch();
+        next();
+    }
+
+private:
+    enum class Draws { of_reading, of_training };
+
+    /// A batch and where it belongs, which travel together.
+    struct Read {
+        Batch batch;
+        Portion portion;
+        template <class Visit>
+        void each_column(Visit&& visit) {
+            batch.each_column(visit);
+        }
+    };
+
+    void next() {
+        (void)StepClock::current().enter(StepPart::data);
+        const auto begin = StageCounter::Clock::now();
+        const auto transferred = prefetch_.busy();
+        read_ = pass_.has_ended() ? std::nullopt : settled();
+        count(begin, prefetch_.busy() - transferred);
+        (void)StepClock::current().enter(StepPart::optimizer);
+        if (!read_) {
+            pass_.end();
+            return;
+        }
+        pass_.position().advance(read_->portion.taken, read_->portion.ends_step, feed_->places());
+        StepClock::current().add_rows(c10::GradMode::is_enabled() ? read_->batch.size() : 0);
+        seed_generators(read_->portion.place, Draws::of_training);
+    }
+
+    /// The loop came for a batch at `begin`, and gets it now.
+    void count(StageCounter::Clock::time_point begin, StageCounter::Clock::duration transferred) {
+        BatchCounters& counters = *batches_->counters_;
+        if (given_) {
+            counters.loop.add_busy(begin - *given_);
+        }
+        given_ = StageCounter::Clock::now();
+        counters.loop.add_waiting(*given_ - begin);
+        counters.transfer.add_busy(transferred);
+        if (read_) {
+            counters.loop.add_batch(read_->batch);
+            if (!batches_->device_.is_cpu()) {
+                counters.transfer.add_batch(read_->batch);
+            }
+        }
+    }
+
+    /// The next batch, on the device. Where rows are not counted, one that all ranks take: what is
+    /// read ahead of that may have to be read again.
+    [[nodiscard]] std::optional<Read> settled() {
+        auto next = prefetch_.next([this] { return read(); });
+        LaneSteps* const lanes = feed_->lanes();
+        while (lanes && next && !lanes->settle(next->portion, batches_->agree_)) {
+            loader_.reset();
+            prefetch_.drop();
+            if (lanes->is_over()) {
+                const LeftOut& left = lanes->left_out();
+                batches_->position_->leave_out(left.lanes, left.rows, batches_->rank_ == 0);
+                return std::nullopt;
+            }
+            lanes->restart();
+            loader_ = new_loader();
+            next = prefetch_.next([this] { return read(); });
+        }
+        return next;
+    }
+
+    /// Empty at the end of the epoch, and only there: a batch may have no rows.
+    [[nodiscard]] std::optional<Read> read() {
+        if (loader_) {
+            return loader_->next([this] { return next_job(); });
+        }
+        std::optional<Portion> portion = feed_->next();
+        if (!portion) {
+            return std::nullopt;
+        }
+        seed_generators(portion->place, Draws::of_reading);
+        return read(*feed_, *batches_, epoch_, std::move(*portion));
+    }
+
+    /// What a thread is to do; it may outlive neither the feed nor the batches.
+    [[nodiscard]] std::optional<Loader<Read>::Job> next_job() {
+        std::optional<Portion> portion = feed_->next();
+        if (!portion) {
+            return std::nullopt;
+        }
+        return [feed = feed_, batches = batches_, epoch = epoch_, portion = std::move(*portion)] {
+            return read(*feed, *batches, epoch, portion);
+        };
+    }
+
+    [[nodiscard]] static Read read(Feed& feed, const Batches& batches, std::int64_t epoch,
+                                   Portion portion) {
+        const ReadingFor pass(pass_of(batches, epoch));
+        BatchCounters& counters = *batches.counters_;
+        const auto begin = StageCounter::Clock::now();
+        Batch batch = feed.read(batches.dataset_, portion);
+        const auto read = StageCounter::Clock::now();
+        counters.read.add_busy(read - begin);
+        if (!portion.is_short) { // which no loop gets
+            counters.read.add_batch(batch);
+            batch = collated(std::move(batch), batches.options_);
+            counters.collate.add_busy(StageCounter::Clock::now() - read);
+            counters.collate.add_batch(batch);
+        }
+        return {std::move(batch), std::move(portion)};
+    }
+
+    [[nodiscard]] std::unique_ptr<Loader<Read>> new_loader() const {
+        const BatchOptions& options = batches_->options_;
+        if (options.threads == 0) {
+            return nullptr;
+        }
+        feed_->begin_reading();
+        return std::make_unique<Loader<Read>>(
+            options.threads,
+            static_cast<std::size_t>(options.prefetch > 0 ? options.prefetch : 2 * options.threads),
+            [feed = feed_, counters = batches_->counters_, number = pass_of(*batches_, epoch_)] {
+                const ReadingFor pass(number);
+                const auto begin = StageCounter::Clock::now();
+                const bool has_read = feed->read_ahead();
+                counters->read.add_busy(StageCounter::Clock::now() - begin);
+                return has_read;
+            },
+            [counters = batches_->counters_](auto time) { counters->read.add_waiting(time); });
+    }
+
+    /// Of a pass that goes on where the feed begins.
+    [[nodiscard]] LoopStatus::Length length() const {
+        const Batches& all = *batches_;
+        const BatchOptions& options = all.options_;
+        LoopStatus::Length length{
+            .rows = options.size,
+            .rows_of_all = options.size * std::max<std::int64_t>(options.micro_batches, all.size_)};
+        if (!all.dataset_.uncounted()) {
+            const std::int64_t left = feed_->batches();
+            length.total = all.position_->samples == 0 ? left : all.batches_of(epoch_);
+            length.first = std::max<std::int64_t>(length.total - left, 0);
+        }
+        return length;
+    }
+
+    /// What data::Random depends on besides the rows.
+    [[nodiscard]] static std::uint64_t pass_of(const Batches& batches,
+                                               std::int64_t epoch) noexcept {
+        return hash_of(batches.options_.seed, batches.random_seed_.value_or(0), epoch);
+    }
+
+    /// Once: an epoch has no batch.
+    void say_empty() const {
+        const Batches& all = *batches_;
+        if (all.rank_ == 0 && all.options_.drop_last && !all.dataset_.uncounted() &&
+            !std::exchange(all.position_->said_empty, true)) {
+            say_empty_epoch(all.dataset_.size(), all.options_.size * all.passes(),
+                            all.policy_.ranks_sharing(all.is_split_ ? all.size_ : 1));
+        }
+    }
+
+    void seed_generators(std::int64_t place, Draws draws) const {
+        if (const auto& seed = batches_->random_seed_) {
+            at::manual_seed(hash_of(*seed, batches_->options_.seed, epoch_, place, draws));
+        }
+    }
+
+    const Batches* batches_;
+    std::int64_t epoch_;
+    std::shared_ptr<Feed> feed_;
+    std::unique_ptr<Loader<Read>> loader_; ///< null: the loop reads
+    Pass pass_;
+    DevicePrefetch<Read> prefetch_;
+    std::optional<Read> read_;                             ///< empty at the end
+    std::optional<StageCounter::Clock::time_point> given_; ///< when the loop has got it
+};
 
 RTRAIN_DOOR std::unique_ptr<Feed> make_feed(const AnyPolicy& policy, const Course& course,
                                             std::int64_t taken) {
