@@ -31,7 +31,7 @@ namespace rtrain::checkpoint {
 inline Manifest verify(const std::filesystem::path& directory, int rank = 0, int ranks = 1) {
     Manifest manifest = read_manifest(directory);
     const auto& files = manifest.contents.files;
-    for (std::size_t i = static_cast<std::size_t>(rank); i < files.size();
+    for (auto i = static_cast<std::size_t>(rank); i < files.size();
          i += static_cast<std::size_t>(ranks)) {
         if (const auto damage = damage_of(directory, files[i])) {
             throw CheckpointError("RT-K2", detail::concat("checkpoint damaged: ",

@@ -54,6 +54,7 @@ public:
     /// The members with this rank's place, one a node; only for places below slices().
     [[nodiscard]] std::vector<int> same_place() const {
         std::vector<int> ranks;
+        ranks.reserve(nodes_.size());
         for (const auto& node : nodes_) {
             ranks.push_back(node[static_cast<std::size_t>(place_)]);
         }

@@ -38,6 +38,7 @@ public:
 
     explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {
         std::vector<std::string> titles;
+        titles.reserve(columns_.size());
         for (const Column& column : columns_) {
             titles.push_back(column.title);
         }

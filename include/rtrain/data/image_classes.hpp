@@ -76,6 +76,7 @@ struct FileClasses {
                                             std::vector<std::string> names) {
     const ClassDirectories directories(paths, options.transfer);
     std::vector<std::string> of_files;
+    of_files.reserve(files.size());
     for (const auto& file : files) {
         of_files.push_back(directories.class_of(file));
     }

@@ -16,8 +16,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rtrain::checkpoint {
-namespace pickle {
+namespace rtrain::checkpoint::pickle {
 
 /// Runs a pickle as far as putting its values together.
 class Machine : public Stack {
@@ -251,5 +250,4 @@ private:
     Index result_ = none;
 };
 
-} // namespace pickle
-} // namespace rtrain::checkpoint
+} // namespace rtrain::checkpoint::pickle

@@ -122,8 +122,7 @@ public:
             each(*last);
             --missing;
         }
-        const auto set_aside =
-            missing > 0 ? set_aside_results(missing, lines.damage) : std::nullopt;
+        auto set_aside = missing > 0 ? set_aside_results(missing, lines.damage) : std::nullopt;
         if (!superseded.empty()) {
             const auto file = directory_ / superseded_file;
             std::string text = std::filesystem::exists(file) ? storage::read_file(file) : "";

@@ -146,7 +146,7 @@ private:
         }
     }
 
-    void offer_all(OfPair<std::vector<std::size_t>> places) {
+    void offer_all(OfPair<std::vector<std::size_t>>&& places) {
         for (auto& [pair, words] : places) {
             if (const std::int64_t count = counts_[pair]; count > 0) {
                 offer({count, pair, std::move(words)});

@@ -94,6 +94,7 @@ environment_with(const std::map<std::string, std::string>& variables,
 /// What exec takes: pointers to the strings, and a null behind them.
 [[nodiscard]] inline std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
     std::vector<char*> result;
+    result.reserve(strings.size() + 1);
     for (const std::string& text : strings) {
         result.push_back(const_cast<char*>(text.c_str()));
     }

@@ -129,6 +129,7 @@ public:
     [[nodiscard]] std::string name(std::uintptr_t address) {
         Dl_info place{};
         link_map* object = nullptr;
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of a stack frame
         if (::dladdr1(reinterpret_cast<void*>(address), &place, reinterpret_cast<void**>(&object),
                       RTLD_DL_LINKMAP) == 0 ||
             object == nullptr) {

@@ -13,9 +13,7 @@
 
 #include <sys/random.h>
 
-namespace rtrain::launch {
-
-namespace control {
+namespace rtrain::launch::control {
 
 /// `bytes` random bytes in hexadecimal digits. Throws LaunchError [RT-L7].
 [[nodiscard]] inline std::string random_text(std::size_t bytes) {
@@ -52,6 +50,4 @@ inline void wipe(std::string& secret) noexcept {
     return different == 0;
 }
 
-} // namespace control
-
-} // namespace rtrain::launch
+} // namespace rtrain::launch::control

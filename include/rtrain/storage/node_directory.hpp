@@ -23,7 +23,7 @@ namespace rtrain::storage {
 /// Made if need be; only this user may look into it or change it. Throws ConfigError [RT-C22],
 /// StorageError [RT-S14].
 [[nodiscard]] inline std::filesystem::path node_directory() {
-    const auto directory = temporary_directory() / ("rtrain-cache-" + std::to_string(::geteuid()));
+    auto directory = temporary_directory() / ("rtrain-cache-" + std::to_string(::geteuid()));
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
         throw system_error("create", directory);
     }

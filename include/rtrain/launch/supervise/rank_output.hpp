@@ -95,7 +95,7 @@ public:
             }
             text += line.substr(0, next->first);
             line.remove_prefix(next->first);
-            tag = std::move(next->second);
+            tag = next->second;
         }
     }
 
@@ -114,7 +114,7 @@ private:
     static std::optional<std::pair<std::size_t, RankTag>> find_tag(std::string_view text) {
         for (auto at = text.find('['); at != std::string_view::npos; at = text.find('[', at + 1)) {
             if (auto tag = RankTag::at_begin_of(text.substr(at))) {
-                return std::pair(at, std::move(*tag));
+                return std::pair(at, *tag);
             }
         }
         return std::nullopt;

@@ -279,10 +279,11 @@ private:
         for (const ChartTrial& trial : trials) {
             score.add(trial);
         }
-        if (!score.extent.empty()) {
-            axes.push_back(std::move(score));
+        if (score.extent.empty()) {
+            return {};
         }
-        return score.extent.empty() ? std::vector<Axis>() : axes;
+        axes.push_back(std::move(score));
+        return axes;
     }
 
     [[nodiscard]] std::string told(const ChartTrial& trial, double score) const {

@@ -43,6 +43,7 @@ public:
     /// In the order in which they were added.
     [[nodiscard]] std::vector<std::string> trials() const {
         std::vector<std::string> names;
+        names.reserve(live_.size());
         for (const Live& live : live_) {
             names.push_back(live.trial);
         }
@@ -62,11 +63,13 @@ public:
 
     /// Whether the trial has not come to the next halving.
     [[nodiscard]] bool goes_on(const std::string& trial) const {
-        return (!shape_.stop_last_trials && halvings_ == 0) || time_of(*find(trial)) < milestone_;
+        return (!shape_.stop_last_trials && halvings_ == 0) ||
+               time_of(*find(trial)) < static_cast<double>(milestone_);
     }
     [[nodiscard]] bool all_have_come() const {
-        return std::all_of(live_.begin(), live_.end(),
-                           [&](const Live& live) { return time_of(live) >= milestone_; });
+        return std::all_of(live_.begin(), live_.end(), [&](const Live& live) {
+            return time_of(live) >= static_cast<double>(milestone_);
+        });
     }
     [[nodiscard]] bool finished() const {
         return shape_.stop_last_trials && halvings_ == 0 && all_have_come();
@@ -86,6 +89,7 @@ public:
         milestone_ = static_cast<std::int64_t>(
             std::min(static_cast<double>(milestone_) * shape_.eta, shape_.max_t));
         std::vector<const Live*> order;
+        order.reserve(live_.size());
         for (const Live& live : live_) {
             order.push_back(&live);
         }

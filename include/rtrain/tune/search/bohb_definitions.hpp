@@ -232,7 +232,7 @@ RTRAIN_DOOR Bohb::Row Bohb::draw_near(const Density& good) {
 
 /// A product of Gaussian kernels, and of Aitchison and Aitken's for choices.
 RTRAIN_DOOR double Bohb::pdf(const Density& density, const Row& row) const {
-    double scale = static_cast<double>(density.rows.size());
+    auto scale = static_cast<double>(density.rows.size());
     for (std::size_t d = 0; d < row.size(); ++d) {
         scale *= dimensions_[d].options > 0
                      ? 1.0

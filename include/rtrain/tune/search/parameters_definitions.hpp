@@ -244,7 +244,7 @@ RTRAIN_DOOR Config Parameters::config(std::span<const double> values, Random& ra
 [[nodiscard]] RTRAIN_DOOR std::string unknown_name(const Config& config, const std::string& above,
                                                    const std::vector<std::string>& known) {
     for (const auto& [key, value] : config) {
-        const std::string name = above + std::string(key);
+        std::string name = above + std::string(key);
         if (std::find(known.begin(), known.end(), name) != known.end()) {
             continue;
         }

@@ -55,6 +55,7 @@ RTRAIN_DOOR std::vector<double> Tpe::suggest() {
 RTRAIN_DOOR void Tpe::suggest_group(const std::vector<std::size_t>& group,
                                     std::vector<double>& values) {
     std::vector<internal::Dimension> dimensions;
+    dimensions.reserve(group.size());
     for (const std::size_t p : group) {
         dimensions.push_back(internal::dimension_of(plan_.parameters()[p].domain));
     }
