@@ -323,6 +323,40 @@ TEST_CASE("Controller.a_failed_trial_that_runs_again_is_scheduled_again") {
     }
 }
 
+TEST_CASE("Controller.a_trial_that_fails_and_runs_again_stays_in_its_population") {
+    const rtrain::testing::ScratchDirectory directory;
+    auto it = plan(2, tune::Pbt({.time_attr = "training_iteration",
+                                 .perturbation_interval = 2,
+                                 .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
+                                 .quantile_fraction = 0.5}));
+    it.max_failures = 1;
+    tune::SearchDirectory search(std::move(it), directory.path(), {});
+    bool has_failed = false;
+    const auto train = [&](Trial& trial, const Config& /*config*/) {
+        const bool best = trial.id() == "00000";
+        for (auto step = trial.reports() + 1; step <= 4; ++step) {
+            if (best && step == 3 && !std::exchange(has_failed, true)) {
+                throw std::runtime_error("before the other one's decision");
+            }
+            if (!trial.report({{"score", best ? 10 : 1}}, trial.id())) {
+                break;
+            }
+        }
+        return best ? 10.0 : 1.0;
+    };
+    tune::FunctionRunner(search.controller(), train, {tune::Place{}}, {.at_ends = [] {}}).run();
+    search.close();
+    CHECK(search.controller().record("00000").failures == 1);
+    // The other one's decisions are at its reports 2 and 4. In between the best one has failed, and
+    // it has not reported since.
+    const auto& taken = search.controller().taken_over();
+    REQUIRE(taken.size() >= 2);
+    CHECK(taken[1].trial == "00001");
+    CHECK(taken[1].exploit.donor == "00000");
+    CHECK(taken[1].exploit.iteration == 4);
+    CHECK(taken[1].exploit.donor_iteration == 2);
+}
+
 TEST_CASE("Restore.goes_on_from_an_older_state_when_the_newest_is_gone") {
     const rtrain::testing::ScratchDirectory directory;
     (void)search(plan(1), directory.path(), [](Trial& trial, const Config&) -> double {

@@ -111,12 +111,15 @@ struct Count {
     }
 };
 
-/// The one with x = 1 fails for good behind its second report, once the other one is about to take
-/// over its state, and before that has begun to.
+/// The one with x = 1 fails behind its second report: for good, once the other one is about to take
+/// over its state, and before that has begun to; or, if it `runs_again`, before the other one's
+/// report, and reports nothing until that has taken over its state.
 struct Walker {
+    static inline bool runs_again = false;
     static inline std::atomic<bool> has_reported = false;
     static inline std::atomic<bool> is_taken_over = false;
     static inline std::atomic<bool> has_failed = false;
+    static inline std::atomic<bool> has_loaded = false; ///< the one with x = 1, to run again
     double x = -1;
     int steps = 0;
 
@@ -135,12 +138,17 @@ struct Walker {
         ++steps;
         if (x == 1 && steps == 3 && !has_failed) {
             has_reported = true;
-            wait(is_taken_over);
+            if (!runs_again) {
+                wait(is_taken_over);
+            }
             has_failed = true;
             throw std::runtime_error("bad luck");
         }
+        if (x == 1 && runs_again && has_failed) {
+            wait(is_taken_over);
+        }
         if (x == 0 && steps == 2) {
-            wait(has_reported);
+            wait(runs_again ? has_loaded : has_reported);
         }
         return {{"score", x * steps}};
     }
@@ -149,6 +157,7 @@ struct Walker {
     }
     void load(const std::string& bytes) {
         steps = std::stoi(bytes) % 10;
+        has_loaded = has_loaded || x == 1;
         std::cout << "LOADED " << bytes << " for " << x << '\n';
     }
 
@@ -177,9 +186,10 @@ TunerOptions of_two(const std::filesystem::path& storage) {
 }
 
 void search_without_ranks(const std::string& variant, const std::filesystem::path& storage) {
-    if (variant == "class-dead") {
+    if (variant == "class-dead" || variant == "class-runs-again") {
         TunerOptions options = of_two(storage);
-        options.run.failure.max_failures = 0;
+        Walker::runs_again = variant == "class-runs-again";
+        options.run.failure.max_failures = Walker::runs_again ? 1 : 0;
         for (const auto& result : Tuner{tune::trainable<Walker>, options}.fit()) {
             std::cout << "TRIAL " << result.trial_id << ' ' << tune::name_of(result.state) << ' '
                       << metric_of(result.metrics, "score") << '\n';
@@ -221,7 +231,7 @@ int main(int argc, char** argv) {
     const int ranks = argc > 2 ? std::stoi(argv[2]) : 1;
     const std::filesystem::path storage = argc > 3 ? argv[3] : ".";
     std::cout << "BEGIN\n";
-    if (variant == "class-dead" || variant == "function-cores") {
+    if (variant.starts_with("class-") || variant == "function-cores") {
         search_without_ranks(variant, storage);
         return 0;
     }

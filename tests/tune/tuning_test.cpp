@@ -317,6 +317,16 @@ TEST_CASE("Tuning.a_dead_donor_is_still_cloned") {
     CHECK(!contains(ended.output, "LOADED 2 ")); // its own
 }
 
+TEST_CASE("Tuning.a_class_that_fails_and_runs_again_is_cloned_meanwhile") {
+    const Directory storage("tuning-class-runs-again");
+    const auto ended = tuned("class-runs-again", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(ended.status == 0);
+    CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 6"));
+    CHECK(contains(ended.output, "TRIAL 00001 TERMINATED 6"));
+    CHECK(count(ended.output, "LOADED 12 for 1") >= 2); // to run again, and by its clone
+}
+
 TEST_CASE("Tuning.a_search_that_is_killed_goes_on") {
     const Directory storage("tuning-kill");
     CHECK(tuned("kill-search", 1, storage).status == 128 + 9);

@@ -27,6 +27,10 @@ namespace rtrain::tune {
 /// Trials that are over, or whose score is NaN, are in none. While others wait, trials take turns:
 /// the one that has come least far runs.
 ///
+/// A trial that has failed and runs again stays where it was, and others may take over its newest
+/// state meanwhile; Ray forgets its score until its next perturbation interval. One that is resumed
+/// behind its end begins without a score here, too.
+///
 /// In synchronous mode, a trial that ends lets the others go on, where Ray would wait for it.
 class Pbt {
 public:
