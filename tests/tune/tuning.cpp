@@ -46,8 +46,12 @@ struct Count {
         std::int64_t step = 0;
         auto state = State{}.add("step", step);
         worker.restore(state);
-        while (step < 6 && !worker.should_stop()) {
+        const bool waits_for_ranks = bad == "resize" && x == 1 && worker.size() == 1;
+        while ((step < 6 || waits_for_ranks) && !worker.should_stop()) {
             ++step;
+            if (waits_for_ranks) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            }
             if (bad == "chaos") { // so that kills meet all of a trial
                 std::this_thread::sleep_for(std::chrono::milliseconds(40));
             }
@@ -211,6 +215,26 @@ void search_without_ranks(const std::string& variant, const std::filesystem::pat
     }
 }
 
+/// The hosts have room for one rank, and for another from the time between the first two trials on.
+void resize_between_trials(TrainerOptions& trainer, TunerOptions& options,
+                           const std::filesystem::path& storage) {
+    const auto hosts = storage / "hosts";
+    if (!std::filesystem::exists(hosts)) {
+        std::ofstream(hosts) << "localhost slots=1\n";
+    }
+    trainer.scaling = {.num_workers = {1, 2},
+                       .mpirun_args = {"--hostfile", hosts.string()},
+                       .elastic_resize_monitor_interval_s = 0.1};
+    options.tune.max_concurrent_trials = 1;
+    options.tune.trial_name_creator = [hosts](const tune::TrialInfo& trial) {
+        if (trial.number == 1) {
+            std::ofstream(hosts) << "localhost slots=2\n";
+            std::this_thread::sleep_for(std::chrono::seconds(1)); // who looks for room finds it
+        }
+        return "trial_" + trial.id;
+    };
+}
+
 void show(const ResultGrid& results) {
     for (const auto& result : results) {
         std::cout << "TRIAL " << result.trial_id << ' ' << tune::name_of(result.state) << ' '
@@ -244,9 +268,16 @@ int main(int argc, char** argv) {
     } else if (variant == "other-calls") {
         failure.controller_failure_limit = 0;
     }
-    Trainer<> trainer{{.config = {{"offset", 5}},
+    TunerOptions options{.param_space = {{"x", tune::grid_search({0, 1, 2})}},
+                         .tune = {.metric = "score", .mode = "max", .max_concurrent_trials = 2},
+                         .run = {.name = "search", .storage_path = storage}};
+    TrainerOptions all{.config = {{"offset", 5}},
                        .scaling = {.num_workers = ranks},
-                       .run = {.storage_path = storage, .failure = failure}}};
+                       .run = {.storage_path = storage, .failure = failure}};
+    if (variant == "resize") {
+        resize_between_trials(all, options, storage);
+    }
+    Trainer<> trainer{all};
     const auto train = [&](const char* name, int x) {
         return variant == "chaos" // which is about searches
                    ? Result{}
@@ -259,9 +290,6 @@ int main(int argc, char** argv) {
     if (std::getenv("RTRAIN_TUNE_TRIAL") == nullptr && !launch::ranks()) {
         std::ofstream(storage / "pid") << ::getpid();
     }
-    TunerOptions options{.param_space = {{"x", tune::grid_search({0, 1, 2})}},
-                         .tune = {.metric = "score", .mode = "max", .max_concurrent_trials = 2},
-                         .run = {.name = "search", .storage_path = storage}};
     if (variant == "chaos") {
         options.param_space = {{"x", tune::uniform(0, 1)}};
         options.tune.num_samples = 16;

@@ -208,6 +208,18 @@ TEST_CASE("Tuning.ranks_that_die_between_trials_harm_none") {
     CHECK(nothing_is_left(storage));
 }
 
+TEST_CASE("Tuning.a_resize_that_is_due_between_two_trials_is_the_next_ones") {
+    const Directory storage("tuning-resize");
+    const auto ended = tuned("resize", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 6 0 1 5"));
+    CHECK(contains(ended.output, "there is room for more ranks"));
+    CHECK(contains(ended.output, "TRIAL 00001 TERMINATED")); // when it has two ranks
+    CHECK(contains(ended.output, "TRIAL 00002 TERMINATED 6 12 2 5"));
+    CHECK(processes(storage, {0, 1, 2}) == 3); // one, and two that take the third trial as well
+    CHECK(nothing_is_left(storage));
+}
+
 TEST_CASE("Tuning.verdicts_reach_the_ranks") {
     const Directory storage("tuning-stop");
     const auto ended = tuned("stop", 1, storage);
