@@ -10,11 +10,11 @@
 #include <rtrain/tune/base/goal.hpp>
 #include <rtrain/tune/record/trial.hpp>
 
-#include <boost/json/array.hpp>
-
+#include <cstddef>
 #include <exception>
 #include <filesystem>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -30,19 +30,27 @@ struct TunerState {
     std::vector<TrialRecord> trials{}; ///< in the order of their numbers
 };
 
-/// A crash leaves the old file or the new one.
+/// A crash leaves the old file or the new one. Trial by trial: the JSON of all of them would take
+/// several times the memory of the trials.
 inline void write_tuner_state(const std::filesystem::path& experiment, const TunerState& state) {
-    boost::json::array trials;
-    for (const TrialRecord& trial : state.trials) {
-        trials.push_back(to_json(trial));
-    }
-    storage::replace_file(
-        experiment / tuner_state_file,
-        json::serialize(json::finite({{"format", TunerState::format},
-                                      {"version", 1},
-                                      {"metric", state.goal.metric},
-                                      {"mode", state.goal.mode == ScoreOrder::max ? "max" : "min"},
-                                      {"trials", std::move(trials)}})));
+    storage::replace_file_by(experiment / tuner_state_file, [&](storage::OutputFile& file) {
+        constexpr std::size_t piece = std::size_t{1} << 16U;
+        std::string text =
+            json::serialize({{"format", TunerState::format},
+                             {"version", 1},
+                             {"metric", state.goal.metric},
+                             {"mode", state.goal.mode == ScoreOrder::max ? "max" : "min"}});
+        text.pop_back();
+        text += ",\"trials\":[";
+        const char* comma = "";
+        for (const TrialRecord& trial : state.trials) {
+            text += std::exchange(comma, ",") + json::serialize(json::finite(to_json(trial)));
+            if (text.size() > piece) {
+                file.write(std::exchange(text, {}));
+            }
+        }
+        file.write(text + "]}");
+    });
 }
 
 /// Throws StorageError [RT-U80] when there is none, [RT-U85] when it is damaged.
