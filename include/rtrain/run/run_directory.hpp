@@ -194,8 +194,8 @@ public:
             }
             std::this_thread::sleep_for(50ms);
         }
-        if (is_local()) {
-            storage::require_writable(at_.path);
+        if (is_local()) { // rank 0 has made it durable
+            storage::require_writable(at_.path, false);
             held_.hold(at_.path);
         }
     }

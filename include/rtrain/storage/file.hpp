@@ -5,6 +5,7 @@
 
 #include <rtrain/base/error.hpp>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <ios>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -242,29 +244,81 @@ inline void remove_all(const std::filesystem::path& path) {
     require(error, "remove", path);
 }
 
+namespace internal {
+
+/// Tells a directory from all others that were or will be at its path. None where the file system
+/// does not say when it was made.
+[[nodiscard]] inline std::optional<std::array<std::uint64_t, 5>>
+identity_of(const std::filesystem::path& directory) {
+    struct statx it {};
+    if (::statx(AT_FDCWD, directory.c_str(), 0, STATX_INO | STATX_BTIME, &it) != 0 ||
+        (it.stx_mask & STATX_BTIME) == 0) {
+        return std::nullopt;
+    }
+    return std::array<std::uint64_t, 5>{it.stx_dev_major, it.stx_dev_minor, it.stx_ino,
+                                        static_cast<std::uint64_t>(it.stx_btime.tv_sec),
+                                        it.stx_btime.tv_nsec};
+}
+
+/// The directory whose name, and those above it, this process has made durable last.
+class DurablePath {
+public:
+    [[nodiscard]] static DurablePath& current() {
+        static DurablePath path;
+        return path;
+    }
+    DurablePath(const DurablePath&) = delete;
+    DurablePath& operator=(const DurablePath&) = delete;
+
+    [[nodiscard]] bool is(const std::filesystem::path& directory) {
+        const std::lock_guard lock(mutex_);
+        return directory == path_ && identity_ && identity_of(directory) == identity_;
+    }
+    void set(const std::filesystem::path& directory) {
+        const std::lock_guard lock(mutex_);
+        path_ = directory;
+        identity_ = identity_of(directory);
+    }
+
+private:
+    DurablePath() = default;
+    std::mutex mutex_;
+    std::filesystem::path path_;
+    std::optional<std::array<std::uint64_t, 5>> identity_;
+};
+
+} // namespace internal
+
 /// Makes the names of a directory and of those above it durable, also when a process that was
-/// killed has created them. Mount points were there before.
+/// killed has created them. Mount points were there before. Runs lie beside each other: what is
+/// above the last one needs it once.
 inline void sync_path_to(const std::filesystem::path& directory) {
     const auto device_of = [](const std::filesystem::path& path) {
         struct stat status {};
         return ::stat(path.c_str(), &status) == 0 ? std::optional(status.st_dev) : std::nullopt;
     };
     const auto device = device_of(directory);
-    for (auto at = std::filesystem::absolute(directory).lexically_normal();
-         at.has_relative_path() && device_of(at.parent_path()) == device; at = at.parent_path()) {
+    const auto whole = std::filesystem::absolute(directory).lexically_normal();
+    auto& durable = internal::DurablePath::current();
+    for (auto at = whole; at.has_relative_path() && device_of(at.parent_path()) == device &&
+                          (at == whole || !durable.is(at));
+         at = at.parent_path()) {
         if (::access(at.parent_path().c_str(), R_OK) == 0) { // else we create nothing in it
             sync_directory(at.parent_path());
         }
     }
+    durable.set(whole.parent_path());
 }
 
-/// Creates a directory and those above it, durably. Throws StorageError [RT-S1] when it cannot be
-/// created or no file can be written into it.
-inline void require_writable(const std::filesystem::path& directory) {
+/// Creates a directory and those above it, `durably` or not. Throws StorageError [RT-S1] when it
+/// cannot be created or no file can be written into it.
+inline void require_writable(const std::filesystem::path& directory, bool durably = true) {
     const std::filesystem::path probe = temporary_beside(directory / "write-test");
     try {
         storage::create_directories(directory);
-        sync_path_to(directory);
+        if (durably) {
+            sync_path_to(directory);
+        }
         OutputFile(probe).write("x");
         storage::remove_all(probe);
     } catch (const StorageError& error) {

@@ -111,7 +111,8 @@ public:
     /// run that the search has heard.
     [[nodiscard]] bool run(Trial& trial, std::int64_t& known) {
         const TrialTask task = task_of(trial, known);
-        storage::replace_file(file_, json::serialize(task.to_json())); // for ranks that restart
+        storage::replace_file_by( // for ranks that restart; nobody needs it behind a power failure
+            file_, [&](auto& file) { file.write(json::serialize(task.to_json())); }, false);
         std::filesystem::remove(outcome_of(file_));
         known_ = &known;
         has_begun_ = !process_;
