@@ -10,6 +10,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdint>
+
 using namespace rtrain;
 using test::code_of;
 
@@ -212,6 +215,87 @@ TEST_CASE("Communicator.different_shapes_are_noticed" * doctest::timeout(60)) {
                                       test::contains(outcome->message, "RT-X5")));
     }
     CHECK(named);
+}
+
+TEST_CASE("Communicator.runs_follow_each_other_in_what_ranks_have_joined_by") {
+    auto mpi = started();
+    mpi.stay_joined();
+    const int next = (mpi.rank() + 1) % mpi.size();
+    const int last = (mpi.rank() + mpi.size() - 1) % mpi.size();
+    for (int run = 0; run < 5; ++run) {
+        if (run > 0) {
+            mpi.start({});
+        }
+        CAPTURE(run);
+        comm::Communicator& all = mpi.communicator();
+        // Different numbers of calls in each run, of each kind, with a message that nobody
+        // receives.
+        for (int i = 0; i <= run; ++i) {
+            for (const std::int64_t length : {3, 100'000, 1'000'000}) {
+                auto tensor = torch::full({length}, run + mpi.rank());
+                all.all_reduce(tensor, ReduceOp::sum);
+                const int sum = mpi.size() * run + mpi.size() * (mpi.size() - 1) / 2;
+                CHECK(tensor.eq(sum).all().item<bool>());
+                auto root = torch::full({length}, 10 * run + mpi.rank());
+                all.broadcast(root, mpi.size() - 1);
+                CHECK(root.eq(10 * run + mpi.size() - 1).all().item<bool>());
+            }
+        }
+        auto bucket = all.allocate_bucket(1000, torch::kFloat);
+        bucket.fill_(run);
+        all.all_reduce(bucket, ReduceOp::sum);
+        CHECK(bucket.eq(run * mpi.size()).all().item<bool>());
+        if (mpi.size() > 1) {
+            const auto halves = all.split(mpi.rank() % 2);
+            halves->barrier();
+            auto sent = torch::full({2}, run);
+            auto received = torch::zeros({2}, torch::kLong);
+            auto lost = torch::full({2}, -1 - run);
+            auto sending = all.send_async(sent.to(torch::kLong), next, 7);
+            all.receive(received, last, 7);
+            sending.wait();
+            all.send(lost.to(torch::kLong), next, 7); // which would be the next run's first
+            CHECK(received.eq(run).all().item<bool>());
+        }
+        const auto outcomes = mpi.finish({});
+        CHECK(std::none_of(outcomes.begin(), outcomes.end(),
+                           [](const Outcome& outcome) { return outcome.has_value(); }));
+        CHECK(all.is_kept());
+    }
+}
+
+TEST_CASE("Communicator.nothing_is_kept_behind_a_failure" * doctest::timeout(60)) {
+    SUBCASE("that the user has forgiven on one rank") {
+        auto mpi = started(std::chrono::seconds(5));
+        mpi.stay_joined();
+        if (mpi.size() > 1) {
+            auto tensor = torch::ones({mpi.rank() == 0 ? 1000 : 2000});
+            (void)test::message_of([&] { mpi.all_reduce(tensor, ReduceOp::sum); });
+        }
+        (void)mpi.finish({});
+        CHECK(mpi.communicator().is_kept() == (mpi.size() == 1));
+        mpi.start({});
+        auto tensor = torch::ones({10});
+        mpi.all_reduce(tensor, ReduceOp::sum);
+        CHECK(tensor.eq(mpi.size()).all().item<bool>());
+        (void)mpi.finish({});
+        CHECK(mpi.communicator().is_kept());
+    }
+    SUBCASE("that has ended one rank") {
+        auto mpi = started();
+        mpi.stay_joined();
+        (void)mpi.finish(mpi.rank() == mpi.size() - 1 ? Outcome(Failure{.message = "by intent"})
+                                                      : Outcome());
+        CHECK(!mpi.communicator().is_kept());
+        mpi.start({});
+        mpi.barrier();
+        (void)mpi.finish({});
+    }
+    SUBCASE("nor where no run follows") {
+        auto mpi = started();
+        (void)mpi.finish({});
+        CHECK(!mpi.communicator().is_kept());
+    }
 }
 
 TEST_CASE("Collectives.fail_on_all_ranks_or_none") {

@@ -89,6 +89,8 @@ public:
     [[nodiscard]] virtual bool can_be_launched() const = 0;
     [[nodiscard]] virtual std::optional<int> launched_ranks() const = 0;
 
+    /// Before start(): runs follow each other in these ranks.
+    virtual void stay_joined() = 0;
     /// Joins the other ranks.
     virtual void start(const ScalingConfig& scaling) = 0;
     /// Exchanges how each rank ended; empty for a backend that cannot.

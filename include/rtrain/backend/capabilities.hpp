@@ -40,6 +40,13 @@ concept CanStart = requires(B& backend, const ScalingConfig& scaling) {
     backend.start(scaling);
 };
 
+/// Told before start() that runs follow each other in these ranks: the next start() may then take
+/// up what the last finish() has left.
+template <class B>
+concept StaysJoined = requires(B& backend) {
+    backend.stay_joined();
+};
+
 /// Called last: exchanges how each rank ended.
 template <class B>
 concept CanFinish = requires(B& backend, const Outcome& mine) {
@@ -151,6 +158,7 @@ template <Backend B>
     return std::array{
         Capability{"launched_ranks", CanBeLaunched<B>, "fit() trains in this process"},
         Capability{"start", CanStart<B>, "ranks are joined already"},
+        Capability{"stay_joined", StaysJoined<B>, "trials in used ranks join anew"},
         Capability{"local_rank", KnowsLocalRank<B>, "all ranks are on one node"},
         Capability{"local_size", KnowsLocalSize<B>, "all ranks are on one node"},
         Capability{"node_rank", KnowsNodeRank<B>, "all ranks are on one node"},

@@ -60,6 +60,10 @@ public:
     /// allow the number of ranks, LaunchError [RT-L17] when too few files may be open.
     void start(const ScalingConfig& scaling);
 
+    /// Runs follow each other in these ranks: what they have joined by is kept from a finish() to
+    /// the next start(), where all have ended well. On all ranks alike.
+    void stay_joined() noexcept { stays_joined_ = true; }
+
     /// Ends the training function's communication on all ranks: says how this rank ended, returns
     /// how each did.
     [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine);
@@ -96,7 +100,11 @@ private:
 
     void join();
 
+    /// As join(), in what the run before has left.
+    void go_on();
+
     Options options_;
+    bool stays_joined_ = false;
     std::shared_ptr<comm::Communicator> communicator_;
 };
 

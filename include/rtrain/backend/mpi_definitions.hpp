@@ -47,7 +47,7 @@ RTRAIN_DOOR void Mpi::start(const ScalingConfig& scaling) {
         require_descriptors();
     }
     comm::ensure_mpi();
-    join();
+    communicator_ != nullptr && communicator_->world().is_kept() ? go_on() : join();
     if (const NumWorkers& wanted = scaling.num_workers; !wanted.allows(size())) {
         const auto range = wanted.is_elastic()
                                ? detail::concat("{", wanted.min(), ", ", wanted.max(), "}")
@@ -61,7 +61,7 @@ RTRAIN_DOOR void Mpi::start(const ScalingConfig& scaling) {
 }
 
 RTRAIN_DOOR std::vector<Outcome> Mpi::finish(const Outcome& mine) {
-    return communicator_->world().finish(mine, options_.failure_patience);
+    return communicator_->world().finish(mine, options_.failure_patience, stays_joined_);
 }
 
 RTRAIN_DOOR int Mpi::rank() const noexcept {
@@ -135,6 +135,15 @@ RTRAIN_DOOR void Mpi::join() {
         .timeout = options_.timeout,
         .check_calls =
             options_.check_calls || launch::env_int("RTRAIN_CHECK_CALLS").value_or(0) != 0});
+}
+
+RTRAIN_DOOR void Mpi::go_on() {
+    if (communicator_->is_kept()) {
+        communicator_ = std::make_shared<comm::Communicator>(std::move(*communicator_));
+    } else {
+        communicator_->world().free();
+        join();
+    }
 }
 
 static_assert(AsyncBackend<Mpi>);

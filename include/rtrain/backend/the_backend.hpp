@@ -183,6 +183,11 @@ public:
         }
     }
 
+    void stay_joined() override {
+        if constexpr (backend::StaysJoined<B>) {
+            backend_->stay_joined();
+        }
+    }
     void start(const ScalingConfig& scaling) override {
         if constexpr (backend::CanStart<B>) {
             backend_->start(scaling);

@@ -32,6 +32,13 @@ public:
         : pages_(reinterpret_cast<Page*>(memory)), rank_(rank),
           compared_(static_cast<std::size_t>(size), 0) {}
 
+    /// Before its first call, in memory that the same ranks have used. All must have got here
+    /// before one goes on.
+    void begin_anew() noexcept {
+        pages_[rank_].writing.store(0, std::memory_order_relaxed);
+        pages_[rank_].begun.store(0, std::memory_order_release);
+    }
+
     /// This rank begins its next call.
     void add(const Call& call) noexcept {
         Page& page = pages_[rank_];

@@ -115,6 +115,7 @@ public:
 
     [[noreturn]] void throw_different(int rank, const Call& mine, int peer,
                                       const Call& theirs) const {
+        all_.world().set_disturbed();
         const std::string here = describe(mine);
         const std::string there = describe(theirs);
         const char* const how = here != there                ? ""

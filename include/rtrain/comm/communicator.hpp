@@ -44,9 +44,17 @@ public:
     explicit Communicator(const World::Options& options)
         : Communicator(std::make_shared<World>(options)) {}
 
+    /// All ranks again, in what `before` has, which is_kept(); it is of no use any more.
+    /// Collective.
+    explicit Communicator(Communicator&& before)
+        : Communicator(std::make_shared<World>(std::move(before.world())),
+                       before.links_.take_memory()) {}
+
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
 
+    /// Behind World::finish(): whether another one can go on in what this one has.
+    [[nodiscard]] bool is_kept() const { return Group::have_room_behind(world()); }
     [[nodiscard]] int rank() const noexcept { return all_.rank(); }
     [[nodiscard]] int size() const noexcept { return all_.size(); }
     /// The world ranks of the members, by rank.
@@ -325,13 +333,15 @@ public:
     [[nodiscard]] std::unique_ptr<Communicator> split_across_nodes() { return split(local_rank()); }
 
 private:
-    explicit Communicator(const std::shared_ptr<World>& world)
-        : Communicator(world, world->everyone(), world->nodes_of(world->everyone()), 0) {}
+    explicit Communicator(const std::shared_ptr<World>& world, SharedMemory used = {})
+        : Communicator(world, world->everyone(), world->nodes_of(world->everyone()),
+                       world->last_group() + 1, std::move(used)) {}
 
     /// `node_of`: by member. Takes the group numbers from `id` to `id + 2`.
     Communicator(const std::shared_ptr<World>& world, std::vector<int> members,
-                 const std::vector<int>& node_of, int id)
-        : all_(world, std::move(members), id), calls_(all_), links_(all_, calls_, node_of, id) {
+                 const std::vector<int>& node_of, int id, SharedMemory used = {})
+        : all_(world, std::move(members), id), calls_(all_),
+          links_(all_, calls_, node_of, id, std::move(used)) {
         world->set_last_group(std::max(world->last_group(), id + 2));
     }
 

@@ -33,6 +33,13 @@ public:
         }
     }
 
+    /// Whether another World can go on behind this one, and have enough groups; the same on all
+    /// ranks.
+    [[nodiscard]] static bool have_room_behind(const World& world) {
+        constexpr int enough = 1000;
+        return world.is_kept() && world.groups_left(tags) > enough;
+    }
+
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
     [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }

@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace rtrain::comm {
@@ -40,15 +41,21 @@ inline void broadcast_among(Group& group, Calls& calls, at::Tensor& buffer, int 
 class Links {
 public:
     /// Of all members, who call it together; `all` and `calls` outlive this object. `node_of`: by
-    /// member. Takes the group numbers `id + 1` and `id + 2`.
-    Links(Group& all, Calls& calls, const std::vector<int>& node_of, int id)
+    /// member. Takes the group numbers `id + 1` and `id + 2`. `used`: the memory within this node
+    /// that Links of the same ranks have had; none: it is made.
+    Links(Group& all, Calls& calls, const std::vector<int>& node_of, int id, SharedMemory used)
         : all_(all), calls_(calls), places_(all.members(), node_of, all.world().rank()) {
         if (places_.ranks_per_node_at_most() > 1) {
-            share_nodes(id);
+            share_nodes(id, std::move(used));
         }
     }
     Links(const Links&) = delete;
     Links& operator=(const Links&) = delete;
+
+    /// See Node::take_memory().
+    [[nodiscard]] SharedMemory take_memory() noexcept {
+        return node_ != nullptr ? node_->take_memory() : SharedMemory();
+    }
 
     [[nodiscard]] const Places& places() const noexcept { return places_; }
     /// Memory within this rank's node; null where all send messages.
@@ -97,14 +104,16 @@ public:
 
 private:
     /// Only if all members can: they must choose alike.
-    void share_nodes(int id) {
+    void share_nodes(int id, SharedMemory used) {
         const std::shared_ptr<World>& world = all_.shared_world();
         node_group_ = std::make_unique<Group>(world, places_.here(), id + 1);
         if (places_.nodes() > 1 && places_.place() < places_.slices()) {
             across_ = std::make_unique<Group>(world, places_.same_place(), id + 2);
         }
         try {
-            node_ = std::make_unique<Node>(*node_group_, calls_);
+            node_ = used.data() != nullptr
+                        ? std::make_unique<Node>(*node_group_, calls_, std::move(used))
+                        : std::make_unique<Node>(*node_group_, calls_);
         } catch (const CommError& error) {
             console::warn("rank %d: %s; gradients travel as messages, which is slower",
                           world->rank(), error.what());

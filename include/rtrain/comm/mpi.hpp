@@ -151,6 +151,7 @@ public:
         check_mpi(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
         MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     }
+    OwnedComm(OwnedComm&& other) noexcept : comm_(std::exchange(other.comm_, MPI_COMM_NULL)) {}
     OwnedComm(const OwnedComm&) = delete;
     OwnedComm& operator=(const OwnedComm&) = delete;
 

@@ -74,12 +74,22 @@ public:
     /// `group`: ranks of one node; it and `calls`, theirs, outlive this object. Collective; throws
     /// CommError [RT-X12].
     Node(Group& group, const Calls& calls)
-        : group_(group), calls_(calls),
-          memory_(share_memory(group, Memory::bytes_for(group.size(), slot_bytes) +
-                                          CallRecord<Call>::bytes_for(group.size()))),
+        : Node(group, calls,
+               share_memory(group, Memory::bytes_for(group.size(), slot_bytes) +
+                                       CallRecord<Call>::bytes_for(group.size()))) {}
+    /// In `memory`, which a Node of the same ranks has had. All must have got here before one goes
+    /// on.
+    Node(Group& group, const Calls& calls, SharedMemory memory)
+        : group_(group), calls_(calls), memory_(std::move(memory)),
           rounds_(memory_.data(), group.rank(), group.size(), slot_bytes),
           record_(memory_.data() + Memory::bytes_for(group.size(), slot_bytes), group.rank(),
-                  group.size()) {}
+                  group.size()) {
+        rounds_.begin_anew();
+        record_.begin_anew();
+    }
+
+    /// For another Node of the same ranks; this one is of no use any more.
+    [[nodiscard]] SharedMemory take_memory() noexcept { return std::move(memory_); }
 
     [[nodiscard]] Group& group() noexcept { return group_; }
     /// Where ranks write down what calls they begin.

@@ -8,7 +8,9 @@
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/mpi.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,23 +21,28 @@ namespace rtrain::comm {
 /// Exchange of one Outcome per rank over a communicator that carries nothing else.
 class OutcomeBoard {
 public:
-    OutcomeBoard(MPI_Comm comm, int rank, int size)
-        : comm_(comm), rank_(rank), outcomes_(static_cast<std::size_t>(size)) {}
+    /// `round`: which of the boards this is that use `comm` one after the other. A rank may
+    /// announce in the next one while another still waits in this one.
+    OutcomeBoard(MPI_Comm comm, int rank, int size, int round)
+        : comm_(comm), rank_(rank), tag_(round % 2), outcomes_(static_cast<std::size_t>(size)),
+          words_(outcomes_.size()) {}
 
-    /// Tells all other ranks how this one ended. Once.
-    void announce(const Outcome& mine) {
+    /// Tells all other ranks how this one ended. Once. `word`: of one that ended well, for
+    /// largest_word().
+    void announce(const Outcome& mine, std::optional<int> word) {
         if (announced()) {
             return;
         }
         // A message above the eager limit would wait for its receiver; no reader wants more anyway.
         constexpr std::size_t longest = 3000;
-        text_ = mine ? encode(*mine, longest) : "";
+        text_ = mine ? encode(*mine, longest) : word ? std::to_string(*word) : "";
         outcomes_[static_cast<std::size_t>(rank_)].emplace(mine);
+        words_[static_cast<std::size_t>(rank_)] = word;
         for (int peer = 0; peer < size(); ++peer) {
             if (peer != rank_) {
                 MPI_Request request = MPI_REQUEST_NULL;
                 if (reaches_the_living(MPI_Isend(text_.data(), static_cast<int>(text_.size()),
-                                                 MPI_CHAR, peer, 0, comm_, &request),
+                                                 MPI_CHAR, peer, tag_, comm_, &request),
                                        "MPI_Isend")) {
                     sends_.push_back(request);
                 }
@@ -48,10 +55,10 @@ public:
         int arrived = 0;
         MPI_Message message = MPI_MESSAGE_NULL;
         MPI_Status status;
-        while (
-            reaches_the_living(MPI_Improbe(MPI_ANY_SOURCE, 0, comm_, &arrived, &message, &status),
-                               "MPI_Improbe") &&
-            arrived != 0) {
+        while (reaches_the_living(
+                   MPI_Improbe(MPI_ANY_SOURCE, tag_, comm_, &arrived, &message, &status),
+                   "MPI_Improbe") &&
+               arrived != 0) {
             int length = 0;
             MPI_Get_count(&status, MPI_CHAR, &length);
             std::string text(static_cast<std::size_t>(length), '\0');
@@ -97,6 +104,18 @@ public:
         return outcomes_.at(static_cast<std::size_t>(rank)).value();
     }
 
+    /// Of the words of all ranks, if all have ended well and each has announced one.
+    [[nodiscard]] std::optional<int> largest_word() const {
+        std::optional<int> largest;
+        for (const auto& word : words_) {
+            if (!word) {
+                return std::nullopt;
+            }
+            largest = std::max(*word, largest.value_or(*word));
+        }
+        return largest;
+    }
+
     /// Waits until every rank has announced its outcome. Once some rank has failed, the others get
     /// `patience` to notice; false when one has not (it computes without communicating, or hangs).
     /// `look_elsewhere` is called meanwhile, and may call set_died().
@@ -140,9 +159,11 @@ private:
 
     void take(int rank, const std::string& text) {
         Outcome outcome;
-        if (!text.empty()) {
+        if (text.starts_with('{')) {
             outcome = decode_failure(text);
             outcome->rank = rank;
+        } else if (!text.empty()) {
+            words_[static_cast<std::size_t>(rank)] = std::stoi(text);
         }
         outcomes_[static_cast<std::size_t>(rank)].emplace(std::move(outcome));
     }
@@ -186,7 +207,9 @@ private:
 
     MPI_Comm comm_;
     int rank_;
+    int tag_;
     std::vector<std::optional<Outcome>> outcomes_; ///< of those that have announced one
+    std::vector<std::optional<int>> words_;        ///< the same
     std::vector<int> died_;
     std::string text_;
     std::vector<MPI_Request> sends_;

@@ -19,6 +19,7 @@ namespace rtrain::comm {
 class ProcessWatch {
 public:
     ProcessWatch() = default;
+    ProcessWatch(ProcessWatch&&) noexcept = default;
     ProcessWatch(const ProcessWatch&) = delete;
     ProcessWatch& operator=(const ProcessWatch&) = delete;
     ~ProcessWatch() {

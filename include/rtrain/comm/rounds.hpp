@@ -30,6 +30,9 @@ public:
     [[nodiscard]] int rank() const noexcept { return stages_.rank(); }
     [[nodiscard]] int size() const noexcept { return stages_.size(); }
 
+    /// See Stages::begin_anew().
+    void begin_anew() noexcept { stages_.begin_anew(); }
+
     /// This rank's slot for the next publish().
     [[nodiscard]] std::byte* next_slot() const { return slot(rank(), stages_.stage() + 1); }
     /// Begins a round: this rank's slot is complete.

@@ -85,10 +85,10 @@ template <class Make>
         world.wait(messages, "share_text", world.everyone(), [] { return std::string(); });
         shared.text = messages.text();
     } catch (const std::exception& error) {
-        (void)world.finish(detail::failure_of(error), patience);
+        (void)world.finish(detail::failure_of(error), patience, false);
         throw;
     }
-    (void)world.finish(std::nullopt, patience);
+    (void)world.finish(std::nullopt, patience, false);
     return shared;
 }
 

@@ -34,6 +34,10 @@ public:
 
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return size_; }
+    /// Before its first stage, in memory that the same ranks have used. All must have got here
+    /// before one goes on.
+    void begin_anew() noexcept { lines_[rank_].stage.store(0, std::memory_order_release); }
+
     /// The stage that this rank has published last; 0 before the first.
     [[nodiscard]] std::uint64_t stage() const noexcept { return stage_; }
 

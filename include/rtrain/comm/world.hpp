@@ -16,8 +16,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sched.h>
@@ -46,10 +48,19 @@ public:
     explicit World(const Options& options)
         : options_(options), messages_(LivingRanks::current().comm()),
           notices_(LivingRanks::current().comm()),
-          board_(notices_.get(), rank_in(notices_.get()), size_of(notices_.get())) {
+          board_(notices_.get(), rank_in(notices_.get()), size_of(notices_.get()), round_) {
         const RevokedOnError guard(messages_.get());
         find_nodes();
     }
+
+    /// The same ranks go on in the communicators that `before` has kept, without a word to each
+    /// other. Groups have other numbers than all before, so that no message of theirs comes here.
+    explicit World(World&& before)
+        : options_(before.options_), messages_(std::move(before.messages_)),
+          notices_(std::move(before.notices_)), round_(before.round_ + 1),
+          board_(notices_.get(), rank_in(notices_.get()), before.size(), round_),
+          processes_(std::move(before.processes_)), everyone_(before.everyone_),
+          node_of_(before.node_of_), crowded_(before.crowded_), last_group_(*before.kept_) {}
 
     [[nodiscard]] int rank() const { return rank_in(messages_.get()); }
     [[nodiscard]] int size() const { return static_cast<int>(node_of_.size()); }
@@ -79,6 +90,7 @@ public:
     template <class Progress, class Details>
     void wait(Progress& progress, const char* what, const std::vector<int>& members,
               Details&& details) {
+        const Disturbed watch(*this);
         if (progress.done()) {
             return;
         }
@@ -157,10 +169,28 @@ public:
     [[nodiscard]] int last_group() const noexcept { return last_group_; }
     void set_last_group(int group) noexcept { last_group_ = group; }
 
+    /// A call has failed. Even if the user forgives that, nobody knows what is still under way.
+    void set_disturbed() noexcept { disturbed_ = true; }
+    /// Whether another World can go on in the communicators of this one; the same on all ranks.
+    [[nodiscard]] bool is_kept() const noexcept { return kept_.has_value(); }
+    /// Groups with so many tags each that it can have.
+    [[nodiscard]] int groups_left(int tags) const {
+        return largest_tag() / tags - kept_.value_or(last_group_);
+    }
+    /// No other World goes on. Collective.
+    void free() {
+        messages_.free();
+        notices_.free();
+        kept_.reset();
+    }
+
     /// Tells the others how this rank ended and waits for their outcomes, indexed by rank. A rank
-    /// that does not react within `patience` after a failure ends the whole job (MPI_Abort).
-    [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine, std::chrono::seconds patience) {
-        board_.announce(mine);
+    /// that does not react within `patience` after a failure ends the whole job (MPI_Abort). With
+    /// `keep`, the communicators are kept if all ranks want that and no call of any has failed.
+    [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine, std::chrono::seconds patience,
+                                              bool keep) {
+        const bool can_be_kept = keep && !mine && !disturbed_;
+        board_.announce(mine, can_be_kept ? std::optional(last_group_) : std::nullopt);
         const RankStatus::Waiting waiting(RankStatus::current(), "finish");
         if (!board_.wait_for_all(patience, [this] { notice_deaths(); })) {
             console::error("rank %d: %s; rank %s did not stop within %lld s, ending the job",
@@ -175,14 +205,31 @@ public:
             outcomes.push_back(board_.of(peer));
             clean = clean && !outcomes.back();
         }
-        if (clean) {
-            messages_.free();
-            notices_.free();
+        kept_ = board_.largest_word();
+        if (clean && !kept_) {
+            free();
         }
         return outcomes;
     }
 
 private:
+    /// Notices exceptions that leave a call.
+    class Disturbed {
+    public:
+        explicit Disturbed(World& world) : world_(world) {}
+        Disturbed(const Disturbed&) = delete;
+        Disturbed& operator=(const Disturbed&) = delete;
+        ~Disturbed() {
+            if (std::uncaught_exceptions() > exceptions_) {
+                world_.set_disturbed();
+            }
+        }
+
+    private:
+        World& world_;
+        int exceptions_ = std::uncaught_exceptions();
+    };
+
     static int rank_in(MPI_Comm comm) {
         int rank = 0;
         check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
@@ -263,13 +310,16 @@ private:
     Options options_;
     OwnedComm messages_;
     OwnedComm notices_;
+    int round_ = 0; ///< of those that have used these communicators
     OutcomeBoard board_;
     ProcessWatch processes_;
     std::vector<int> everyone_; ///< all ranks
     std::vector<int> node_of_;
     std::vector<Lookout*> lookouts_;
     bool crowded_ = false;
-    int last_group_ = 0;
+    int last_group_ = -1;
+    bool disturbed_ = false;
+    std::optional<int> kept_; ///< the last group of any rank, when it ended
     std::optional<Backoff::Clock::time_point> peer_left_; ///< when the first was noticed
 };
 

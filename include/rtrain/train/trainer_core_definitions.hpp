@@ -237,6 +237,9 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
     session_.unmute();
     session_.watch_driver();
     try {
+        if (further_ != nullptr) {
+            backend_->stay_joined();
+        }
         Generators generators;
         Result result = train({session_, fit}, function);
         while (begin_another_run()) {
