@@ -206,6 +206,8 @@ class Run:
         self.limit = options.limit
         self.words = [str(options.workload), str(self.storage), *map(str, arguments)]
         self.words += ["--engine", options.engine]
+        if "--policy" not in self.words:
+            self.words += ["--policy", options.policy]
         self.driver = None
         self.fault = ""
 
@@ -846,6 +848,7 @@ def parse_arguments():
         choices=["data_parallel", "sharded", "stepping", "gathering"],
         default="data_parallel",
     )
+    parser.add_argument("--policy", choices=["sharded", "late"], default="sharded")
     parser.add_argument("--limit", type=float, default=60, help="s for a run to end in")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=pathlib.Path, help="where outputs of wrong trials go")

@@ -9,6 +9,7 @@
 // samples in the order in which all ranks have read them. Prints "RESULT ..." or "ERROR ...".
 #include "fault.hpp"
 
+#include <rtrain/process/late_copy.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/trainer.hpp>
 
@@ -19,16 +20,19 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
 namespace {
 
+using rtrain::process::LateCopy;
+
 constexpr const char* images = "/usr/share/datasets/fashion-mnist";
 
 struct Options {
     std::string storage;
-    std::string policy = "sharded";       ///< or sync, async
+    std::string policy = "sharded";       ///< or sync, async, late: async, copied by the next step
     std::string engine = "data_parallel"; ///< see Train
     long ranks = 2;
     long epochs = 2;
@@ -71,7 +75,8 @@ private:
                    engine == "gathering";
         }
         policy = name == "--policy" ? value : policy;
-        return name == "--policy" && (policy == "sync" || policy == "async" || policy == "sharded");
+        return name == "--policy" &&
+               (policy == "sync" || policy == "async" || policy == "sharded" || policy == "late");
     }
 };
 
@@ -188,6 +193,7 @@ private:
         auto optimizer = worker.prepare(torch::optim::Adam(model->parameters(), 1e-3));
         SampleLog samples(options.rows);
         long step = 0;
+        std::optional<LateCopy::Held> held; // from a report on, until a step
         auto state = rtrain::State{}
                          .add("model", model)
                          .add("optimizer", optimizer)
@@ -210,14 +216,25 @@ private:
                 loss.backward();
                 chaos::point("step");
                 optimizer.step();
+                held.reset();
                 rest(worker.rank(), step);
                 report(worker, step, worker.all_reduce(loss.template item<double>()), state);
+                hold(held);
             }
             samples.end_epoch();
+            held.reset();
             worker.report({{"epoch", epoch}}, state);
+            hold(held);
         }
+        held.reset();
         chaos::point("end");
         leave(worker, *model.ptr(), optimizer, samples, step);
+    }
+
+    void hold(std::optional<LateCopy::Held>& held) const {
+        if (options.policy == "late") {
+            held.emplace();
+        }
     }
 
     /// Tells the harness which step this is, and waits as long as it wants: so many ms before step
@@ -281,7 +298,7 @@ rtrain::Result train(const Options& options, const std::string& name, long epoch
                             .controller_failure_limit = limit,
                             .backoff_s = static_cast<double>(options.backoff_ms) / 1e3,
                             .hang = {.start_s = 20, .idle_s = 3, .busy_s = 6}},
-                .checkpoint = {.num_to_keep = 3}},
+                .checkpoint = {.num_to_keep = 3, .late_copies = true}},
         .datasets = {{"train", rtrain::data::lazy([rows = options.rows] {
                           return rtrain::data::Dataset(std::make_shared<Rows>(rows));
                       })}},
@@ -312,6 +329,8 @@ int main(int argc, char** argv) {
             run<rtrain::checkpoint::Sharded>(options);
         } else if (options.policy == "sync") {
             run<rtrain::checkpoint::Sync>(options);
+        } else if (options.policy == "late") {
+            run<rtrain::checkpoint::AsyncSharded>(options);
         } else {
             run<rtrain::checkpoint::Async>(options);
         }

@@ -174,4 +174,13 @@ private:
     std::size_t filled_ = 0;
 };
 
+/// The checksum of the checksums of each MiB, of which three are computed at once.
+[[nodiscard]] inline std::uint32_t sum_of_sums(const void* data, std::size_t bytes) {
+    ChunkSums chunks;
+    chunks.add(data, bytes);
+    const std::vector<std::uint32_t> sums = chunks.finish();
+    return crc32c(std::string_view(reinterpret_cast<const char*>(sums.data()),
+                                   sums.size() * sizeof(std::uint32_t)));
+}
+
 } // namespace rtrain::checkpoint

@@ -48,7 +48,12 @@ public:
     }
     [[nodiscard]] Snapshot select(Snapshot state, const Part& part) override {
         if constexpr (requires { policy_.select(std::move(state), part); }) {
-            return policy_.select(std::move(state), part);
+            auto late = std::move(state.late);
+            auto compared = std::move(state.compared);
+            Snapshot mine = policy_.select(std::move(state), part);
+            mine.late = std::move(late);
+            mine.compared = std::move(compared);
+            return mine;
         } else {
             return state;
         }

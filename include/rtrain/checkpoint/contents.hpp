@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
+#include <rtrain/base/different_parameters.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/storage/safe_name.hpp>
 
@@ -13,6 +14,7 @@
 #include <boost/json/object.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <limits>
@@ -50,9 +52,19 @@ struct TensorRecord {
     friend bool operator==(const TensorRecord&, const TensorRecord&) = default;
 };
 
+/// Of a parameter that all ranks must have alike.
+struct ComparedSum {
+    std::string name; ///< in rank 0's list
+    std::uint32_t sum = 0;
+
+    friend bool operator==(const ComparedSum&, const ComparedSum&) = default;
+};
+
 struct Contents {
     std::vector<FileRecord> files;
     std::map<std::string, TensorRecord> tensors;
+    /// For rank 0, which compares them; a checkpoint has none.
+    std::vector<ComparedSum> compared{};
 
     friend bool operator==(const Contents&, const Contents&) = default;
 };
@@ -97,6 +109,21 @@ inline void merge(Contents& into, Contents from) {
                                                            "state"));
         }
         std::move(tensor.pieces.begin(), tensor.pieces.end(), std::back_inserter(whole.pieces));
+    }
+}
+
+/// Throws ModelError [RT-M25] when rank `rank` has other parameters than rank 0.
+inline void require_same_sums(const Contents& mine, const Contents& theirs, int rank) {
+    const std::vector<ComparedSum>& all = mine.compared;
+    std::vector<std::string> differ;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (i >= theirs.compared.size() || theirs.compared[i].sum != all[i].sum) {
+            differ.push_back(all[i].name);
+        }
+    }
+    if (!differ.empty()) {
+        detail::throw_different_parameters(differ.front(), static_cast<std::size_t>(rank),
+                                           differ.size(), all.size());
     }
 }
 
@@ -167,9 +194,16 @@ inline void check(Contents& contents, Listed listed) {
                          {"rows", tensor.rows},
                          {"pieces", std::move(pieces)}};
     }
-    return {{"chunk_bytes", ChunkSums::chunk},
-            {"files", std::move(files)},
-            {"tensors", std::move(tensors)}};
+    boost::json::object json{{"chunk_bytes", ChunkSums::chunk},
+                             {"files", std::move(files)},
+                             {"tensors", std::move(tensors)}};
+    if (!contents.compared.empty()) {
+        auto& sums = json["compared"].emplace_array();
+        for (const ComparedSum& compared : contents.compared) {
+            sums.push_back(compared.sum);
+        }
+    }
+    return json;
 }
 
 /// Throws std::exception when the JSON is not what to_json() makes, or contradicts itself.
@@ -200,6 +234,11 @@ inline void check(Contents& contents, Listed listed) {
                                      piece.at("count").to_number<std::int64_t>()});
         }
         contents.tensors.emplace(item.key(), std::move(tensor));
+    }
+    if (const auto* const sums = json.if_contains("compared")) {
+        for (const auto& sum : sums->as_array()) {
+            contents.compared.push_back({{}, sum.to_number<std::uint32_t>()});
+        }
     }
     check(contents, listed);
     return contents;

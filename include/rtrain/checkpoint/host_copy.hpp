@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A copy of a state in host memory, so that training can go on while it is written.
+/// A copy of a state in host memory, so that training can go on while it is written, and while what
+/// only waits for the copy writes is copied (process/late_copy.hpp).
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/read_only_memory.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
-#include <new>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <sys/mman.h>
 
@@ -23,33 +30,131 @@ public:
     HostCopy() = default;
     HostCopy(const HostCopy&) = delete;
     HostCopy& operator=(const HostCopy&) = delete;
-    ~HostCopy() { release(); }
+    ~HostCopy() {
+        wait();
+        release();
+    }
 
-    /// The state as it is now, on the CPU. What an earlier call returned is overwritten.
+    /// The state as it is now, on the CPU. What an earlier call returned is overwritten. What is in
+    /// Snapshot::late is there when finish() has returned, as are checksums of Snapshot::compared.
     [[nodiscard]] Snapshot operator()(Snapshot live) {
+        wait();
         std::size_t bytes = 0;
-        for_each_tensor(live, [&](const at::Tensor& tensor) { bytes += padded(tensor); });
+        for_each_tensor(live, [&](const std::string& /*name*/, const at::Tensor& tensor) {
+            bytes += padded(tensor);
+        });
         reserve(bytes);
+        std::vector<process::LateCopy::Range> ranges;
+        sources_ = std::make_shared<Sources>();
         char* free = memory_;
-        for_each_tensor(live, [&](at::Tensor& tensor) {
+        for_each_tensor(live, [&](const std::string& name, at::Tensor& tensor) {
             at::Tensor copy =
                 at::from_blob(free, tensor.sizes(), at::TensorOptions(tensor.scalar_type()));
-            copy.copy_(tensor.detach());
+            if (live.late.contains(name) && can_be_late(tensor)) {
+                ranges.push_back({static_cast<const std::byte*>(tensor.const_data_ptr()),
+                                  reinterpret_cast<std::byte*>(free), tensor.nbytes()});
+                sources_->add(name, tensor);
+            } else {
+                copy.copy_(tensor.detach());
+            }
             free += padded(tensor);
             tensor = std::move(copy);
         });
+        sums_.assign(live.compared.size(), {});
+        for (std::size_t i = 0; i < live.compared.size(); ++i) {
+            const auto& [name, tensor] = live.compared[i];
+            sums_[i].name = name;
+            sources_->add(name, tensor);
+            ranges.push_back({static_cast<const std::byte*>(tensor.const_data_ptr()), nullptr,
+                              tensor.nbytes(), &sums_[i].sum});
+        }
+        if (!ranges.empty()) {
+            late_ = process::LateCopy::begin(ranges, [sources = sources_] { sources->compare(); });
+        }
+        live.compared.clear();
         return live;
     }
 
+    /// Copies what is late; in any thread. Throws CheckpointError [RT-K28] when it was written
+    /// meanwhile.
+    void finish() {
+        if (!late_) {
+            return;
+        }
+        late_->finish_beside();
+        if (!sources_->written.empty()) {
+            throw CheckpointError(
+                "RT-K28",
+                detail::concat("\"", sources_->written,
+                               "\" was written while a checkpoint in the background copied it, "
+                               "so that nothing was saved; expected that between a report and the "
+                               "next step only prepared optimizers, edit(), restore() and "
+                               "load_weights() write parameters and what optimizers keep: write "
+                               "before the report, or set CheckpointConfig::late_copies to false"));
+        }
+    }
+    /// What this rank has written, with the checksums.
+    [[nodiscard]] Contents with_sums(Contents contents) const {
+        contents.compared = sums_;
+        return contents;
+    }
+
 private:
+    /// What is copied late, and what shows whether it is still as it was.
+    struct Sources {
+        struct Source {
+            std::string name;
+            at::Tensor tensor; ///< keeps the memory
+            const void* memory;
+            std::int64_t version;
+            process::ReadOnlyMemory::Loads* loads; ///< null: of memory that this process writes
+            std::uint64_t loaded;
+        };
+        std::vector<Source> all;
+        std::string written; ///< the first that was written meanwhile
+
+        void add(const std::string& name, const at::Tensor& tensor) {
+            const at::Tensor same = tensor.detach(); // of the same version
+            auto* const loads = process::ReadOnlyMemory::loads(same.const_data_ptr());
+            all.push_back({name, same, same.const_data_ptr(), same._version(), loads,
+                           loads == nullptr ? 0 : loads->load()});
+        }
+        void compare() {
+            for (const Source& source : all) {
+                // What can only be read is written by other mappings. Its version says which graphs
+                // are stale, which backward may tell them early.
+                const bool is_same =
+                    source.tensor.const_data_ptr() == source.memory &&
+                    (source.loads == nullptr ? source.tensor._version() == source.version
+                                             : source.loads->load() == source.loaded);
+                if (!is_same) {
+                    written = source.name;
+                    break;
+                }
+            }
+            all.clear();
+        }
+    };
+
+    [[nodiscard]] static bool can_be_late(const at::Tensor& tensor) {
+        return tensor.is_cpu() && tensor.nbytes() > 0 && tensor.is_contiguous() &&
+               !tensor.is_neg() && !tensor.is_conj() && !tensor.is_inference();
+    }
+
+    void wait() {
+        if (const auto late = std::exchange(late_, nullptr)) {
+            late->finish();
+        }
+    }
+
     template <class F>
     static void for_each_tensor(Snapshot& state, F&& use) {
         for (auto& [name, tensor] : state.tensors) {
-            use(tensor);
+            use(name, tensor);
         }
         for (auto& [name, whole] : state.pieces) {
             for (auto& piece : whole.pieces) {
-                use(piece.elements);
+                use(name, piece.elements);
             }
         }
     }
@@ -86,6 +191,9 @@ private:
 
     char* memory_ = nullptr;
     std::size_t size_ = 0;
+    std::vector<ComparedSum> sums_;
+    std::shared_ptr<Sources> sources_;
+    std::shared_ptr<process::LateCopy> late_; ///< reads the sources, writes to the memory
 };
 
 } // namespace rtrain::checkpoint

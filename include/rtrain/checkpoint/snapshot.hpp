@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rtrain::checkpoint {
@@ -44,6 +45,16 @@ struct Snapshot {
     /// While it is taken: tensors of the program that are each rank's own, such as parameters that
     /// a prepared model ignores.
     std::set<const void*> own_of_ranks;
+    /// While it is taken: tensors of the program that are parameters, or stand for such in an
+    /// optimizer, and that only those write who wait for copies under way: prepared optimizers,
+    /// edit(), loading.
+    std::set<const void*> stepped;
+    /// Names of tensors and pieces of which the same is true: a copy for the background is made
+    /// while training goes on.
+    std::set<std::string> late;
+    /// Parameters that are compared with those of the other ranks before the checkpoint is
+    /// committed, for policies that write in the background.
+    std::vector<std::pair<std::string, at::Tensor>> compared;
     int rank = 0; ///< of those that load it
     int ranks = 1;
 };

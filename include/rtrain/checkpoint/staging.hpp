@@ -109,9 +109,10 @@ public:
         }
     }
 
-    /// On rank 0: what ranks 1, 2, ... have handed in; waits for them, when told to stop no longer
-    /// than `grace`. Throws CheckpointError [RT-K13] when one of them failed, or did not come.
-    [[nodiscard]] Contents collect(const std::string& name, int ranks,
+    /// On rank 0, which has written `mine`: what ranks 1, 2, ... have handed in; waits for them,
+    /// when told to stop no longer than `grace`. Throws CheckpointError [RT-K13] when one of them
+    /// failed, or did not come, ModelError [RT-M25] when it has other parameters.
+    [[nodiscard]] Contents collect(const std::string& name, int ranks, const Contents& mine,
                                    const std::stop_token& stop) const {
         using namespace std::chrono_literals;
         using Clock = std::chrono::steady_clock;
@@ -139,7 +140,9 @@ public:
                                       detail::concat("rank ", rank, " could not write its part of ",
                                                      name, ": ", error->as_string()));
             }
-            merge(all, contents_from(list, Listed::by_one_rank));
+            Contents theirs = contents_from(list, Listed::by_one_rank);
+            require_same_sums(mine, theirs, rank);
+            merge(all, std::move(theirs));
         }
         return all;
     }

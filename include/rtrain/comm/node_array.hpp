@@ -26,10 +26,11 @@ public:
     /// Zeroed. `node`: the ranks that share it, *collectively*; null for one of its own. `parts`
     /// say what a fault in them means. Throws CommError [RT-X12].
     NodeArray(Group* node, std::size_t bytes, std::vector<Part> parts)
-        : memory_(node != nullptr ? share_memory(*node, at_least_one(bytes))
-                                  : SharedMemory::create(at_least_one(bytes))),
+        : memory_(node != nullptr ? share_memory(*node, in_lines(bytes) + line)
+                                  : SharedMemory::create(in_lines(bytes) + line)),
           read_(memory_.map_read_only()),
-          listed_(read_, memory_.data(), memory_.size(), std::move(parts)) {
+          listed_(read_, memory_.data(), in_lines(bytes), std::move(parts),
+                  loads_in(memory_.data() + in_lines(bytes))) {
         memory_.close_file();
     }
     NodeArray(const NodeArray&) = delete;
@@ -40,8 +41,14 @@ public:
     [[nodiscard]] std::byte* write() const noexcept { return memory_.data(); }
 
 private:
-    [[nodiscard]] static std::size_t at_least_one(std::size_t bytes) {
-        return bytes == 0 ? 1 : bytes;
+    static constexpr std::size_t line = 64; ///< of a cache
+
+    /// Zero when the memory was created, behind what is read.
+    [[nodiscard]] static process::ReadOnlyMemory::Loads* loads_in(std::byte* memory) {
+        return reinterpret_cast<process::ReadOnlyMemory::Loads*>(memory);
+    }
+    [[nodiscard]] static std::size_t in_lines(std::size_t bytes) {
+        return (bytes + line - 1) / line * line;
     }
 
     SharedMemory memory_;

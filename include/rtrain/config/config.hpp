@@ -154,6 +154,13 @@ struct CheckpointConfig {
     std::optional<double> mean_time_between_failures_s{};
     /// Whether the report of the last epoch of worker.epochs() saves, due or not.
     bool at_end = false;
+    /// Of a policy that writes in the background: whether parameters of prepared models, and what
+    /// prepared optimizers keep for them, are copied behind the report, while training goes on
+    /// (docs/checkpoints.md). Nothing may write them then before the next step but prepared
+    /// optimizers, edit(), State::load and load_weights(), or the checkpoint is not written
+    /// (RT-K28). Unset: those of sharded models, which nothing else writes. true: those of all
+    /// prepared models. false: none.
+    std::optional<bool> late_copies{};
 };
 
 /// What to look at closely. `.profile = {.steps = {100, 110}}` leaves trace.json in the run's

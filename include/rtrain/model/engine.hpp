@@ -15,7 +15,9 @@
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/parameter_hook.hpp>
 #include <rtrain/model/prepared_model.hpp>
+#include <rtrain/model/stepped_parameters.hpp>
 #include <rtrain/model/synchronize.hpp>
+#include <rtrain/process/late_copy.hpp>
 #include <rtrain/process/step_clock.hpp>
 
 #include <torch/nn/module.h>
@@ -36,6 +38,7 @@ public:
            const DataParallelOptions& options, const MakeStore& make_store = {})
         : backend_(options.group == nullptr ? std::move(backend) : backend->over(options.group)),
           options_(options), module_(module) {
+        process::LateCopy::finish_all();
         check_model(*backend_, *module, options_);
         batch_norms_ = connect_batch_norms(backend_, *module);
         const bool plain = options_.reduction_order == ReductionOrder::ranks;
@@ -86,6 +89,7 @@ public:
         if (alone()) {
             return;
         }
+        process::LateCopy::finish_all();
         std::vector<at::Tensor> values = shared_values(*module_.lock());
         std::erase_if(values, [](const at::Tensor& value) { return !value.is_floating_point(); });
         average_coalesced(*backend_, std::move(values));
@@ -99,10 +103,24 @@ public:
         const auto module = module_.lock();
         return module ? tensors_named(*module, options_.ignore) : std::vector<at::Tensor>();
     }
+    [[nodiscard]] std::vector<at::Tensor> stepped() const override {
+        const auto stepped = SteppedParameters::now();
+        std::vector<at::Tensor> parameters;
+        for (const auto& [name, parameter] :
+             distinct_parameters(*module_.lock(), options_.ignore)) {
+            if (stepped.contains(parameter.unsafeGetTensorImpl())) {
+                parameters.push_back(parameter);
+            }
+        }
+        return parameters;
+    }
     [[nodiscard]] bool is_gone() const override { return module_.expired(); }
-    void check_parameters() override {
+    void check_parameters(decltype(checkpoint::Snapshot::compared)* later) override {
         if (averager_ && averager_->sync()) {
-            averager_->check_parameters();
+            const bool all_wait =
+                options_.group == nullptr &&
+                stepped().size() >= distinct_parameters(*module_.lock(), options_.ignore).size();
+            averager_->check_parameters(all_wait ? later : nullptr);
         }
     }
     void save_hook(StateWriter out, bool by_rows) override {

@@ -88,11 +88,18 @@ public:
     }
 
     /// *Collective.* Throws ModelError [RT-M23, RT-M25] unless the model is the one that was
-    /// prepared, with the same parameters on all ranks.
-    void check_parameters() {
+    /// prepared, with the same parameters on all ranks. `later`: see PreparedModel.
+    void check_parameters(decltype(checkpoint::Snapshot::compared)* later = nullptr) {
         require_unchanged();
-        if (store_->sees_whole_parameters()) {
+        if (!store_->has_copies_of_parameters()) {
+            return;
+        }
+        if (later == nullptr || !can_be_read_beside_training(parameters_)) {
             require_equal_parameters(backend_, parameters_);
+            return;
+        }
+        for (const auto& [name, parameter] : parameters_) {
+            later->emplace_back(name, parameter);
         }
     }
 

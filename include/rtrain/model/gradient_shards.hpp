@@ -57,7 +57,7 @@ public:
     }
     [[nodiscard]] std::size_t size() const override { return chunks_.size(); }
     [[nodiscard]] bool keeps() const override { return keeps_; }
-    [[nodiscard]] bool sees_whole_parameters() const override { return !weights_->gathers(); }
+    [[nodiscard]] bool has_copies_of_parameters() const override { return weights_->are_copies(); }
     void divide_by(int ranks) override { divisor_ = ranks; }
     [[nodiscard]] int divisor() const override { return divisor_; }
 
@@ -123,6 +123,7 @@ public:
     }
     [[nodiscard]] std::size_t started() const override { return next_; }
     void wait() override {
+        weights_->before_sending();
         slots_->wait();
         has_had_pass_ = true;
     }
@@ -255,6 +256,7 @@ private:
     }
 
     void send(std::size_t number) {
+        weights_->before_sending();
         const Chunk& chunk = chunks_[number];
         std::byte* const slot = slots_->slot();
         bool adds = false;

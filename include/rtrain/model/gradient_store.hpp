@@ -34,8 +34,8 @@ public:
     [[nodiscard]] virtual std::size_t size() const = 0;
     /// Whether passes under no_sync() go through it, too, and end with keep().
     [[nodiscard]] virtual bool keeps() const = 0;
-    /// Whether each rank has, or sees, whole parameters, which could then differ by rank.
-    [[nodiscard]] virtual bool sees_whole_parameters() const { return true; }
+    /// Whether ranks have whole parameters each in memory of its own, which could then differ.
+    [[nodiscard]] virtual bool has_copies_of_parameters() const { return true; }
     /// By how much gradients are divided from now on: the ranks that have some.
     virtual void divide_by(int ranks) = 0;
     [[nodiscard]] virtual int divisor() const = 0;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <rtrain/model/shard_plan.hpp>
+#include <rtrain/process/late_copy.hpp>
 #include <rtrain/state/kept_state.hpp>
 #include <rtrain/storage/scratch_file.hpp>
 
@@ -113,6 +114,7 @@ public:
 
     /// What the optimizer keeps for a parameter has been loaded. Throws StorageError [RT-S3].
     void settle(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
+        process::LateCopy::finish_all();
         take_over(optimizer, parameter);
     }
 

@@ -5,22 +5,31 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/crc32c.hpp>
-#include <rtrain/base/error.hpp>
+#include <rtrain/base/different_parameters.hpp>
 #include <rtrain/model/buckets.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 namespace rtrain::detail {
 
 [[nodiscard]] inline std::int64_t checksum_of(const at::Tensor& tensor) {
     const at::Tensor bytes = tensor.detach().to(at::kCPU).contiguous();
-    return checkpoint::crc32c(
-        std::string_view(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()));
+    return checkpoint::sum_of_sums(bytes.const_data_ptr(), bytes.nbytes());
+}
+
+/// Whether their bytes can be read as they lie, by any thread.
+[[nodiscard]] inline bool
+can_be_read_beside_training(const std::vector<NamedParameter>& parameters) {
+    return std::all_of(parameters.begin(), parameters.end(), [](const auto& parameter) {
+        const at::Tensor& tensor = parameter.tensor;
+        return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_inference();
+    });
 }
 
 /// Throws ModelError [RT-M25] on all ranks, naming the first parameter of which some rank holds
@@ -42,14 +51,9 @@ inline void require_equal_parameters(HookRanks& backend,
     const at::Tensor by_parameter = differs.any(0);
     const auto first = by_parameter.nonzero()[0].item<std::int64_t>();
     const auto rank = differs.select(1, first).nonzero()[0].item<std::int64_t>();
-    throw ModelError(
-        "RT-M25",
-        concat("ranks train different models: parameter \"",
-               parameters[static_cast<std::size_t>(first)].name, "\" of rank ", rank,
-               " is not that of rank 0 (", by_parameter.sum().item<std::int64_t>(), " of ",
-               parameters.size(),
-               " parameters differ). Nothing was saved. Look for what only some ranks do: load or "
-               "initialise a module, step, clip or skip a step"));
+    throw_different_parameters(parameters[static_cast<std::size_t>(first)].name,
+                               static_cast<std::size_t>(rank),
+                               by_parameter.sum().item().to<std::size_t>(), parameters.size());
 }
 
 } // namespace rtrain::detail

@@ -43,14 +43,17 @@ public:
 
     /// Parameters and buffers that are each rank's own.
     [[nodiscard]] virtual std::vector<at::Tensor> ignored() const = 0;
+    /// Parameters that ranks have in common, and what stands for them in prepared optimizers.
+    [[nodiscard]] virtual std::vector<at::Tensor> stepped() const = 0;
     /// Of a sharded model on several ranks; else null.
     [[nodiscard]] virtual std::shared_ptr<SharedWeights> weights() const { return nullptr; }
 
     /// Nobody can train it any more.
     [[nodiscard]] virtual bool is_gone() const = 0;
     /// *Collective.* Throws ModelError [RT-M23, RT-M25] unless all ranks train the same model, the
-    /// one that was prepared. Under no_sync() ranks may differ.
-    virtual void check_parameters() = 0;
+    /// one that was prepared. Under no_sync() ranks may differ. With `later`, parameters that can
+    /// be compared beside training are added to it instead, as on all ranks.
+    virtual void check_parameters(decltype(checkpoint::Snapshot::compared)* later) = 0;
     /// What its hook remembers between passes. Saving is *collective*.
     virtual void save_hook(StateWriter out, bool by_rows) = 0;
     virtual void load_hook(const StateReader& in) = 0;

@@ -20,6 +20,7 @@
 #include <rtrain/model/shared_weights.hpp>
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/model/units.hpp>
+#include <rtrain/process/late_copy.hpp>
 
 #include <torch/nn/module.h>
 
@@ -41,6 +42,10 @@ public:
 
     [[nodiscard]] std::shared_ptr<SharedWeights> weights() const override { return weights_; }
 
+    [[nodiscard]] std::vector<at::Tensor> stepped() const override {
+        return weights_ ? weights_->stepped() : Engine::stepped();
+    }
+
     void begin_forward() override {
         if (weights_) {
             weights_->rethrow_failure();
@@ -53,6 +58,7 @@ public:
     /// See ShardedParallel.
     void edit(const std::function<void()>& change) {
         const torch::NoGradGuard no_grad;
+        process::LateCopy::finish_all(); // of all ranks: they meet before one writes
         if (weights_) {
             weights_->edit(change);
             spread_buffers();

@@ -5,6 +5,7 @@
 
 #include <rtrain/model/fused_optimizer.hpp>
 #include <rtrain/model/parts_optimizer.hpp>
+#include <rtrain/process/late_copy.hpp>
 
 #include <c10/core/GradMode.h>
 #include <torch/optim.h>
@@ -30,6 +31,7 @@ public:
     /// Steps this rank's parts, between two meetings of the ranks of a node.
     at::Tensor step(typename O::LossClosure closure = nullptr) override {
         if (!this->parts_.any()) {
+            process::LateCopy::finish_all();
             return O::step(std::move(closure));
         }
         at::Tensor loss;

@@ -18,6 +18,7 @@
 #include <rtrain/model/step_link.hpp>
 #include <rtrain/model/units.hpp>
 #include <rtrain/model/weight_memory.hpp>
+#include <rtrain/process/late_copy.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -48,6 +49,8 @@ public:
         : backend_(std::move(backend)), ranks_(*backend_->communicator()),
           owners_(ranks_.block_owners()), parameters_(std::move(parameters)),
           steps_in_backward_(options.step_in_backward),
+          is_one_copy_(owners_.nodes == 1 && options.share != Share::none &&
+                       ranks_.shares_memory()),
           accumulates_whole_(options.level == Shard::optimizer), offload_(options.offload),
           places_(parameters_.size()), memory_(make_memory(module, types, options)) {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -66,6 +69,8 @@ public:
 
     /// See WeightMemory.
     [[nodiscard]] bool gathers() const noexcept { return memory_->gathers(); }
+    /// Whether ranks have whole weights in other memory than others.
+    [[nodiscard]] bool are_copies() const noexcept { return !gathers() && !is_one_copy_; }
     void rethrow_failure() const { memory_->rethrow_failure(); }
     void begin_pass() { memory_->begin_pass(); }
     [[nodiscard]] GatherCounts gather_counts() const { return memory_->counts(); }
@@ -77,6 +82,15 @@ public:
     }
     /// This rank's elements of a parameter, maybe none; where they can be written.
     [[nodiscard]] at::Tensor& part(std::size_t parameter) { return memory_->part(parameter); }
+    /// Parameters and parts, which nobody writes but steps, edit() and loading.
+    [[nodiscard]] std::vector<at::Tensor> stepped() const {
+        std::vector<at::Tensor> tensors;
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            tensors.push_back(parameters_[i].tensor);
+            tensors.push_back(memory_->part(i));
+        }
+        return tensors;
+    }
     /// By parameter. A part may be of a wider type than the parameter.
     [[nodiscard]] std::vector<at::ScalarType> part_types() const {
         std::vector<at::ScalarType> types;
@@ -145,6 +159,12 @@ public:
     void require_step() const {
         if (awaits_step_) {
             throw_stepped_twice();
+        }
+    }
+    /// When backward steps, nobody does before all ranks have sent something.
+    void before_sending() const {
+        if (steps_in_backward_) {
+            process::LateCopy::finish_all();
         }
     }
     /// Within backward: each optimizer steps those of `parameters` that it has, which `give(i)`
@@ -242,6 +262,7 @@ private:
     comm::BlockOwners owners_;
     std::vector<NamedParameter> parameters_;
     bool steps_in_backward_;
+    bool is_one_copy_;
     bool accumulates_whole_; ///< under no_sync()
     Offload offload_;
     bool awaits_step_ = false;  ///< of an optimizer, behind a pass

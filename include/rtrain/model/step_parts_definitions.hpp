@@ -7,6 +7,8 @@
 #include <rtrain/model/moments_on_disk.hpp>
 #include <rtrain/model/shared_weights.hpp>
 #include <rtrain/model/step_parts.hpp>
+#include <rtrain/model/stepped_parameters.hpp>
+#include <rtrain/process/late_copy.hpp>
 #include <rtrain/process/read_only_memory.hpp>
 #include <rtrain/process/step_clock.hpp>
 #include <rtrain/state/object_state.hpp>
@@ -34,6 +36,7 @@ RTRAIN_DOOR bool steps_by_element(torch::optim::Optimizer& optimizer) {
 
 RTRAIN_DOOR StepParts::StepParts(torch::optim::Optimizer& optimizer, const SharedModels& models) {
     bool others = false; // parameters that backward does not step
+    SteppedParameters::Set all;
     for (auto& group : optimizer.param_groups()) {
         for (at::Tensor& parameter : group.params()) {
             bool is_stepped_in_backward = false;
@@ -66,8 +69,10 @@ RTRAIN_DOOR StepParts::StepParts(torch::optim::Optimizer& optimizer, const Share
                 break;
             }
             others = others || !is_stepped_in_backward;
+            all.insert(parameter.unsafeGetTensorImpl());
         }
     }
+    SteppedParameters::add(link_, std::move(all));
     if (others && steps_in_backward()) {
         throw ConfigError("RT-C12", "an optimizer has parameters of a model with step_in_backward, "
                                     "and others, which backward would step, too; give these an "
@@ -97,6 +102,7 @@ RTRAIN_DOOR void StepParts::settle(torch::optim::Optimizer& optimizer,
 }
 
 RTRAIN_DOOR void StepParts::begin_step(torch::optim::Optimizer& optimizer) const {
+    process::LateCopy::finish_all(); // of all ranks: they meet in it
     for (const auto& group : optimizer.param_groups()) {
         for (const at::Tensor& parameter : group.params()) {
             if (parameter.is_cpu() && parameter.numel() > 0 &&

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,10 +28,14 @@ public:
         std::string message;
     };
 
+    /// How often it was loaded, by any process that shares it; in memory that they share.
+    using Loads = std::atomic<std::uint64_t>;
+    static_assert(Loads::is_always_lock_free);
+
     /// Listed while it lives. `parts` in the order of their bytes.
     ReadOnlyMemory(const std::byte* read, std::byte* write, std::size_t bytes,
-                   std::vector<Part> parts)
-        : read_(read), write_(write), bytes_(bytes), parts_(std::move(parts)) {
+                   std::vector<Part> parts, Loads* loads = nullptr)
+        : read_(read), write_(write), bytes_(bytes), parts_(std::move(parts)), loads_(loads) {
         for (auto& place : list()) {
             const ReadOnlyMemory* none = nullptr;
             if (place.compare_exchange_strong(none, this)) {
@@ -57,6 +62,11 @@ public:
     [[nodiscard]] static std::byte* writable(const void* address) noexcept {
         const ReadOnlyMemory* const memory = find(address);
         return memory == nullptr ? nullptr : memory->write_ + memory->offset_of(address);
+    }
+    /// Whoever loads values in one process while others may read says so; null when nobody counts.
+    [[nodiscard]] static Loads* loads(const void* address) noexcept {
+        const ReadOnlyMemory* const memory = find(address);
+        return memory == nullptr ? nullptr : memory->loads_;
     }
 
 private:
@@ -127,6 +137,7 @@ private:
     std::byte* write_;
     std::size_t bytes_;
     std::vector<Part> parts_;
+    Loads* loads_;
 };
 
 } // namespace rtrain::process

@@ -94,7 +94,8 @@ inline constexpr auto fields_of<CheckpointConfig> =
            Field("score_order", &CheckpointConfig::score_order),
            Field("frequency", &CheckpointConfig::frequency),
            Field("mean_time_between_failures_s", &CheckpointConfig::mean_time_between_failures_s),
-           Field("at_end", &CheckpointConfig::at_end));
+           Field("at_end", &CheckpointConfig::at_end),
+           Field("late_copies", &CheckpointConfig::late_copies));
 
 template <>
 inline constexpr auto fields_of<storage::TransferConfig> =

@@ -128,13 +128,13 @@ public:
 
     /// Records metrics. When it is `due`, as the caller or the interval between checkpoints says on
     /// rank 0, or the run stops or is to make room, saves the state that `take_snapshot` returns as
-    /// the policy does. Ranks agree on what they report before it and `check`, which is called in
-    /// any case, so both may communicate.
+    /// the policy does. Ranks agree before it and `check`, so both may communicate. `check` is
+    /// called in any case, with whether Snapshot::compared will be looked at.
     void report(const Config& metrics, const ReportOptions& options, bool due,
-                const std::function<void()>& check, const TakeSnapshot& take_snapshot) {
+                const std::function<void(bool)>& check, const TakeSnapshot& take_snapshot) {
         const auto agreed = agree(Kind::state, &metrics, due || (interval_ && interval_->is_due()));
         const bool saves = agreed.due || agreed.stops || preempted();
-        check();
+        check(saves && policy_.writes_in_background() && !preempted());
         if (saves) {
             save_state(&metrics, options, take_snapshot);
         } else {
@@ -196,8 +196,7 @@ public:
         }
     }
 
-    /// Instead of close(), for a run that will go on another time: what waits for validation goes
-    /// on waiting.
+    /// Instead of close(), for a run that goes on another time: what waits for validation goes on.
     void leave() {
         finish();
         if (backend_.rank() == 0) {
@@ -314,7 +313,10 @@ private:
             }
         });
         save(name, metrics, options, policy_.writes_in_background() && !preempted(),
-             [this, part, state = std::move(state)] { return policy_.write(state, part); });
+             [this, part, state = std::move(state)] {
+                 copy_.finish();
+                 return copy_.with_sums(policy_.write(state, part));
+             });
         if (interval_) {
             interval_->saved(begin);
         }

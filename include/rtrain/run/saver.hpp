@@ -158,7 +158,8 @@ private:
             return;
         }
         const checkpoint::Staging& staging = store_.staging();
-        merge(mine, staging.collect(name, backend_.size(), stop));
+        merge(mine, staging.collect(name, backend_.size(), mine, stop));
+        mine.compared.clear();
         if (staging.is_local()) {
             merge(mine, checkpoint::unlisted_files(staging.directory_of(name, 0), mine));
         }

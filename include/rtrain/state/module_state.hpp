@@ -24,6 +24,9 @@ RTRAIN_DOOR void save_module(const torch::nn::Module& module, StateWriter& out) 
         } else {
             out.tensor(item.key(), item.value());
         }
+        if (out.is_stepped(item.value())) {
+            out.late(item.key());
+        }
     }
     for (const auto& item : module.named_buffers()) {
         if (item.value().defined()) {
@@ -65,7 +68,7 @@ RTRAIN_DOOR void load_module(torch::nn::Module& module, const StateReader& in) {
         }
         if (part) {
             const auto& [of, elements, loaded] = *part;
-            elements.copy_(in_memory(
+            detail::writable(elements).copy_(in_memory(
                 of, in.elements(item.key(), of.shape, of.begin, of.begin + elements.numel())));
             if (loaded) {
                 loaded();

@@ -133,9 +133,10 @@ void fields(torch::optim::LBFGSParamState& s, V&& visit) {
 class Saver {
 public:
     /// `part`: of which parameter the tensors hold a part; null for none. `is_own`: ranks have
-    /// other values of the parameter.
-    explicit Saver(StateWriter out, const PartOf* part = nullptr, bool is_own = false)
-        : out_(std::move(out)), part_(part), is_own_(is_own) {}
+    /// other values of the parameter. `is_late`: see StateWriter::late().
+    explicit Saver(StateWriter out, const PartOf* part = nullptr, bool is_own = false,
+                   bool is_late = false)
+        : out_(std::move(out)), part_(part), is_own_(is_own), is_late_(is_late) {}
     template <class T>
     requires std::is_arithmetic_v<T>
     void operator()(const char* name, T value) { out_.value(name, value); }
@@ -154,6 +155,9 @@ public:
             out_.tensor_of_rank_0(name, tensor);
         } else if (tensor.defined()) {
             out_.tensor(name, tensor);
+        }
+        if (tensor.defined() && is_late_) {
+            out_.late(name);
         }
     }
     void operator()(const char* name, const std::deque<at::Tensor>& list) { save(name, list); }
@@ -177,6 +181,7 @@ private:
     StateWriter out_;
     const PartOf* part_;
     bool is_own_;
+    bool is_late_;
 };
 
 class Loader {
@@ -287,6 +292,7 @@ void with_classes(torch::optim::Optimizer& optimizer, Action&& action) {
 RTRAIN_DOOR void save_optimizer(torch::optim::Optimizer& optimizer, const StateWriter& out) {
     optim::with_classes(optimizer, [&]<class Options, class ParamState>(const char* name) {
         StateWriter(out).value("class", name);
+        const bool waits = dynamic_cast<const HoldsParts*>(&optimizer) != nullptr; // it is prepared
         std::size_t group_index = 0;
         for (auto& group : optimizer.param_groups()) {
             StateWriter part = out.part(std::to_string(group_index++));
@@ -302,7 +308,8 @@ RTRAIN_DOOR void save_optimizer(torch::optim::Optimizer& optimizer, const StateW
                     optim::fields(static_cast<ParamState&>(*state->second),
                                   optim::Saver(part.part(place),
                                                optim::part_of(optimizer, parameter),
-                                               out.is_own_of_ranks(parameter)));
+                                               out.is_own_of_ranks(parameter),
+                                               waits && out.is_stepped(parameter)));
                 }
             }
         }

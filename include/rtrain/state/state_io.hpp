@@ -100,6 +100,13 @@ public:
     void value(const std::string& name, boost::json::value value) {
         snapshot_.values[prefix_ + name] = std::move(value);
     }
+    /// The tensor saved as `name` is only written by those who wait for copies under way
+    /// (process/late_copy.hpp).
+    void late(const std::string& name) { snapshot_.late.insert(prefix_ + name); }
+    /// Whether that is true of a parameter, and of what prepared optimizers keep for it.
+    [[nodiscard]] bool is_stepped(const at::Tensor& parameter) const {
+        return snapshot_.stepped.contains(parameter.unsafeGetTensorImpl());
+    }
     /// Whether ranks have other values of a parameter or buffer: a prepared model ignores it.
     [[nodiscard]] bool is_own_of_ranks(const at::Tensor& tensor) const {
         return snapshot_.own_of_ranks.contains(tensor.unsafeGetTensorImpl());

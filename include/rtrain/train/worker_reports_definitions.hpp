@@ -10,6 +10,7 @@
 #include <rtrain/metric/collection.hpp>
 #include <rtrain/model/flop_count.hpp>
 #include <rtrain/model/model_parts.hpp>
+#include <rtrain/process/late_copy.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/time_limit.hpp>
@@ -109,8 +110,16 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state
     if (is_behind_the_end()) {
         return;
     }
+    decltype(checkpoint::Snapshot::compared) compared;
+    const bool is_late = this->options().run.checkpoint.late_copies.value_or(false);
     run_.report(
-        metrics, options, is_due(), [&] { check_models(); }, [&] { return snapshot_of(state); });
+        metrics, options, is_due(),
+        [&](bool in_background) { check_models(is_late && in_background ? &compared : nullptr); },
+        [&] {
+            checkpoint::Snapshot snapshot = snapshot_of(state);
+            snapshot.compared = std::move(compared);
+            return snapshot;
+        });
     leave_if_preempted();
 }
 
@@ -159,6 +168,8 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     checkpoint::Snapshot snapshot = run_.load(*newest);
     snapshot.rank = rank();
     snapshot.ranks = size();
+    process::LateCopy::finish_all();
+    ranks()->barrier(); // ranks copy what others of their node write
     detail::succeed_together(*ranks(), [&] {
         state.load(snapshot);
         progress_.load(snapshot, rank(), run_.is_own(*newest));
@@ -241,11 +252,12 @@ RTRAIN_DOOR std::string WorkerReports::Prepared::section() const {
     return "rtrain/hook/" + std::to_string(number);
 }
 
-/// No state of ranks that have drifted apart is saved as if it were the model. *Collective.*
-RTRAIN_DOOR void WorkerReports::check_models() {
+/// No state of ranks that have drifted apart is saved as if it were the model. `later`: see
+/// PreparedModel. *Collective.*
+RTRAIN_DOOR void WorkerReports::check_models(decltype(checkpoint::Snapshot::compared)* later) {
     for (const auto& [number, model] : prepared_) {
         if (!model->is_gone()) {
-            model->check_parameters();
+            model->check_parameters(later);
         }
     }
 }
@@ -260,9 +272,16 @@ RTRAIN_DOOR void WorkerReports::save_between(const State& state) {
 
 RTRAIN_DOOR checkpoint::Snapshot WorkerReports::snapshot_of(const State& state) {
     checkpoint::Snapshot snapshot;
+    const auto& late_copies = options().run.checkpoint.late_copies;
     for (const Prepared& prepared : prepared_) {
         for (const at::Tensor& tensor : prepared.model->ignored()) {
             snapshot.own_of_ranks.insert(tensor.unsafeGetTensorImpl());
+        }
+        const bool is_sharded = prepared.model->weights() != nullptr;
+        if (!prepared.model->is_gone() && late_copies.value_or(is_sharded)) {
+            for (const at::Tensor& tensor : prepared.model->stepped()) {
+                snapshot.stepped.insert(tensor.unsafeGetTensorImpl());
+            }
         }
     }
     state.save(snapshot);

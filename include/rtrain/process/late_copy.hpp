@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A copy of memory as it is now, and checksums of it, that are made a little later: by a thread
+/// beside training, and what is left by whoever is about to write. So every writer of such memory
+/// waits for the copies under way first: LateCopy::finish_all().
+#pragma once
+
+#include <rtrain/base/crc32c.hpp>
+#include <rtrain/process/step_clock.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rtrain::process {
+
+class LateCopy {
+public:
+    struct Range {
+        const std::byte* from;
+        std::byte* to; ///< null: not copied
+        std::size_t bytes;
+        std::uint32_t* sum = nullptr; ///< of what is not copied, by checkpoint::sum_of_sums()
+    };
+
+    /// `copied` is called once, when all is copied and before a writer goes on. Both memories live
+    /// until then.
+    [[nodiscard]] static std::shared_ptr<LateCopy> begin(const std::vector<Range>& ranges,
+                                                         std::function<void()> copied) {
+        std::shared_ptr<LateCopy> copy(new LateCopy(ranges, std::move(copied)));
+        const std::lock_guard lock(list_mutex());
+        list().push_back(copy);
+        under_way().fetch_add(1);
+        return copy;
+    }
+    LateCopy(const LateCopy&) = delete;
+    LateCopy& operator=(const LateCopy&) = delete;
+    ~LateCopy() = default;
+
+    /// Copies what nobody has taken, and returns when all is copied. Any number of threads.
+    void finish() {
+        std::size_t mine = 0;
+        for (std::size_t i = next_.fetch_add(1); i < chunks_.size(); i = next_.fetch_add(1)) {
+            const Range& chunk = chunks_[i];
+            if (chunk.to != nullptr) {
+                std::memcpy(chunk.to, chunk.from, chunk.bytes);
+            } else {
+                *chunk.sum = checkpoint::sum_of_sums(chunk.from, chunk.bytes);
+            }
+            ++mine;
+        }
+        std::unique_lock lock(mutex_);
+        copied_ += mine;
+        if (copied_ == chunks_.size() && !is_done_) {
+            when_copied_();
+            when_copied_ = nullptr; // and what it has held
+            is_done_ = true;
+            leave_list();
+            done_.notify_all();
+        }
+        done_.wait(lock, [this] { return is_done_; });
+    }
+    /// The same for the thread beside training.
+    void finish_beside() {
+        while (held().load() > 0 && !is_done()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        finish();
+    }
+
+    /// For those who write parameters or what optimizers keep, before they do: no copy is under
+    /// way then. Costs a load where none is.
+    static void finish_all() {
+        if (under_way().load(std::memory_order_acquire) == 0) {
+            return;
+        }
+        const StepClock::In copying(StepPart::checkpoint);
+        std::vector<std::shared_ptr<LateCopy>> all;
+        {
+            const std::lock_guard lock(list_mutex());
+            all = list();
+        }
+        for (const auto& copy : all) {
+            copy->finish();
+        }
+    }
+
+    /// For tests: while it lives, only writers copy.
+    class Held {
+    public:
+        Held() { held().fetch_add(1); }
+        Held(const Held&) = delete;
+        Held& operator=(const Held&) = delete;
+        ~Held() { held().fetch_sub(1); }
+    };
+
+private:
+    LateCopy(const std::vector<Range>& ranges, std::function<void()> copied)
+        : when_copied_(std::move(copied)) {
+        constexpr std::size_t most = std::size_t{1} << 20;
+        for (const Range& range : ranges) {
+            if (range.to == nullptr) {
+                chunks_.push_back(range);
+                continue;
+            }
+            for (std::size_t begin = 0; begin < range.bytes; begin += most) {
+                chunks_.push_back(
+                    {range.from + begin, range.to + begin, std::min(most, range.bytes - begin)});
+            }
+        }
+    }
+
+    [[nodiscard]] bool is_done() {
+        const std::lock_guard lock(mutex_);
+        return is_done_;
+    }
+    void leave_list() {
+        const std::lock_guard lock(list_mutex());
+        std::erase_if(list(), [this](const auto& copy) { return copy.get() == this; });
+        under_way().fetch_sub(1, std::memory_order_release);
+    }
+
+    [[nodiscard]] static std::mutex& list_mutex() {
+        static std::mutex mutex;
+        return mutex;
+    }
+    [[nodiscard]] static std::vector<std::shared_ptr<LateCopy>>& list() {
+        static std::vector<std::shared_ptr<LateCopy>> all;
+        return all;
+    }
+    [[nodiscard]] static std::atomic<int>& under_way() noexcept {
+        static std::atomic<int> count{0};
+        return count;
+    }
+    [[nodiscard]] static std::atomic<int>& held() noexcept {
+        static std::atomic<int> count{0};
+        return count;
+    }
+
+    std::vector<Range> chunks_;
+    std::atomic<std::size_t> next_{0}; ///< the first that nobody has taken
+    std::mutex mutex_;
+    std::condition_variable done_;
+    std::size_t copied_ = 0;
+    bool is_done_ = false;
+    std::function<void()> when_copied_;
+};
+
+} // namespace rtrain::process
