@@ -43,7 +43,8 @@ public:
 
     /// Parameters and buffers that are each rank's own.
     [[nodiscard]] virtual std::vector<at::Tensor> ignored() const = 0;
-    /// Parameters that ranks have in common, and what stands for them in prepared optimizers.
+    /// Parameters that only those write who wait for copies under way, and what stands for them in
+    /// prepared optimizers.
     [[nodiscard]] virtual std::vector<at::Tensor> stepped() const = 0;
     /// Of a sharded model on several ranks; else null.
     [[nodiscard]] virtual std::shared_ptr<SharedWeights> weights() const { return nullptr; }
