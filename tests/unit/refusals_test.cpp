@@ -94,7 +94,9 @@ TEST_CASE("Refusals.of_a_checkpoint_that_lacks_a_rank") {
                                       {});
     staging.stage("checkpoint_000000", 0);
     staging.hand_in_failure("checkpoint_000000", 1, std::runtime_error("no space"));
-    const auto collect = [&] { (void)staging.collect("checkpoint_000000", 2, {}, std::stop_token{}); };
+    const auto collect = [&] {
+        (void)staging.collect("checkpoint_000000", 2, {}, std::stop_token{});
+    };
     CHECK(code_of(collect) == "RT-K13");
     CHECK(test::contains(test::message_of(collect), "rank 1 could not write its part"));
 }
