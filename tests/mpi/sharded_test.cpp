@@ -319,7 +319,8 @@ TEST_CASE("Sharded.evaluates_between_backward_and_step") {
                                                 }
                                             }
                                             optimizer.step();
-                                        });
+                                        },
+                                        0, {.level = Shard::gradients});
 }
 
 TEST_CASE("Sharded.edit_changes_all_ranks_models") {
