@@ -47,7 +47,11 @@ RTRAIN_DOOR void Mpi::start(const ScalingConfig& scaling) {
         require_descriptors();
     }
     comm::ensure_mpi();
-    communicator_ != nullptr && communicator_->world().is_kept() ? go_on() : join();
+    if (communicator_ != nullptr && communicator_->world().is_kept()) {
+        go_on();
+    } else {
+        join();
+    }
     if (const NumWorkers& wanted = scaling.num_workers; !wanted.allows(size())) {
         const auto range = wanted.is_elastic()
                                ? detail::concat("{", wanted.min(), ", ", wanted.max(), "}")
