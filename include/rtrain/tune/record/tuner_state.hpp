@@ -46,7 +46,8 @@ inline void write_tuner_state(const std::filesystem::path& experiment, const Tun
         for (const TrialRecord& trial : state.trials) {
             text += std::exchange(comma, ",") + json::serialize(json::finite(to_json(trial)));
             if (text.size() > piece) {
-                file.write(std::exchange(text, {}));
+                file.write(text);
+                text.clear();
             }
         }
         file.write(text + "]}");
