@@ -128,7 +128,7 @@ TrainerOptions options_in(const test::Directory& directory, int max_failures = 0
 
 void report_state(Run& run, int step, const ReportOptions& options = {}) {
     run.report(
-        {{"step", step}}, options, true, [] {},
+        {{"step", step}}, options, true, [](bool /*in_background*/) {},
         [&] {
             checkpoint::Snapshot state;
             state.values["step"] = step;
