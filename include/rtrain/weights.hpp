@@ -206,7 +206,11 @@ struct Match {
     checkpoint::Tensors targets = tensors_of(module);
     Match matched;
     auto& [found, copies] = matched;
-    std::set<const void*> loaded;
+    // Not by address: weights that are gathered on use have none.
+    const auto place_of = [](const at::Tensor& tensor) {
+        return std::pair(tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset());
+    };
+    std::set<std::pair<const c10::StorageImpl*, std::int64_t>> loaded;
     for (const auto& [name, saved] : file) {
         if (!name.starts_with(options.prefix)) {
             continue;
@@ -218,12 +222,12 @@ struct Match {
         }
         require_fitting(target->first, saved, target->second);
         copies.emplace_back(target->second, saved);
-        loaded.insert(target->second.const_data_ptr());
+        loaded.insert(place_of(target->second));
         targets.erase(target);
     }
     for (const auto& [name, target] : targets) {
         // One of tied weights is enough.
-        if (target.numel() > 0 && loaded.contains(target.const_data_ptr())) {
+        if (target.numel() > 0 && loaded.contains(place_of(target))) {
             continue;
         }
         found.missing.push_back(name);

@@ -105,8 +105,12 @@ RTRAIN_DOOR void StepParts::begin_step(torch::optim::Optimizer& optimizer) const
     process::LateCopy::finish_all(); // of all ranks: they meet in it
     for (const auto& group : optimizer.param_groups()) {
         for (const at::Tensor& parameter : group.params()) {
-            if (parameter.is_cpu() && parameter.numel() > 0 &&
-                process::ReadOnlyMemory::writable(parameter.const_data_ptr()) != nullptr) {
+            const bool is_whole =
+                std::any_of(models_.begin(), models_.end(),
+                            [&](const auto& model) { return model->find(parameter).has_value(); });
+            if (is_whole ||
+                (parameter.is_cpu() && parameter.numel() > 0 &&
+                 process::ReadOnlyMemory::writable(parameter.const_data_ptr()) != nullptr)) {
                 throw ModelError("RT-M42", "a group of the optimizer holds a parameter of a "
                                            "sharded model as a whole; give optimizers all groups "
                                            "before worker.prepare(optimizer), and prepare the "
