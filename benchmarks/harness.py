@@ -167,6 +167,15 @@ def measure_in_turns(measure, options):
     return records
 
 
+def run_in_turns(measure, report, options):
+    """A whole benchmark: prints what `report(records)` makes of what is measured, and writes it.
+    Returns the exit status."""
+    records = measure_in_turns(measure, options)
+    print(report(records))
+    write_results(options.json, records=records)
+    return 0
+
+
 def table(head, rows):
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)

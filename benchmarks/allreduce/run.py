@@ -208,10 +208,7 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    records = harness.measure_in_turns(measure, options)
-    print(report(records))
-    harness.write_results(options.json, records=records)
-    return 0
+    return harness.run_in_turns(measure, report, options)
 
 
 if __name__ == "__main__":

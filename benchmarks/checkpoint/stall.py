@@ -103,10 +103,7 @@ def main():
     parser.add_argument("--checkpoints", type=int, default=4, help="of each process, at least 2")
     parser.add_argument("--directory", type=pathlib.Path, help="on the disk to be measured")
     options = parser.parse_args()
-    records = harness.measure_in_turns(measure, options)
-    print(report(records))
-    harness.write_results(options.json, records=records)
-    return 0
+    return harness.run_in_turns(measure, report, options)
 
 
 if __name__ == "__main__":

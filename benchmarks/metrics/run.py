@@ -61,10 +61,7 @@ def main():
     parser = harness.arguments(__doc__, ranks=[1, 2], python="torch and torchmetrics")
     parser.add_argument("--samples", type=int, default=1000, help="reports of rtrain; torchmetrics takes a tenth")
     options = parser.parse_args()
-    records = harness.measure_in_turns(measure, options)
-    print(report(records))
-    harness.write_results(options.json, records=records)
-    return 0
+    return harness.run_in_turns(measure, report, options)
 
 
 if __name__ == "__main__":

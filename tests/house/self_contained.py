@@ -65,9 +65,10 @@ class Tree:
                 waiting += rooms_test.includes_of(header, self.headers[header])
         return reached
 
-    def is_heavy(self, header):
+    def takes(self, header, libraries):
+        """Whether a header reaches one of these: beginnings of lines that include them."""
         return any(word in self.headers.get(each, "") for each in self.reached_by[header]
-                   for word in HEAVY)
+                   for word in libraries)
 
     def flags(self, header):
         """Of a program that includes it; else of any that has all libraries."""
@@ -124,7 +125,7 @@ def jobs_of(tree, headers):
     """(name, text, flags, precompiled header or None)"""
     for header in headers:
         flags, precompiled = tree.flags(header)
-        heavy = tree.is_heavy(header)
+        heavy = tree.takes(header, HEAVY)
         text = "#undef RTRAIN_COMPILED\n" + f"#include <rtrain/{header}>\n" * 2
         yield header, text, flags, precompiled if heavy else None
         if "RTRAIN_COMPILED" in tree.headers[header]:

@@ -47,9 +47,8 @@ def flags_of(tree):
 
 def headers_of(tree):
     """Those that take none of the large libraries, whose own headers would take most of the time."""
-    headers = [header for header in tree.headers
-               if not any(word in tree.headers.get(each, "") for each in tree.reached_by[header]
-                          for word in (*self_contained.HEAVY, *OTHERS))]
+    large = (*self_contained.HEAVY, *OTHERS)
+    headers = [header for header in tree.headers if not tree.takes(header, large)]
     return sorted(headers, key=lambda header: ("/" in header, header))  # doors before what is behind them
 
 

@@ -59,6 +59,15 @@ auto accumulating_step(Ranks& ranks) {
     };
 }
 
+/// Dense gradients of all kinds of parameters, and sparse ones.
+void compare_kinds_and_table(Ranks& ranks, const ShardedOptions& how) {
+    using namespace torch::optim;
+    compare<KindsImpl, AdamW>(ranks, make_kinds, AdamWOptions(1e-2), {}, kinds_step(ranks), 0, how);
+    compare<TableImpl, SGD>(
+        ranks, [] { return std::make_shared<TableImpl>(); }, SGDOptions(0.1), {}, table_step(ranks),
+        0, how);
+}
+
 } // namespace
 
 TEST_CASE("ShardedLevels.optimizer_accumulates_on_each_rank") {
@@ -69,23 +78,14 @@ TEST_CASE("ShardedLevels.optimizer_accumulates_on_each_rank") {
                             level);
     compare<MlpImpl, SGD>(ranks, make_mlp, SGDOptions(0.1), {.check_gradients = true},
                           accumulating_step(ranks), 0, level);
-    // Without passes under no_sync().
-    compare<KindsImpl, AdamW>(ranks, make_kinds, AdamWOptions(1e-2), {}, kinds_step(ranks), 0,
-                              level);
-    compare<TableImpl, SGD>(
-        ranks, [] { return std::make_shared<TableImpl>(); }, SGDOptions(0.1), {}, table_step(ranks),
-        0, level);
+    compare_kinds_and_table(ranks, level); // without passes under no_sync()
 }
 
 TEST_CASE("ShardedLevels.gradients_leaves_each_node_a_copy_of_the_weights") {
     Ranks ranks;
     using namespace torch::optim;
     const ShardedOptions level{.level = Shard::gradients};
-    compare<KindsImpl, AdamW>(ranks, make_kinds, AdamWOptions(1e-2), {}, kinds_step(ranks), 0,
-                              level);
-    compare<TableImpl, SGD>(
-        ranks, [] { return std::make_shared<TableImpl>(); }, SGDOptions(0.1), {}, table_step(ranks),
-        0, level);
+    compare_kinds_and_table(ranks, level);
     compare<MlpImpl, SGD>(ranks, make_mlp, SGDOptions(0.1), {}, mlp_step(ranks), 0,
                           {.level = Shard::gradients, .step_in_backward = true});
 

@@ -30,6 +30,9 @@ struct Pieces {
     bool rows = false;
 };
 
+/// Parameters, by name, whose checksums ranks compare while training goes on.
+using Compared = std::vector<std::pair<std::string, at::Tensor>>;
+
 /// Tensors may be those of the live model, so a policy that returns before they are written copies
 /// them first. One name is in one of the three maps.
 struct Snapshot {
@@ -54,7 +57,7 @@ struct Snapshot {
     std::set<std::string> late;
     /// Parameters that are compared with those of the other ranks before the checkpoint is
     /// committed, for policies that write in the background.
-    std::vector<std::pair<std::string, at::Tensor>> compared;
+    Compared compared;
     int rank = 0; ///< of those that load it
     int ranks = 1;
 };

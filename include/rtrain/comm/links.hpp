@@ -111,9 +111,7 @@ private:
             across_ = std::make_unique<Group>(world, places_.same_place(), id + 2);
         }
         try {
-            node_ = used.data() != nullptr
-                        ? std::make_unique<Node>(*node_group_, calls_, std::move(used))
-                        : std::make_unique<Node>(*node_group_, calls_);
+            node_ = std::make_unique<Node>(*node_group_, calls_, std::move(used));
         } catch (const CommError& error) {
             console::warn("rank %d: %s; gradients travel as messages, which is slower",
                           world->rank(), error.what());

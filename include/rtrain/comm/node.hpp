@@ -71,16 +71,15 @@ namespace rtrain::comm {
 
 class Node {
 public:
-    /// `group`: ranks of one node; it and `calls`, theirs, outlive this object. Collective; throws
-    /// CommError [RT-X12].
-    Node(Group& group, const Calls& calls)
-        : Node(group, calls,
-               share_memory(group, Memory::bytes_for(group.size(), slot_bytes) +
-                                       CallRecord<Call>::bytes_for(group.size()))) {}
-    /// In `memory`, which a Node of the same ranks has had. All must have got here before one goes
-    /// on.
-    Node(Group& group, const Calls& calls, SharedMemory memory)
-        : group_(group), calls_(calls), memory_(std::move(memory)),
+    /// `group`: ranks of one node; it and `calls`, theirs, outlive this object. `used`: the memory
+    /// that a Node of the same ranks has had, who must all have got here before one goes on; none:
+    /// it is made. Collective; throws CommError [RT-X12].
+    Node(Group& group, const Calls& calls, SharedMemory used)
+        : group_(group), calls_(calls),
+          memory_(used.data() != nullptr
+                      ? std::move(used)
+                      : share_memory(group, Memory::bytes_for(group.size(), slot_bytes) +
+                                                CallRecord<Call>::bytes_for(group.size()))),
           rounds_(memory_.data(), group.rank(), group.size(), slot_bytes),
           record_(memory_.data() + Memory::bytes_for(group.size(), slot_bytes), group.rank(),
                   group.size()) {

@@ -115,7 +115,7 @@ public:
         return parameters;
     }
     [[nodiscard]] bool is_gone() const override { return module_.expired(); }
-    void check_parameters(decltype(checkpoint::Snapshot::compared)* later) override {
+    void check_parameters(checkpoint::Compared* later) override {
         if (averager_ && averager_->sync()) {
             const bool all_wait =
                 options_.group == nullptr &&

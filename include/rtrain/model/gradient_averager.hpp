@@ -89,7 +89,7 @@ public:
 
     /// *Collective.* Throws ModelError [RT-M23, RT-M25] unless the model is the one that was
     /// prepared, with the same parameters on all ranks. `later`: see PreparedModel.
-    void check_parameters(decltype(checkpoint::Snapshot::compared)* later = nullptr) {
+    void check_parameters(checkpoint::Compared* later = nullptr) {
         require_unchanged();
         if (!store_->has_copies_of_parameters()) {
             return;

@@ -54,7 +54,7 @@ public:
     /// *Collective.* Throws ModelError [RT-M23, RT-M25] unless all ranks train the same model, the
     /// one that was prepared. Under no_sync() ranks may differ. With `later`, parameters that can
     /// be compared beside training are added to it instead, as on all ranks.
-    virtual void check_parameters(decltype(checkpoint::Snapshot::compared)* later) = 0;
+    virtual void check_parameters(checkpoint::Compared* later) = 0;
     /// What its hook remembers between passes. Saving is *collective*.
     virtual void save_hook(StateWriter out, bool by_rows) = 0;
     virtual void load_hook(const StateReader& in) = 0;

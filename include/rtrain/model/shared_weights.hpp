@@ -49,8 +49,7 @@ public:
         : backend_(std::move(backend)), ranks_(*backend_->communicator()),
           owners_(ranks_.block_owners()), parameters_(std::move(parameters)),
           steps_in_backward_(options.step_in_backward),
-          is_one_copy_(owners_.nodes == 1 && options.share != Share::none &&
-                       ranks_.shares_memory()),
+          is_one_copy_(owners_.nodes == 1 && options.share != Share::none),
           accumulates_whole_(options.level == Shard::optimizer), offload_(options.offload),
           places_(parameters_.size()), memory_(make_memory(module, types, options)) {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -241,7 +240,7 @@ private:
     make_memory(const torch::nn::Module& module, const std::vector<at::ScalarType>& types,
                 const ShardedOptions& options) {
         const bool shares = options.share != Share::none;
-        if (options.level == Shard::parameters && (owners_.nodes > 1 || !shares)) {
+        if (options.level == Shard::parameters && !is_one_copy_) {
             return std::make_unique<GatheredWeights>(*backend_, parameters_, types, shares,
                                                      plan_units(module, parameters_, options.units),
                                                      options.resident_units);

@@ -137,7 +137,7 @@ private:
     };
 
     void show(const torch::nn::Module& module);
-    void check_models(decltype(checkpoint::Snapshot::compared)* later = nullptr);
+    void check_models(checkpoint::Compared* later = nullptr);
     void save_between(const State& state);
     [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state);
     void make_room_in(const data::Loops::Loop& loop);

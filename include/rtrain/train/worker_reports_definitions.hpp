@@ -110,7 +110,7 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state
     if (is_behind_the_end()) {
         return;
     }
-    decltype(checkpoint::Snapshot::compared) compared;
+    checkpoint::Compared compared;
     const bool is_late = this->options().run.checkpoint.late_copies.value_or(false);
     run_.report(
         metrics, options, is_due(),
@@ -254,7 +254,7 @@ RTRAIN_DOOR std::string WorkerReports::Prepared::section() const {
 
 /// No state of ranks that have drifted apart is saved as if it were the model. `later`: see
 /// PreparedModel. *Collective.*
-RTRAIN_DOOR void WorkerReports::check_models(decltype(checkpoint::Snapshot::compared)* later) {
+RTRAIN_DOOR void WorkerReports::check_models(checkpoint::Compared* later) {
     for (const auto& [number, model] : prepared_) {
         if (!model->is_gone()) {
             model->check_parameters(later);
