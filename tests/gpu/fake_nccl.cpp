@@ -124,6 +124,20 @@ at::ScalarType type_of(ncclDataType_t type) {
     }
 }
 
+/// A piece that lies in the slots of all.
+at::Tensor reduced(Shared& shared, int size, std::size_t bytes, at::ScalarType type,
+                   ncclRedOp_t op) {
+    const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(type));
+    at::Tensor all = at::from_blob(shared.slots[0], {elements}, type).clone();
+    for (int rank = 1; rank < size; ++rank) {
+        const at::Tensor next = at::from_blob(shared.slots[rank], {elements}, type);
+        all = op == ncclMin   ? at::minimum(all, next)
+              : op == ncclMax ? at::maximum(all, next)
+                              : at::add(all, next);
+    }
+    return op == ncclAvg ? all.div_(size) : all;
+}
+
 } // namespace
 
 const char* ncclGetErrorString(ncclResult_t result) {
@@ -197,21 +211,29 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) { // its memory stays: streams may s
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     const at::ScalarType scalar = type_of(type);
+    return collective(comm, stream, from, count * c10::elementSize(scalar),
+                      [=](Shared& shared, int size, std::size_t offset, std::size_t bytes) {
+                          const at::Tensor all = reduced(shared, size, bytes, scalar, op);
+                          std::memcpy(static_cast<char*>(to) + offset, all.const_data_ptr(), bytes);
+                      });
+}
+
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    const at::ScalarType scalar = type_of(type);
+    const std::size_t row = count * c10::elementSize(scalar);
     return collective(
-        comm, stream, from, count * c10::elementSize(scalar),
-        [=](Shared& shared, int size, std::size_t offset, std::size_t bytes) {
-            const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(scalar));
-            at::Tensor sum = at::from_blob(shared.slots[0], {elements}, scalar).clone();
-            for (int rank = 1; rank < size; ++rank) {
-                const at::Tensor next = at::from_blob(shared.slots[rank], {elements}, scalar);
-                sum = op == ncclMin   ? at::minimum(sum, next)
-                      : op == ncclMax ? at::maximum(sum, next)
-                                      : at::add(sum, next);
+        comm, stream, from, row * static_cast<std::size_t>(comm->size),
+        [=, rank = static_cast<std::size_t>(comm->rank)](Shared& shared, int size,
+                                                         std::size_t offset, std::size_t bytes) {
+            const at::Tensor all = reduced(shared, size, bytes, scalar, op);
+            const std::size_t begin = std::max(rank * row, offset);
+            const std::size_t end = std::min((rank + 1) * row, offset + bytes);
+            if (begin < end) { // what of this rank's row is in the piece
+                std::memcpy(static_cast<char*>(to) + (begin - rank * row),
+                            static_cast<const char*>(all.const_data_ptr()) + (begin - offset),
+                            end - begin);
             }
-            if (op == ncclAvg) {
-                sum.div_(size);
-            }
-            std::memcpy(static_cast<char*>(to) + offset, sum.const_data_ptr(), bytes);
         });
 }
 

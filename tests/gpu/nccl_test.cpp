@@ -97,6 +97,30 @@ TEST_CASE("Nccl.broadcasts_transposed_tensors_of_types_that_it_cannot_reduce" *
     (void)nccl.finish({});
 }
 
+TEST_CASE("Nccl.rows_of_a_reduction_and_what_cannot_be_one" * doctest::timeout(60)) {
+    auto nccl = started();
+    const std::int64_t size = nccl.size();
+    for (const std::int64_t columns : {0, 1, 300'001}) { // the last: in pieces
+        const auto columns_first = torch::full({columns, size}, nccl.rank() + 1.0);
+        const auto rows = columns_first.to(nccl.device()).t(); // not contiguous
+        const auto mean = nccl.reduce_scatter(rows, ReduceOp::mean);
+        CHECK((mean.sizes() == at::IntArrayRef{columns}));
+        CHECK(mean.cpu().eq((static_cast<double>(size) + 1) / 2).all().item<bool>());
+    }
+    auto flags = torch::zeros({size, 3}, torch::kBool);
+    flags[nccl.rank()] = true;
+    CHECK(nccl.reduce_scatter(flags.to(nccl.device()), ReduceOp::sum).cpu().all().item<bool>());
+    const auto too_many = torch::ones({size + 1, 2}).to(nccl.device());
+    CHECK(code_of([&] { (void)nccl.reduce_scatter(too_many, ReduceOp::sum); }) == "RT-X13");
+    if (size > 1) {
+        const auto integers = torch::ones({size, 2}, torch::kLong).to(nccl.device());
+        CHECK(code_of([&] { (void)nccl.reduce_scatter(integers, ReduceOp::mean); }) == "RT-X7");
+        const auto meta = torch::ones({size, 2}, torch::kMeta);
+        CHECK(code_of([&] { (void)nccl.reduce_scatter(meta, ReduceOp::sum); }) == "RT-N7");
+    }
+    (void)nccl.finish({});
+}
+
 TEST_CASE("Nccl.async_all_reduces_wait_for_their_tensor_and_are_waited_for" *
           doctest::timeout(120)) {
     auto nccl = started();

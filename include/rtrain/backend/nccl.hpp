@@ -18,6 +18,7 @@
 #include <rtrain/backend/the_backend.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
+#include <rtrain/comm/arguments.hpp>
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/nccl/collectives.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
@@ -143,6 +144,14 @@ public:
             return state_->cpu->all_gather(tensor);
         }
         return state_->gpu ? state_->gpu->all_gather(tensor) : tensor.unsqueeze(0).clone();
+    }
+    [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
+        if (on_cpu(tensor)) {
+            const auto lock = state_->lock_mpi();
+            return state_->cpu->reduce_scatter(tensor, op);
+        }
+        (void)comm::rows_of(tensor, size());
+        return state_->gpu ? state_->gpu->reduce_scatter(tensor, op) : tensor[0].clone();
     }
     /// Waits on the host until all ranks have come here.
     void barrier() {

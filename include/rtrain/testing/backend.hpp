@@ -173,16 +173,19 @@ public:
     void gives_each_rank_its_row_of_a_reduction() {
         const int size = ranks_->size();
         const auto rows_of = [&](int rank) { return values(rank, size * 301, at::kFloat); };
-        for (const auto op : {ReduceOp::sum, ReduceOp::max}) {
-            const at::Tensor mine = rows_of(ranks_->rank()).view({size, 7, 43});
-            const at::Tensor before = mine.clone();
-            const at::Tensor row = ranks_->reduce_scatter(mine, op);
-            std::vector<at::Tensor> all;
-            for (int rank = 0; rank < size; ++rank) {
-                all.push_back(rows_of(rank).view({size, 7, 43}));
+        for (const at::Device device : devices()) {
+            for (const auto op : {ReduceOp::sum, ReduceOp::max}) {
+                const at::Tensor mine = rows_of(ranks_->rank()).view({size, 7, 43}).to(device);
+                const at::Tensor before = mine.clone();
+                const at::Tensor row = ranks_->reduce_scatter(mine, op);
+                std::vector<at::Tensor> all;
+                for (int rank = 0; rank < size; ++rank) {
+                    all.push_back(rows_of(rank).view({size, 7, 43}));
+                }
+                DOCTEST_CHECK((row.device() == mine.device()));
+                DOCTEST_CHECK(row.cpu().equal(combined(all, op)[ranks_->rank()]));
+                DOCTEST_CHECK(mine.equal(before));
             }
-            DOCTEST_CHECK(row.equal(combined(all, op)[ranks_->rank()]));
-            DOCTEST_CHECK(mine.equal(before));
         }
     }
 

@@ -77,6 +77,22 @@ public:
         return gathered;
     }
 
+    /// Reduces a tensor of shape (size, ...) and returns this rank's row of the result.
+    [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
+        require_here(tensor);
+        const at::Tensor rows = tensor.contiguous();
+        at::Tensor row = at::empty(rows.sizes().slice(1), rows.options());
+        const NcclElements elements = nccl_elements(row, op);
+        if (elements.count > 0) {
+            join(*issue("reduce_scatter", [&](ncclComm_t comm, cudaStream_t stream) {
+                return ncclReduceScatter(rows.const_data_ptr(), elements.data, elements.count,
+                                         elements.type, nccl_operation(op, row.scalar_type()), comm,
+                                         stream);
+            }));
+        }
+        return row;
+    }
+
     /// Puts an all-reduce on the side stream, behind what the current stream has to do so far. The
     /// event tells its end.
     [[nodiscard]] std::shared_ptr<const c10::Event> issue_all_reduce(const NcclElements& elements,
