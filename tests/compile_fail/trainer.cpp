@@ -41,6 +41,9 @@ struct OddBucket : Backend {
 struct OddAsync : Backend {
     int all_reduce_async(at::Tensor&, rtrain::ReduceOp) { return 0; }
 };
+struct OddRows : Backend {
+    int reduce_scatter_async(at::Tensor&) { return 0; }
+};
 struct Unknown {};
 
 double right(Trainer& trainer) {
@@ -95,3 +98,4 @@ void no_function_of_a_trial(rtrain::Trainer<> trainer, rtrain::TunerOptions opti
     rtrain::Tuner tuner(std::move(trainer), [](int) {}, std::move(options)); // error: [RT-U113]
 }
 template class rtrain::detail::TheBackend<OddAsync>; // error: and `wait()` [RT-B10]
+template class rtrain::detail::TheBackend<OddRows>;  // error: [RT-B11]

@@ -5,7 +5,11 @@
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
@@ -295,6 +299,11 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) { // those whose generic version looks f
     for (const char* const name : {"copy_", "_local_scalar_dense"}) {
         library.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_host>());
     }
+    // Views share their tensor's storage, as on a real device.
+    library.impl("as_strided", at::native::as_strided_tensorimpl);
+    library.impl("view", at::native::view);
+    library.impl("_reshape_alias", at::native::_reshape_alias);
+    library.impl("unfold", at::native::unfold);
 }
 
 } // namespace

@@ -73,6 +73,11 @@ int fake::destroyed() {
 
 namespace {
 
+/// What a collective is to write is not a number until it has: who does not wait for it shows.
+void poison(void* to, std::size_t bytes) {
+    std::memset(to, 0xff, bytes);
+}
+
 /// `combine(slots, offset, bytes)` writes this rank's result of a piece.
 template <class Combine>
 ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* mine, std::size_t bytes,
@@ -222,6 +227,7 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDat
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     const at::ScalarType scalar = type_of(type);
     const std::size_t row = count * c10::elementSize(scalar);
+    poison(to, row);
     return collective(
         comm, stream, from, row * static_cast<std::size_t>(comm->size),
         [=, rank = static_cast<std::size_t>(comm->rank)](Shared& shared, int size,
@@ -248,6 +254,12 @@ ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataTyp
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
     const std::size_t all = count * c10::elementSize(type_of(type));
+    for (int rank = 0; rank < comm->size; ++rank) {
+        if (char* const row = static_cast<char*>(to) + static_cast<std::size_t>(rank) * all;
+            row != from) {
+            poison(row, all);
+        }
+    }
     return collective(comm, stream, from, all,
                       [=](Shared& shared, int size, std::size_t offset, std::size_t bytes) {
                           for (int rank = 0; rank < size; ++rank) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What holds on GPUs and on the fake ones alike.
 #include "../support.hpp"
+#include "nccl_ranks.hpp"
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/backend/nccl.hpp>
@@ -17,16 +18,10 @@ using namespace rtrain;
 using test::code_of;
 using test::contains;
 using test::message_of;
+using test::options_in;
+using test::scaling;
 
 namespace {
-
-/// As many GPUs a rank as there are, at most one.
-ScalingConfig scaling() {
-    int ranks = 1;
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    const int devices = c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
-    return {.gpus_per_worker = std::min(1.0, static_cast<double>(devices) / ranks)};
-}
 
 backend::Nccl started(std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
     backend::Nccl nccl({.timeout = timeout,
@@ -43,10 +38,6 @@ struct OnTheseGpus : backend::Nccl {
 };
 
 using GpuWorker = Trainer<backend::Nccl>::WorkerType;
-
-TrainerOptions options_in(const test::Directory& directory) {
-    return {.scaling = scaling(), .run = {.name = "run", .storage_path = directory.path()}};
-}
 
 backend::Nccl impatient() {
     return backend::Nccl({.timeout = std::chrono::seconds(3),
@@ -126,7 +117,7 @@ TEST_CASE("Nccl.async_all_reduces_wait_for_their_tensor_and_are_waited_for" *
     auto nccl = started();
     constexpr int buckets = 4;
     std::vector<torch::Tensor> memory;
-    std::vector<backend::Nccl::AllReduce> reductions;
+    std::vector<backend::Nccl::Handle> reductions;
     for (int i = 0; i < buckets; ++i) {
         memory.push_back(torch::zeros({100000 + i}).to(nccl.device()));
         reductions.push_back(nccl.all_reduce_async(memory.back(), ReduceOp::sum));
@@ -144,6 +135,41 @@ TEST_CASE("Nccl.async_all_reduces_wait_for_their_tensor_and_are_waited_for" *
         }
         const int sum = step * nccl.size() * (nccl.size() + 1) / 2;
         REQUIRE(total.item<float>() == doctest::Approx(2 * buckets * sum));
+    }
+    (void)nccl.finish({});
+}
+
+TEST_CASE("Nccl.rows_are_scattered_and_gathered_beside_what_the_device_computes" *
+          doctest::timeout(120)) {
+    auto nccl = started();
+    const int size = nccl.size();
+    for (const at::Device device : {nccl.device(), at::Device(at::kCPU)}) {
+        const auto type = at::TensorOptions(device);
+        at::Tensor rows = torch::zeros({size, 50'000}, type);
+        at::Tensor row = torch::zeros({50'000}, type);
+        at::Tensor all = torch::zeros({size, 50'000}, type);
+        auto scatter = nccl.reduce_scatter_async(rows, row, ReduceOp::sum);
+        auto gather = nccl.all_gather_async(row, all);
+        for (int step = 1; step <= 10; ++step) {
+            for (int i = 0; i < size; ++i) {
+                rows[i].fill_(step * (nccl.rank() + 1) * (i + 1)); // scattering comes behind this
+            }
+            scatter.start();
+            scatter.wait();
+            row += 1; // and this behind it, and before gathering
+            gather.start();
+            gather.poll();
+            gather.wait();
+            for (int i = 0; i < size; ++i) {
+                const int sum = step * size * (size + 1) / 2 * (i + 1) + 1;
+                REQUIRE(all[i].min().item<float>() == doctest::Approx(sum));
+                REQUIRE(all[i].max().item<float>() == doctest::Approx(sum));
+            }
+        }
+        at::Tensor short_row = torch::zeros({3}, type);
+        CHECK(code_of([&] { (void)nccl.reduce_scatter_async(rows, short_row, ReduceOp::sum); }) ==
+              "RT-X13");
+        CHECK(code_of([&] { (void)nccl.all_gather_async(short_row, all); }) == "RT-X13");
     }
     (void)nccl.finish({});
 }

@@ -4,6 +4,7 @@
 #include "../thrown.hpp"
 #include "sharded_models.hpp"
 
+#include <rtrain/comm/communicator.hpp>
 #include <rtrain/state/kept_state.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/storage/scratch_file.hpp>

@@ -40,13 +40,13 @@ public:
 
 namespace detail {
 
-/// Sums one buffer over ranks, again and again; it must not be touched from start() to wait().
-class AnyReduction {
+/// A collective on the same memory, again and again; it must not be touched from start() to wait().
+class AnyCollective {
 public:
-    AnyReduction() = default;
-    AnyReduction(const AnyReduction&) = delete;
-    AnyReduction& operator=(const AnyReduction&) = delete;
-    virtual ~AnyReduction() = default;
+    AnyCollective() = default;
+    AnyCollective(const AnyCollective&) = delete;
+    AnyCollective& operator=(const AnyCollective&) = delete;
+    virtual ~AnyCollective() = default;
 
     virtual void start() = 0;
     /// Goes on with what has been started, without waiting.
@@ -65,8 +65,18 @@ public:
 
     /// `tensor` is contiguous and keeps its memory. Overlaps with computation where the backend
     /// can, else start() blocks. With `check_finite` it looks at results, where the backend can.
-    [[nodiscard]] virtual std::unique_ptr<AnyReduction>
+    [[nodiscard]] virtual std::unique_ptr<AnyCollective>
     make_reduction(at::Tensor& tensor, bool check_finite = false) = 0;
+    /// Whether the next two are there, for tensors on device(). All that they are given is
+    /// contiguous and keeps its memory. What the device is told to do after wait() comes behind
+    /// them; the host does not wait.
+    [[nodiscard]] virtual bool shards_on_device() const = 0;
+    /// `row` gets this rank's row of the sum of `rows`, of shape (size, *row.sizes()).
+    [[nodiscard]] virtual std::unique_ptr<AnyCollective> make_reduce_scatter(const at::Tensor& rows,
+                                                                             at::Tensor& row) = 0;
+    /// `rows` gets the `row` of each rank.
+    [[nodiscard]] virtual std::unique_ptr<AnyCollective> make_all_gather(const at::Tensor& row,
+                                                                         at::Tensor& rows) = 0;
     /// Zeroed memory for a bucket, where the backend reduces it best. *Collective.*
     [[nodiscard]] virtual at::Tensor make_bucket(std::int64_t elements,
                                                  const at::TensorOptions& type) = 0;

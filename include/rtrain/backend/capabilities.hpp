@@ -133,6 +133,27 @@ concept HasAllReduceAsync = requires {
     &B::all_reduce_async;
 };
 
+/// Collectives on rows of the device's tensors that overlap with what it computes: sharded models
+/// on it. `row` is this rank's row of the sum of `rows`; `rows` are the `row` of all.
+template <class B>
+concept CanShardOnDevice = HasDevice<B> &&
+    requires(B& backend, const at::Tensor& from, at::Tensor& to) {
+    backend.reduce_scatter_async(from, to, ReduceOp::sum).start();
+    backend.reduce_scatter_async(from, to, ReduceOp::sum).poll();
+    backend.reduce_scatter_async(from, to, ReduceOp::sum).wait();
+    backend.all_gather_async(from, to).start();
+    backend.all_gather_async(from, to).poll();
+    backend.all_gather_async(from, to).wait();
+};
+
+template <class B>
+concept HasCollectivesOfRows = requires {
+    &B::reduce_scatter_async;
+}
+|| requires {
+    &B::all_gather_async;
+};
+
 /// The backend of a group of these ranks.
 template <class B>
 concept HasGroups = requires(const B& backend, const std::shared_ptr<comm::Communicator>& group) {
@@ -171,6 +192,10 @@ template <Backend B>
         Capability{"allocate_bucket", CanAllocateBuckets<B>, "ordinary memory"},
         Capability{"all_reduce_async", HasAllReduceAsync<B>,
                    "a blocking all-reduce for each bucket"},
+        Capability{"reduce_scatter_async", CanShardOnDevice<B>,
+                   "ShardedOptions on a device throws RT-C41"},
+        Capability{"all_gather_async", CanShardOnDevice<B>,
+                   "ShardedOptions on a device throws RT-C41"},
         Capability{"finish", CanFinish<B>,
                    "a barrier on success; a rank that throws reports only itself, and others may "
                    "wait for it"},

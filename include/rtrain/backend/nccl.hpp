@@ -11,6 +11,7 @@
 
 #include <rtrain/comm/nccl/types.hpp> // first: it says what is missing without NCCL
 
+#include <rtrain/backend/capabilities.hpp>
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/backend/device_choice.hpp>
 #include <rtrain/backend/mpi.hpp>
@@ -32,6 +33,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -159,16 +161,13 @@ public:
         state_->cpu->barrier();
     }
 
-    /// What all_reduce_async() returns: an all-reduce to be started again and again.
-    class AllReduce {
+    /// A collective that is started again and again. On GPUs it overlaps with what the current
+    /// stream does between start() and wait(); neither waits on the host. On CPU tensors it blocks,
+    /// in start(). The tensors are contiguous, stay where they are, and must not be touched from
+    /// start() to wait().
+    class Handle {
     public:
-        void start() {
-            if (gpu_) {
-                gpu_->start();
-            } else {
-                state_->all_reduce(tensor_, op_);
-            }
-        }
+        void start() { gpu_ ? gpu_->start() : blocking_(); }
         void poll() {
             if (gpu_) {
                 gpu_->poll();
@@ -182,22 +181,38 @@ public:
 
     private:
         friend class Nccl;
-        AllReduce(std::shared_ptr<State> state, at::Tensor tensor, ReduceOp op)
-            : state_(std::move(state)), tensor_(std::move(tensor)), op_(op) {
-            if (state_->gpu && !on_cpu(tensor_)) {
-                gpu_.emplace(state_->gpu, tensor_, op_);
-            }
-        }
-        std::shared_ptr<State> state_;
-        at::Tensor tensor_;
-        ReduceOp op_;
-        std::optional<comm::NcclAllReduce> gpu_;
+        explicit Handle(comm::NcclHandle gpu) : gpu_(std::move(gpu)) {}
+        explicit Handle(std::function<void()> blocking) : blocking_(std::move(blocking)) {}
+        std::optional<comm::NcclHandle> gpu_;
+        std::function<void()> blocking_; ///< instead
     };
 
-    /// On a GPU it overlaps with what the current stream does between start() and wait(); neither
-    /// waits on the host. A CPU tensor is reduced in start(). The tensor is contiguous.
-    [[nodiscard]] AllReduce all_reduce_async(at::Tensor& tensor, ReduceOp op) {
-        return {state_, tensor, op};
+    [[nodiscard]] Handle all_reduce_async(at::Tensor& tensor, ReduceOp op) {
+        if (state_->gpu && !on_cpu(tensor)) {
+            return Handle({state_->gpu, comm::nccl_all_reduce(tensor, op)});
+        }
+        return Handle([state = state_, tensor, op]() mutable { state->all_reduce(tensor, op); });
+    }
+    /// `row` gets row rank() of the reduction of `rows`, of shape (size, *row.sizes()). Throws
+    /// CommError [RT-X13] for other shapes.
+    [[nodiscard]] Handle reduce_scatter_async(const at::Tensor& rows, at::Tensor& row,
+                                              ReduceOp op) {
+        require_rows(rows, row);
+        if (state_->gpu && !on_cpu(rows)) {
+            return Handle({state_->gpu, comm::nccl_reduce_scatter(rows, row, op)});
+        }
+        return Handle([ranks = *this, rows, row, op]() mutable {
+            row.copy_(ranks.reduce_scatter(rows, op));
+        });
+    }
+    /// `rows`, of shape (size, *row.sizes()), gets the `row` of each rank; any type. Throws
+    /// CommError [RT-X13] for other shapes.
+    [[nodiscard]] Handle all_gather_async(const at::Tensor& row, at::Tensor& rows) {
+        require_rows(rows, row);
+        if (state_->gpu && !on_cpu(rows)) {
+            return Handle({state_->gpu, comm::nccl_all_gather(row, rows)});
+        }
+        return Handle([ranks = *this, rows, row]() mutable { rows.copy_(ranks.all_gather(row)); });
     }
 
 private:
@@ -232,6 +247,17 @@ private:
 
     static bool on_cpu(const at::Tensor& tensor) {
         return !tensor.defined() || tensor.device().is_cpu();
+    }
+    void require_rows(const at::Tensor& rows, const at::Tensor& row) const {
+        (void)comm::rows_of(rows, size());
+        if (rows.sizes().slice(1) != row.sizes() || rows.scalar_type() != row.scalar_type() ||
+            !rows.is_contiguous() || !row.is_contiguous()) {
+            throw CommError("RT-X13",
+                            detail::concat("a row of a contiguous tensor of ", rows.scalar_type(),
+                                           ", of shape ", rows.sizes(),
+                                           ", cannot be communicated as one of ", row.scalar_type(),
+                                           ", of shape ", row.sizes()));
+        }
     }
 
     /// CUDA_VISIBLE_DEVICES of the ranks of this node, by local rank.
@@ -343,6 +369,6 @@ private:
     std::shared_ptr<State> state_;
 };
 
-static_assert(Backend<Nccl> && AsyncBackend<Nccl>);
+static_assert(Backend<Nccl> && AsyncBackend<Nccl> && backend::CanShardOnDevice<Nccl>);
 
 } // namespace rtrain::backend

@@ -21,7 +21,7 @@ namespace rtrain::detail {
 
 /// Blocks in start().
 template <Backend B>
-class BlockingReduction final : public AnyReduction {
+class BlockingReduction final : public AnyCollective {
 public:
     /// `backend` outlives this object.
     BlockingReduction(B& backend, at::Tensor tensor)
@@ -37,9 +37,10 @@ private:
 
 /// What an AsyncBackend gives.
 template <class Handle>
-class AsyncReduction final : public AnyReduction {
+class AsyncCollective final : public AnyCollective {
 public:
-    AsyncReduction(Handle handle, [[maybe_unused]] bool check_finite) : handle_(std::move(handle)) {
+    AsyncCollective(Handle handle, [[maybe_unused]] bool check_finite)
+        : handle_(std::move(handle)) {
         if constexpr (sees_finite) {
             if (check_finite) {
                 handle_.check_finite();
@@ -104,17 +105,37 @@ public:
         }
     }
 
-    [[nodiscard]] std::unique_ptr<AnyReduction>
+    [[nodiscard]] std::unique_ptr<AnyCollective>
     make_reduction(at::Tensor& tensor, [[maybe_unused]] bool check_finite) override {
         static_assert(!backend::HasAllReduceAsync<B> || AsyncBackend<B>,
                       "rtrain: this backend's `all_reduce_async` does not return a handle with "
                       "`start()`, `poll()` and `wait()` [RT-B10]");
         if constexpr (AsyncBackend<B>) {
-            using Handle = decltype(backend_->all_reduce_async(tensor, ReduceOp::sum));
-            return std::make_unique<AsyncReduction<Handle>>(
-                backend_->all_reduce_async(tensor, ReduceOp::sum), check_finite);
+            return later(backend_->all_reduce_async(tensor, ReduceOp::sum), check_finite);
         } else {
             return std::make_unique<BlockingReduction<B>>(*backend_, tensor);
+        }
+    }
+    [[nodiscard]] bool shards_on_device() const override { return backend::CanShardOnDevice<B>; }
+    [[nodiscard]] std::unique_ptr<AnyCollective> make_reduce_scatter(const at::Tensor& rows,
+                                                                     at::Tensor& row) override {
+        static_assert(!backend::HasCollectivesOfRows<B> || backend::CanShardOnDevice<B>,
+                      "rtrain: this backend's `reduce_scatter_async` and `all_gather_async` do not "
+                      "both take a `const at::Tensor&` and an `at::Tensor&`, or do not return a "
+                      "handle with `start()`, `poll()` and `wait()`; or it has no `device()` "
+                      "[RT-B11]");
+        if constexpr (backend::CanShardOnDevice<B>) {
+            return later(backend_->reduce_scatter_async(rows, row, ReduceOp::sum));
+        } else {
+            return nullptr;
+        }
+    }
+    [[nodiscard]] std::unique_ptr<AnyCollective> make_all_gather(const at::Tensor& row,
+                                                                 at::Tensor& rows) override {
+        if constexpr (backend::CanShardOnDevice<B>) {
+            return later(backend_->all_gather_async(row, rows));
+        } else {
+            return nullptr;
         }
     }
     [[nodiscard]] at::Tensor make_bucket(std::int64_t elements,
@@ -223,6 +244,12 @@ public:
     }
 
 private:
+    template <class Handle>
+    [[nodiscard]] static std::unique_ptr<AnyCollective> later(Handle handle,
+                                                              bool check_finite = false) {
+        return std::make_unique<AsyncCollective<Handle>>(std::move(handle), check_finite);
+    }
+
     std::shared_ptr<B> backend_;
 };
 

@@ -247,12 +247,12 @@ public:
     /// what follows.
     [[nodiscard]] bool shares_memory() const noexcept { return links_.node() != nullptr; }
     /// Slots of `bytes`, a multiple of 64, through which ranks add up block by block. Purpose names
-    /// them. `half`: the type of two bytes in which nodes exchange sums of float32 and float64.
+    /// them. `sent_as`: the type of two bytes in which nodes exchange sums of float32 and float64.
     /// Throws CommError [RT-X12].
     [[nodiscard]] std::unique_ptr<SlotScatter>
-    allocate_slots(std::size_t bytes, std::optional<at::ScalarType> half = std::nullopt) {
+    allocate_slots(std::size_t bytes, std::optional<at::ScalarType> sent_as = std::nullopt) {
         return std::make_unique<SlotScatter>(SlotRanks::of(all_, links_), all_, calls_, bytes,
-                                             half);
+                                             sent_as);
     }
     /// Who owns which block there.
     [[nodiscard]] BlockOwners block_owners() { return SlotRanks::of(all_, links_).owners; }

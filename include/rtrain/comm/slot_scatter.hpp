@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A reduce-scatter that goes on round after round, through two slots a rank: each rank writes a
-/// block for every rank into its slot, and adds up its own block from all slots. Within a node
+/// Slots of ranks on the CPU, two a rank: each rank writes a block for every rank into its slot,
+/// and adds up its own block from all slots. Within a node
 /// slots are memory that its ranks share; what a node has added up, nodes exchange as messages,
 /// rounded to a type of two bytes if that is wanted. Nothing is ever held whole but what lies in
 /// the slots.
@@ -17,6 +17,7 @@
 #include <rtrain/comm/rounds.hpp>
 #include <rtrain/comm/shared_memory.hpp>
 #include <rtrain/comm/slices.hpp>
+#include <rtrain/comm/slots.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -65,14 +66,14 @@ struct SlotRanks {
     }
 };
 
-class SlotScatter {
+class SlotScatter final : public Slots {
 public:
-    /// `slot_bytes`: a multiple of 64. `half`: what nodes send their sums of float32 and float64
+    /// `slot_bytes`: a multiple of 64. `sent_as`: what nodes send their sums of float32 and float64
     /// in, which are then added up in float32 and rounded once more. *Collective*; what it is given
     /// outlives it. Throws CommError [RT-X12].
     SlotScatter(const SlotRanks& ranks, Group& all, Calls& calls, std::size_t slot_bytes,
-                std::optional<at::ScalarType> half)
-        : ranks_(ranks), all_(all), calls_(calls), named_(calls.with_handle({})), half_(half),
+                std::optional<at::ScalarType> sent_as)
+        : ranks_(ranks), all_(all), calls_(calls), named_(calls.with_handle({})), sent_as_(sent_as),
           memory_(ranks.node != nullptr
                       ? share_memory(*ranks.node, bytes_for(ranks.node->size(), slot_bytes))
                       : SharedMemory::create(bytes_for(1, slot_bytes))),
@@ -81,18 +82,14 @@ public:
         memory_.close_file();
     }
 
-    /// This rank's slot of the round to come. Waits until nobody needs what is in it.
-    [[nodiscard]] std::byte* slot() {
+    [[nodiscard]] std::byte* slot() override {
         settle();
         finish(under_way_[(round_ + 1) % 2]);
         return rounds_.next_slot();
     }
 
-    /// Begins a round: the slot holds count() blocks of `block` elements. The sum of this rank's
-    /// goes `to` one dimension of as many, which must not be touched until `then` is called, in
-    /// poll(), slot() or wait(), unless this rank owns no block.
     void publish(at::ScalarType type, std::int64_t block, const at::Tensor& to,
-                 std::function<void()> then) {
+                 std::function<void()> then) override {
         Call call = named_;
         call.collective = Collective::reduce_scatter;
         call.type = type;
@@ -109,8 +106,7 @@ public:
         rounds_.publish(round.call);
     }
 
-    /// Goes on as far as the others have got.
-    void poll() {
+    void poll() override {
         if (current().is_open && rounds_.stages().done()) {
             add_up(current());
         }
@@ -121,8 +117,7 @@ public:
         }
     }
 
-    /// Returns when all sums are there.
-    void wait() {
+    void wait() override {
         settle();
         finish(under_way_[0]);
         finish(under_way_[1]);
@@ -159,8 +154,8 @@ private:
         const int nodes = ranks_.owners.nodes;
         const Slices blocks = Slices::equal(round.block, nodes);
         const auto type = round.call.type;
-        if (half_ && (type == at::kFloat || type == at::kDouble)) {
-            round.rounded = at::empty({round.block * nodes}, *half_);
+        if (sent_as_ && (type == at::kFloat || type == at::kDouble)) {
+            round.rounded = at::empty({round.block * nodes}, *sent_as_);
             const int mine = ranks_.across->rank();
             round.exchange.emplace(*ranks_.across, round.rounded, blocks,
                                    round.rounded.narrow(0, blocks.begin(mine), round.block),
@@ -236,7 +231,7 @@ private:
     Group& all_;
     Calls& calls_;
     Call named_;
-    std::optional<at::ScalarType> half_;
+    std::optional<at::ScalarType> sent_as_;
     SharedMemory memory_;
     Rounds<Call> rounds_;
     std::uint64_t round_ = 0;

@@ -20,7 +20,7 @@ namespace rtrain::detail {
 ///
 /// At start() the bucket holds this rank's gradients divided by the number of ranks (undivided for
 /// TreeSum); behind wait() it holds the mean.
-class BucketReduction : public AnyReduction {
+class BucketReduction : public AnyCollective {
 public:
     /// What it remembers between passes. *Collective.*
     virtual void save(RankStateWriter& /*out*/) const {}
@@ -39,7 +39,7 @@ public:
 
 private:
     at::Tensor memory_;
-    std::unique_ptr<AnyReduction> sum_;
+    std::unique_ptr<AnyCollective> sum_;
 };
 
 } // namespace rtrain::detail

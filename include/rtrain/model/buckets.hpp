@@ -74,12 +74,13 @@ plan_buckets(const std::vector<NamedParameter>& parameters, const std::vector<bo
 /// zero_grad(), which detaches gradients in place, works on it.
 [[nodiscard]] inline at::Tensor alias(const at::Tensor& memory, std::int64_t offset,
                                       const at::Tensor& like) {
-    auto* const data = memory.slice(0, offset).data_ptr();
+    auto* const data = memory.slice(0, offset).data_ptr(); // null where no elements are left
     const auto strides = like.is_non_overlapping_and_dense()
                              ? like.strides().vec()
                              : at::empty_like(like, at::MemoryFormat::Contiguous).strides().vec();
     return at::from_blob(
-        data, like.sizes(), strides, [memory](void* /*data*/) {}, memory.options());
+        data, like.sizes(), strides, [memory](void* /*data*/) {}, memory.options(),
+        memory.device());
 }
 
 } // namespace detail

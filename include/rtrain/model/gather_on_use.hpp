@@ -19,6 +19,7 @@
 #include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -38,9 +39,11 @@ namespace rtrain::detail {
 /// memory, and rethrow_failure() has the exception.
 class GatherOnUse {
 public:
-    /// `slots`: where models read what is gathered into each; they do not write there.
-    GatherOnUse(std::vector<std::byte*> slots, UnitGathering& gathering)
-        : slots_(std::move(slots)), in_slot_(slots_.size(), nullptr), gathering_(gathering),
+    /// `slots`: where models read, on `device`, what is gathered into each; they do not write
+    /// there.
+    GatherOnUse(std::vector<std::byte*> slots, at::Device device, UnitGathering& gathering)
+        : slots_(std::move(slots)), device_(device), in_slot_(slots_.size(), nullptr),
+          gathering_(gathering),
           handle_(at::addGlobalCallback(at::RecordFunctionCallback(&GatherOnUse::before)
                                             .needsInputs(true)
                                             .scopes({at::RecordScope::FUNCTION}))) {
@@ -55,7 +58,7 @@ public:
             polls_->owner = nullptr;
         }
         for (Resident& unit : units_) { // tensors may outlive it
-            point_at(unit, nullptr, at::DataPtr(nullptr, c10::Device(c10::kCPU)));
+            point_at(unit, nullptr, at::DataPtr(nullptr, device_));
         }
     }
 
@@ -67,7 +70,7 @@ public:
         unit.name = std::move(name);
         unit.bytes = bytes;
         unit.storage = c10::Storage(c10::Storage::use_byte_size_t(), 0,
-                                    at::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr, false);
+                                    at::DataPtr(nullptr, device_), nullptr, false);
         leave(unit);
         return unit.storage;
     }
@@ -85,6 +88,14 @@ public:
         last_ = nullptr;
         for (Resident& unit : units_) {
             unit.is_along = false;
+        }
+    }
+    /// A pass has ended, and with it a step begins. *Collective.* Throws ModelError [RT-M49] when
+    /// ranks have used units in different orders.
+    void agree() {
+        begin_pass();
+        if (const auto same = gathering_.agree(order_.hash())) {
+            order_.agree(*same);
         }
     }
 
@@ -144,7 +155,7 @@ private:
     /// All arguments count as used before one of them is brought, so that none makes room for
     /// another.
     static std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& call) {
-        thread_local std::uint64_t number = 0;
+        thread_local std::uint64_t number = first_number_of_thread();
         ++number;
         bool is_new = false;
         Resident* other = nullptr;
@@ -164,18 +175,33 @@ private:
         return nullptr;
     }
 
+    /// So that no two operators have the same.
+    [[nodiscard]] static std::uint64_t first_number_of_thread() {
+        static std::atomic<std::uint64_t> threads{0};
+        constexpr int of_operators = 40;
+        return ++threads << of_operators;
+    }
+
     /// Whether nothing changes by the use.
     [[nodiscard]] bool has(Resident& unit, std::uint64_t number) {
-        if (std::this_thread::get_id() != thread_) {
+        if (!is_its_thread()) {
             return false;
         }
-        operator_ = unit.used = number;
+        if (number != number_) {
+            number_ = number;
+            ++operator_;
+        }
+        unit.used = operator_;
         return unit.is_here && &unit == last_;
+    }
+    /// On other devices backward has a thread of its own, while the one that began it waits.
+    [[nodiscard]] bool is_its_thread() const {
+        return !device_.is_cpu() || std::this_thread::get_id() == thread_;
     }
 
     void use(Resident& unit, const at::RecordFunction& call) {
         guarded([&] {
-            if (std::this_thread::get_id() != thread_) {
+            if (!is_its_thread()) {
                 throw ModelError("RT-M50",
                                  concat("operator ", call.name(), " uses weights of unit \"",
                                         unit.name,
@@ -205,9 +231,9 @@ private:
         if (is_late) {
             start(unit, make_room(what));
         }
-        const bool same_order = gathering_.wait(unit.slot);
-        if (is_late) { // at this use on all ranks, so that they know at the same time
-            order_.agree(same_order);
+        const std::optional<bool> same_order = gathering_.wait(unit.slot);
+        if (is_late && same_order) { // at this use on all ranks, so that they know at the same time
+            order_.agree(*same_order);
         }
         arrive(unit);
     }
@@ -224,8 +250,7 @@ private:
     void arrive(Resident& unit) {
         unit.is_coming = false;
         unit.is_here = true;
-        point_at(unit, slots_[unit.slot],
-                 at::DataPtr(slots_[unit.slot], &unit, &mark, c10::Device(c10::kCPU)));
+        point_at(unit, slots_[unit.slot], at::DataPtr(slots_[unit.slot], &unit, &mark, device_));
     }
 
     /// Starts the next unit that is not here, if what is in a slot is needed later. One at a time:
@@ -322,7 +347,7 @@ private:
         if (ahead_ == &unit) {
             ahead_ = nullptr;
         }
-        point_at(unit, nullptr, at::DataPtr(nullptr, &unit, &mark, c10::Device(c10::kCPU)));
+        point_at(unit, nullptr, at::DataPtr(nullptr, &unit, &mark, device_));
     }
     static void point_at(Resident& unit, const std::byte* memory, at::DataPtr&& data) {
         unit.storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(data));
@@ -349,6 +374,7 @@ private:
     static inline thread_local std::shared_ptr<Polls> polled = nullptr;
 
     std::vector<std::byte*> slots_;
+    at::Device device_;
     std::vector<Resident*> in_slot_;
     std::deque<Resident> units_; ///< at addresses that stay
     UnitGathering& gathering_;
@@ -360,6 +386,7 @@ private:
     std::thread::id thread_ = std::this_thread::get_id();
     std::shared_ptr<Polls> polls_ = std::make_shared<Polls>();
     std::uint64_t operator_ = 0; ///< that looks at its arguments now
+    std::uint64_t number_ = 0;   ///< of it, among all operators of the process
     at::CallbackHandle handle_;
 };
 

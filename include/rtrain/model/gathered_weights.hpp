@@ -31,10 +31,11 @@ namespace rtrain::detail {
 class GatheredWeights final : public WeightMemory {
 public:
     /// Rank 0's values count, a parameter at a time. *Collective.* Throws CommError [RT-X12].
-    GatheredWeights(AnyBackend& backend, const std::vector<NamedParameter>& parameters,
-                    const std::vector<at::ScalarType>& types, bool shares, std::vector<Unit> units,
-                    int slots)
-        : WeightMemory(backend, parameters, types, shares), units_(std::move(units)),
+    GatheredWeights(AnyBackend& backend, ShardRanks& ranks,
+                    const std::vector<NamedParameter>& parameters,
+                    const std::vector<at::ScalarType>& types, bool parts_on_host,
+                    std::vector<Unit> units, int slots)
+        : WeightMemory(backend, ranks, parameters, types, parts_on_host), units_(std::move(units)),
           views_(parameters.size()) {
         const torch::NoGradGuard no_grad;
         lay_out_units();
@@ -44,19 +45,18 @@ public:
             {{0, bytes,
               "rtrain: a parameter of a sharded model was written in place [RT-M44]. It is a copy "
               "that the ranks of a node read: change it within model.edit(), and pass optimizers "
-              "through worker.prepare()\n"}},
-            shares_);
+              "through worker.prepare()\n"}});
         std::vector<std::byte*> read;
         for (int slot = 0; slot < slots; ++slot) {
-            read.push_back(array_->read() + slot_bytes_ * static_cast<std::size_t>(slot));
+            read.push_back(array_.read + slot_bytes_ * static_cast<std::size_t>(slot));
         }
-        gathering_.emplace(
-            ranks_, exchange_, shares_, read.size(),
+        gathering_ = ranks_.allocate_gathering(
+            read.size(),
             UnitGathering::Weights{
                 [this](std::size_t unit, std::size_t slot) { return copies_in(unit, slot); },
                 [this](std::size_t unit, std::size_t slot) { write_own(unit, slot); },
                 [this](std::size_t unit) -> const std::string& { return units_[unit].name; }});
-        on_use_.emplace(std::move(read), *gathering_);
+        on_use_.emplace(std::move(read), ranks_.device(), *gathering_);
         for (const Unit& unit : units_) {
             make_views(on_use_->add(unit.name, bytes_of_unit(unit)), unit);
             ::malloc_trim(0); // what the ranks had of their own
@@ -75,32 +75,35 @@ public:
     void begin_pass() override { on_use_->begin_pass(); }
     [[nodiscard]] GatherCounts counts() const override { return on_use_->counts(); }
 
-    void begin_step() override { rethrow_failure(); }
-    void round(std::size_t /*parameter*/) override {}
+    void begin_step() override {
+        rethrow_failure();
+        on_use_->agree();
+    }
     void end_step(const std::vector<std::size_t>& /*stepped*/) override { on_use_->release(); }
 
     void edit(const std::function<void()>& edit) override {
         const auto array = gather_all();
         succeed_together(backend_, [&] {
             if (owners_.place == 0) {
-                const Opened opened(*this, array, array->write());
+                const Opened opened(*this, array, array.write);
                 edit();
             }
         });
         for (std::size_t i = 0; i < places_.size(); ++i) {
-            at::Tensor whole = at_memory(array, array->write(), i);
+            at::Tensor whole = at_memory(array, array.write, i);
             at::Tensor flat = whole.as_strided({whole.numel()}, {1});
-            if (!shares_ && flat.numel() > 0) {
+            if (!ranks_.shares() && flat.numel() > 0) {
                 backend_.broadcast(flat, 0);
             }
             take_over(places_[i].part, own_elements(i, flat));
+            round(i);
         }
         on_use_->release();
     }
     void read(const std::function<void()>& read) override {
         const auto array = gather_all();
         succeed_together(backend_, [&] {
-            const Opened opened(*this, array, array->read());
+            const Opened opened(*this, array, array.read);
             read();
         });
     }
@@ -109,8 +112,7 @@ private:
     /// The model's tensors in memory that has all of them, for as long as it lives.
     class Opened {
     public:
-        Opened(const GatheredWeights& weights, const std::shared_ptr<comm::NodeArray>& array,
-               std::byte* mapping)
+        Opened(const GatheredWeights& weights, const WeightArray& array, std::byte* mapping)
             : weights_(weights) {
             weights_.point_at(array, mapping);
         }
@@ -141,11 +143,21 @@ private:
     void make_views(const c10::Storage& storage, const Unit& unit) {
         for (const std::size_t i : unit.parameters) {
             Place& place = places_[i];
-            keep_exactly(i, exact_part(i), [this] { on_use_->release(); });
+            keep_exactly(i, exact_part(i), [this, i] {
+                round(i);
+                on_use_->release();
+            });
+            if (parts_on_host_) {
+                place.used = at::empty(place.part.sizes(),
+                                       at::TensorOptions(ranks_.device()).dtype(place.type));
+                round(i);
+            }
             place.part.set_requires_grad(true);
             at::Tensor& view = views_[i];
             view = at::detail::make_tensor<c10::TensorImpl>(
-                c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                c10::Storage(storage),
+                c10::DispatchKeySet(
+                    c10::computeDispatchKey(place.type, std::nullopt, ranks_.device())),
                 caffe2::TypeMeta::fromScalarType(place.type));
             view.unsafeGetTensorImpl()->set_sizes_and_strides(
                 place.of.shape, place.of.strides,
@@ -173,7 +185,7 @@ private:
         }
     }
     [[nodiscard]] std::byte* memory_of(std::size_t slot) const {
-        return array_->write() + slot_bytes_ * slot;
+        return array_.write + slot_bytes_ * slot;
     }
     [[nodiscard]] WeightCopy copy_at(std::size_t index, std::byte* memory) const {
         const Place& place = places_[index];
@@ -183,27 +195,29 @@ private:
     void write_part(std::size_t index, std::byte* memory) const {
         const Place& place = places_[index];
         if (place.part.numel() > 0) {
-            at::Tensor whole = at::from_blob(memory, {parameters_[index].tensor.numel()},
-                                             at::TensorOptions(place.type));
-            own_elements(index, whole).copy_(place.part);
+            const at::Tensor whole =
+                tensor_at(memory, {parameters_[index].tensor.numel()}, place.type, ranks_.device());
+            own_elements(index, whole).copy_(place.used.defined() ? place.used : place.part);
         }
     }
     [[nodiscard]] at::Tensor own_elements(std::size_t index, const at::Tensor& flat) const {
         return flat.narrow(0, places_[index].of.begin, elements_of_part(index));
     }
     /// Memory with all weights. *Collective.*
-    [[nodiscard]] std::shared_ptr<comm::NodeArray> gather_all() {
+    [[nodiscard]] WeightArray gather_all() {
         const torch::NoGradGuard no_grad;
         rethrow_failure();
         auto array = allocate_whole();
         std::vector<WeightCopy> copies;
         for (std::size_t i = 0; i < places_.size(); ++i) {
-            std::byte* const memory = array->write() + places_[i].offset;
+            std::byte* const memory = array.write + places_[i].offset;
             write_part(i, memory);
             copies.push_back(copy_at(i, memory));
         }
-        exchange_.run(copies);
-        backend_.barrier();
+        ranks_.exchange(copies);
+        if (ranks_.shares()) {
+            backend_.barrier();
+        }
         return array;
     }
 
@@ -211,8 +225,8 @@ private:
     std::vector<at::Tensor> views_;    ///< by parameter: of its unit's storage
     std::vector<std::size_t> offsets_; ///< by parameter: in its unit, in bytes
     std::size_t slot_bytes_ = 64;
-    std::shared_ptr<comm::NodeArray> array_; ///< the slots
-    std::optional<UnitGathering> gathering_;
+    WeightArray array_; ///< the slots
+    std::unique_ptr<UnitGathering> gathering_;
     std::optional<GatherOnUse> on_use_;
 };
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Gradients of which each rank holds its part: a chunk of them (shard_plan.hpp) goes into a slot
-/// and is freed, and each rank adds up its block from the slots of all (comm/slot_scatter.hpp).
+/// and is freed, and each rank gets the sum of its block from the slots of all (comm/slots.hpp).
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/comm/slot_scatter.hpp>
+#include <rtrain/comm/slots.hpp>
+#include <rtrain/model/chunk_writer.hpp>
 #include <rtrain/model/finite.hpp>
 #include <rtrain/model/gradient_store.hpp>
 #include <rtrain/model/gradient_writer.hpp>
@@ -21,7 +22,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,7 +38,8 @@ public:
         : weights_(std::move(weights)), model_(std::move(model)), parameters_(parameters),
           slot_bytes_(options.slot_bytes), half_(half_type(options.data_parallel.hook)),
           keeps_(options.level != Shard::optimizer), divisor_(weights_->backend().size()),
-          own_(parameters.size()) {}
+          own_(parameters.size()),
+          writer_(parameters, weights_->owners().count(), weights_->ranks().device()) {}
 
     void lay_out(std::vector<bool> wanted) override {
         for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -229,8 +230,9 @@ private:
             return none;
         }
         // Behind slot() the sums of a node are there; nodes exchange those of one round meanwhile.
-        return steps() ? rooms_in_turns(chunks_, weights_->owners().nodes == 1 ? 1 : 2)
-                       : own_rooms(chunks_);
+        const at::Device device = weights_->parts_on();
+        return steps() ? rooms_in_turns(chunks_, weights_->owners().nodes == 1 ? 1 : 2, device)
+                       : own_rooms(chunks_, device);
     }
     [[nodiscard]] bool owns() const { return weights_->owners().owns(); }
     /// Whether sums are stepped and used up within the pass.
@@ -258,10 +260,10 @@ private:
     void send(std::size_t number) {
         weights_->before_sending();
         const Chunk& chunk = chunks_[number];
-        std::byte* const slot = slots_->slot();
+        writer_.write(chunk, slots_->slot(), divisor_,
+                      [this](std::size_t parameter) { return own_[parameter].gradient; });
         bool adds = false;
         for (const Chunk::Member& member : chunk.members) {
-            write(chunk, member, slot);
             Own& own = own_[member.parameter];
             if (number + 1 == own.first_chunk + own.chunks) {
                 own.gradient.reset();
@@ -298,31 +300,6 @@ private:
             }
         }
         weights_->step_now(complete, [this](std::size_t parameter) { give(parameter); });
-    }
-
-    /// A gradient's share of a chunk, divided by the number of ranks, into the blocks of all.
-    void write(const Chunk& chunk, const Chunk::Member& member, std::byte* slot) {
-        const at::Tensor& flat = own_[member.parameter].gradient;
-        const int owners = weights_->owners().count();
-        const comm::Slices slices = slices_of(parameters_[member.parameter].tensor, owners);
-        const std::size_t element = c10::elementSize(chunk.type);
-        const auto type = at::TensorOptions(chunk.type);
-        for (int owner = 0; owner < owners; ++owner) {
-            const std::int64_t count =
-                std::clamp<std::int64_t>(slices.count(owner) - member.from, 0, member.count);
-            if (count == 0) {
-                continue;
-            }
-            std::byte* const to =
-                slot + static_cast<std::size_t>(owner * chunk.block + member.offset) * element;
-            if (!flat.defined()) {
-                std::memset(to, 0, static_cast<std::size_t>(count) * element);
-                continue;
-            }
-            at::Tensor target = at::from_blob(to, {count}, type);
-            writer_.scale_into(target, flat.narrow(0, slices.begin(owner) + member.from, count),
-                               scale_for(divisor_, chunk.type));
-        }
     }
 
     /// A chunk's new sums to those that parts have, where they have some.
@@ -364,7 +341,8 @@ private:
             const at::Tensor mine = in_memory_order(whole.to_dense(), parameters_[parameter].tensor)
                                         .narrow(0, of->begin, part.numel());
             at::Tensor& own = part.mutable_grad();
-            own = own.defined() ? own + mine : mine.to(part.scalar_type(), false, /*copy=*/true);
+            own = own.defined() ? own + mine.to(own.device())
+                                : mine.to(part.options(), false, /*copy=*/true);
         }
         whole.reset();
         if (steps()) {
@@ -387,13 +365,13 @@ private:
     int divisor_;
     std::vector<Own> own_; ///< by parameter
     std::vector<Chunk> chunks_;
-    std::unique_ptr<comm::SlotScatter> slots_;
+    std::unique_ptr<comm::Slots> slots_;
     std::vector<at::Tensor> blocks_;   ///< by chunk: this rank's, of the sums
     std::vector<std::size_t> missing_; ///< by chunk: gradients that this pass has not brought yet
     std::vector<bool> trains_;         ///< by chunk: a parameter in it is expected
     std::size_t next_ = 0; ///< the first chunk that is not sent; 0 behind a pass that has stepped
     bool has_had_pass_ = false;
-    GradientWriter writer_;
+    ChunkWriter writer_;
 };
 
 } // namespace rtrain::detail

@@ -24,68 +24,64 @@ namespace rtrain::detail {
 class NodeWeights final : public WeightMemory {
 public:
     /// Rank 0's values count. *Collective.* `steps_in_backward`: of which the pass is the step.
-    NodeWeights(AnyBackend& backend, const std::vector<NamedParameter>& parameters,
-                const std::vector<at::ScalarType>& types, bool shares, bool steps_in_backward)
-        : WeightMemory(backend, parameters, types, shares), steps_in_backward_(steps_in_backward),
-          rounded_(parameters.size()), array_(allocate_whole()) {
+    NodeWeights(AnyBackend& backend, ShardRanks& ranks,
+                const std::vector<NamedParameter>& parameters,
+                const std::vector<at::ScalarType>& types, bool parts_on_host,
+                bool steps_in_backward)
+        : WeightMemory(backend, ranks, parameters, types, parts_on_host),
+          steps_in_backward_(steps_in_backward), array_(allocate_whole()) {
         const torch::NoGradGuard no_grad;
         for (std::size_t i = 0; i < parameters_.size() && backend_.rank() == 0; ++i) {
-            at_memory(array_, array_->write(), i).copy_(parameters_[i].tensor);
+            at_memory(array_, array_.write, i).copy_(parameters_[i].tensor);
         }
-        if (owners_.nodes > 1 || !shares_) {
+        if (owners_.nodes > 1 || !ranks_.shares()) {
             spread();
         }
-        backend_.barrier();
+        meet();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             make_part(i);
         }
-        point_at(array_, array_->read());
+        point_at(array_, array_.read);
         ::malloc_trim(0); // what the ranks had of their own
     }
 
     [[nodiscard]] bool is_in_place(std::size_t parameter) const override {
         const at::Tensor& tensor = parameters_[parameter].tensor;
         return tensor.numel() == 0 ||
-               tensor.const_data_ptr() == array_->read() + places_[parameter].offset;
+               tensor.const_data_ptr() == array_.read + places_[parameter].offset;
     }
 
     [[nodiscard]] bool gathers() const noexcept override { return false; }
 
     void begin_step() override {
         if (!steps_in_backward_) {
-            backend_.barrier();
-        }
-    }
-    void round(std::size_t parameter) override {
-        if (rounded_[parameter].defined()) {
-            const torch::NoGradGuard no_grad;
-            rounded_[parameter].copy_(places_[parameter].part);
+            meet();
         }
     }
     void end_step(const std::vector<std::size_t>& stepped) override {
         std::vector<WeightCopy> copies;
         for (const std::size_t i : stepped) {
-            copies.push_back({array_->write() + places_[i].offset, places_[i].slices,
+            copies.push_back({array_.write + places_[i].offset, places_[i].slices,
                               c10::elementSize(places_[i].type)});
         }
-        exchange_.run(copies);
-        backend_.barrier();
+        ranks_.exchange(copies);
+        meet();
     }
 
     void edit(const std::function<void()>& edit) override {
-        backend_.barrier();
+        meet();
         succeed_together(backend_, [&] {
             if (owners_.place == 0) {
                 const Opened opened(*this);
                 edit();
             }
         });
-        if (!shares_) {
+        if (!ranks_.shares()) {
             spread();
         }
-        for (std::size_t i = 0; i < places_.size(); ++i) {
-            if (rounded_[i].defined()) {
-                take_over(places_[i].part, rounded_[i]);
+        for (const Place& place : places_) {
+            if (place.used.defined()) {
+                take_over(place.part, place.used);
             }
         }
     }
@@ -96,26 +92,33 @@ private:
     class Opened {
     public:
         explicit Opened(NodeWeights& weights) : weights_(weights) {
-            weights_.point_at(weights_.array_, weights_.array_->write());
+            weights_.point_at(weights_.array_, weights_.array_.write);
         }
         Opened(const Opened&) = delete;
         Opened& operator=(const Opened&) = delete;
-        ~Opened() { weights_.point_at(weights_.array_, weights_.array_->read()); }
+        ~Opened() { weights_.point_at(weights_.array_, weights_.array_.read); }
 
     private:
         NodeWeights& weights_;
     };
 
+    /// Those who share the weights do not write before others have read them, nor the other way
+    /// round.
+    void meet() {
+        if (ranks_.shares()) {
+            backend_.barrier();
+        }
+    }
+
     void make_part(std::size_t index) {
         Place& place = places_[index];
         auto* const memory =
-            array_->write() + place.offset +
+            array_.write + place.offset +
             static_cast<std::size_t>(place.of.begin) * c10::elementSize(place.type);
-        place.part = at::from_blob(
-            memory, {elements_of_part(index)}, [array = array_](void* /*data*/) {},
-            at::TensorOptions(place.type));
-        if (place.type != parameters_[index].tensor.scalar_type()) {
-            rounded_[index] = std::exchange(place.part, {});
+        place.part = tensor_at(memory, {elements_of_part(index)}, place.type, ranks_.device(),
+                               std::nullopt, array_.owner);
+        if (parts_on_host_ || place.type != parameters_[index].tensor.scalar_type()) {
+            place.used = std::exchange(place.part, {});
             keep_exactly(index, exact_part(index));
         }
         place.part.set_requires_grad(true);
@@ -125,14 +128,13 @@ private:
     void spread() {
         std::vector<at::Tensor> values;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            values.push_back(at_memory(array_, array_->write(), i));
+            values.push_back(at_memory(array_, array_.write, i));
         }
         broadcast_coalesced(backend_, std::move(values)); // ranks that share one write the same
     }
 
     bool steps_in_backward_;
-    std::vector<at::Tensor> rounded_; ///< where a part of another type goes in the array
-    std::shared_ptr<comm::NodeArray> array_;
+    WeightArray array_;
 };
 
 } // namespace rtrain::detail

@@ -23,7 +23,8 @@ struct Room {
 };
 
 /// By chunk; zeroed.
-[[nodiscard]] inline std::vector<Room> own_rooms(const std::vector<Chunk>& chunks) {
+[[nodiscard]] inline std::vector<Room> own_rooms(const std::vector<Chunk>& chunks,
+                                                 at::Device device) {
     std::map<at::ScalarType, std::int64_t> lengths;
     std::vector<Room> rooms;
     for (const Chunk& chunk : chunks) {
@@ -32,7 +33,7 @@ struct Room {
     }
     std::map<at::ScalarType, at::Tensor> sums;
     for (const auto& [type, length] : lengths) {
-        sums[type] = at::zeros({length}, type);
+        sums[type] = at::zeros({length}, at::TensorOptions(device).dtype(type));
     }
     for (std::size_t c = 0; c < chunks.size(); ++c) {
         rooms[c].memory = sums[chunks[c].type];
@@ -57,10 +58,12 @@ struct Room {
 }
 
 /// By chunk: `rooms` in turns, each used up before its turn comes again.
-[[nodiscard]] inline std::vector<Room> rooms_in_turns(const std::vector<Chunk>& chunks, int rooms) {
+[[nodiscard]] inline std::vector<Room> rooms_in_turns(const std::vector<Chunk>& chunks, int rooms,
+                                                      at::Device device) {
     std::vector<at::Tensor> memory;
     for (int i = 0; i < rooms; ++i) {
-        memory.push_back(at::empty({room_bytes_of(chunks)}, at::kByte));
+        memory.push_back(
+            at::empty({room_bytes_of(chunks)}, at::TensorOptions(device).dtype(at::kByte)));
     }
     std::vector<Room> places;
     std::size_t turn = 0;

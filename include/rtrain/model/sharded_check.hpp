@@ -37,10 +37,10 @@ inline void require_unwritten(const torch::nn::Module& root) {
     }
 }
 
-/// Throws ModelError [RT-M40], naming the first parameter or module of the model that ranks cannot
-/// share.
+/// Throws ModelError [RT-M40], naming the first parameter or module of the model that ranks which
+/// compute on `device` cannot share.
 inline void check_sharded(const torch::nn::Module& module,
-                          const std::vector<NamedParameter>& parameters) {
+                          const std::vector<NamedParameter>& parameters, at::Device device) {
     std::vector<std::pair<const std::byte*, const std::byte*>> memory;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const auto& [name, tensor] = parameters[i];
@@ -52,8 +52,8 @@ inline void check_sharded(const torch::nn::Module& module,
             refuse("is ", tensor.scalar_type(),
                    ", and a sharded model has real floating-point parameters only");
         }
-        if (!tensor.is_cpu()) {
-            refuse("is on ", tensor.device(), ", and sharded models are on the CPU");
+        if (tensor.device() != device) {
+            refuse("is on ", tensor.device(), ", and this rank shards models on ", device);
         }
         if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
             refuse("names some of its elements several times, as expand() does");

@@ -9,8 +9,10 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/model/device_shards.hpp>
 #include <rtrain/model/engine.hpp>
 #include <rtrain/model/gradient_shards.hpp>
+#include <rtrain/model/host_shards.hpp>
 #include <rtrain/model/kept_types.hpp>
 #include <rtrain/model/numa_ranks.hpp>
 #include <rtrain/model/prepared_sharded.hpp>
@@ -124,11 +126,12 @@ private:
         : Engine(ranks, module, checked(ranks, *module, options),
                  [made, ranks, module, options](const auto& parameters, const auto& of) {
                      auto members = of.group ? ranks->over(of.group) : ranks;
-                     if (options.share == Share::numa) {
+                     if (options.share == Share::numa && device_of(*members).is_cpu()) {
                          members = over_numa_nodes(members);
                      }
                      *made = std::make_shared<SharedWeights>(
-                         members, *module, parameters, kept_types(parameters, options), options);
+                         members, shard_ranks(*members, options), *module, parameters,
+                         kept_types(parameters, options), options);
                      return std::make_unique<GradientShards>(*made, module->name(), parameters,
                                                              options);
                  }),
@@ -147,13 +150,11 @@ private:
         if (members->size() == 1) {
             return parallel;
         }
-        if (members->communicator() == nullptr) {
-            throw ConfigError("RT-C41", "a sharded model needs a backend whose ranks can share "
-                                        "memory and send messages, as backend::Mpi; this one has "
-                                        "no `comm::Communicator& communicator()`");
-        }
-        succeed_together(
-            *members, [&] { check_sharded(module, distinct_parameters(module, parallel.ignore)); });
+        require_ranks(*members, options);
+        succeed_together(*members, [&] {
+            check_sharded(module, distinct_parameters(module, parallel.ignore),
+                          device_of(*members));
+        });
         require_same(*members, "RT-M2", as_number(options), [&] {
             return concat("ranks prepare a model with different options: on rank ", members->rank(),
                           " slot_bytes is ", options.slot_bytes, ", step_in_backward ",
@@ -164,14 +165,46 @@ private:
                           ", ", options.units.size(), " units are named",
                           "; all ranks must prepare it in the same way");
         });
-        const auto& ranks_of = *members->communicator();
-        if (options.share != Share::none && ranks_of.local_size() > 1 &&
-            !ranks_of.shares_memory()) {
+        const auto* const ranks_of = members->communicator();
+        if (ranks_of != nullptr && options.share != Share::none && ranks_of->local_size() > 1 &&
+            !ranks_of->shares_memory()) {
             console::warn("rank %d reads the weights of %s from memory of its own, as with "
                           "Share::none: it cannot share memory with the other ranks of this node",
                           members->rank(), module.name().c_str());
         }
         return parallel;
+    }
+    /// Where the ranks compute.
+    [[nodiscard]] static at::Device device_of(const AnyBackend& ranks) {
+        return ranks.device().value_or(at::kCPU);
+    }
+    static void require_ranks(const AnyBackend& ranks, const ShardedOptions& options) {
+        if (device_of(ranks).is_cpu()) {
+            if (ranks.communicator() == nullptr) {
+                throw ConfigError("RT-C41", "a sharded model needs a backend whose ranks can share "
+                                            "memory and send messages, as backend::Mpi; this one "
+                                            "has no `comm::Communicator& communicator()`");
+            }
+            return;
+        }
+        if (!ranks.shards_on_device()) {
+            throw ConfigError("RT-C41", concat("a model that is sharded on ", device_of(ranks),
+                                               " needs a backend that communicates there, as "
+                                               "backend::Nccl; this one has no "
+                                               "`reduce_scatter_async` and `all_gather_async`"));
+        }
+        if (std::holds_alternative<offload::Disk>(options.offload)) {
+            throw ConfigError("RT-C12", concat("offload::Disk keeps what optimizers on the CPU "
+                                               "need, but this rank computes on ",
+                                               device_of(ranks), "; leave it out"));
+        }
+    }
+    [[nodiscard]] static std::unique_ptr<ShardRanks> shard_ranks(AnyBackend& ranks,
+                                                                 const ShardedOptions& options) {
+        if (!device_of(ranks).is_cpu()) {
+            return std::make_unique<DeviceShards>(ranks);
+        }
+        return std::make_unique<HostShards>(*ranks.communicator(), options.share != Share::none);
     }
     /// Other options, another number.
     [[nodiscard]] static std::int64_t as_number(const ShardedOptions& options) {

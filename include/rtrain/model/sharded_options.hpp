@@ -66,10 +66,15 @@ struct Disk {
     std::filesystem::path directory;
 };
 
+/// Of models on GPUs: in memory of the host that the GPU can reach (pinned), with the gradients'
+/// sums and float32 parts, and the CPU computes steps. The GPU holds weights and slots. On the CPU
+/// it is None; on one rank, too.
+struct Host {};
+
 } // namespace offload
 
-/// Where it lies: one of the two.
-using Offload = std::variant<offload::None, offload::Disk>;
+/// Where it lies: one of the three.
+using Offload = std::variant<offload::None, offload::Disk, offload::Host>;
 
 /// One copy of the weights a node, in memory that its ranks share; each rank holds gradients and
 /// the optimizer's state of its part only. So Adam needs 4 bytes for each float32 parameter and

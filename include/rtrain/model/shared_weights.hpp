@@ -9,10 +9,11 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/comm/communicator.hpp>
+#include <rtrain/comm/slot_scatter.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/gathered_weights.hpp>
 #include <rtrain/model/node_weights.hpp>
+#include <rtrain/model/shard_ranks.hpp>
 #include <rtrain/model/sharded_errors.hpp>
 #include <rtrain/model/sharded_options.hpp>
 #include <rtrain/model/step_link.hpp>
@@ -34,22 +35,24 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace rtrain::detail {
 
 class SharedWeights {
 public:
-    /// `backend` has a communicator, and parameters can be shared (sharded_check.hpp). `types`:
-    /// those that they are kept in (kept_types.hpp). Rank 0's values count; the other ranks' memory
-    /// is let go unread. *Collective.* Throws CommError [RT-X12], ConfigError [RT-C42].
-    SharedWeights(std::shared_ptr<AnyBackend> backend, const torch::nn::Module& module,
-                  std::vector<NamedParameter> parameters, const std::vector<at::ScalarType>& types,
-                  const ShardedOptions& options)
-        : backend_(std::move(backend)), ranks_(*backend_->communicator()),
-          owners_(ranks_.block_owners()), parameters_(std::move(parameters)),
-          steps_in_backward_(options.step_in_backward),
-          is_one_copy_(owners_.nodes == 1 && options.share != Share::none),
+    /// `ranks`: those of `backend`. Parameters can be shared (sharded_check.hpp). `types`: those
+    /// that they are kept in (kept_types.hpp). Rank 0's values count; the other ranks' memory is
+    /// let go unread. *Collective.* Throws CommError [RT-X12], ConfigError [RT-C42].
+    SharedWeights(std::shared_ptr<AnyBackend> backend, std::unique_ptr<ShardRanks> ranks,
+                  const torch::nn::Module& module, std::vector<NamedParameter> parameters,
+                  const std::vector<at::ScalarType>& types, const ShardedOptions& options)
+        : backend_(std::move(backend)), ranks_(std::move(ranks)), owners_(ranks_->owners()),
+          parameters_(std::move(parameters)), steps_in_backward_(options.step_in_backward),
+          is_one_copy_(owners_.nodes == 1 && ranks_->shares()),
+          parts_on_host_(std::holds_alternative<offload::Host>(options.offload) &&
+                         !ranks_->device().is_cpu()),
           accumulates_whole_(options.level == Shard::optimizer), offload_(options.offload),
           places_(parameters_.size()), memory_(make_memory(module, types, options)) {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -61,7 +64,7 @@ public:
     SharedWeights& operator=(const SharedWeights&) = delete;
 
     [[nodiscard]] const comm::BlockOwners& owners() const noexcept { return owners_; }
-    [[nodiscard]] comm::Communicator& ranks() const noexcept { return ranks_; }
+    [[nodiscard]] ShardRanks& ranks() const noexcept { return *ranks_; }
     [[nodiscard]] AnyBackend& backend() const noexcept { return *backend_; }
     [[nodiscard]] bool steps_in_backward() const noexcept { return steps_in_backward_; }
     [[nodiscard]] const Offload& offload() const noexcept { return offload_; }
@@ -81,6 +84,10 @@ public:
     }
     /// This rank's elements of a parameter, maybe none; where they can be written.
     [[nodiscard]] at::Tensor& part(std::size_t parameter) { return memory_->part(parameter); }
+    /// Where parts are, and the sums of their gradients.
+    [[nodiscard]] at::Device parts_on() const {
+        return parts_on_host_ ? at::Device(at::kCPU) : ranks_->device();
+    }
     /// Parameters and parts, which nobody writes but steps, edit() and loading.
     [[nodiscard]] std::vector<at::Tensor> stepped() const {
         std::vector<at::Tensor> tensors;
@@ -239,13 +246,12 @@ private:
     [[nodiscard]] std::unique_ptr<WeightMemory>
     make_memory(const torch::nn::Module& module, const std::vector<at::ScalarType>& types,
                 const ShardedOptions& options) {
-        const bool shares = options.share != Share::none;
         if (options.level == Shard::parameters && !is_one_copy_) {
-            return std::make_unique<GatheredWeights>(*backend_, parameters_, types, shares,
-                                                     plan_units(module, parameters_, options.units),
-                                                     options.resident_units);
+            return std::make_unique<GatheredWeights>(
+                *backend_, *ranks_, parameters_, types, parts_on_host_,
+                plan_units(module, parameters_, options.units), options.resident_units);
         }
-        return std::make_unique<NodeWeights>(*backend_, parameters_, types, shares,
+        return std::make_unique<NodeWeights>(*backend_, *ranks_, parameters_, types, parts_on_host_,
                                              steps_in_backward_);
     }
 
@@ -257,11 +263,12 @@ private:
     }
 
     std::shared_ptr<AnyBackend> backend_;
-    comm::Communicator& ranks_;
+    std::unique_ptr<ShardRanks> ranks_;
     comm::BlockOwners owners_;
     std::vector<NamedParameter> parameters_;
     bool steps_in_backward_;
     bool is_one_copy_;
+    bool parts_on_host_;
     bool accumulates_whole_; ///< under no_sync()
     Offload offload_;
     bool awaits_step_ = false;  ///< of an optimizer, behind a pass

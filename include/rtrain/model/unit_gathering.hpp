@@ -4,29 +4,23 @@
 /// without waiting. All ranks start the same ones in the same order, for the same slots.
 #pragma once
 
-#include <rtrain/base/error.hpp>
-#include <rtrain/comm/communicator.hpp>
-#include <rtrain/comm/meetings.hpp>
-#include <rtrain/comm/pending.hpp>
-#include <rtrain/model/weight_exchange.hpp>
-#include <rtrain/process/step_clock.hpp>
+#include <rtrain/comm/slices.hpp>
 
-#include <ATen/Functions.h>
-#include <ATen/core/Tensor.h>
-
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 namespace rtrain::detail {
+
+/// A parameter where this rank has its copy, on the device of the weights.
+struct WeightCopy {
+    std::byte* memory = nullptr;
+    comm::Slices slices; ///< one for each owner
+    std::size_t element_bytes = 0;
+};
 
 class UnitGathering {
 public:
@@ -38,147 +32,22 @@ public:
         std::function<const std::string&(std::size_t unit)> name;
     };
 
-    /// `shares`: the ranks of a node have the slots together. *Collective.* Throws CommError
-    /// [RT-X12].
-    UnitGathering(comm::Communicator& ranks, const WeightExchange& exchange, bool shares,
-                  std::size_t slots, Weights weights)
-        : ranks_(ranks), exchange_(exchange), weights_(std::move(weights)), slots_(slots),
-          meetings_(ranks.allocate_meetings(slots, shares)) {}
+    UnitGathering() = default;
     UnitGathering(const UnitGathering&) = delete;
     UnitGathering& operator=(const UnitGathering&) = delete;
-    /// What has been started for nothing is let come to its end, or others may take its messages
-    /// for their own. They end it, too, unless they have failed.
-    ~UnitGathering() {
-        const auto begun = std::chrono::steady_clock::now();
-        constexpr std::chrono::seconds patience{2};
-        try {
-            while (std::uncaught_exceptions() == 0 && !has_failed_ && !poll() &&
-                   std::chrono::steady_clock::now() - begun < patience) {
-                std::this_thread::yield();
-            }
-        } catch (const std::exception&) { // nobody waits for it
-        }
-    }
+    virtual ~UnitGathering() = default;
 
     /// This rank needs no more what is in the slot. `order`: a hash of the one that this rank
     /// follows.
-    void start(std::size_t unit, std::size_t slot, std::int64_t order) {
-        if (slots_[slot]) {
-            (void)wait(slot);
-        }
-        const at::Tensor choice = at::tensor(
-            {static_cast<std::int64_t>(unit), static_cast<std::int64_t>(slot), order}, at::kLong);
-        slots_[slot].emplace(UnderWay{unit, ranks_.all_gather_async(choice),
-                                      exchange_.start(weights_.copies(unit, slot))});
-    }
+    virtual void start(std::size_t unit, std::size_t slot, std::int64_t order) = 0;
     /// Goes on as far as possible with all of them, without waiting; whether all are there.
-    bool poll() {
-        bool all = true;
-        for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-            all = is_there(slot) && all;
-        }
-        return all;
-    }
-    /// Whether what has been started for a slot is in it.
-    [[nodiscard]] bool is_there(std::size_t slot) {
-        try {
-            return !slots_[slot] || slots_[slot]->phase == Phase::there || goes_on(slot);
-        } catch (...) {
-            has_failed_ = true;
-            throw;
-        }
-    }
-    /// Returns when it is, and whether all ranks have started it in the same order. Throws
-    /// ModelError [RT-M49], on all ranks the same.
-    bool wait(std::size_t slot) {
-        const StepClock::In waiting(StepPart::communication);
-        struct Progress {
-            UnitGathering& all;
-            std::size_t slot;
-            bool done() {
-                (void)all.poll();
-                return all.is_there(slot);
-            }
-        } progress{*this, slot};
-        try {
-            ranks_.wait(progress, "gathering weights");
-        } catch (...) {
-            has_failed_ = true;
-            throw;
-        }
-        const bool same = slots_[slot]->same_order;
-        slots_[slot].reset();
-        return same;
-    }
-
-private:
-    enum class Phase : unsigned char { choosing, exchanging, meeting, there };
-    struct UnderWay {
-        std::size_t unit = 0;
-        comm::Pending<comm::MessageAllGather> choices;
-        WeightExchange::UnderWay exchange;
-        Phase phase = Phase::choosing;
-        bool same_order = false;
-    };
-
-    bool goes_on(std::size_t slot) {
-        UnderWay& one = *slots_[slot];
-        if (one.phase == Phase::choosing && one.choices.poll()) {
-            one.same_order = require_agreement(one.choices.wait());
-            weights_.write_own(one.unit, slot);
-            one.phase = Phase::exchanging;
-        }
-        if (one.phase == Phase::exchanging && one.exchange.done()) {
-            meetings_->come(slot);
-            one.phase = Phase::meeting;
-        }
-        if (one.phase == Phase::meeting && meetings_->all_here(slot)) {
-            one.phase = Phase::there;
-        }
-        return one.phase == Phase::there;
-    }
-
-    /// All ranks have come here for the same unit and slot: nobody uses what is in the slot.
-    /// Returns whether all follow the same order.
-    [[nodiscard]] bool require_agreement(const at::Tensor& all) const {
-        constexpr std::int64_t fields = 3;
-        const auto* const choice = all.const_data_ptr<std::int64_t>();
-        bool same_order = true;
-        for (std::int64_t rank = 1; rank < all.size(0); ++rank) {
-            const std::int64_t* const theirs = choice + fields * rank;
-            if (theirs[0] != choice[0]) {
-                throw ModelError(
-                    "RT-M49",
-                    concat("ranks use the weights of a model in different orders: unit \"",
-                           name_of(choice[0]), "\" is next on rank 0, but \"", name_of(theirs[0]),
-                           "\" on rank ", rank,
-                           "; all ranks must run the same layers, in training and in evaluation, "
-                           "or prepare the model with level Shard::gradients"));
-            }
-            if (theirs[1] != choice[1]) {
-                throw ModelError(
-                    "RT-M49",
-                    concat("ranks have used the weights of a model in different orders before they "
-                           "come to unit \"",
-                           name_of(choice[0]), "\": rank ", rank,
-                           " drops another unit for it than "
-                           "rank 0; all ranks must run the same layers, and look at weights "
-                           "together, or prepare the model with level Shard::gradients"));
-            }
-            same_order = same_order && theirs[2] == choice[2];
-        }
-        return same_order;
-    }
-    [[nodiscard]] const std::string& name_of(std::int64_t unit) const {
-        return weights_.name(static_cast<std::size_t>(unit));
-    }
-
-    comm::Communicator& ranks_;
-    const WeightExchange& exchange_;
-    Weights weights_;
-    std::vector<std::optional<UnderWay>> slots_; ///< what has been started for each
-    std::unique_ptr<comm::Meetings> meetings_;
-    bool has_failed_ = false;
+    virtual bool poll() = 0;
+    /// Returns when it is, for those who use it next; and whether all ranks have started it in the
+    /// same order, where that is known. Throws ModelError [RT-M49], on all ranks the same.
+    virtual std::optional<bool> wait(std::size_t slot) = 0;
+    /// Between passes: whether the order to come is the same on all ranks, where the next wait()
+    /// does not tell. *Collective.* Throws ModelError [RT-M49], on all ranks the same.
+    [[nodiscard]] virtual std::optional<bool> agree(std::int64_t order) = 0;
 };
 
 } // namespace rtrain::detail

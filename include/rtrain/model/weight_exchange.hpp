@@ -8,6 +8,7 @@
 #include <rtrain/comm/slices.hpp>
 #include <rtrain/comm/slot_scatter.hpp>
 #include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/unit_gathering.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -21,13 +22,6 @@
 #include <vector>
 
 namespace rtrain::detail {
-
-/// A parameter where this rank has its copy.
-struct WeightCopy {
-    std::byte* memory = nullptr;
-    comm::Slices slices; ///< one for each owner
-    std::size_t element_bytes = 0;
-};
 
 class WeightExchange {
     struct Leg;

@@ -6,18 +6,18 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/comm/communicator.hpp>
 #include <rtrain/comm/node_array.hpp>
 #include <rtrain/comm/slices.hpp>
 #include <rtrain/model/shard_plan.hpp>
+#include <rtrain/model/shard_ranks.hpp>
 #include <rtrain/model/unit_order.hpp>
-#include <rtrain/model/weight_exchange.hpp>
 #include <rtrain/state/exact_parts.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -54,7 +54,12 @@ public:
     /// Before parts are stepped. *Collective.*
     virtual void begin_step() = 0;
     /// The part of a parameter is stepped.
-    virtual void round(std::size_t parameter) = 0;
+    void round(std::size_t parameter) {
+        if (const at::Tensor& used = places_[parameter].used; used.defined()) {
+            const c10::NoGradGuard no_grad;
+            used.copy_(places_[parameter].part);
+        }
+    }
     /// All parts are: everybody sees those of `stepped`. *Collective.*
     virtual void end_step(const std::vector<std::size_t>& stepped) = 0;
 
@@ -70,15 +75,17 @@ protected:
         at::ScalarType type = at::kFloat; ///< there
         comm::Slices slices;
         at::Tensor part;
+        at::Tensor used; ///< its copy where it is read, if it lies elsewhere or is of another type
         checkpoint::PartOf of;
     };
 
-    /// `backend` and `parameters` outlive it. `types`: those that parameters are kept in. `shares`:
-    /// the ranks of a node have one copy.
-    WeightMemory(AnyBackend& backend, const std::vector<NamedParameter>& parameters,
-                 const std::vector<at::ScalarType>& types, bool shares)
-        : backend_(backend), ranks_(*backend.communicator()), owners_(ranks_.block_owners()),
-          shares_(shares), exchange_(ranks_, shares), parameters_(parameters) {
+    /// What it is given outlives it. `ranks`: those of `backend`. `types`: those that parameters
+    /// are kept in. `parts_on_host`: of a model on a device.
+    WeightMemory(AnyBackend& backend, ShardRanks& ranks,
+                 const std::vector<NamedParameter>& parameters,
+                 const std::vector<at::ScalarType>& types, bool parts_on_host)
+        : backend_(backend), ranks_(ranks), owners_(ranks.owners()), parameters_(parameters),
+          parts_on_host_(parts_on_host) {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             lay_out(parameters_[i].tensor, types[i]);
         }
@@ -97,7 +104,7 @@ protected:
         return (bytes_of(parameter) + line - 1) / line * line;
     }
     /// Memory that has all parameters. *Collective.*
-    [[nodiscard]] std::shared_ptr<comm::NodeArray> allocate_whole() {
+    [[nodiscard]] WeightArray allocate_whole() {
         std::vector<comm::NodeArray::Part> names;
         for (std::size_t i = 0; i < places_.size(); ++i) {
             const std::size_t begin = places_[i].offset;
@@ -107,17 +114,16 @@ protected:
                                     "ranks of a node read it: change it within model.edit(), and "
                                     "pass optimizers through worker.prepare()\n")});
         }
-        return ranks_.allocate_array(bytes_, std::move(names), shares_);
+        return ranks_.allocate_array(bytes_, std::move(names));
     }
     /// A parameter in one of the mappings of an array of all.
-    [[nodiscard]] at::Tensor at_memory(const std::shared_ptr<comm::NodeArray>& array,
-                                       std::byte* mapping, std::size_t index) const {
+    [[nodiscard]] at::Tensor at_memory(const WeightArray& array, std::byte* mapping,
+                                       std::size_t index) const {
         const Place& place = places_[index];
-        return at::from_blob(
-            mapping + place.offset, place.of.shape, place.of.strides, [array](void* /*data*/) {},
-            at::TensorOptions(place.type));
+        return tensor_at(mapping + place.offset, place.of.shape, place.type, ranks_.device(),
+                         at::IntArrayRef(place.of.strides), array.owner);
     }
-    void point_at(const std::shared_ptr<comm::NodeArray>& array, std::byte* mapping) const {
+    void point_at(const WeightArray& array, std::byte* mapping) const {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             give_memory(i, at_memory(array, mapping, i));
         }
@@ -141,7 +147,9 @@ protected:
         if (flat.numel() > 0) {
             backend_.broadcast(flat, 0);
         }
-        return flat.narrow(0, place.of.begin, elements_of_part(index)).clone();
+        const at::Tensor mine = flat.narrow(0, place.of.begin, elements_of_part(index));
+        const auto on_host = mine.options().device(at::kCPU).pinned_memory(true);
+        return parts_on_host_ ? at::empty(mine.sizes(), on_host).copy_(mine) : mine.clone();
     }
     /// The part has memory of its own, which checkpoints hold.
     void keep_exactly(std::size_t index, const at::Tensor& part,
@@ -156,16 +164,16 @@ protected:
     /// What others have written into an array, `rounded`, into an exact part: elements that these
     /// do not round to.
     static void take_over(const at::Tensor& part, const at::Tensor& rounded) {
-        const at::Tensor others = part.to(rounded.scalar_type()).ne(rounded);
-        part.copy_(at::where(others, rounded.to(part.scalar_type()), part));
+        const at::Tensor there = rounded.to(part.device());
+        const at::Tensor others = part.to(there.scalar_type()).ne(there);
+        part.copy_(at::where(others, there.to(part.scalar_type()), part));
     }
 
     AnyBackend& backend_;
-    comm::Communicator& ranks_;
+    ShardRanks& ranks_;
     comm::BlockOwners owners_;
-    bool shares_;
-    WeightExchange exchange_;
     const std::vector<NamedParameter>& parameters_;
+    bool parts_on_host_;
     std::vector<Place> places_; ///< by parameter
     checkpoint::ExactParts exact_;
 

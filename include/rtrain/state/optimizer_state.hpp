@@ -231,8 +231,9 @@ private:
         if (part_ == nullptr) {
             return in_.tensor(name).clone().to(like_.defined() ? like_.device() : at::kCPU);
         }
-        return in_memory(
-            *part_, in_.elements(name, part_->shape, part_->begin, part_->begin + like_.numel()));
+        const at::Tensor rows =
+            in_.elements(name, part_->shape, part_->begin, part_->begin + like_.numel());
+        return in_memory(*part_, rows).to(like_.device());
     }
     template <class List>
     void load_list(const std::string& name, List& list) const {
@@ -329,7 +330,8 @@ RTRAIN_DOOR void cut_optimizer_state(torch::optim::Optimizer& optimizer, const a
                 at::empty_strided(of.shape, of.strides, kept.options()).copy_(kept);
             kept = memory.as_strided({memory.numel()}, {1})
                        .narrow(0, of.begin, part.numel())
-                       .to(part.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+                       .to(part.device(), part.scalar_type(), /*non_blocking=*/false,
+                           /*copy=*/true);
         }
     });
     auto state = std::move(found->second);

@@ -210,7 +210,7 @@ public:
         constexpr int count = 20;
         const at::TensorOptions type = at::TensorOptions(at::kFloat).device(devices().front());
         std::vector<at::Tensor> buckets;
-        std::vector<std::unique_ptr<detail::AnyReduction>> reductions;
+        std::vector<std::unique_ptr<detail::AnyCollective>> reductions;
         for (int i = 0; i < count; ++i) {
             buckets.push_back(i % 2 == 0 ? ranks_->make_bucket(1000 * i + 1, type)
                                          : at::zeros({1000 * i + 1}, type));

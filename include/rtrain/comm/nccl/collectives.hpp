@@ -6,8 +6,8 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/backoff.hpp>
+#include <rtrain/comm/nccl/calls.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
-#include <rtrain/comm/nccl/types.hpp>
 #include <rtrain/comm/nccl/watchdog.hpp>
 
 #include <ATen/Functions.h>
@@ -40,24 +40,16 @@ public:
     /// Reduces `tensor` in place, whatever its strides.
     void all_reduce(at::Tensor& tensor, ReduceOp op) {
         require_here(tensor);
-        at::Tensor buffer = tensor.contiguous();
-        const NcclElements elements = nccl_elements(buffer, op);
-        if (elements.count > 0) {
-            join(*issue_all_reduce(elements, nccl_operation(op, buffer.scalar_type())));
-        }
+        const at::Tensor buffer = tensor.contiguous();
+        run(nccl_all_reduce(buffer, op));
         put_back(buffer, tensor);
     }
 
     /// Overwrites `tensor` with that of `root`; any type.
     void broadcast(at::Tensor& tensor, int root) {
         require_here(tensor);
-        at::Tensor buffer = tensor.contiguous();
-        if (buffer.nbytes() > 0) {
-            void* const data = buffer.data_ptr();
-            join(*issue("broadcast", [&](ncclComm_t comm, cudaStream_t stream) {
-                return ncclBroadcast(data, data, buffer.nbytes(), ncclUint8, root, comm, stream);
-            }));
-        }
+        const at::Tensor buffer = tensor.contiguous();
+        run(nccl_broadcast(buffer, root));
         put_back(buffer, tensor);
     }
 
@@ -68,12 +60,7 @@ public:
         std::vector<std::int64_t> shape = mine.sizes().vec();
         shape.insert(shape.begin(), size_);
         at::Tensor gathered = at::empty(shape, mine.options());
-        if (mine.nbytes() > 0) {
-            join(*issue("all_gather", [&](ncclComm_t comm, cudaStream_t stream) {
-                return ncclAllGather(mine.const_data_ptr(), gathered.data_ptr(), mine.nbytes(),
-                                     ncclUint8, comm, stream);
-            }));
-        }
+        run(nccl_all_gather(mine, gathered));
         return gathered;
     }
 
@@ -82,25 +69,34 @@ public:
         require_here(tensor);
         const at::Tensor rows = tensor.contiguous();
         at::Tensor row = at::empty(rows.sizes().slice(1), rows.options());
-        const NcclElements elements = nccl_elements(row, op);
-        if (elements.count > 0) {
-            join(*issue("reduce_scatter", [&](ncclComm_t comm, cudaStream_t stream) {
-                return ncclReduceScatter(rows.const_data_ptr(), elements.data, elements.count,
-                                         elements.type, nccl_operation(op, row.scalar_type()), comm,
-                                         stream);
-            }));
-        }
+        run(nccl_reduce_scatter(rows, row, op));
         return row;
     }
 
-    /// Puts an all-reduce on the side stream, behind what the current stream has to do so far. The
-    /// event tells its end.
-    [[nodiscard]] std::shared_ptr<const c10::Event> issue_all_reduce(const NcclElements& elements,
-                                                                     ncclRedOp_t op) {
-        return issue("all_reduce", [&](ncclComm_t comm, cudaStream_t stream) {
-            return ncclAllReduce(elements.data, elements.data, elements.count, elements.type, op,
-                                 comm, stream);
-        });
+    /// Puts a collective on the side stream, behind what the current stream has to do so far. The
+    /// event tells its end; none for a call without elements.
+    [[nodiscard]] std::shared_ptr<const c10::Event> issue(const NcclCall& call) {
+        watchdog_.check();
+        if (!call.enqueue) {
+            return nullptr;
+        }
+        const c10::DeviceGuard guard(device_);
+        c10::Event ready(device_.type());
+        ready.record(streams_.getStream(device_));
+        ready.block(stream_);
+        auto* const stream = static_cast<cudaStream_t>(stream_.native_handle());
+        watchdog_.begin(call.name);
+        const ncclResult_t result =
+            communicator_->enqueue([&](ncclComm_t comm) { return call.enqueue(comm, stream); });
+        if (result != ncclSuccess && result != ncclInProgress) {
+            watchdog_.refused(
+                detail::concat(call.name, " failed: ", communicator_->describe(result)));
+        }
+        settle(result == ncclSuccess);
+        auto done = std::make_shared<c10::Event>(device_.type());
+        done->record(stream_);
+        watchdog_.issued(done);
+        return done;
     }
 
     /// What the current stream gets to do from now on comes behind `done`.
@@ -148,25 +144,10 @@ public:
 private:
     static constexpr std::chrono::seconds closing{10};
 
-    template <class Call>
-    std::shared_ptr<const c10::Event> issue(const char* what, Call&& call) {
-        watchdog_.check();
-        const c10::DeviceGuard guard(device_);
-        c10::Event ready(device_.type());
-        ready.record(streams_.getStream(device_));
-        ready.block(stream_);
-        auto* const stream = static_cast<cudaStream_t>(stream_.native_handle());
-        watchdog_.begin(what);
-        const ncclResult_t result =
-            communicator_->enqueue([&](ncclComm_t comm) { return call(comm, stream); });
-        if (result != ncclSuccess && result != ncclInProgress) {
-            watchdog_.refused(detail::concat(what, " failed: ", communicator_->describe(result)));
+    void run(const NcclCall& call) {
+        if (const auto done = issue(call)) {
+            join(*done);
         }
-        settle(result == ncclSuccess);
-        auto done = std::make_shared<c10::Event>(device_.type());
-        done->record(stream_);
-        watchdog_.issued(done);
-        return done;
     }
 
     /// Waits until NCCL has put the work on the stream; at first it may have to connect.
@@ -195,24 +176,25 @@ private:
     NcclWatchdog watchdog_;
 };
 
-/// One all-reduce of a contiguous tensor, which can be started again and again. wait() makes the
-/// current stream wait for it; the host goes on.
-class NcclAllReduce {
+/// A collective that can be started again and again. wait() makes the current stream wait for it;
+/// the host goes on.
+class NcclHandle {
 public:
-    NcclAllReduce(std::shared_ptr<NcclCollectives> collectives, at::Tensor tensor, ReduceOp op)
-        : collectives_(std::move(collectives)), tensor_(std::move(tensor)),
-          elements_(nccl_elements(tensor_, op)), op_(nccl_operation(op, tensor_.scalar_type())) {
-        collectives_->require_here(tensor_);
+    NcclHandle(std::shared_ptr<NcclCollectives> collectives, NcclCall call)
+        : collectives_(std::move(collectives)), call_(std::move(call)) {
+        for (const at::Tensor& tensor : call_.tensors) {
+            collectives_->require_here(tensor);
+        }
     }
 
-    /// Behind what the current stream has to do so far. The tensor must not be touched until the
+    /// Behind what the current stream has to do so far. The tensors must not be touched until the
     /// current stream has come to wait().
     void start() {
         collectives_->check();
-        if (elements_.count > 0) {
-            collectives_->keep(tensor_);
-            done_ = collectives_->issue_all_reduce(elements_, op_);
+        for (const at::Tensor& tensor : call_.tensors) {
+            collectives_->keep(tensor);
         }
+        done_ = collectives_->issue(call_);
     }
     void poll() { collectives_->check(); }
     void wait() {
@@ -224,9 +206,7 @@ public:
 
 private:
     std::shared_ptr<NcclCollectives> collectives_;
-    at::Tensor tensor_;
-    NcclElements elements_;
-    ncclRedOp_t op_;
+    NcclCall call_;
     std::shared_ptr<const c10::Event> done_;
 };
 

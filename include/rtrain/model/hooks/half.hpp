@@ -35,7 +35,7 @@ public:
 private:
     at::Tensor memory_;
     at::Tensor sent_;
-    std::unique_ptr<AnyReduction> sum_;
+    std::unique_ptr<AnyCollective> sum_;
 };
 
 } // namespace rtrain::detail

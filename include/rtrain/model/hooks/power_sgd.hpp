@@ -226,11 +226,11 @@ private:
     int ranks_;
     at::Tensor memory_;
     PowerSgdPlan plan_;
-    std::unique_ptr<AnyReduction> exact_;
+    std::unique_ptr<AnyCollective> exact_;
     at::Tensor first_memory_;  ///< all P, then what is not compressed
     at::Tensor second_memory_; ///< all Q
-    std::unique_ptr<AnyReduction> first_;
-    std::unique_ptr<AnyReduction> second_;
+    std::unique_ptr<AnyCollective> first_;
+    std::unique_ptr<AnyCollective> second_;
     at::Generator random_; ///< the same numbers on all ranks
     std::vector<Thin> thin_;
     at::Tensor rest_;

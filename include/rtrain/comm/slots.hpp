@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A reduce-scatter that goes on round after round, in memory that stays: what a sharded model's
+/// gradients need of it, however ranks reach each other.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace rtrain::comm {
+
+class Slots {
+public:
+    Slots() = default;
+    Slots(const Slots&) = delete;
+    Slots& operator=(const Slots&) = delete;
+    virtual ~Slots() = default;
+
+    /// This rank's slot of the round to come, on the device that it computes on. Waits until nobody
+    /// needs what is in it.
+    [[nodiscard]] virtual std::byte* slot() = 0;
+    /// Begins a round: the slot holds a block of `block` elements for each owner. The sum of this
+    /// rank's goes `to` one dimension of as many, which must not be touched until `then` is called,
+    /// in poll(), slot() or wait(), unless this rank owns no block, or one without elements.
+    virtual void publish(at::ScalarType type, std::int64_t block, const at::Tensor& to,
+                         std::function<void()> then) = 0;
+    /// Goes on as far as the others have got.
+    virtual void poll() = 0;
+    /// Returns when all sums are there.
+    virtual void wait() = 0;
+};
+
+} // namespace rtrain::comm

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Units of weights that come into slots of devices. Neither host nor device waits for another
+/// rank's host: that all bring the same units is looked at once a step.
+#pragma once
+
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/model/device_exchange.hpp>
+#include <rtrain/model/unit_gathering.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+class DeviceGathering final : public UnitGathering {
+public:
+    /// `backend` outlives it.
+    DeviceGathering(AnyBackend& backend, at::Device device, std::size_t slots, Weights weights)
+        : backend_(backend), device_(device), weights_(std::move(weights)), slots_(slots) {}
+
+    /// What has been started for nothing ends before its memory is taken for something else.
+    ~DeviceGathering() override {
+        for (auto& one : slots_) {
+            try {
+                if (one) {
+                    one->drop();
+                }
+            } catch (const std::exception&) { // nobody waits for it
+            }
+        }
+    }
+
+    /// The slot gets this rank's parts behind what the device does with what is there.
+    void start(std::size_t unit, std::size_t slot, std::int64_t /*order*/) override {
+        if (slots_[slot]) {
+            slots_[slot]->drop();
+        }
+        started_ = 1099511628211U * (1099511628211U * started_ + unit + 1) + slot + 1;
+        weights_.write_own(unit, slot);
+        std::vector<WeightCopy> copies = weights_.copies(unit, slot);
+        std::int64_t bytes = 0;
+        for (const WeightCopy& copy : copies) {
+            bytes += copy.slices.longest * static_cast<std::int64_t>(copy.element_bytes);
+        }
+        slots_[slot].emplace(backend_, device_, std::move(copies), bytes);
+    }
+    bool poll() override {
+        for (auto& one : slots_) {
+            if (one) {
+                one->poll();
+            }
+        }
+        return true; // the device goes on by itself
+    }
+    std::optional<bool> wait(std::size_t slot) override {
+        slots_[slot]->finish();
+        slots_[slot].reset();
+        return std::nullopt;
+    }
+
+    [[nodiscard]] std::optional<bool> agree(std::int64_t order) override {
+        const at::Tensor all = backend_.all_gather(
+            at::tensor({static_cast<std::int64_t>(std::exchange(started_, 0)), order}, at::kLong));
+        bool same = true;
+        for (std::int64_t rank = 1; rank < all.size(0); ++rank) {
+            if (!all[rank][0].equal(all[0][0])) {
+                throw ModelError("RT-M49",
+                                 concat("rank ", rank,
+                                        " has used the weights of a model in another order than "
+                                        "rank 0 since the last step; all ranks must run the same "
+                                        "layers, in training and in evaluation, or prepare the "
+                                        "model with level Shard::gradients"));
+            }
+            same = same && all[rank][1].equal(all[0][1]);
+        }
+        return same;
+    }
+
+private:
+    AnyBackend& backend_;
+    at::Device device_;
+    Weights weights_;
+    std::vector<std::optional<DeviceExchange>> slots_; ///< what has been started for each
+    std::uint64_t started_ = 0; ///< a hash of units and slots since ranks have agreed
+};
+
+} // namespace rtrain::detail

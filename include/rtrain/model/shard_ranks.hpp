@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How the ranks of a sharded model reach each other: through memory that a node shares and by
+/// messages (host_shards.hpp), or from device to device (device_shards.hpp).
+#pragma once
+
+#include <rtrain/comm/node_array.hpp>
+#include <rtrain/comm/slot_scatter.hpp>
+#include <rtrain/comm/slots.hpp>
+#include <rtrain/model/unit_gathering.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// Memory for weights. Models read it at `read`; at `write` it is written.
+struct WeightArray {
+    std::shared_ptr<void> owner;
+    std::byte* read = nullptr;
+    std::byte* write = nullptr;
+};
+
+/// A tensor over memory of a device, which stays while the tensor lives if it has an `owner`.
+[[nodiscard]] inline at::Tensor tensor_at(std::byte* memory, at::IntArrayRef sizes,
+                                          at::ScalarType type, at::Device device,
+                                          at::OptionalIntArrayRef strides = std::nullopt,
+                                          std::shared_ptr<void> owner = nullptr) {
+    return at::for_blob(memory, sizes)
+        .strides(strides)
+        .deleter([owner = std::move(owner)](void* /*data*/) {})
+        .options(at::TensorOptions(device).dtype(type))
+        .target_device(device)
+        .make_tensor();
+}
+
+class ShardRanks {
+public:
+    ShardRanks() = default;
+    ShardRanks(const ShardRanks&) = delete;
+    ShardRanks& operator=(const ShardRanks&) = delete;
+    virtual ~ShardRanks() = default;
+
+    /// Who owns which elements, of weights and of sums.
+    [[nodiscard]] virtual comm::BlockOwners owners() const = 0;
+    /// Where the model, its weights and the slots are.
+    [[nodiscard]] virtual at::Device device() const = 0;
+    /// Whether the ranks of a node have one copy of what follows.
+    [[nodiscard]] virtual bool shares() const = 0;
+
+    /// Zeroed. `parts` say what a fault in them means. *Collective.* Throws CommError [RT-X12].
+    [[nodiscard]] virtual WeightArray allocate_array(std::size_t bytes,
+                                                     std::vector<comm::NodeArray::Part> parts) = 0;
+    /// Slots of `bytes`, a multiple of 64. `sent_as`: what nodes send their sums of float32 and
+    /// float64 in. *Collective.* Throws CommError [RT-X12].
+    [[nodiscard]] virtual std::unique_ptr<comm::Slots>
+    allocate_slots(std::size_t bytes, std::optional<at::ScalarType> sent_as) = 0;
+    /// All copies get what owners have written into theirs. *Collective.*
+    virtual void exchange(const std::vector<WeightCopy>& weights) = 0;
+    /// For `slots` slots, which lie in an array. *Collective.* Throws CommError [RT-X12].
+    [[nodiscard]] virtual std::unique_ptr<UnitGathering>
+    allocate_gathering(std::size_t slots, UnitGathering::Weights weights) = 0;
+};
+
+} // namespace rtrain::detail
