@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 using namespace rtrain;
@@ -105,6 +106,16 @@ const auto by_adamw = [](auto& model, ShardWorker& worker) {
     train(model, optimizer, worker, 0, 6);
 };
 
+/// A device, and nothing that brings rows to it.
+struct WithoutRows {
+    std::shared_ptr<backend::Nccl> nccl = std::make_shared<backend::Nccl>();
+    [[nodiscard]] int rank() const { return nccl->rank(); }
+    [[nodiscard]] int size() const { return nccl->size(); }
+    [[nodiscard]] at::Device device() const { return nccl->device(); }
+    void all_reduce(at::Tensor& tensor, ReduceOp op) { nccl->all_reduce(tensor, op); }
+    void broadcast(at::Tensor& tensor, int root) { nccl->broadcast(tensor, root); }
+};
+
 std::vector<ShardedOptions> all_levels() {
     std::vector<ShardedOptions> all;
     for (const Shard level : {Shard::optimizer, Shard::gradients, Shard::parameters}) {
@@ -185,7 +196,8 @@ TEST_CASE("NcclSharded.the_host_keeps_what_optimizers_need_and_steps" * doctest:
               .allclose(trained(DataParallelOptions{}, by_adagrad), 1e-5, 1e-6));
 }
 
-TEST_CASE("NcclSharded.clipping_accumulation_and_a_fused_free_optimizer" * doctest::timeout(240)) {
+TEST_CASE("NcclSharded.clipping_accumulation_and_an_optimizer_without_a_fused_step" *
+          doctest::timeout(240)) {
     const auto steps = [](auto& model, ShardWorker& worker) {
         auto optimizer = worker.prepare(torch::optim::RMSprop(model->parameters(), 1e-3));
         for (int step = 0; step < 4; ++step) {
@@ -347,4 +359,17 @@ TEST_CASE("NcclSharded.what_a_device_cannot_do_is_refused" * doctest::timeout(60
         });
     };
     CHECK(contains(refused({.offload = offload::Disk{disk.path()}}), "RT-C12"));
+
+    auto ranks = std::make_shared<WithoutRows>();
+    ranks->nccl->start(test::scaling());
+    const auto code_of_preparing = [](const auto& backend) {
+        return test::code_of([&] { // on the CPU
+            const ShardedParallel<BlocksImpl, std::remove_cvref_t<decltype(*backend)>> model(
+                rtrain::detail::any_backend(backend), std::make_shared<BlocksImpl>(), {});
+        });
+    };
+    const bool alone = ranks->size() == 1;
+    CHECK(code_of_preparing(ranks) == (alone ? "" : "RT-C41"));
+    CHECK(code_of_preparing(ranks->nccl) == (alone ? "" : "RT-M40"));
+    (void)ranks->nccl->finish({});
 }

@@ -12,6 +12,21 @@
 
 namespace rtrain::comm {
 
+/// Which block of a slot is whose. Blocks are numbered by place on the node, then by node, so that
+/// those that a place adds up for all nodes lie side by side. A place that not all nodes have owns
+/// none.
+struct BlockOwners {
+    int places = 1; ///< of each node that own blocks
+    int nodes = 1;
+    int place = 0; ///< this rank's
+    int node = 0;  ///< this rank's
+
+    [[nodiscard]] int count() const noexcept { return places * nodes; }
+    [[nodiscard]] bool owns() const noexcept { return place < places; }
+    /// This rank's block, if it owns one.
+    [[nodiscard]] int mine() const noexcept { return place * nodes + node; }
+};
+
 class Slots {
 public:
     Slots() = default;

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <rtrain/comm/node_array.hpp>
-#include <rtrain/comm/slot_scatter.hpp>
 #include <rtrain/comm/slots.hpp>
 #include <rtrain/model/unit_gathering.hpp>
 

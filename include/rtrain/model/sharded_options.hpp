@@ -31,12 +31,12 @@ enum class Shard : unsigned char {
     /// (ShardedOptions::units) come whole into a few slots when an operator is about to use them,
     /// in forward and in backward. Each is sent once more than with `gradients`. All ranks run the
     /// same layers in the same order, in training and in evaluation (ModelError [RT-M49]), each in
-    /// the thread that has prepared the model [RT-M50]. On one node whose ranks share the weights
-    /// there is nothing to gather, and it is `gradients`.
+    /// the thread that has prepared the model [RT-M50], on GPUs in any. On one node whose ranks
+    /// share the weights there is nothing to gather, and it is `gradients`.
     parameters
 };
 
-/// Who has a copy of the weights.
+/// Who has a copy of the weights. On GPUs each rank is a node of its own.
 enum class Share : unsigned char {
     /// The ranks of a node read the same. Where they cannot share memory, as ranks in several
     /// containers of one machine, it is `none`, and a warning says so.
@@ -60,7 +60,7 @@ struct None {};
 /// In files of this directory, on a fast disk of the node: each rank has one, without a name, as
 /// large as what it keeps. A step reads and writes all of it, and so takes as long as the disk
 /// needs; memory holds a few MiB. On one rank it stays in memory. StorageError [RT-S3], from
-/// prepare(optimizer) or a step, when the disk has no room.
+/// prepare(optimizer) or a step, when the disk has no room; ConfigError [RT-C12] on GPUs.
 struct Disk {
     /// Exists, and is on a disk; what is in memory, as a tmpfs, gives nothing.
     std::filesystem::path directory;

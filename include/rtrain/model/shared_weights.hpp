@@ -9,7 +9,7 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/comm/slot_scatter.hpp>
+#include <rtrain/comm/slots.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/gathered_weights.hpp>
 #include <rtrain/model/node_weights.hpp>

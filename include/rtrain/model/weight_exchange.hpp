@@ -6,7 +6,7 @@
 
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/comm/slices.hpp>
-#include <rtrain/comm/slot_scatter.hpp>
+#include <rtrain/comm/slots.hpp>
 #include <rtrain/model/shard_plan.hpp>
 #include <rtrain/model/unit_gathering.hpp>
 
