@@ -158,37 +158,8 @@ TEST_CASE("NcclSharded.the_host_keeps_what_optimizers_need_and_steps" * doctest:
         options.step_in_backward = options.level != Shard::optimizer;
         CHECK(trained(options, steps).allclose(expected, 1e-5, 1e-6));
     }
-    const auto by_adagrad = [](auto& model,
-                               ShardWorker& worker) { // has state before its first step
-        auto optimizer = worker.prepare(torch::optim::Adagrad(model->parameters(), 1e-2));
-        train(model, optimizer, worker, 0, 3);
-    };
-    CHECK(trained(ShardedOptions{.offload = offload::Host{}}, by_adagrad)
-              .allclose(trained(DataParallelOptions{}, by_adagrad), 1e-5, 1e-6));
-}
-
-TEST_CASE("NcclSharded.the_host_keeps_what_optimizers_need_and_steps" * doctest::timeout(240)) {
-    const auto steps = [](auto& model, ShardWorker& worker) {
-        auto optimizer = worker.prepare(torch::optim::AdamW(model->parameters(), 1e-2));
-        train(model, optimizer, worker, 0, 6);
-        if constexpr (requires { model.edit([](BlocksImpl&) {}); }) {
-            for (auto& [key, kept] : optimizer.state()) {
-                const auto& moments = static_cast<torch::optim::AdamWParamState&>(*kept);
-                CHECK((worker.size() == 1 || moments.exp_avg().is_cpu()));
-            }
-            CHECK(model->parameters()[0].device() == worker.device());
-        }
-    };
-    const auto expected = trained(DataParallelOptions{}, steps);
-    for (ShardedOptions options : all_levels()) {
-        CAPTURE(static_cast<int>(options.level));
-        options.offload = offload::Host{};
-        CHECK(trained(options, steps).allclose(expected, 1e-5, 1e-6));
-        options.step_in_backward = options.level != Shard::optimizer;
-        CHECK(trained(options, steps).allclose(expected, 1e-5, 1e-6));
-    }
-    const auto by_adagrad = [](auto& model,
-                               ShardWorker& worker) { // has state before its first step
+    const auto by_adagrad = [](auto& model, ShardWorker& worker) {
+        // It has state before its first step.
         auto optimizer = worker.prepare(torch::optim::Adagrad(model->parameters(), 1e-2));
         train(model, optimizer, worker, 0, 3);
     };
