@@ -6,7 +6,8 @@
     python3 tests/nodes/nodes.py --alone --cut 1:5 1,1 PROGRAM...
 
 With --alone the program starts mpirun itself, with the arguments in RTRAIN_TEST_MPIRUN_ARGS. --cut
-takes node 1 off the network 5 s after the program has begun; with 1:5:20 it is back 20 s later.
+takes node 1 off the network 5 s after the program has begun, or, with --once FILE, has written that
+file; with 1:5:20 it is back 20 s later.
 
 Each node is a set of Linux namespaces: its own network (one interface, eth0, on a common bridge),
 host name, /dev/shm and System V IPC. mpirun runs on the first node, n0, and reaches the others
@@ -161,6 +162,8 @@ def play(options):
     process = subprocess.Popen([*first, *command], env=environment)
     if options.cut:
         node, *pauses = options.cut.split(":")
+        while options.once and not options.once.exists() and process.poll() is None:
+            time.sleep(0.1)
         for seconds, state in zip(pauses, ("down", "up")):
             time.sleep(float(seconds))
             print(f"nodes.py: node {node} is {state}", flush=True)
@@ -173,6 +176,7 @@ def parse_arguments():
     parser.add_argument("--mpirun", default="mpirun", help="Open MPI's launcher")
     parser.add_argument("--alone", action="store_true", help="the program starts mpirun itself")
     parser.add_argument("--cut", help="NODE:SECONDS[:SECONDS], see above")
+    parser.add_argument("--once", type=pathlib.Path, help="see above")
     parser.add_argument("--numa", action="store_true", help="see above")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("ranks", help="ranks of each node, such as 2,2 or 3,1")
