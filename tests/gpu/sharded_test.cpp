@@ -14,12 +14,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
-#include <string>
+#include <stdexcept>
 #include <type_traits>
-#include <utility>
+#include <vector>
 
 using namespace rtrain;
 using test::contains;

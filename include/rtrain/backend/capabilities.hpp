@@ -146,6 +146,7 @@ concept CanShardOnDevice = HasDevice<B> &&
     backend.all_gather_async(from, to).wait();
 };
 
+/// One of them, in whatever form.
 template <class B>
 concept HasCollectivesOfRows = requires {
     &B::reduce_scatter_async;

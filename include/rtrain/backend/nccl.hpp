@@ -187,6 +187,7 @@ public:
         std::function<void()> blocking_; ///< instead
     };
 
+    /// Reduces `tensor` in place.
     [[nodiscard]] Handle all_reduce_async(at::Tensor& tensor, ReduceOp op) {
         if (state_->gpu && !on_cpu(tensor)) {
             return Handle({state_->gpu, comm::nccl_all_reduce(tensor, op)});

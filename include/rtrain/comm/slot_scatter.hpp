@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Slots of ranks on the CPU, two a rank: each rank writes a block for every rank into its slot,
-/// and adds up its own block from all slots. Within a node
-/// slots are memory that its ranks share; what a node has added up, nodes exchange as messages,
-/// rounded to a type of two bytes if that is wanted. Nothing is ever held whole but what lies in
-/// the slots.
+/// and adds up its own block from all slots. Within a node slots are memory that its ranks share;
+/// what a node has added up, nodes exchange as messages, rounded to a type of two bytes if that is
+/// wanted. Nothing is ever held whole but what lies in the slots.
 #pragma once
 
 #include <rtrain/comm/call.hpp>
@@ -139,7 +138,7 @@ private:
         const int nodes = ranks_.owners.nodes;
         const Slices blocks = Slices::equal(round.block, nodes);
         const auto type = round.call.type;
-        if (sent_as_ && (type == at::kFloat || type == at::kDouble)) {
+        if (is_rounded(type, sent_as_)) {
             round.rounded = at::empty({round.block * nodes}, *sent_as_);
             const int mine = ranks_.across->rank();
             round.exchange.emplace(*ranks_.across, round.rounded, blocks,

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 namespace rtrain::comm {
 
@@ -27,6 +28,12 @@ struct BlockOwners {
     [[nodiscard]] int mine() const noexcept { return place * nodes + node; }
 };
 
+/// Whether sums of a type are rounded to `sent_as`, if that is given, to be sent.
+[[nodiscard]] inline bool is_rounded(at::ScalarType type, std::optional<at::ScalarType> sent_as) {
+    return sent_as && (type == at::kFloat || type == at::kDouble);
+}
+
+/// Two of each rank, in turns.
 class Slots {
 public:
     Slots() = default;

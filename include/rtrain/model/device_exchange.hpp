@@ -6,7 +6,6 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/model/device_copies.hpp>
-#include <rtrain/model/shard_plan.hpp>
 #include <rtrain/model/shard_ranks.hpp>
 
 #include <ATen/Functions.h>
@@ -23,11 +22,14 @@ namespace rtrain::detail {
 /// Some weights on their way. Ranks start it in the same order.
 class DeviceExchange {
 public:
-    /// Sends what this rank owns of `weights`. `backend` outlives it; `bytes`: of a row.
-    DeviceExchange(AnyBackend& backend, at::Device device, std::vector<WeightCopy> weights,
-                   std::int64_t bytes)
-        : device_(device), mine_(backend.rank()), weights_(std::move(weights)),
-          rows_(at::empty({backend.size(), bytes}, at::TensorOptions(device).dtype(at::kByte))) {
+    /// Sends what this rank owns of `weights`. `backend` outlives it.
+    DeviceExchange(AnyBackend& backend, at::Device device, std::vector<WeightCopy> weights)
+        : device_(device), mine_(backend.rank()), weights_(std::move(weights)) {
+        std::int64_t bytes = 0;
+        for (const WeightCopy& weight : weights_) {
+            bytes += weight.row_bytes();
+        }
+        rows_ = at::empty({backend.size(), bytes}, at::TensorOptions(device).dtype(at::kByte));
         add(mine_, [this](at::Tensor in_copy, at::Tensor in_row) {
             copies_.add(std::move(in_row), std::move(in_copy));
         });

@@ -8,6 +8,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/device_exchange.hpp>
 #include <rtrain/model/unit_gathering.hpp>
+#include <rtrain/model/unit_order.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -44,14 +45,9 @@ public:
         if (slots_[slot]) {
             slots_[slot]->drop();
         }
-        started_ = 1099511628211U * (1099511628211U * started_ + unit + 1) + slot + 1;
+        started_ = hashed(hashed(started_, unit + 1), slot + 1);
         weights_.write_own(unit, slot);
-        std::vector<WeightCopy> copies = weights_.copies(unit, slot);
-        std::int64_t bytes = 0;
-        for (const WeightCopy& copy : copies) {
-            bytes += copy.slices.longest * static_cast<std::int64_t>(copy.element_bytes);
-        }
-        slots_[slot].emplace(backend_, device_, std::move(copies), bytes);
+        slots_[slot].emplace(backend_, device_, weights_.copies(unit, slot));
     }
     bool poll() override {
         for (auto& one : slots_) {

@@ -47,15 +47,11 @@ public:
     void exchange(const std::vector<WeightCopy>& weights) override {
         std::optional<DeviceExchange> last; // is on its way while the next one is packed
         for_each_weight_message(
-            weights.size(),
-            [&](std::size_t i) {
-                return weights[i].slices.longest *
-                       static_cast<std::int64_t>(weights[i].element_bytes);
-            },
-            [&](std::size_t begin, std::size_t end, std::int64_t bytes) {
+            weights.size(), [&](std::size_t i) { return weights[i].row_bytes(); },
+            [&](std::size_t begin, std::size_t end, std::int64_t /*bytes*/) {
                 DeviceExchange next(
                     backend_, device_,
-                    std::vector<WeightCopy>(weights.data() + begin, weights.data() + end), bytes);
+                    std::vector<WeightCopy>(weights.data() + begin, weights.data() + end));
                 if (last) {
                     last->finish();
                 }

@@ -61,7 +61,7 @@ public:
         }
         at::Tensor rows = tensor_at(static_cast<std::byte*>(round.slot.data_ptr()),
                                     {backend_.size(), block}, type, device_);
-        if (sent_as_ && (type == at::kFloat || type == at::kDouble)) {
+        if (comm::is_rounded(type, sent_as_)) {
             rows = rows.to(*sent_as_);
         }
         const bool is_there = to.device() == device_ && to.scalar_type() == rows.scalar_type();

@@ -215,9 +215,7 @@ private:
             copies.push_back(copy_at(i, memory));
         }
         ranks_.exchange(copies);
-        if (ranks_.shares()) {
-            backend_.barrier();
-        }
+        meet();
         return array;
     }
 

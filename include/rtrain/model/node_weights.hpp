@@ -102,14 +102,6 @@ private:
         NodeWeights& weights_;
     };
 
-    /// Those who share the weights do not write before others have read them, nor the other way
-    /// round.
-    void meet() {
-        if (ranks_.shares()) {
-            backend_.barrier();
-        }
-    }
-
     void make_part(std::size_t index) {
         Place& place = places_[index];
         auto* const memory =

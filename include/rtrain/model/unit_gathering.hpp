@@ -20,6 +20,11 @@ struct WeightCopy {
     std::byte* memory = nullptr;
     comm::Slices slices; ///< one for each owner
     std::size_t element_bytes = 0;
+
+    /// Of the longest slice: what it adds to each rank's row of a message.
+    [[nodiscard]] std::int64_t row_bytes() const {
+        return slices.longest * static_cast<std::int64_t>(element_bytes);
+    }
 };
 
 class UnitGathering {

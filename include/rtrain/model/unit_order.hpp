@@ -11,6 +11,11 @@
 
 namespace rtrain::detail {
 
+/// A hash of what `hash` is one of, and of `number` behind it: FNV-1a, a number at a time.
+[[nodiscard]] constexpr std::uint64_t hashed(std::uint64_t hash, std::uint64_t number) {
+    return (hash ^ number) * 1099511628211U;
+}
+
 /// Units that were gathered so far.
 struct GatherCounts {
     std::int64_t all = 0;
@@ -80,9 +85,9 @@ private:
     static constexpr std::size_t most = std::size_t{1} << 16; ///< that are kept of a pass
 
     [[nodiscard]] static std::int64_t hash_of(const std::vector<std::size_t>& units) {
-        std::uint64_t hash = 14695981039346656037U; // FNV-1a
+        std::uint64_t hash = 14695981039346656037U;
         for (const std::size_t unit : units) {
-            hash = (hash ^ unit) * 1099511628211U;
+            hash = hashed(hash, unit);
         }
         return static_cast<std::int64_t>(hash);
     }

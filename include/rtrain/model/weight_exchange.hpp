@@ -120,11 +120,7 @@ private:
                 return a.count < b.count;
             })->count;
         for_each_weight_message(
-            weights.size(),
-            [&](std::size_t i) {
-                return weights[i].slices.longest * most *
-                       static_cast<std::int64_t>(weights[i].element_bytes);
-            },
+            weights.size(), [&](std::size_t i) { return weights[i].row_bytes() * most; },
             [&](std::size_t begin, std::size_t end, std::int64_t bytes) {
                 leg.weights.assign(weights.data() + begin, weights.data() + end);
                 leg.bytes = static_cast<std::size_t>(bytes);

@@ -103,6 +103,12 @@ protected:
         constexpr std::size_t line = 64;
         return (bytes_of(parameter) + line - 1) / line * line;
     }
+    /// Those who share memory do not write before others have read it, nor the other way round.
+    void meet() {
+        if (ranks_.shares()) {
+            backend_.barrier();
+        }
+    }
     /// Memory that has all parameters. *Collective.*
     [[nodiscard]] WeightArray allocate_whole() {
         std::vector<comm::NodeArray::Part> names;

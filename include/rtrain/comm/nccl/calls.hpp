@@ -13,6 +13,7 @@
 
 namespace rtrain::comm {
 
+/// Made by the functions below.
 struct NcclCall {
     const char* name;
     std::vector<at::Tensor> tensors; ///< contiguous; what it reads and writes
