@@ -4,9 +4,12 @@
 //   search quality SEARCHER FUNCTION SEED TRIALS...   the best value after so many trials
 //   search mlp                            for each line, a configuration in JSON, the value of
 //   "mlp"
+// What asha.py compares with syne-tune:
+//   search asha MAX_T FACTOR              for each line, trial, epoch and loss, what Asha decides
 #include "mlp.hpp"
 
 #include <rtrain/base/json.hpp>
+#include <rtrain/tune/schedule/asha.hpp>
 #include <rtrain/tune/search/basic_variant.hpp>
 #include <rtrain/tune/search/bohb.hpp>
 #include <rtrain/tune/search/tpe.hpp>
@@ -18,7 +21,9 @@
 #include <iostream>
 #include <limits>
 #include <numbers>
+#include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 using namespace rtrain::tune;
@@ -152,6 +157,23 @@ double value_of(const std::string& function, const Config& config) {
                : sum;
 }
 
+void decide(double max_t, double factor) {
+    Asha scheduler({.max_t = max_t, .reduction_factor = factor});
+    scheduler.begin({"loss", "min"});
+    std::set<std::string> known;
+    std::string trial;
+    std::int64_t epoch = 0;
+    for (double loss = 0; std::cin >> trial >> epoch >> loss;) {
+        if (known.insert(trial).second) {
+            (void)scheduler.add(trial, {});
+        }
+        const auto verdict =
+            scheduler.on_result({.trial = trial, .iteration = epoch, .metrics = {{"loss", loss}}});
+        std::printf("%s\n", std::holds_alternative<GoOn>(verdict) ? "continue" : "stop");
+        std::fflush(stdout);
+    }
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -161,6 +183,10 @@ int main(int argc, char** argv) {
             std::printf("%.17g\n", value_of("mlp", rtrain::json::parse(line).as_object()));
             std::fflush(stdout);
         }
+        return 0;
+    }
+    if (words.at(0) == "asha") {
+        decide(std::stod(words.at(1)), std::stod(words.at(2)));
         return 0;
     }
     const bool cost = words.at(0) == "cost";

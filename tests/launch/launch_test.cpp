@@ -24,6 +24,12 @@ Ended alone(const std::string& variant, const test::Directory& storage) {
     return run(std::string("timeout 60 " RTRAIN_SCENARIO " ") + variant + " " +
                storage.path().string());
 }
+/// The same on one rank, where there is no mpirun.
+Ended alone_on_one_rank(const std::string& variant, const test::Directory& storage,
+                        const std::string& limited = "/usr/bin/timeout 60") {
+    return run(limited + " /usr/bin/env PATH=/nowhere RTRAIN_TEST_WORKERS=1 " RTRAIN_SCENARIO " " +
+               variant + " " + storage.path().string());
+}
 /// What follows a word in its line, the rank's name left out.
 std::string line_with(const std::string& word, const std::string& text) {
     const auto at = text.find(word);
@@ -297,6 +303,47 @@ TEST_CASE("Launch.signals_end_everything") {
         const auto result = run(test::signalled(signal, checkpoint) + " " RTRAIN_SCENARIO " slow " +
                                 storage.path().string());
         CHECK(result.status != 0);
+        CHECK(no_process_is_left(storage));
+        CHECK(std::filesystem::exists(checkpoint));
+    }
+}
+
+TEST_CASE("Launch.a_rank_that_is_alone_needs_no_mpirun") {
+    const test::Directory output("sole-output");
+    const auto prints = alone_on_one_rank("output", output);
+    CAPTURE(prints.output);
+    CHECK(prints.status == 0);
+    CHECK(contains(prints.output, "[rank 0] hello from 0\n[rank 0] and again\n"));
+    CHECK(count(prints.output, "[rank 0] error from 0\n") == 1);
+    CHECK(count(prints.output, "[rank 0] " + std::string(20000, 'x') + "\n") == 1);
+
+    const test::Directory several("sole-two-fits");
+    CHECK(contains(alone_on_one_rank("two-fits", several).output, "RESULT 3 1 5 2"));
+
+    const test::Directory killed("sole-killed");
+    const auto dies = alone_on_one_rank("killed", killed);
+    CAPTURE(dies.output);
+    CHECK(dies.status == 1);
+    CHECK(contains(dies.output, "rank 0 was killed by signal 9 (Killed)"));
+    CHECK(contains(dies.output, "RT-L2"));
+    const test::Directory exits("sole-exits");
+    CHECK(contains(alone_on_one_rank("exits", exits).output, "rank 0 ended with exit code 7"));
+
+    for (const std::string how : {"restarted", "throws", "stops", "spins", "leaves"}) {
+        CAPTURE(how);
+        const test::Directory storage("sole-" + how);
+        const auto result = alone_on_one_rank(how, storage);
+        CAPTURE(result.output);
+        CHECK(result.status == 0);
+        CHECK(contains(result.output, "restart 1 of "));
+        CHECK(contains(result.output, "RESULT 6 6"));
+        CHECK(no_process_is_left(storage));
+    }
+    for (const char* const signal : {"TERM", "INT", "KILL"}) {
+        CAPTURE(signal);
+        const test::Directory storage(std::string("sole-slow-") + signal);
+        const auto checkpoint = storage.path() / "r/checkpoint_000000";
+        CHECK(alone_on_one_rank("slow", storage, test::signalled(signal, checkpoint)).status != 0);
         CHECK(no_process_is_left(storage));
         CHECK(std::filesystem::exists(checkpoint));
     }

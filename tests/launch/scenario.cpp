@@ -19,8 +19,10 @@ namespace {
 
 using Options = rtrain::TrainerOptions;
 
+/// Started alone, on two ranks unless RTRAIN_TEST_WORKERS says how many.
 Options options(const std::string& name, const char* storage) {
-    return {.scaling = {.num_workers = rtrain::launch::ranks().value_or(2)},
+    const int workers = rtrain::launch::env_int("RTRAIN_TEST_WORKERS").value_or(2);
+    return {.scaling = {.num_workers = rtrain::launch::ranks().value_or(workers)},
             .run = {.name = name, .storage_path = storage}};
 }
 

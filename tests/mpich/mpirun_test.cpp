@@ -2,6 +2,7 @@
 // Open MPI's mpirun and MPICH's: how they are called, and what they say. The second is the one that
 // RTRAIN_TEST_HYDRA names.
 #include <rtrain/launch/supervise/mpirun.hpp>
+#include <rtrain/launch/supervise/started_ranks.hpp>
 #include <rtrain/storage/temporary.hpp>
 
 #include <doctest/doctest.h>
@@ -31,23 +32,22 @@ Outcome run_ranks(const std::string& script) {
     Outcome outcome;
     boost::asio::io_context io;
     const std::string rank = "rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; ";
-    launch::MpirunCommand command{.ranks = 2,
-                                  .program =
-                                      launch::Program::argv({"/bin/sh", "-c", rank + script}),
-                                  .variables = {{"RTRAIN_TEST_VARIABLE", "given"}}};
+    launch::RanksCommand command{.ranks = 2,
+                                 .program = launch::Program::argv({"/bin/sh", "-c", rank + script}),
+                                 .variables = {{"RTRAIN_TEST_VARIABLE", "given"}}};
     command.heard = [&](OutputStream, const launch::RankLine& line) {
         outcome.lines.push_back(std::to_string(line.rank) + ": " + line.text);
     };
-    launch::Mpirun mpirun(io, command, [] {});
+    launch::StartedRanks ranks(io, command, [] {});
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!mpirun.ended() && std::chrono::steady_clock::now() < end) {
+    while (!ranks.ended() && std::chrono::steady_clock::now() < end) {
         io.restart();
         io.run_for(std::chrono::milliseconds(20));
-        mpirun.reap();
+        ranks.reap();
     }
-    REQUIRE(mpirun.ended());
-    outcome.status = *mpirun.status();
-    outcome.death = launch::describe_death(outcome.status, mpirun.own_output());
+    REQUIRE(ranks.ended());
+    outcome.status = *ranks.status();
+    outcome.death = ranks.death();
     std::sort(outcome.lines.begin(), outcome.lines.end());
     return outcome;
 }
@@ -83,10 +83,10 @@ TEST_CASE("Mpirun.version_is_read") {
 }
 
 TEST_CASE("Mpirun.is_called_as_it_wants_it") {
-    launch::MpirunCommand command{.ranks = 2,
-                                  .arguments = {"--host", "a,b"},
-                                  .program = launch::Program::argv({"train"}),
-                                  .variables = {{"X", "1"}}};
+    launch::RanksCommand command{.ranks = 2,
+                                 .arguments = {"--host", "a,b"},
+                                 .program = launch::Program::argv({"train"}),
+                                 .variables = {{"X", "1"}}};
     CHECK(launch::mpirun_words("mpirun", command, {.open_mpi = 4}) ==
           std::vector<std::string>{"mpirun", "-n", "2", "--tag-output", "-x", "X", "--host", "a,b",
                                    "train"});

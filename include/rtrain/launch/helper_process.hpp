@@ -6,6 +6,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/process/child.hpp>
+#include <rtrain/process/environment.hpp>
 
 #include <cerrno>
 #include <csignal>
@@ -34,7 +35,8 @@ struct HelperProgram {
 [[nodiscard]] inline bool is_rank_variable(std::string_view setting) {
     for (const std::string_view prefix :
          {"OMPI_", "ORTE_", "OPAL_", "PMIX_", "PRTE_", "PMI_", "MPI_LOCAL", "HYDI_", "HYDRA_",
-          "SLURM_PROCID=", "SLURM_LOCALID=", "SLURM_NODEID=", "SLURM_STEP", "SLURM_TASK_PID="}) {
+          "SLURM_PROCID=", "SLURM_LOCALID=", "SLURM_NODEID=", "SLURM_STEP",
+          "SLURM_TASK_PID=", sole_rank_variable}) {
         if (setting.starts_with(prefix)) {
             return true;
         }

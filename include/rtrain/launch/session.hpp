@@ -319,7 +319,7 @@ private:
             ::unsetenv(variable); // programs that this one starts are not of the session
         }
         if (!Helper::is_this_process()) {
-            ::prctl(PR_SET_PDEATHSIG, SIGKILL); // mpirun gone: nobody is left to end this rank
+            ::prctl(PR_SET_PDEATHSIG, is_sole_rank() ? 0 : SIGKILL); // mpirun can't end it any more
             link_ = DriverLink::from_environment();
         }
         if (target_) {

@@ -25,9 +25,20 @@ namespace rtrain::launch {
     return value;
 }
 
-/// Number of ranks when this process is one of a parallel job: of mpirun (Open MPI, MPICH), or of
-/// srun with an MPI plug-in. Empty when the program was started alone, also inside a batch script.
+/// Set for the only rank of a driver that has started it without mpirun.
+inline constexpr const char* sole_rank_variable = "RTRAIN_SOLE_RANK";
+
+[[nodiscard]] inline bool is_sole_rank() {
+    return std::getenv(sole_rank_variable) != nullptr;
+}
+
+/// Number of ranks when this process is one of a parallel job: of mpirun (Open MPI, MPICH), of srun
+/// with an MPI plug-in, or of a driver. Empty when the program was started alone, also inside a
+/// batch script.
 [[nodiscard]] inline std::optional<int> ranks() {
+    if (is_sole_rank()) {
+        return 1;
+    }
     for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
         if (const auto size = env_int(name)) {
             return size;

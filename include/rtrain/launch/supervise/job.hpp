@@ -16,9 +16,11 @@
 #include <rtrain/launch/control/server.hpp>
 #include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
+#include <rtrain/launch/supervise/job_end.hpp>
 #include <rtrain/launch/supervise/job_ranks.hpp>
-#include <rtrain/launch/supervise/mpirun.hpp>
+#include <rtrain/launch/supervise/launcher.hpp>
 #include <rtrain/launch/supervise/out_of_memory.hpp>
+#include <rtrain/launch/supervise/started_ranks.hpp>
 #include <rtrain/launch/watch/hang_finder.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -37,23 +39,6 @@
 #include <vector>
 
 namespace rtrain::launch {
-
-/// How a job ended, as far as the driver has seen it.
-struct JobEnd {
-    /// What has broken it; empty when the ranks ended by themselves.
-    std::optional<Failure> failure{};
-    /// Name of the newest checkpoint; empty: there is none, or the ranks have not come so far.
-    std::string checkpoint{};
-
-    /// Of a run that was to make room.
-    [[nodiscard]] Failure without_a_save() const {
-        const bool hung = failure && failure->kind == Failure::Kind::hang;
-        return detail::failure_of(PreemptionError(
-            detail::concat("the run was told to make room and ",
-                           hung ? "could not save: " + failure->message : "had no time to save",
-                           "; start the same command again to go on from the newest checkpoint")));
-    }
-};
 
 class Job {
 public:
@@ -83,7 +68,7 @@ public:
     static constexpr std::chrono::seconds survivors_limit{10};
 
     /// `keep_at_least`: when ranks die, so many that are left go on without them; 0: none do.
-    Job(boost::asio::io_context& io, MpirunCommand command, ControlServer::Options control,
+    Job(boost::asio::io_context& io, RanksCommand command, ControlServer::Options control,
         const HangConfig& hang, Handlers handlers, int keep_at_least = 0)
         : handlers_(std::move(handlers)), size_(command.ranks), keep_at_least_(keep_at_least),
           hang_(hang), ranks_(command.ranks), hangs_(hang, command.ranks,
@@ -95,17 +80,23 @@ public:
                   {.joined = [this](const Hello& rank) { joined(rank); },
                    .status = [this](const RankReport& report) { hangs_.on_report(report); },
                    .event = [this](int rank, const Event& event) { heard(rank, event); },
-                   .left = [this](int rank) { left(rank); },
+                   .left =
+                       [this](int rank) {
+                           left(rank);
+                           if (hear_until_ && ranks_.living() == 0) {
+                               conclude();
+                           }
+                       },
                    .refused = [](const std::string& why) { console::warn("%s", why.c_str()); }}),
-          mpirun_(io, with_variables(std::move(command), server_.variables()),
-                  [this] { mpirun_ended(); }) {
+          started_(io, with_variables(std::move(command), server_.variables()),
+                   [this] { launcher_ended(); }) {
         look_again();
     }
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
 
     /// To be called when a child process has ended.
-    void reap() { mpirun_.reap(); }
+    void reap() { started_.reap(); }
 
     /// Asks the ranks to save and end within that time, in seconds; ranks that join later, too.
     void preempt(double grace_s) {
@@ -121,26 +112,20 @@ public:
         }
         broken_ = std::move(why);
         if (!kill_ranks()) {
-            mpirun_.kill(SIGTERM); // reaches processes that we cannot
+            started_.kill(SIGTERM); // reaches processes that we cannot
         }
         say_over_if_gone();
     }
 
-    /// Ends mpirun, too, if it has not ended in time.
-    void kill_mpirun() { mpirun_.kill(SIGKILL); }
+    /// Ends the launcher, too, if it has not ended in time.
+    void kill_launcher() { started_.kill(SIGKILL); }
 
-    /// mpirun has ended, too.
-    [[nodiscard]] bool ended() const noexcept { return mpirun_.ended(); }
-
-    /// What mpirun has said about ranks that died; once ended().
-    [[nodiscard]] Death death() const {
-        return describe_death(mpirun_.status().value_or(0), mpirun_.own_output());
-    }
-    [[nodiscard]] int status() const { return mpirun_.status().value_or(0); }
+    /// The launcher has ended, too.
+    [[nodiscard]] bool ended() const noexcept { return started_.ended(); }
 
 private:
-    static MpirunCommand with_variables(MpirunCommand command,
-                                        std::map<std::string, std::string> variables) {
+    static RanksCommand with_variables(RanksCommand command,
+                                       std::map<std::string, std::string> variables) {
         command.variables.merge(variables);
         return command;
     }
@@ -272,7 +257,19 @@ private:
         return failure;
     }
 
-    void mpirun_ended() {
+    /// What ranks have said last may still be on its way.
+    void launcher_ended() {
+        constexpr std::chrono::seconds patience{1};
+        if (over_ || ranks_.living() == 0) {
+            conclude();
+        } else {
+            hear_until_ = now() + patience;
+        }
+    }
+
+    /// Nothing more will be heard.
+    void conclude() {
+        hear_until_.reset();
         if (!over_) {
             judge_exit();
             say_over();
@@ -280,12 +277,12 @@ private:
         handlers_.ended();
     }
 
-    /// mpirun may know what nobody else has seen.
+    /// Whoever has started the ranks may know what nobody else has seen.
     void judge_exit() {
-        if (!broken_ && mpirun_.status() == 0) {
+        if (!broken_ && started_.status() == 0) {
             broken_ = died_without_a_word_;
         } else if (!broken_) {
-            const Death seen = death();
+            const Death seen = started_.death();
             broken_ = {.kind = trained_ ? Failure::Kind::died : Failure::Kind::start_up,
                        .code = "RT-L2",
                        .rank = seen.rank,
@@ -316,12 +313,15 @@ private:
         over_ = true;
         timer_.cancel();
         handlers_.over({.failure = broken_, .checkpoint = newest_});
+        if (hear_until_) {
+            conclude();
+        }
     }
 
     void look_again() {
         constexpr std::chrono::milliseconds often{10};
         constexpr std::chrono::milliseconds seldom{250};
-        timer_.expires_after(broken_ || hangs_.is_waiting() ? often : seldom);
+        timer_.expires_after(broken_ || hear_until_ || hangs_.is_waiting() ? often : seldom);
         timer_.async_wait([this](const boost::system::error_code& error) {
             if (error || over_) {
                 return;
@@ -329,6 +329,10 @@ private:
             end_useless_mpirun();
             if (broken_) {
                 say_over_if_gone();
+            } else if (hear_until_) {
+                if (now() > *hear_until_) {
+                    conclude();
+                }
             } else if (died_without_a_word_) {
                 if (now() > kill_at_) {
                     kill(*died_without_a_word_);
@@ -361,7 +365,7 @@ private:
             useless_since_ = now();
         } else if (now() - *useless_since_ > std::chrono::duration<double>(limit_s)) {
             (void)kill_ranks();
-            mpirun_.kill(SIGKILL);
+            started_.kill(SIGKILL);
         }
     }
 
@@ -381,7 +385,8 @@ private:
     bool trained_ = false;
     bool over_ = false;
     std::optional<Failure> broken_;
-    std::optional<Failure> died_without_a_word_; ///< until mpirun knows more
+    std::optional<Failure> died_without_a_word_;  ///< until mpirun knows more
+    std::optional<Clock::time_point> hear_until_; ///< ranks whose launcher has ended
     Clock::time_point kill_at_;
     std::optional<Bereaved> bereaved_;
     OutOfMemoryWatch memory_;
@@ -389,7 +394,7 @@ private:
     std::optional<Clock::time_point> useless_since_; ///< mpirun, without ranks
     boost::asio::steady_timer timer_;
     ControlServer server_;
-    Mpirun mpirun_; ///< last: starts ranks that find all else ready
+    StartedRanks started_; ///< last: they find all else ready
 };
 
 } // namespace rtrain::launch

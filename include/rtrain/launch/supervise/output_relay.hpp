@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Passes on what ranks print, and keeps what mpirun itself says.
+/// Passes on what ranks print, and keeps what their launcher itself says.
 #pragma once
 
 #include <rtrain/console/screen.hpp>
@@ -21,19 +21,23 @@
 
 namespace rtrain::launch {
 
-/// Reads lines of one of mpirun's streams, prints those of ranks, and keeps mpirun's own last ones.
+/// Reads lines of one of a launcher's streams, prints those of ranks, and keeps its own last ones.
 class OutputRelay {
 public:
-    /// `heard` is called with each line of a rank, of which there are so many, `at_end` when the
-    /// stream has ended.
-    OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target, int ranks,
+    struct Lines {
+        int ranks = 1;      ///< so many print
+        bool tagged = true; ///< each with its rank; else all are rank 0's
+    };
+
+    /// `heard` is called with each line of a rank, `at_end` when the stream has ended.
+    OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target, Lines lines,
                 std::function<void(const RankLine&)> heard, std::function<void()> at_end)
         : stream_(io, descriptor), target_(target), is_terminal_(::isatty(::fileno(target)) == 1),
-          ranks_of_run_(ranks), heard_(std::move(heard)), at_end_(std::move(at_end)) {
+          lines_(lines), heard_(std::move(heard)), at_end_(std::move(at_end)) {
         read();
     }
 
-    /// What mpirun itself said last.
+    /// What the launcher itself said last.
     [[nodiscard]] const std::deque<std::string>& own_lines() const noexcept { return own_; }
 
     /// Stops reading.
@@ -58,12 +62,13 @@ private:
     }
 
     void print(const std::string& line) {
-        if (auto text = ranks_.complete(line)) {
+        auto text = lines_.tagged ? ranks_.complete(line) : RankLine{.rank = 0, .text = line};
+        if (text) {
             const bool ends = text->take_end_of_run();
             if (!ends || !text->text.empty()) {
                 tell(*text);
             }
-            if (ends && ++ended_ == ranks_of_run_) {
+            if (ends && ++ended_ == lines_.ranks) {
                 ended_ = 0;
                 std::fprintf(target_, "%s\n", end_of_run.data());
                 std::fflush(target_);
@@ -100,7 +105,7 @@ private:
     RankOutput ranks_;
     std::FILE* target_;
     bool is_terminal_; ///< where the bar may be
-    int ranks_of_run_;
+    Lines lines_;
     int ended_ = 0; ///< ranks that have printed end_of_run
     std::function<void(const RankLine&)> heard_;
     std::function<void()> at_end_;

@@ -174,12 +174,12 @@ private:
             detail::concat("starting ", place.ranks, " ranks"));
         Surroundings given = task_.prepare(place.remote, skip_);
         ++attempt_;
-        MpirunCommand command{.ranks = place.ranks,
-                              .arguments = place.arguments,
-                              .program = task_.program,
-                              .variables = std::move(given.variables),
-                              .keeps_input = given.keeps_input,
-                              .heard = task_.heard};
+        RanksCommand command{.ranks = place.ranks,
+                             .arguments = place.arguments,
+                             .program = task_.program,
+                             .variables = std::move(given.variables),
+                             .keeps_input = given.keeps_input,
+                             .heard = task_.heard};
         if (!place.remote) {
             command.scratch = given.directory;
             command.shared_memory = given.shared_memory;
@@ -326,7 +326,7 @@ private:
         if (!retired_.empty()) {
             wait(timer_, patience_s, [this] {
                 for (const auto& job : retired_) {
-                    job->kill_mpirun();
+                    job->kill_launcher();
                 }
             });
         }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What ranks are started for, and what starts them: mpirun (mpirun.hpp), or nothing but fork()
+/// (sole_rank.hpp).
+#pragma once
+
+#include <rtrain/launch/supervise/program.hpp>
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rtrain::launch {
+
+/// Ranks that are to be started.
+struct RanksCommand {
+    int ranks = 1;
+    std::vector<std::string> arguments{}; ///< for mpirun: the user's, and where ranks go
+    Program program{};
+    std::map<std::string, std::string> variables{}; ///< for the ranks
+    /// Where Open MPI keeps its files, when all ranks are on this machine; so none is left behind
+    /// when it is killed.
+    std::optional<std::filesystem::path> scratch{};
+    std::optional<std::filesystem::path> shared_memory{};
+    /// Whether the others are to live on when a rank dies; Open MPI 5 with ULFM only.
+    bool survive_deaths = false;
+    /// Whether this process's standard input stays its own. Else it goes to rank 0.
+    bool keeps_input = false;
+    /// Hears each line of the ranks; throws nothing.
+    Heard heard{};
+
+    /// All ranks are on this machine.
+    [[nodiscard]] bool is_local() const noexcept { return scratch.has_value(); }
+};
+
+/// A rank's death as whoever has started it tells it.
+struct Death {
+    std::string text;          ///< "rank 1 was killed by signal 9 (Killed)"
+    std::optional<int> signal; ///< that killed it
+    int rank = -1;             ///< -1: that is not told
+};
+
+/// A process that is the ranks, or has them as children.
+struct Launcher {
+    std::vector<std::string> words{};               ///< program and arguments
+    std::map<std::string, std::string> variables{}; ///< on top of the environment
+    bool shares_input = true;                       ///< this process's standard input
+    bool tags_lines = true;                         ///< those of ranks; else each line is rank 0's
+    /// What ended the ranks, from its exit status as the shell gives it, and its own words.
+    Death (*death)(int status, const std::string& says) = nullptr;
+};
+
+} // namespace rtrain::launch

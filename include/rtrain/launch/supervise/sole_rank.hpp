@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A rank that is alone needs no mpirun, and starts sooner without.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/launch/supervise/launcher.hpp>
+#include <rtrain/launch/supervise/mpi_variables.hpp>
+#include <rtrain/process/environment.hpp>
+
+#include <cstring>
+#include <string>
+
+#include <unistd.h>
+
+namespace rtrain::launch {
+
+/// Whether the command is for one rank on this machine, of which its user asks nothing that only
+/// mpirun can.
+[[nodiscard]] inline bool needs_no_mpirun(const RanksCommand& command) {
+    return command.ranks == 1 && command.is_local() && command.arguments.empty() &&
+           !command.survive_deaths;
+}
+
+/// From its exit status as the shell gives it.
+[[nodiscard]] inline Death death_of_sole_rank(int status, const std::string& /*says*/) {
+    constexpr int of_signal = 128;
+    if (status > of_signal) {
+        const int signal = status - of_signal;
+        return {
+            detail::concat("rank 0 was killed by signal ", signal, " (", ::strsignal(signal), ")"),
+            signal, 0};
+    }
+    return {detail::concat("rank 0 ended with exit code ", status,
+                           " before the training function returned"),
+            std::nullopt, 0};
+}
+
+[[nodiscard]] inline Launcher without_mpirun(const RanksCommand& command) {
+    Launcher launcher{.words = command.program.words,
+                      .variables = mpi_variables(command),
+                      // A terminal would stop it: it is in no foreground process group.
+                      .shares_input = !command.keeps_input && ::isatty(STDIN_FILENO) == 0,
+                      .tags_lines = false,
+                      .death = &death_of_sole_rank};
+    launcher.variables[sole_rank_variable] = "1";
+    // Else Open MPI 4 starts a daemon for a process that is alone.
+    launcher.variables["OMPI_MCA_ess_singleton_isolated"] = "1";
+    return launcher;
+}
+
+} // namespace rtrain::launch
