@@ -75,7 +75,9 @@ def command(browser, profile, log, *arguments):
 
 
 def asked_elsewhere(log, port):
-    asked = sorted(set(re.findall(r'"url":"((?:http|ws)[^"]*)"', log.read_text(errors="replace"))))
+    """What pages have asked for; what a browser asks by itself comes from no origin."""
+    asked = sorted(set(re.findall(r'"initiator":"(?!not an origin)[^"]*".*"url":"((?:http|ws)[^"]*)"',
+                                  log.read_text(errors="replace"))))
     return [url for url in asked if not url.startswith(f"http://127.0.0.1:{port}/")]
 
 

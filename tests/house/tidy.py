@@ -4,8 +4,8 @@
 
 Usage: tidy.py ROOT BUILD [HEADER...]
 
-One text includes them, for header-only use and so with what stands behind doors. It has those that reach neither
-libtorch nor MPI, half of all; with HEADERs, as users include them without rtrain/, these. Takes directories from
+One text includes all of them, for header-only use and so with what stands behind doors; with HEADERs, as users include
+them without rtrain/, these. It leaves out those whose libraries this machine lacks. Takes directories from
 BUILD/compile_commands.json. Ends with 77, which is to skip, where there is no clang-tidy-16: other versions find other
 things.
 """
@@ -22,8 +22,7 @@ import self_contained
 
 TIDY = "clang-tidy-16"
 SKIP = 77
-OTHERS = ("#include <arrow/", "#include <doctest/", "#include <openssl/", "#include <turbojpeg.h>",
-          "#include <boost/asio/ssl/")
+OPTIONAL = ("arrow/api.h", "nccl.h", "doctest/doctest.h", "openssl/ssl.h", "turbojpeg.h", "png.h")
 OTHER_MPI = re.compile(r"/(ompi5|mpich)/")
 WRONG = """#pragma once
 #include <string>
@@ -45,11 +44,13 @@ def flags_of(tree):
             *(f"-isystem{directory}" for directory in dict.fromkeys(directories))]
 
 
-def headers_of(tree):
-    """Those that take none of the large libraries, whose own headers would take most of the time."""
-    large = (*self_contained.HEAVY, *OTHERS)
-    headers = [header for header in tree.headers if not tree.takes(header, large)]
-    return sorted(headers, key=lambda header: ("/" in header, header))  # doors before what is behind them
+def headers_of(tree, flags):
+    """Those whose libraries are here, doors before what is behind them."""
+    places = [pathlib.Path(flag.removeprefix("-isystem")) for flag in flags if flag.startswith("-isystem")]
+    missing = [f"#include <{header.split('/')[0]}" for header in OPTIONAL
+               if not any((place / header).exists() for place in [*places, pathlib.Path("/usr/include")])]
+    headers = [header for header in tree.headers if not tree.takes(header, missing)]
+    return sorted(headers, key=lambda header: ("/" in header, header))
 
 
 def found_by(tree, text, directory, flags):
@@ -67,7 +68,7 @@ def main():
         return SKIP
     tree = self_contained.Tree(*(pathlib.Path(word).resolve() for word in sys.argv[1:3]))
     flags = flags_of(tree)
-    headers = sys.argv[3:] or headers_of(tree)
+    headers = sys.argv[3:] or headers_of(tree, flags)
     with tempfile.TemporaryDirectory() as temporary:
         directory = pathlib.Path(temporary)
         header = directory / "include/rtrain/wrong.hpp"

@@ -57,7 +57,7 @@ namespace rtrain::detail {
     const at::Tensor gathered = backend.all_gather(padded);
     std::vector<std::string> texts;
     for (int rank = 0; rank < backend.size(); ++rank) {
-        const std::int64_t length = lengths[rank].item<std::int64_t>();
+        const auto length = lengths[rank].item<std::int64_t>();
         texts.push_back(to_string(gathered[rank].slice(0, 0, length)));
     }
     return texts;

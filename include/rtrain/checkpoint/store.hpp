@@ -207,6 +207,7 @@ public:
                 if (item.name == name) {
                     item.validation = std::move(record);
                     item.add_validated_metrics();
+                    break;
                 }
             }
             surplus = take_surplus();

@@ -49,17 +49,21 @@ struct Sum {
         }
     }
 };
+template <class T>
+bool is_nan(T value) {
+    return value != value; // NOLINT(misc-redundant-expression): that is a NaN
+}
 /// A NaN on any rank is the result, as in ATen.
 struct Min {
     template <class T>
     static T combine(T a, T b) {
-        return a < b || a != a ? a : b;
+        return a < b || is_nan(a) ? a : b;
     }
 };
 struct Max {
     template <class T>
     static T combine(T a, T b) {
-        return a > b || a != a ? a : b;
+        return a > b || is_nan(a) ? a : b;
     }
 };
 

@@ -79,7 +79,7 @@ private:
                 rank == group_->rank() ? slice(rank) : incoming_.select(0, rank);
             sources.push_back(static_cast<const std::byte*>(part.const_data_ptr()));
         }
-        std::byte* const target = static_cast<std::byte*>(own_.data_ptr());
+        auto* const target = static_cast<std::byte*>(own_.data_ptr());
         reduction_.run({&target, 1}, sources, slices_.count(group_->rank()));
     }
 

@@ -81,13 +81,17 @@ public:
     }
 
 private:
-    LivingRanks() {
+    LivingRanks() = default;
+
+    [[nodiscard]] static bool mpi_survives_deaths() {
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
         int* enabled = nullptr;
         int known = 0;
         check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPIX_FT, &enabled, &known),
                   "MPI_Comm_get_attr");
-        survive_deaths_ = known != 0 && *enabled != 0;
+        return known != 0 && *enabled != 0;
+#else
+        return false;
 #endif
     }
 
@@ -133,7 +137,7 @@ private:
 #endif
 
     MPI_Comm comm_ = MPI_COMM_WORLD;
-    bool survive_deaths_ = false;
+    bool survive_deaths_ = mpi_survives_deaths();
 };
 
 /// While it lives, an exception makes blocking calls in `comm` fail on all ranks. Else those that
@@ -144,16 +148,20 @@ public:
     RevokedOnError(const RevokedOnError&) = delete;
     RevokedOnError& operator=(const RevokedOnError&) = delete;
     ~RevokedOnError() {
-#ifdef OMPI_HAVE_MPI_EXT_FTMPI
         if (std::uncaught_exceptions() > exceptions_ && LivingRanks::current().survive_deaths()) {
-            MPIX_Comm_revoke(comm_);
+            revoke();
         }
-#endif
     }
 
 private:
+    void revoke() const {
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+        MPIX_Comm_revoke(comm_);
+#endif
+    }
+
     [[maybe_unused]] MPI_Comm comm_;
-    [[maybe_unused]] int exceptions_ = std::uncaught_exceptions();
+    int exceptions_ = std::uncaught_exceptions();
 };
 
 } // namespace rtrain::comm

@@ -258,7 +258,7 @@ RTRAIN_DOOR std::unique_ptr<Feed> make_feed(const AnyPolicy& policy, const Cours
 RTRAIN_DOOR std::string order_of(const AnyPolicy& policy, const Course& course) {
     const std::string name = policy.name();
     if (name.empty()) {
-        return name;
+        return "";
     }
     const auto lanes = policy.lanes();
     return order_name(name.c_str(), course.epoch) + (lanes ? lanes_name(*lanes, course) : "");

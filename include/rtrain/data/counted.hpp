@@ -119,7 +119,7 @@ public:
     /// `counted` has what MadeBlocks::count() says of each block.
     CountedBlocks(MadeBlocks made, std::vector<Block> counted)
         : made_(std::move(made)), counted_(std::move(counted)) {}
-    explicit CountedBlocks(const MadeBlocks& made) : made_(made) {
+    explicit CountedBlocks(MadeBlocks made) : made_(std::move(made)) {
         for (std::int64_t block = 0; block < made_.index().size(); ++block) {
             counted_.push_back(made_.count(block));
         }

@@ -131,7 +131,8 @@ private:
 /// FileFormat from the files that were found.
 template <class MakeFormat>
 [[nodiscard]] Dataset read_files(Paths paths, FileOptions options, MakeFormat make_format) {
-    return lazy([=] {
+    return lazy([paths = std::move(paths), options = std::move(options),
+                 make_format = std::move(make_format)] {
         auto files = list_files(paths, options);
         std::shared_ptr<const FileFormat> format = make_format(files);
         return from_blocks(std::make_shared<const FileBlocks>(std::move(files), std::move(format)));

@@ -259,7 +259,8 @@ private:
 };
 
 /// A data set made of `parts` in blocks of its own, if one of them is read in blocks.
-[[nodiscard]] inline Dataset in_blocks_of(const std::vector<Dataset>& parts, Dataset dataset) {
+[[nodiscard]] inline Dataset in_blocks_of(const std::vector<Dataset>& parts,
+                                          const Dataset& dataset) {
     std::int64_t blocks = 0;
     std::int64_t row_bytes = 0;
     for (const Dataset& part : parts) {

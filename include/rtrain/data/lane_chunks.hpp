@@ -45,7 +45,7 @@ struct Lanes {
                                     std::int64_t rows, std::int64_t chunk,
                                     std::function<Batch(const StridedPlaces&)> read);
 /// Lanes that a generator fills.
-[[nodiscard]] Lanes lanes_of_generator(std::shared_ptr<const Uncounted> uncounted,
+[[nodiscard]] Lanes lanes_of_generator(const std::shared_ptr<const Uncounted>& uncounted,
                                        const GeneratorRequest& epoch);
 
 /// What functions made of rows that follow each other in a lane.
@@ -70,7 +70,7 @@ public:
     void end_turn();
 
     /// The next chunk of a lane; empty at its end. Throws what reading it has thrown.
-    [[nodiscard]] std::optional<LaneChunk> next(std::int64_t lane);
+    [[nodiscard]] std::optional<LaneChunk> next(std::int64_t number);
 
     /// Reads a chunk that will be needed. False when there is none, or enough are read. Throws
     /// nothing of what reads.

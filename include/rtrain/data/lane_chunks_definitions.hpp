@@ -18,7 +18,8 @@ namespace rtrain::data {
 RTRAIN_DOOR Lanes lanes_of_places(std::shared_ptr<const Uncounted> uncounted, std::int64_t lanes,
                                   std::int64_t rows, std::int64_t chunk,
                                   std::function<Batch(const StridedPlaces&)> read) {
-    return {std::move(uncounted), [=](std::int64_t lane, std::int64_t first_row) {
+    return {std::move(uncounted),
+            [=, read = std::move(read)](std::int64_t lane, std::int64_t first_row) {
                 const std::int64_t of_lane = rows_of_lane(rows, lanes, lane);
                 return [=, row = first_row / chunk * chunk]() mutable -> std::optional<LaneRows> {
                     const std::int64_t begin = row;
@@ -31,7 +32,7 @@ RTRAIN_DOOR Lanes lanes_of_places(std::shared_ptr<const Uncounted> uncounted, st
             }};
 }
 
-RTRAIN_DOOR Lanes lanes_of_generator(std::shared_ptr<const Uncounted> uncounted,
+RTRAIN_DOOR Lanes lanes_of_generator(const std::shared_ptr<const Uncounted>& uncounted,
                                      const GeneratorRequest& epoch) {
     const GeneratorBegin& begin = uncounted->generator();
     return {uncounted, [=](std::int64_t lane, std::int64_t first_row) {

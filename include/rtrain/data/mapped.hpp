@@ -48,9 +48,8 @@ public:
                                                std::int64_t first_row) const override {
         class Mapped : public Cursor {
         public:
-            Mapped(std::unique_ptr<Cursor> inner, const BatchFunction& function,
-                   std::int64_t first_row)
-                : inner_(std::move(inner)), function_(function), row_(first_row) {}
+            Mapped(std::unique_ptr<Cursor> inner, BatchFunction function, std::int64_t first_row)
+                : inner_(std::move(inner)), function_(std::move(function)), row_(first_row) {}
             [[nodiscard]] Batch next(std::int64_t rows) override {
                 Batch batch = inner_->next(rows);
                 const std::int64_t first = row_;

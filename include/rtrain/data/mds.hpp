@@ -294,7 +294,7 @@ private:
         const std::string base = directory.ends_with('/') ? directory : directory + "/";
         const FileOptions files{.endings = {}, .transfer = options.transfer};
         const auto index = list_files(base + "index.json", files).front();
-        const std::string path = index.path();
+        const std::string& path = index.path();
         auto shards = std::make_shared<const MdsFiles>(
             path.substr(0, path.size() - std::string_view("index.json").size()), index, options);
         std::vector<storage::RandomAccessFile> found;

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace rtrain::data {
 
@@ -76,8 +77,8 @@ private:
 /// From `rows_at()`: every step of all ranks is consecutive in one order.
 class OrderFeed final : public Feed {
 public:
-    OrderFeed(const AnyPolicy& policy, const Course& course, std::int64_t taken)
-        : policy_(policy), course_(course),
+    OrderFeed(AnyPolicy policy, const Course& course, std::int64_t taken)
+        : policy_(std::move(policy)), course_(course),
           taken_(taken), steps_{course.epoch.rows, course.size, course.sharing * course.passes,
                                 course.epoch.drop_last} {
         if (course.epoch.rows <= 0) {

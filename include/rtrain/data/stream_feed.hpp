@@ -57,8 +57,8 @@ namespace rtrain::data {
 /// first batch.
 class StreamFeed final : public Feed {
 public:
-    StreamFeed(AnyPolicy policy, const Course& course, std::int64_t taken)
-        : policy_(std::move(policy)), course_(course) {
+    StreamFeed(AnyPolicy policy, Course course, std::int64_t taken)
+        : policy_(std::move(policy)), course_(std::move(course)) {
         if (course_.blocks || course_.uncounted) {
             shape_ = stream_shape(*policy_.lanes(), course_);
         }

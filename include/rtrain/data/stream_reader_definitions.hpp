@@ -51,7 +51,7 @@ struct StreamReader::Window {
         : memory(std::move(from)), lane(of_lane), number(place_in_lane), order(of_rows) {}
     Window(const Window&) = delete;
     Window& operator=(const Window&) = delete;
-    ~Window() { memory->give_back(std::move(batch)); }
+    ~Window() { memory->give_back(batch); }
 
     std::shared_ptr<WindowMemory> memory;
     std::int64_t lane;

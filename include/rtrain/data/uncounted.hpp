@@ -70,7 +70,11 @@ public:
         std::vector<Batch> parts;
         std::int64_t found = 0;
         const auto read = reader();
-        for (Batch next; found < rows && (next = read(), next.size() > 0);) {
+        while (found < rows) {
+            Batch next = read();
+            if (next.size() == 0) {
+                break;
+            }
             MadeRows made = make(std::move(next));
             if (made.batch.size() > 0) {
                 parts.push_back(

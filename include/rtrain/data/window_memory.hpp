@@ -68,7 +68,7 @@ public:
         return window;
     }
 
-    void give_back(Batch window) {
+    void give_back(const Batch& window) {
         if (std::vector<at::Tensor> columns = tensors_of(window); !columns.empty()) {
             const std::scoped_lock lock(mutex_);
             spares_.push_back(std::move(columns));

@@ -28,7 +28,7 @@ public:
 
     /// Reads the header. Throws ImageError.
     explicit JpegImage(std::string_view file) : file_(file) {
-        const tjhandle decoder = decoder_of_this_thread().get();
+        void* const decoder = decoder_of_this_thread().get();
         int width = 0;
         int height = 0;
         int subsampling = -1;

@@ -28,9 +28,7 @@
 #include <utility>
 #include <vector>
 
-namespace rtrain::checkpoint {
-
-namespace safetensors {
+namespace rtrain::checkpoint::safetensors {
 
 using Tensors = std::map<std::string, at::Tensor>;
 using Metadata = std::map<std::string, std::string>;
@@ -173,5 +171,4 @@ struct Content {
     return read_with_metadata(path).tensors;
 }
 
-} // namespace safetensors
-} // namespace rtrain::checkpoint
+} // namespace rtrain::checkpoint::safetensors

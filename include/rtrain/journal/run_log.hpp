@@ -130,7 +130,11 @@ public:
             storage::replace_file(file, text + superseded);
         }
         results_.reset();
-        storage::replace_file(directory_ / results_file, kept);
+        if (kept.empty()) {
+            storage::leave_word(directory_ / results_file, "");
+        } else {
+            storage::replace_file(directory_ / results_file, kept);
+        }
         results_size_ = kept.size();
         results_whole_ = true;
         last_line_ = last != nullptr && iteration > 0 ? *last : Config{};

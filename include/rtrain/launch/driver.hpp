@@ -69,8 +69,8 @@ public:
             ::signal(*fatal_signal_, SIG_DFL);
             ::raise(*fatal_signal_);
         }
-        const Ending ending = end_->result ? ending_from(json::parse(*end_->result).as_object())
-                                           : Ending{.failure = end_->failure};
+        Ending ending = end_->result ? ending_from(json::parse(*end_->result).as_object())
+                                     : Ending{.failure = end_->failure};
         call_.session.record(call_.number, ending);
         return ending;
     }

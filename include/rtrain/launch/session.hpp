@@ -46,7 +46,6 @@
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -103,7 +102,7 @@ public:
     }
     /// On the driver: leaves it for the ranks.
     void leave_config(int fit, const boost::json::object& config) {
-        storage::replace_file(config_file_of(fit), json::serialize(config));
+        storage::leave_word(config_file_of(fit), json::serialize(config));
     }
 
     /// Whether a driver watches this rank.
@@ -204,7 +203,7 @@ public:
     [[nodiscard]] std::map<std::string, std::string> input_variables() {
         if (handed_input_.empty() && input_.was_read()) {
             const auto file = directory() / "standard-input";
-            storage::replace_file(file, input_.bytes());
+            storage::leave_word(file, input_.bytes());
             handed_input_ = file.string();
         }
         if (handed_input_.empty()) {
@@ -319,7 +318,9 @@ private:
             ::unsetenv(variable); // programs that this one starts are not of the session
         }
         if (!Helper::is_this_process()) {
-            ::prctl(PR_SET_PDEATHSIG, is_sole_rank() ? 0 : SIGKILL); // mpirun can't end it any more
+            if (!is_sole_rank()) {
+                ::prctl(PR_SET_PDEATHSIG, SIGKILL); // mpirun gone: nobody is left to end this rank
+            }
             link_ = DriverLink::from_environment();
         }
         if (target_) {
@@ -342,12 +343,9 @@ private:
     }
     /// Reads from its beginning what the process that has started this one has read.
     void take_handed_input() {
-        const char* const file = std::getenv(input_variable);
-        handed_input_ = file != nullptr ? file : "";
-        const int input = file != nullptr ? ::open(file, O_RDONLY | O_CLOEXEC) : -1;
-        if (input >= 0) {
-            ::dup2(input, STDIN_FILENO);
-            ::close(input);
+        if (const char* const file = std::getenv(input_variable)) {
+            handed_input_ = file;
+            StandardInput::read_from(file);
         }
     }
 
@@ -362,7 +360,7 @@ private:
     }
 
     void write(int fit, const Ending& ending) {
-        storage::replace_file(file_of(fit), json::serialize(to_json(ending)));
+        storage::leave_word(file_of(fit), json::serialize(to_json(ending)));
     }
 
     [[nodiscard]] std::filesystem::path file_of(int fit) { return directory() / name_of(fit); }

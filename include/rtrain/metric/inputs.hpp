@@ -136,7 +136,7 @@ inline bool Inputs::require_shapes(const at::Tensor& predictions, const at::Tens
 
 inline at::Tensor Inputs::require_range(const at::Tensor& of, const char* what,
                                         std::optional<std::int64_t> besides) const {
-    const at::Tensor numbers = of.to(at::kCPU, at::kLong).contiguous();
+    at::Tensor numbers = of.to(at::kCPU, at::kLong).contiguous();
     const std::int64_t classes = std::max(classes_.num_classes, std::int64_t{2});
     const auto* const begin = numbers.const_data_ptr<std::int64_t>();
     const auto* const end = begin + numbers.numel();

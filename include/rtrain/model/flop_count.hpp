@@ -82,11 +82,11 @@ private:
             const auto values = list.toIntVector();
             return values.empty() ? 0 : values[std::min(i, values.size() - 1)];
         };
-        double places = static_cast<double>(input[0]);
+        auto places = static_cast<double>(input[0]);
         for (std::size_t i = 0; i + 2 < input.size(); ++i) {
             const std::int64_t reach = at(in[5], i) * (filter[i + 2] - 1) + 1;
-            places *=
-                static_cast<double>((input[i + 2] + 2 * at(in[4], i) - reach) / at(in[3], i) + 1);
+            const std::int64_t steps = (input[i + 2] + 2 * at(in[4], i) - reach) / at(in[3], i);
+            places *= static_cast<double>(steps + 1);
         }
         return 2 * places * product(filter);
     }

@@ -79,7 +79,7 @@ public:
             throw_order("unscale_() was called twice, or after step(), for one optimizer");
         }
         const torch::NoGradGuard no_grad;
-        const float inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
+        const auto inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
         for (auto& [kind, gradients] : gradients_of(optimizer)) {
             const auto type = gradients.front().options().dtype(at::kFloat);
             at::Tensor overflow = at::zeros({1}, type);
@@ -150,7 +150,7 @@ public:
                                              "lower the learning rate or clip gradients"));
             }
         } else if (++good_steps_ == options_.growth_interval) {
-            const float larger = static_cast<float>(scale_ * options_.growth_factor);
+            const auto larger = static_cast<float>(scale_ * options_.growth_factor);
             scale_ = std::isfinite(larger) ? larger : scale_;
             good_steps_ = 0;
         }

@@ -30,8 +30,8 @@ public:
         }
         const std::int64_t elements = in.numel();
         const float by = *factor.const_data_ptr<float>();
-        const float* const from = in.const_data_ptr<float>();
-        float* const to = out.mutable_data_ptr<float>();
+        const auto* const from = in.const_data_ptr<float>();
+        auto* const to = out.mutable_data_ptr<float>();
         constexpr std::int64_t few = 1024; // calling ATen for them takes ten times as long
         if (elements <= few) {
             for (std::int64_t i = 0; i < elements; ++i) {

@@ -150,7 +150,7 @@ weight_messages_of_rank(const torch::nn::Module& module,
         }
     }
     // Messages between nodes: what the others send of this rank's slices.
-    needed.slots = sent * (nodes - 1) / (nodes * ranks_per_node);
+    needed.slots = sent * (nodes - 1) / nodes / ranks_per_node;
     return needed;
 }
 
@@ -209,7 +209,8 @@ weight_messages_of_rank(const torch::nn::Module& module,
     needed.moments = moments * part;
     if (std::holds_alternative<offload::Disk>(options.offload)) { // some are read, some written
         const auto at_once = static_cast<std::int64_t>(detail::bytes_stepped_at_once);
-        needed.moments = std::min(needed.moments, 3 * moments * std::max(at_once, longest));
+        needed.moments =
+            std::min(needed.moments, std::int64_t{3} * moments * std::max(at_once, longest));
     }
     if (nodes > 1) { // messages of gradients
         needed.slots += 2 * slot / ranks_per_node;

@@ -36,7 +36,7 @@ public:
                 add(tensor.device());
             }
         }
-        if (at::globalContext().hasCUDA()) {
+        if (at::hasCUDA()) {
             const auto& cuda = at::globalContext().getAcceleratorHooksInterface(at::kCUDA);
             if (const auto current = cuda.getCurrentDevice(); cuda.hasPrimaryContext(current)) {
                 add(c10::Device(at::kCUDA, current));

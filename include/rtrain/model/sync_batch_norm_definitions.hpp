@@ -51,7 +51,7 @@ struct BatchStatistics {
     const at::Tensor means = all.slice(1, 0, channels);
     const at::Tensor variances = all.slice(1, channels, 2 * channels);
     const at::Tensor counts = all.slice(1, 2 * channels);
-    const double count = counts.sum().item<double>();
+    const auto count = counts.sum().item<double>();
     const at::Tensor mean = (means * counts).sum(0) / count;
     const at::Tensor variance = ((variances + (means - mean).square()) * counts).sum(0) / count;
     return {mean, variance, count};
@@ -85,8 +85,10 @@ public:
                                        "torch::nn::BatchNorm there");
         }
         const auto saved = context->get_saved_variables();
-        const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2],
-                         &inv_std = saved[3];
+        const at::Tensor& input = saved[0];
+        const at::Tensor& weight = saved[1];
+        const at::Tensor& mean = saved[2];
+        const at::Tensor& inv_std = saved[3];
         const std::int64_t channels = input.size(1);
         // By channel: sums over this rank's values of the output's gradient, and of its product
         // with the normalised input.

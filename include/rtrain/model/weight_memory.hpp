@@ -171,8 +171,8 @@ protected:
     /// do not round to.
     static void take_over(const at::Tensor& part, const at::Tensor& rounded) {
         const at::Tensor there = rounded.to(part.device());
-        const at::Tensor others = part.to(there.scalar_type()).ne(there);
-        part.copy_(at::where(others, there.to(part.scalar_type()), part));
+        const at::Tensor differs = part.to(there.scalar_type()).ne(there);
+        part.copy_(at::where(differs, there.to(part.scalar_type()), part));
     }
 
     AnyBackend& backend_;

@@ -36,8 +36,8 @@ public:
     };
 
     /// Throws DataError [RT-D59].
-    explicit Concatenator(Names columns) : Concatenator(std::move(columns), Options()) {}
-    Concatenator(Names columns, Options options)
+    explicit Concatenator(const Names& columns) : Concatenator(columns, Options()) {}
+    Concatenator(const Names& columns, Options options)
         : columns_(rtrain::detail::output_names(columns, {})), options_(std::move(options)) {}
 
     /// Throws DataError [RT-D2, RT-D56], and [RT-D57] for rows without a value.

@@ -46,8 +46,8 @@ concept Fittable = Preprocessor<P> &&
 namespace rtrain::detail {
 
 /// Rows of a block, which one rank reads, and of what it holds of it at a time.
-inline constexpr std::int64_t fit_block_rows = 64 * 1024;
-inline constexpr std::int64_t fit_piece_rows = 4 * 1024;
+inline constexpr std::int64_t fit_block_rows = std::int64_t{64} * 1024;
+inline constexpr std::int64_t fit_piece_rows = std::int64_t{4} * 1024;
 
 /// What is gathered of some rows: add() takes the next of a block, merge() those of the next block.
 template <class G>

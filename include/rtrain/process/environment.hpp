@@ -28,6 +28,7 @@ namespace rtrain::launch {
 /// Set for the only rank of a driver that has started it without mpirun.
 inline constexpr const char* sole_rank_variable = "RTRAIN_SOLE_RANK";
 
+/// Whether this process is that.
 [[nodiscard]] inline bool is_sole_rank() {
     return std::getenv(sole_rank_variable) != nullptr;
 }

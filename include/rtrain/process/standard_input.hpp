@@ -109,6 +109,15 @@ public:
         }
     }
 
+    /// From now on this process reads a file, from its beginning.
+    static void read_from(const std::string& path) noexcept {
+        const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (file >= 0) {
+            ::dup2(file, STDIN_FILENO);
+            ::close(file);
+        }
+    }
+
     /// Throws ConfigError [RT-C24].
     [[noreturn]] static void refuse(const std::string& why) {
         throw ConfigError(

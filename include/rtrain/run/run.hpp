@@ -250,15 +250,14 @@ private:
         PreemptionNotice& notice = PreemptionNotice::current();
         const auto found = backend_.rank() == 0 ? journal_.look_at(metrics) : RunJournal::Found{};
         const StepClock::In waiting(StepPart::communication);
-        const auto agreed =
-            detail::agree_on_report(backend_, {.kind = mine,
-                                               .failed = saver_.failed(),
-                                               .preempted = notice.given(),
-                                               .due = due,
-                                               .stops = found.stops,
-                                               .refused = found.error != nullptr,
-                                               .traced = trace_.is_ready(),
-                                               .times = StepClock::current().take()});
+        auto agreed = detail::agree_on_report(backend_, {.kind = mine,
+                                                         .failed = saver_.failed(),
+                                                         .preempted = notice.given(),
+                                                         .due = due,
+                                                         .stops = found.stops,
+                                                         .refused = found.error != nullptr,
+                                                         .traced = trace_.is_ready(),
+                                                         .times = StepClock::current().take()});
         stopped_ = stopped_ || agreed.stops;
         journal_.spent(agreed.times);
         if (agreed.traced) {

@@ -158,7 +158,11 @@ public:
             held_.hold(at_.path);
         }
         try {
-            at_.filesystem.write(path_of(marker), token);
+            if (is_local()) {
+                storage::leave_word(path_of(marker), token);
+            } else {
+                at_.filesystem.write(path_of(marker), token);
+            }
         } catch (const StorageError& error) {
             throw StorageError("RT-S1",
                                detail::concat("cannot write to ", uri(), ": ", error.message(),

@@ -112,7 +112,7 @@ public:
     /// Waits for what is being saved in the background and returns its name, or throws what went
     /// wrong; then nothing is left of it. Empty when nothing is under way.
     std::optional<std::string> finish() {
-        const auto name = std::exchange(under_way_, std::nullopt);
+        auto name = std::exchange(under_way_, std::nullopt);
         if (!name) {
             return name;
         }

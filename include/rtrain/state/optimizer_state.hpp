@@ -187,9 +187,8 @@ private:
 class Loader {
 public:
     /// `like`: the parameter; `part`: of which whole it is a part; null for none.
-    explicit Loader(const StateReader& in, const at::Tensor& like = {},
-                    const PartOf* part = nullptr)
-        : in_(in), like_(like), part_(part) {}
+    explicit Loader(const StateReader& in, at::Tensor like = {}, const PartOf* part = nullptr)
+        : in_(in), like_(std::move(like)), part_(part) {}
     template <class T>
     requires std::is_arithmetic_v<T>
     void operator()(const char* name, T& value) {

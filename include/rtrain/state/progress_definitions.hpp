@@ -89,7 +89,7 @@ RTRAIN_DOOR void Progress::save(checkpoint::Snapshot& snapshot, HookRanks& backe
         stop_is_saved_ = next_epoch > *last_epoch_;
     }
     loops.note_saved();
-    auto generator = at::detail::getDefaultCPUGenerator();
+    const at::Generator& generator = at::detail::getDefaultCPUGenerator();
     const at::Tensor states = backend.all_gather(generator.get_state());
     for (int rank = 0; rank < backend.size(); ++rank) {
         out.tensor(random_of(rank), states[rank]);

@@ -102,7 +102,7 @@ private:
 
     void check_name(const std::string& name) const;
 
-    void add_module(const std::string& name, std::shared_ptr<torch::nn::Module> module);
+    void add_module(const std::string& name, const std::shared_ptr<torch::nn::Module>& module);
 
     template <class T>
     static Entry entry(const std::string& name, T& object) {
@@ -117,7 +117,8 @@ private:
                     [&object](const StateReader& in) { checkpoint::load_scheduler(object, in); }};
         } else if constexpr (std::same_as<T, at::Generator>) {
             return {
-                name, [&object](StateWriter& out) { out.tensor_of_rank_0("state", object.get_state()); },
+                name,
+                [&object](StateWriter& out) { out.tensor_of_rank_0("state", object.get_state()); },
                 [&object](const StateReader& in) { object.set_state(in.tensor("state").clone()); }};
         } else if constexpr (std::same_as<T, at::Tensor>) {
             return {name, [&object](StateWriter& out) { out.tensor("tensor", object); },

@@ -48,7 +48,7 @@ RTRAIN_DOOR void State::check_name(const std::string& name) const {
 }
 
 RTRAIN_DOOR void State::add_module(const std::string& name,
-                                   std::shared_ptr<torch::nn::Module> module) {
+                                   const std::shared_ptr<torch::nn::Module>& module) {
     entries_.push_back({name, [module](StateWriter& out) { checkpoint::save_module(*module, out); },
                         [module](const StateReader& in) { checkpoint::load_module(*module, in); }});
 }

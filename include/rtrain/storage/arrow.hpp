@@ -35,8 +35,7 @@
 #include <string_view>
 #include <utility>
 
-namespace rtrain::storage {
-namespace internal {
+namespace rtrain::storage::internal {
 
 /// The value of an option of a URI, else of the first environment variable that is set.
 [[nodiscard]] inline std::string option(const Uri& uri, const std::string& key,
@@ -164,5 +163,4 @@ inline const bool arrow_schemes = [] {
     return true;
 }();
 
-} // namespace internal
-} // namespace rtrain::storage
+} // namespace rtrain::storage::internal

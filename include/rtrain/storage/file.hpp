@@ -203,6 +203,12 @@ inline void replace_file(const std::filesystem::path& path, std::string_view tex
     replace_file_by(path, [&](OutputFile& file) { file.write(text); });
 }
 
+/// The same for what nobody needs behind a power failure.
+inline void leave_word(const std::filesystem::path& path, std::string_view text) {
+    replace_file_by(
+        path, [&](OutputFile& file) { file.write(text); }, /*durably=*/false);
+}
+
 [[nodiscard]] inline std::string read_file(const std::filesystem::path& path) {
     constexpr std::size_t piece = std::size_t{64} << 10; // where it does not say its size
     std::ifstream file(path, std::ios::binary);

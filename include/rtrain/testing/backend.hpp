@@ -171,7 +171,7 @@ public:
     }
 
     void gives_each_rank_its_row_of_a_reduction() {
-        const int size = ranks_->size();
+        const std::int64_t size = ranks_->size();
         const auto rows_of = [&](int rank) { return values(rank, size * 301, at::kFloat); };
         for (const at::Device device : devices()) {
             for (const auto op : {ReduceOp::sum, ReduceOp::max}) {

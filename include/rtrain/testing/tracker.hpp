@@ -54,7 +54,7 @@ public:
 
     /// The run's directory.
     [[nodiscard]] std::filesystem::path directory() const {
-        const auto directory = scratch_.path() / "run";
+        auto directory = scratch_.path() / "run";
         std::filesystem::create_directories(directory);
         return directory;
     }
@@ -238,7 +238,7 @@ public:
 
     /// They are counted apart, and may come in between.
     void tells_steps_from_reports() {
-        for (const int behind : {0, 2}) {
+        for (const std::int64_t behind : {0, 2}) {
             run_.take_up(behind);
             run_.report_times(3);
             for (std::int64_t step = 1; step <= 5; ++step) {

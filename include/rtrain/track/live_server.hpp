@@ -64,7 +64,8 @@ namespace http = boost::beast::http;
 /// was made to lead here has the name of that somewhere; a tunnel has another port.
 [[nodiscard]] inline bool is_this_machine(std::string_view host) {
     const std::size_t colon = host.rfind(':');
-    const bool has_port = colon != std::string_view::npos && host.find(']', colon) == host.npos;
+    const bool has_port =
+        colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos;
     const std::string_view name = has_port ? host.substr(0, colon) : host;
     return name == "127.0.0.1" || name == "localhost" || name == "[::1]";
 }
@@ -233,13 +234,13 @@ private:
                                 [self = shared_from_this()](Code, std::size_t) { self->close(); });
     }
 
-    void stream(SeenReports seen) {
+    void stream(const SeenReports& seen) {
         stream_.expires_never();
         Response head = response(http::status::ok, "text/event-stream", "");
         std::ostringstream text;
         text << head.base() << "retry: 1000\n\n";
         waiting_ = text.str();
-        take_up(std::move(seen));
+        take_up(seen);
         stream_.socket().async_read_some(
             boost::asio::buffer(rest_),
             [self = shared_from_this()](Code, std::size_t) { self->close(); });
@@ -247,7 +248,7 @@ private:
     }
 
     /// Goes on behind what was seen, as far as it counts.
-    void take_up(SeenReports seen) {
+    void take_up(const SeenReports& seen) {
         const std::int64_t count = shown_.note.still_count(seen);
         attempt_ = shown_.run.attempt();
         if (count < seen.iteration) {

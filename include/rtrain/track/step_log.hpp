@@ -285,7 +285,7 @@ private:
             return;
         }
         const at::Tensor numbers = at::stack(tensors).cpu();
-        const double* number = numbers.const_data_ptr<double>();
+        const auto* number = numbers.const_data_ptr<double>();
         for (Entry& entry : flushed_) {
             if (entry.tensor.defined()) {
                 entry.number = *number++;

@@ -18,7 +18,7 @@ namespace rtrain::detail {
 /// torch's own: the CPU's and that of each GPU. Makes no GPU ready for use.
 [[nodiscard]] inline std::vector<at::Generator> own_generators() {
     std::vector<at::Generator> all{at::globalContext().defaultGenerator(c10::Device(at::kCPU))};
-    if (at::globalContext().hasCUDA()) {
+    if (at::hasCUDA()) {
         const int gpus = c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
         for (int gpu = 0; gpu < gpus; ++gpu) {
             all.push_back(at::globalContext().defaultGenerator(

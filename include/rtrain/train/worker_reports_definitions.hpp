@@ -204,7 +204,7 @@ RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
     PreemptionNotice& notice = PreemptionNotice::current();
     at::Tensor seconds = at::full({1}, notice.given() ? notice.seconds_left() : never, at::kDouble);
     ranks()->all_reduce(seconds, ReduceOp::min);
-    const double left = seconds.item<double>();
+    const auto left = seconds.item<double>();
     if (left == never) {
         return std::nullopt;
     }

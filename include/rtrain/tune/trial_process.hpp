@@ -40,7 +40,7 @@ namespace internal {
 /// This program, and no rank of the mpirun that has started it: env(1) takes the variables out
 /// that say so, and those that lead to other machines, and becomes the program.
 [[nodiscard]] inline std::vector<std::string> command_line_of_trials() {
-    const auto program = launch::own_command_line();
+    auto program = launch::own_command_line();
     if (!launch::ranks()) {
         return program;
     }
@@ -111,8 +111,7 @@ public:
     /// run that the search has heard.
     [[nodiscard]] bool run(Trial& trial, std::int64_t& known) {
         const TrialTask task = task_of(trial, known);
-        storage::replace_file_by( // for ranks that restart; nobody needs it behind a power failure
-            file_, [&](auto& file) { file.write(json::serialize(task.to_json())); }, false);
+        storage::leave_word(file_, json::serialize(task.to_json())); // for ranks that restart
         std::filesystem::remove(outcome_of(file_));
         known_ = &known;
         has_begun_ = !process_;

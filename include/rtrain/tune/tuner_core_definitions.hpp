@@ -136,7 +136,7 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) 
                                      "all processes of the program");
     }
     try {
-        const ResultGrid results =
+        ResultGrid results =
             launch::ranks() ? search_among_ranks(work(fit)) : search(work(fit), nullptr);
         session.record(fit, {.run = directory_});
         return results;
@@ -361,7 +361,7 @@ RTRAIN_DOOR void TunerCore::drive_trials(
         told = {{"code", "RT-T1"}, {"message", text_of(error)}};
     }
     session.remove_directories();
-    storage::replace_file(outcome, json::serialize(told));
+    storage::leave_word(outcome, json::serialize(told));
     std::fflush(nullptr);
     ::_exit(EXIT_SUCCESS);
 }

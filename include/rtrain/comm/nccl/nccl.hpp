@@ -75,7 +75,7 @@ public:
     /// Ends what is under way, on this rank alone; kernels that wait for peers leave their streams.
     void abort() noexcept {
         const std::scoped_lock lock(mutex_);
-        if (ncclComm_t const comm = std::exchange(comm_, nullptr); comm != nullptr) {
+        if (auto* const comm = std::exchange(comm_, nullptr); comm != nullptr) {
             (void)ncclCommAbort(comm); // nothing can be done about a failure here
         }
     }

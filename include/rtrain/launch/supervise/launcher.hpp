@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/wait.h>
+
 namespace rtrain::launch {
 
 /// Ranks that are to be started.
@@ -42,14 +44,19 @@ struct Death {
     int rank = -1;             ///< -1: that is not told
 };
 
+/// An exit status as the shell gives it: 128 + n for signal n.
+[[nodiscard]] inline int shell_status(int wait_status) {
+    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+}
+
 /// A process that is the ranks, or has them as children.
 struct Launcher {
     std::vector<std::string> words{};               ///< program and arguments
     std::map<std::string, std::string> variables{}; ///< on top of the environment
     bool shares_input = true;                       ///< this process's standard input
     bool tags_lines = true;                         ///< those of ranks; else each line is rank 0's
-    /// What ended the ranks, from its exit status as the shell gives it, and its own words.
-    Death (*death)(int status, const std::string& says) = nullptr;
+    /// What ended the ranks, from its status as waitpid() gives it, and its own words.
+    Death (*death)(int wait_status, const std::string& says) = nullptr;
 };
 
 } // namespace rtrain::launch

@@ -84,7 +84,9 @@ namespace rtrain::launch {
     return {.words = mpirun_words(*program, command, MpirunVersion::on_path()),
             .variables = mpi_variables(command),
             .shares_input = !command.keeps_input,
-            .death = &describe_death};
+            .death = [](int wait_status, const std::string& says) {
+                return describe_death(shell_status(wait_status), says);
+            }};
 }
 
 } // namespace rtrain::launch

@@ -9,8 +9,10 @@
 #include <rtrain/process/environment.hpp>
 
 #include <cstring>
+#include <optional>
 #include <string>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace rtrain::launch {
@@ -22,16 +24,14 @@ namespace rtrain::launch {
            !command.survive_deaths;
 }
 
-/// From its exit status as the shell gives it.
-[[nodiscard]] inline Death death_of_sole_rank(int status, const std::string& /*says*/) {
-    constexpr int of_signal = 128;
-    if (status > of_signal) {
-        const int signal = status - of_signal;
+[[nodiscard]] inline Death death_of_sole_rank(int wait_status, const std::string& /*says*/) {
+    if (WIFSIGNALED(wait_status)) {
+        const int signal = WTERMSIG(wait_status);
         return {
             detail::concat("rank 0 was killed by signal ", signal, " (", ::strsignal(signal), ")"),
             signal, 0};
     }
-    return {detail::concat("rank 0 ended with exit code ", status,
+    return {detail::concat("rank 0 ended with exit code ", WEXITSTATUS(wait_status),
                            " before the training function returned"),
             std::nullopt, 0};
 }

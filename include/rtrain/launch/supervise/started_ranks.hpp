@@ -64,9 +64,9 @@ public:
 
     /// To be called when a child process has ended.
     void reap() {
-        int raw = 0;
-        if (!status_ && ::waitpid(child_.pid, &raw, WNOHANG) == child_.pid) {
-            status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+        int status = 0;
+        if (!status_ && ::waitpid(child_.pid, &status, WNOHANG) == child_.pid) {
+            status_ = status;
             tell();
             close_streams_later();
         }
@@ -78,8 +78,10 @@ public:
         }
     }
 
-    /// Its exit status as the shell gives it: 128 + n for signal n. Empty while it runs.
-    [[nodiscard]] const std::optional<int>& status() const noexcept { return status_; }
+    /// The launcher's, as the shell gives it. Empty while it runs.
+    [[nodiscard]] std::optional<int> status() const {
+        return status_ ? std::optional(shell_status(*status_)) : std::nullopt;
+    }
     [[nodiscard]] bool ended() const noexcept { return status_ && streams_ended_ == 2; }
 
     /// What has ended them; once ended().
@@ -126,7 +128,7 @@ private:
     std::unique_ptr<OutputRelay> out_;
     std::unique_ptr<OutputRelay> err_;
     int streams_ended_ = 0;
-    std::optional<int> status_;
+    std::optional<int> status_; ///< as waitpid() gives it
 };
 
 } // namespace rtrain::launch

@@ -39,7 +39,7 @@ struct PowerSgdPlan {
             const std::int64_t rows = rows_in_memory(alias(memory, offset, parameter));
             const std::int64_t columns = rows == 0 ? 0 : parameter.numel() / rows;
             const std::int64_t rank = std::min({rows, columns, options.rank});
-            const double sent = static_cast<double>((rows + columns) * rank);
+            const auto sent = static_cast<double>((rows + columns) * rank);
             if (parameter.dim() > 1 &&
                 sent * options.min_compression_rate < static_cast<double>(parameter.numel())) {
                 matrices.push_back(part.view({rows, columns}));
