@@ -18,6 +18,9 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import net_log  # noqa: E402
+
 BROWSERS = ["chromium-headless-shell", "chromium", "google-chrome"]
 SKIPPED = 77
 WIDTHS = (360, 1280)
@@ -75,10 +78,7 @@ def command(browser, profile, log, *arguments):
 
 
 def asked_elsewhere(log, port):
-    """What pages have asked for; what a browser asks by itself comes from no origin."""
-    asked = sorted(set(re.findall(r'"initiator":"(?!not an origin)[^"]*".*"url":"((?:http|ws)[^"]*)"',
-                                  log.read_text(errors="replace"))))
-    return [url for url in asked if not url.startswith(f"http://127.0.0.1:{port}/")]
+    return [url for url in net_log.asked_by_pages(log) if not url.startswith(f"http://127.0.0.1:{port}/")]
 
 
 def check(browser, site, pages):

@@ -12,6 +12,9 @@ import sys
 import tempfile
 import zlib
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import net_log  # noqa: E402
+
 BROWSERS = ["chromium-headless-shell", "chromium", "google-chrome"]
 SKIPPED = 77
 
@@ -36,8 +39,7 @@ def browse(browser, page, *arguments):
              *arguments, page.as_uri()],
             capture_output=True, text=True, timeout=120, check=True)
         console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        asked = sorted(set(re.findall(r'"url":"((?:http|ws)[^"]*)"', log.read_text())))
-        return done.stdout, console, asked
+        return done.stdout, console, net_log.asked_by_pages(log)
 
 
 def changes(screenshot):
