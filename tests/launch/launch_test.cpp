@@ -313,9 +313,10 @@ TEST_CASE("Launch.a_rank_that_is_alone_needs_no_mpirun") {
     const auto prints = alone_on_one_rank("output", output);
     CAPTURE(prints.output);
     CHECK(prints.status == 0);
-    CHECK(contains(prints.output, "[rank 0] hello from 0\n[rank 0] and again\n"));
-    CHECK(count(prints.output, "[rank 0] error from 0\n") == 1);
-    CHECK(count(prints.output, "[rank 0] " + std::string(20000, 'x') + "\n") == 1);
+    for (const std::string& line : {std::string("hello from 0"), std::string("and again"),
+                                    std::string("error from 0"), std::string(20000, 'x')}) {
+        CHECK(count(prints.output, "[rank 0] " + line + "\n") == 1);
+    }
 
     const test::Directory several("sole-two-fits");
     CHECK(contains(alone_on_one_rank("two-fits", several).output, "RESULT 3 1 5 2"));
