@@ -30,7 +30,7 @@ namespace rtrain::detail {
 /// Where the results of `columns` go: there, unless `output` says otherwise. Throws DataError
 /// [RT-D59].
 [[nodiscard]] inline preprocess::Names output_names(const preprocess::Names& columns,
-                                                    const preprocess::Names& output) {
+                                                    preprocess::Names output) {
     if (columns.empty()) {
         throw DataError("RT-D59", "a preprocessor needs the name of at least one column");
     }
@@ -39,7 +39,10 @@ namespace rtrain::detail {
                         concat("a preprocessor of ", columns.size(), " columns was given ",
                                output.size(), " output columns; give as many, or none"));
     }
-    return output.empty() ? columns : output;
+    if (output.empty()) {
+        return columns;
+    }
+    return output;
 }
 
 /// Throws DataError [RT-D55] unless `is_fitted`.
