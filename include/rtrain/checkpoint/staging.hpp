@@ -18,6 +18,7 @@
 #include <rtrain/format/sealed_json.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/local.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/transfer.hpp>
 
@@ -253,13 +254,7 @@ private:
     }
 
     void leave_list(const std::string& name, int rank, boost::json::object list) const {
-        const std::string text = seal(std::move(list));
-        if (is_local()) { // need not be durable
-            storage::replace_file_by(
-                list_of(name, rank), [&](storage::OutputFile& file) { file.write(text); }, false);
-        } else {
-            run_.filesystem.write(list_of(name, rank), text);
-        }
+        storage::leave_word(run_.filesystem, list_of(name, rank), seal(std::move(list)));
     }
 
     static void sync_directories_of(const Contents& contents,

@@ -9,6 +9,7 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/held_directory.hpp>
+#include <rtrain/storage/local.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/storage/process_directory.hpp>
@@ -158,11 +159,7 @@ public:
             held_.hold(at_.path);
         }
         try {
-            if (is_local()) {
-                storage::leave_word(path_of(marker), token);
-            } else {
-                at_.filesystem.write(path_of(marker), token);
-            }
+            storage::leave_word(at_.filesystem, path_of(marker), token);
         } catch (const StorageError& error) {
             throw StorageError("RT-S1",
                                detail::concat("cannot write to ", uri(), ": ", error.message(),

@@ -224,4 +224,13 @@ private:
 
 static_assert(RandomAccessFilesystem<Local> && detail::HasLookAt<Local>);
 
+/// Writes what nobody needs behind a power failure: on this machine without waiting for the disk.
+inline void leave_word(const AnyFilesystem& files, const std::string& path, std::string_view text) {
+    if (files.is_local()) {
+        leave_word(std::filesystem::path(path), text);
+    } else {
+        files.write(path, text);
+    }
+}
+
 } // namespace rtrain::storage
