@@ -121,9 +121,12 @@ TEST_CASE("Hosts.a_fixed_number_of_ranks_asks_nobody") {
     CHECK(place.ranks == 4);
     CHECK(place.arguments == arguments);
     CHECK(place.remote);
+    CHECK(place.others == Words{"up", "down"});
     CHECK(directory.asked().empty());
     CHECK(find_room({}).ranks == 1);
     CHECK(!find_room({.num_workers = 3, .mpirun_args = {"--host", "localhost"}}).remote);
+    const Words with_user{"--host", "me@localhost,me@up"};
+    CHECK(find_room({.num_workers = 2, .mpirun_args = with_user}).others == Words{"up"});
 }
 
 TEST_CASE("Hosts.without_hosts_this_machine_has_room_for_all") {

@@ -26,6 +26,13 @@ Options options(const std::string& name, const char* storage) {
             .run = {.name = name, .storage_path = storage}};
 }
 
+/// For mpirun, from whoever has started this program.
+std::vector<std::string> given_arguments() {
+    const char* const given = std::getenv("RTRAIN_TEST_MPIRUN_ARGS");
+    std::istringstream words(given != nullptr ? given : "");
+    return {std::istream_iterator<std::string>(words), {}};
+}
+
 /// Reports how many steps it has come; `act(worker, step)` may disturb it.
 template <class Act>
 auto counting(int steps, Act act) {
@@ -306,9 +313,7 @@ int main(int argc, char** argv) {
         } else if (variant == "nodes" || variant == "both-nodes") { // tests/nodes/cut_test.py
             auto how = options("r", storage);
             how.scaling.num_workers = {variant == "nodes" ? 1 : 2, 3};
-            const char* const given = std::getenv("RTRAIN_TEST_MPIRUN_ARGS"); // the driver's
-            std::istringstream arguments(given != nullptr ? given : "");
-            how.scaling.mpirun_args.assign(std::istream_iterator<std::string>(arguments), {});
+            how.scaling.mpirun_args = given_arguments();
             how.run.failure.max_failures = 2;
             const auto result = rtrain::Trainer<>(how).fit(counting(40, [](auto& worker, int step) {
                 if (worker.rank() == 0 && step % 10 == 1) {
@@ -317,6 +322,42 @@ int main(int argc, char** argv) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(400));
                 worker.barrier();
             }));
+            std::cout << "RESULT " << result.metrics.at("step") << std::endl;
+        } else if (variant == "rebuilt") { // the driver's program is not there any more
+            const auto first =
+                rtrain::Trainer<>(options("first", storage)).fit(counting(1, nothing));
+            if (!rtrain::launch::ranks()) {
+                std::filesystem::remove(std::filesystem::read_symlink("/proc/self/exe"));
+            }
+            const auto second =
+                rtrain::Trainer<>(options("second", storage)).fit(counting(2, nothing));
+            std::cout << "RESULT " << second.metrics.at("step") << std::endl;
+        } else if (variant == "noticed") { // by a function, while a step goes on for long
+            auto how = options("r", storage);
+            how.run.failure.preemption_notice = [storage] {
+                return std::filesystem::exists(std::filesystem::path(storage) / "notice");
+            };
+            rtrain::Trainer<>(how).fit(counting(2, [](auto& /*worker*/, int step) {
+                std::this_thread::sleep_for(std::chrono::seconds(step == 1 ? 0 : 5));
+            }));
+        } else if (variant == "own-handlers") {
+            std::signal(SIGTERM, [](int) {
+                (void)!::write(STDOUT_FILENO, "HANDLED\n", sizeof "HANDLED\n" - 1);
+            });
+            rtrain::Trainer<>(options("r", storage)).fit(counting(1, nothing));
+            std::raise(SIGTERM);
+        } else if (variant.starts_with("away-")) { // tests/nodes/away_test.py
+            auto how = options("r", storage);
+            how.scaling.mpirun_args = given_arguments();
+            how.scaling.use_gpu = variant == "away-refuses"; // before ranks have joined the driver
+            const bool fails = variant == "away-throws";
+            const auto result =
+                rtrain::Trainer<>(how).fit(counting(3, [fails](auto& worker, int step) {
+                    worker.barrier();
+                    if (fails && step == 1 && worker.rank() == 1) {
+                        throw std::runtime_error("no such luck");
+                    }
+                }));
             std::cout << "RESULT " << result.metrics.at("step") << std::endl;
         } else if (variant == "restores") {
             using Trainer = rtrain::Trainer<>;

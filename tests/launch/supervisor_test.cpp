@@ -8,11 +8,13 @@
 #include <doctest/doctest.h>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 
 #include <csignal>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +63,15 @@ public:
                     io_.stop();
                 }
             }));
+    }
+
+    /// Told to all as soon as they have begun.
+    void make_room() {
+        boost::asio::post(io_, [this] {
+            for (const auto& run : runs_) {
+                run->make_room();
+            }
+        });
     }
 
     std::vector<RunEnd> wait() {
@@ -128,4 +139,15 @@ TEST_CASE("Supervisor.runs_of_any_programs_share_an_io_context") {
     CHECK(ends[3].failure->message == "bad luck");
     REQUIRE(ends[4].failure);
     CHECK(ends[4].failure->code == "NOTHING");
+}
+
+TEST_CASE("Supervisor.the_longest_grace_is_no_malformed_message") {
+    const test::Directory storage("supervised-patiently");
+    Runs runs;
+    runs.add(storage, "[ $OMPI_COMM_WORLD_RANK = 0 ] || exit 0; sleep 0.5; echo 17 > $RESULT",
+             {.preemption_grace_s = std::numeric_limits<double>::infinity()});
+    runs.make_room();
+    const auto ends = runs.wait();
+    CHECK(ends[0].result == "17\n");
+    CHECK(!ends[0].failure);
 }

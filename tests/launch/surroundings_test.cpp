@@ -5,10 +5,13 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -26,7 +29,8 @@ namespace {
 /// `<storage>/tmp` and what it prints in `<storage>/out`.
 class Program {
 public:
-    Program(const std::string& variant, const test::Directory& storage, bool ignores_hangup = false)
+    /// `ignored`: a signal that it is to ignore from its beginning; 0: none.
+    Program(const std::string& variant, const test::Directory& storage, int ignored = 0)
         : temporary_(storage.path() / "tmp"), output_(storage.path() / "out") {
         std::filesystem::create_directory(temporary_);
         test::write(output_, "");
@@ -34,8 +38,8 @@ public:
         pid_ = ::fork();
         if (pid_ == 0) {
             ::setenv("TMPDIR", temporary_.c_str(), 1);
-            if (ignores_hangup) {
-                ::signal(SIGHUP, SIG_IGN);
+            if (ignored != 0) {
+                ::signal(ignored, SIG_IGN);
             }
             const int out = ::open(output_.c_str(), O_WRONLY);
             ::dup2(out, STDOUT_FILENO);
@@ -159,17 +163,62 @@ TEST_CASE("Surroundings.signals_leave_no_directory") {
     }
 }
 
-TEST_CASE("Surroundings.a_hangup_that_is_ignored_stays_so") {
-    const test::Directory storage("nohup");
-    Program program("slow", storage, true);
-    const auto newest = [&](const char* name) {
-        return std::filesystem::exists(storage.path() / "r" / name);
-    };
-    Program::until([&] { return newest("checkpoint_000000"); });
-    program.signal(SIGHUP);
-    Program::until([&] { return newest("checkpoint_000020") || newest("checkpoint_000021"); });
-    program.signal(SIGINT);
-    CHECK(program.wait() == 128 + SIGINT);
+TEST_CASE("Surroundings.a_signal_that_is_ignored_stays_so") {
+    const std::pair<int, int> nohup{SIGHUP, SIGINT};
+    const std::pair<int, int> background{SIGINT, SIGHUP}; // as `program &` in a script
+    for (const auto& [ignored, heeded] : {nohup, background}) {
+        CAPTURE(ignored);
+        const test::Directory storage(rtrain::detail::concat("ignored-", ignored));
+        Program program("slow", storage, ignored);
+        const auto newest = [&](const char* name) {
+            return std::filesystem::exists(storage.path() / "r" / name);
+        };
+        Program::until([&] { return newest("checkpoint_000000"); });
+        program.signal(ignored);
+        Program::until([&] { return newest("checkpoint_000020") || newest("checkpoint_000021"); });
+        program.signal(heeded);
+        CHECK(program.wait() == 128 + heeded);
+    }
+}
+
+TEST_CASE("Surroundings.handlers_of_a_program_are_its_own_again_behind_fit") {
+    const test::Directory storage("own-handlers");
+    const auto result =
+        run("timeout 60 " RTRAIN_SCENARIO " own-handlers " + storage.path().string());
+    CAPTURE(result.output);
+    CHECK(result.status == 0);
+    CHECK(test::count(result.output, "HANDLED") == 1);
+}
+
+TEST_CASE("Surroundings.a_notice_and_the_signal_that_follows_are_one_request") {
+    const test::Directory storage("noticed");
+    Program program("noticed", storage);
+    Program::until([&] { return std::filesystem::exists(storage.path() / "r/checkpoint_000000"); });
+    test::write(storage.path() / "notice", "");
+    program.until_printed("told to make room");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    program.signal(SIGTERM);
+    CHECK(program.wait() == preempted_exit_code);
+    CAPTURE(program.output());
+    CHECK(std::filesystem::exists(storage.path() / "r/checkpoint_000001"));
+    CHECK(no_process_is_left(storage));
+}
+
+TEST_CASE("Surroundings.a_program_that_is_built_anew_meanwhile_goes_on") {
+    const test::Directory storage("rebuilt");
+    const auto program = storage.path() / "program";
+    for (const char* workers : {"1", "2"}) { // without mpirun, and with it
+        CAPTURE(workers);
+        std::filesystem::copy_file(RTRAIN_SCENARIO, program,
+                                   std::filesystem::copy_options::overwrite_existing);
+        const auto runs = storage.path() / workers;
+        const auto result =
+            run(rtrain::detail::concat("RTRAIN_TEST_WORKERS=", workers, " timeout 60 ",
+                                       program.string(), " rebuilt ", runs.string()));
+        CAPTURE(result.output);
+        CHECK(result.status == 0);
+        CHECK(contains(result.output, "RESULT 2"));
+    }
 }
 
 TEST_CASE("Surroundings.ranks_that_wait_for_each_other_are_shown_with_their_calls") {

@@ -11,9 +11,10 @@ file; with 1:5:20 it is back 20 s later.
 
 Each node is a set of Linux namespaces: its own network (one interface, eth0, on a common bridge),
 host name, /dev/shm and System V IPC. mpirun runs on the first node, n0, and reaches the others
-through `agent`, which takes the place of ssh. /tmp and the rest of the file system are shared, as
-NFS would be. With --numa, cores seem to be those of two NUMA nodes. What crosses between nodes can
-be counted: `ip -s link`, or /proc/self/net/dev.
+through `agent`, which takes the place of ssh; a first node with 0 ranks has only the driver. /tmp
+and the rest of the file system are shared, as NFS would be; with --own-tmp, each node has a $TMPDIR
+of its own. With --numa, cores seem to be those of two NUMA nodes. What crosses between nodes can be
+counted: `ip -s link`, or /proc/self/net/dev.
 
 Everything runs in a PID namespace that dies with this script, and interfaces and mounts die with
 their namespaces: nothing is left behind, also after SIGKILL. Needs root or unprivileged user
@@ -127,6 +128,8 @@ def play(options):
     )
     (SCRATCH / "tmp").mkdir()
     more = play_numa_nodes() if options.numa else ""
+    if options.own_tmp:
+        more += f"mount -t tmpfs tmpfs {SCRATCH}/tmp;"
     for number in nodes:
         start_node(number, more)
     environment = {
@@ -148,7 +151,7 @@ def play(options):
         "mpi_yield_when_idle": "1",
     }
     environment |= {f"OMPI_MCA_{name}": str(value) for name, value in settings.items()}
-    hosts = ["--host", ",".join(f"n{n}:{ranks}" for n, ranks in enumerate(options.ranks))]
+    hosts = ["--host", ",".join(f"n{n}:{ranks}" for n, ranks in enumerate(options.ranks) if ranks)]
     command = options.program
     if options.alone:
         environment["RTRAIN_TEST_MPIRUN_ARGS"] = " ".join(hosts)
@@ -178,6 +181,7 @@ def parse_arguments():
     parser.add_argument("--cut", help="NODE:SECONDS[:SECONDS], see above")
     parser.add_argument("--once", type=pathlib.Path, help="see above")
     parser.add_argument("--numa", action="store_true", help="see above")
+    parser.add_argument("--own-tmp", action="store_true", help="see above")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("ranks", help="ranks of each node, such as 2,2 or 3,1")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="program and arguments")

@@ -2,13 +2,17 @@
 #include "../thrown.hpp"
 
 #include <rtrain/comm/shared_memory.hpp>
+#include <rtrain/process/output_tee.hpp>
 #include <rtrain/process/read_only_memory.hpp>
 
 #include <doctest/doctest.h>
 
 #include <array>
 #include <csignal>
+#include <cstdio>
+#include <memory>
 #include <string>
+#include <string_view>
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -23,6 +27,7 @@ template <class Action>
 std::pair<std::string, int> in_child(Action&& action) {
     std::array<int, 2> pipe{};
     REQUIRE(::pipe(pipe.data()) == 0);
+    std::fflush(nullptr);
     const pid_t child = ::fork();
     if (child == 0) {
         ::dup2(pipe[1], STDERR_FILENO);
@@ -76,5 +81,19 @@ TEST_CASE("ReadOnlyMemory.names_what_was_written" * doctest::timeout(60)) {
         CHECK(WIFSIGNALED(ended));
     }
     CHECK(ReadOnlyMemory::writable(read) == nullptr);
+
+    const auto [said, crashed] = in_child([&] { // a run that keeps output, and a second one
+        std::signal(SIGSEGV, SIG_DFL);
+        ::alarm(20); // else two handlers may call each other for ever
+        const auto unheard = [](rtrain::OutputStream, std::string_view) {};
+        auto tee = std::make_unique<rtrain::process::OutputTee>(unheard);
+        const ReadOnlyMemory again(read, memory.data(), memory.size(), {});
+        tee.reset();
+        tee = std::make_unique<rtrain::process::OutputTee>(unheard);
+        *static_cast<volatile int*>(nullptr) = 1;
+    });
+    CHECK(said.empty());
+    CHECK(WIFSIGNALED(crashed));
+    CHECK(WTERMSIG(crashed) == SIGSEGV);
     ::munmap(read, memory.size());
 }

@@ -514,6 +514,25 @@ TEST_CASE("Report.names_and_metadata") {
     CHECK(metadata(2) == Config{{"by", "trainer"}, {"data", "v2"}});
 }
 
+TEST_CASE("Report.a_directory_stays_when_its_checkpoint_fails") {
+    const test::Directory directory("not-saved");
+    const auto given = directory.path() / "given";
+    std::filesystem::create_directories(given);
+    Trainer<backend::Local, data::Sharded, checkpoint::Async> trainer(
+        {.run = {.name = "r", .storage_path = directory.path() / "runs"}});
+    trainer.fit([&](auto& worker) {
+        CHECK(code_of([&] {
+                  worker.report({{"done", true}}, Checkpoint::from_directory(given),
+                                {.delete_local_checkpoint_after_upload = true});
+              }) == "RT-C10");
+        int step = 1;
+        const auto state = State{}.add("step", step);
+        worker.report({}, state); // one that is saved, in the background
+        worker.report({}, state);
+    });
+    CHECK(std::filesystem::exists(given));
+}
+
 TEST_CASE("Report.upload_modes_of_directories") {
     const test::Directory directory("modes");
     using Mode = CheckpointUploadMode;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
+#include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/strict_stream.hpp>
@@ -156,10 +157,7 @@ public:
     [[nodiscard]] double total_seconds() const { return total_seconds_at(Clock::now()); }
     /// When there will be so many.
     [[nodiscard]] Clock::time_point when_total_is(double seconds) const {
-        constexpr double longest = 1e9; // what a clock can add
-        return last_report_ +
-               std::chrono::duration_cast<Clock::duration>(
-                   std::chrono::duration<double>(std::min(seconds - total_seconds_, longest)));
+        return last_report_ + detail::duration_of(seconds - total_seconds_);
     }
 
     /// A report is made now, whatever its line waits for.

@@ -14,6 +14,7 @@
 #include <rtrain/launch/ending.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/supervise/supervisor.hpp>
+#include <rtrain/process/kept_handlers.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -37,14 +38,14 @@ public:
            std::function<void(const Failure&)> tell, track::RankLogs* logs,
            std::function<void(const std::string&)> on_run)
         : call_(call), config_(config), run_(run), tell_(std::move(tell)), logs_(logs),
-          on_run_(std::move(on_run)), signals_(io_, SIGINT, SIGTERM, SIGCHLD),
+          on_run_(std::move(on_run)), handlers_({SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGCHLD}),
+          signals_(io_, SIGCHLD),
           supervisor_(io_, task(), scaling, run.failure, [this](RunEnd end) {
               end_ = std::move(end);
               io_.stop();
           }) {
-        signals_.add(SIGUSR1);
-        if (!is_ignored(SIGHUP)) { // as nohup has it
-            signals_.add(SIGHUP);
+        for (const int signal : handlers_.heeded()) {
+            signals_.add(signal);
         }
     }
     Driver(const Driver&) = delete;
@@ -54,8 +55,9 @@ public:
     /// std::bad_alloc; then the destructor ends the ranks.
     Ending run() {
         listen();
-        const NoticeWatch notices(run_.failure.preemption_notice,
-                                  [this] { boost::asio::post(io_, [this] { make_room(); }); });
+        const NoticeWatch notices(run_.failure.preemption_notice, [this] {
+            boost::asio::post(io_, [this] { supervisor_.make_room(); });
+        });
         supervisor_.start();
         io_.run();
         constexpr std::chrono::seconds patience{2}; // a terminal may be stopped
@@ -78,11 +80,6 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
-    static bool is_ignored(int signal) {
-        struct sigaction now {};
-        return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
-    }
-
     [[nodiscard]] Task task() {
         return {.program = Program::self(),
                 .prepare =
@@ -90,6 +87,10 @@ private:
                         return surroundings(remote, skip);
                     },
                 .result = [this] { return call_.session.recorded_text(call_.number); },
+                .keep_result =
+                    [this](const std::string& ending) {
+                        call_.session.record_text(call_.number, ending);
+                    },
                 .failure_in = &failure_in,
                 .without_result = {.kind = Failure::Kind::configuration,
                                    .code = "RT-L3",
@@ -187,7 +188,8 @@ private:
                                  .code = "RT-L2",
                                  .message = "the driver was told to end"});
             } else {
-                make_room();
+                first_signal_ = first_signal_.value_or(Clock::now());
+                supervisor_.make_room();
             }
             if (!io_.stopped()) {
                 listen();
@@ -198,12 +200,7 @@ private:
     /// A job manager may send the same signal twice.
     [[nodiscard]] bool may_make_room() const {
         constexpr std::chrono::seconds echo{1};
-        return !asked_to_make_room_ || Clock::now() - *asked_to_make_room_ < echo;
-    }
-
-    void make_room() {
-        asked_to_make_room_ = asked_to_make_room_.value_or(Clock::now());
-        supervisor_.make_room();
+        return !first_signal_ || Clock::now() - *first_signal_ < echo;
     }
 
     FitCall call_;
@@ -212,10 +209,11 @@ private:
     std::function<void(const Failure&)> tell_;
     track::RankLogs* logs_;
     std::function<void(const std::string&)> on_run_;
-    std::optional<Clock::time_point> asked_to_make_room_;
+    std::optional<Clock::time_point> first_signal_; ///< that asked to make room
     std::optional<int> fatal_signal_;
     std::optional<RunEnd> end_;
     boost::asio::io_context io_;
+    process::KeptHandlers handlers_; ///< comes back behind the set
     boost::asio::signal_set signals_;
     Supervisor supervisor_;
 };

@@ -17,6 +17,7 @@
 #include <rtrain/base/strict_stream.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/ending.hpp>
+#include <rtrain/launch/handed_input.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/process/environment.hpp>
@@ -24,7 +25,6 @@
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/stack_dump.hpp>
-#include <rtrain/process/standard_input.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/process_directory.hpp>
 #include <rtrain/storage/temporary.hpp>
@@ -58,7 +58,6 @@ public:
     static constexpr const char* name_variable = "RTRAIN_RUN_NAME";
     static constexpr const char* skip_variable = "RTRAIN_SKIP_CHECKPOINTS";
     static constexpr const char* columns_variable = "RTRAIN_DRIVER_COLUMNS";
-    static constexpr const char* input_variable = "RTRAIN_STANDARD_INPUT";
     static constexpr const char* trial_variable = "RTRAIN_TUNE_TRIAL";
 
     /// That of this process, which begins now unless it has begun. Who trains hands it down.
@@ -200,28 +199,12 @@ public:
 
     /// What gives processes on this machine the standard input that main() has read before fit();
     /// empty when it has read none. Throws ConfigError [RT-C24].
-    [[nodiscard]] std::map<std::string, std::string> input_variables() {
-        if (handed_input_.empty() && input_.was_read()) {
-            const auto file = directory() / "standard-input";
-            storage::leave_word(file, input_.bytes());
-            handed_input_ = file.string();
-        }
-        if (handed_input_.empty()) {
-            return {};
-        }
-        return {{input_variable, handed_input_}};
+    [[nodiscard]] HandedInput::Variables input_variables() {
+        return input_.variables([this] { return directory(); });
     }
-
-    /// The same for ranks that mpirun starts. Without variables, it hands on to rank 0 what there
-    /// is. `remote`: whether there are ranks on other machines.
-    [[nodiscard]] std::map<std::string, std::string> rank_variables(bool remote) {
-        auto variables = input_variables();
-        if (variables.empty()) {
-            input_.give_away();
-        } else if (remote) {
-            StandardInput::refuse("some of them run on other machines");
-        }
-        return variables;
+    /// The same for ranks: see HandedInput.
+    [[nodiscard]] HandedInput::Variables rank_variables(bool remote) {
+        return input_.rank_variables(remote, [this] { return directory(); });
     }
 
     /// The directory that driver, ranks and helper share on one node; made when first needed.
@@ -254,7 +237,7 @@ public:
         if (own_directory_) {
             own_directory_.reset();
             directory_.clear();
-            handed_input_.clear(); // it was there
+            input_.forget_file(); // it was there
         }
         shared_memory_.reset();
     }
@@ -268,6 +251,11 @@ public:
         if (!directory_.empty()) {
             write(fit, ending);
         }
+    }
+
+    /// The same of what a rank has said that cannot.
+    void record_text(int fit, const std::string& ending) {
+        storage::leave_word(file_of(fit), ending);
     }
 
     /// What was recorded for a call; empty when nothing was.
@@ -312,9 +300,9 @@ private:
             skipped_.push_back(each);
         }
         driver_columns_ = env_int(columns_variable).value_or(0);
-        take_handed_input();
+        input_.take();
         for (const char* variable : {directory_variable, fit_variable, name_variable, skip_variable,
-                                     columns_variable, input_variable, trial_variable}) {
+                                     columns_variable, trial_variable}) {
             ::unsetenv(variable); // programs that this one starts are not of the session
         }
         if (!Helper::is_this_process()) {
@@ -332,8 +320,7 @@ private:
     /// a driver like any other.
     void begin_trial() {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        take_handed_input();
-        ::unsetenv(input_variable);
+        input_.take();
         const auto there = [this](int fit) { return trial_.parent_path() / name_of(fit); };
         for (int fit = 0; std::filesystem::exists(there(fit)); ++fit) {
             endings_[fit] = ending_from(json::parse(storage::read_file(there(fit))).as_object());
@@ -341,14 +328,6 @@ private:
         (void)directory();
         muted_.begin();
     }
-    /// Reads from its beginning what the process that has started this one has read.
-    void take_handed_input() {
-        if (const char* const file = std::getenv(input_variable)) {
-            handed_input_ = file;
-            StandardInput::read_from(file);
-        }
-    }
-
     /// A driver that was killed cannot tidy up. Its connections end a moment before it does.
     static void sweep_after_driver() noexcept {
         constexpr std::chrono::milliseconds moment{100};
@@ -360,7 +339,26 @@ private:
     }
 
     void write(int fit, const Ending& ending) {
-        storage::leave_word(file_of(fit), json::serialize(to_json(ending)));
+        const std::string text = json::serialize(to_json(ending));
+        if (link_ && !std::filesystem::exists(directory_)) { // on another machine than the driver
+            tell("ending", {{"text", text}});
+            connect_at_last();
+        } else {
+            storage::leave_word(file_of(fit), text);
+        }
+    }
+
+    /// For a rank that ends before it has joined: its driver could not know why.
+    void connect_at_last() {
+        const auto number = rank();
+        const auto size = ranks();
+        if (!connected_ && number && size) {
+            try {
+                connect(*number, *size);
+            } catch (const LaunchError& error) {
+                console::warn("%s", error.what());
+            }
+        }
     }
 
     [[nodiscard]] std::filesystem::path file_of(int fit) { return directory() / name_of(fit); }
@@ -371,8 +369,7 @@ private:
 
     static constexpr const char* directory_name = "rtrain";
     int fits_ = 0;
-    StandardInput input_;      ///< of this process
-    std::string handed_input_; ///< the file that others are to read instead, or this one does
+    HandedInput input_;
     std::optional<int> target_;
     std::filesystem::path trial_;
     std::string run_name_;

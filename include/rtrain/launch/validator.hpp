@@ -5,6 +5,7 @@
 /// cores: one thread sleeps until the helper answers. What the helper does is in launch/helper.hpp.
 #pragma once
 
+#include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/json.hpp>
@@ -134,8 +135,7 @@ private:
         if (!seconds || !(*seconds < year)) {
             return std::nullopt;
         }
-        return Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                  std::chrono::duration<double>(std::max(0.0, *seconds)));
+        return Clock::now() + detail::duration_of(*seconds);
     }
 
     void start_thread() {

@@ -44,7 +44,7 @@ namespace rtrain::launch {
     return std::nullopt;
 }
 
-/// This process's program and arguments.
+/// This process's program and arguments, for whom it starts while it lives.
 [[nodiscard]] inline std::vector<std::string> own_command_line() {
     auto file = detail::strict(std::ifstream("/proc/self/cmdline", std::ios::binary));
     std::vector<std::string> words;
@@ -55,6 +55,9 @@ namespace rtrain::launch {
         words.emplace_back();
     }
     words[0] = std::filesystem::read_symlink("/proc/self/exe").string();
+    if (::access(words[0].c_str(), X_OK) != 0) { // rebuilt, perhaps; what runs is still there
+        words[0] = detail::concat("/proc/", ::getpid(), "/exe");
+    }
     return words;
 }
 

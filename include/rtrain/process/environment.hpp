@@ -51,6 +51,19 @@ inline constexpr const char* sole_rank_variable = "RTRAIN_SOLE_RANK";
     return std::nullopt;
 }
 
+/// Which of them it is; empty where ranks() is.
+[[nodiscard]] inline std::optional<int> rank() {
+    if (is_sole_rank()) {
+        return 0;
+    }
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+        if (const auto number = env_int(name)) {
+            return number;
+        }
+    }
+    return std::nullopt;
+}
+
 /// What has started it as one of several, in words.
 [[nodiscard]] inline std::string_view launcher() {
     if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {

@@ -4,6 +4,7 @@
 /// Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/base/duration.hpp>
 #include <rtrain/process/agreement.hpp>
 
 #include <algorithm>
@@ -27,10 +28,8 @@ public:
     /// From any thread, and from a signal handler. The first counts.
     void give(double grace_s) noexcept {
         std::int64_t none = 0;
-        const auto end = Clock::now() + std::chrono::duration<double>(grace_s);
-        deadline_.compare_exchange_strong(
-            none,
-            std::chrono::duration_cast<std::chrono::nanoseconds>(end.time_since_epoch()).count());
+        const auto end = Clock::now().time_since_epoch() + detail::duration_of(grace_s);
+        deadline_.compare_exchange_strong(none, end.count());
     }
     [[nodiscard]] bool given() const noexcept { return deadline_.load() != 0; }
     /// Until the deadline; only when given().
@@ -39,7 +38,7 @@ public:
         return std::chrono::duration<double>(deadline - Clock::now().time_since_epoch()).count();
     }
 
-    /// A new run begins.
+    /// The run has made room. One that has ended otherwise leaves the notice to the next.
     void reset() noexcept { deadline_ = 0; }
 
     // Of the training thread.

@@ -32,6 +32,7 @@ public:
     /// `grace_s`: how long the process may then take, in seconds.
     explicit PreemptionSignals(double grace_s) {
         (void)PreemptionNotice::current(); // made here, not in the handler
+        first = 0;
         grace() = grace_s;
         for (std::size_t i = 0; i < signals.size(); ++i) {
             struct sigaction now {};
@@ -71,7 +72,6 @@ private:
     static void hear(int signal) {
         // A job manager and mpirun may both pass on the same signal.
         constexpr std::int64_t echo_ns = 1'000'000'000;
-        static std::atomic<std::int64_t> first{0};
         const std::int64_t now = PreemptionNotice::Clock::now().time_since_epoch().count();
         std::int64_t none = 0;
         if (!first.compare_exchange_strong(none, now) && now - none > echo_ns) {
@@ -81,6 +81,7 @@ private:
         }
         PreemptionNotice::current().give(grace().load());
     }
+    static inline std::atomic<std::int64_t> first{0}; ///< signal, in nanoseconds of the clock
     static std::atomic<double>& grace() {
         static std::atomic<double> seconds{0};
         return seconds;

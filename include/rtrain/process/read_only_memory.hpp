@@ -111,6 +111,7 @@ private:
             return;
         }
         before() = now;
+        passed_on = false;
         struct sigaction action {};
         action.sa_sigaction = faulted;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -130,8 +131,13 @@ private:
                 }
             }
         }
-        ::sigaction(signal, &before(), nullptr);
+        if (passed_on.exchange(true)) { // whoever was before has called this one
+            ::signal(signal, SIG_DFL);
+        } else {
+            ::sigaction(signal, &before(), nullptr);
+        }
     }
+    static inline std::atomic<bool> passed_on{false};
 
     const std::byte* read_;
     std::byte* write_;

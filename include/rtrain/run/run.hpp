@@ -161,9 +161,10 @@ public:
 
     /// Waits for a checkpoint that is being written in the background; throws what went wrong.
     void finish() {
+        CopiedDirectory source = std::exchange(source_, {}); // stays when this throws
         if (const auto name = saver_.finish()) {
             newest_ = store_.checkpoint(*name);
-            source_.remove();
+            source.remove();
         }
     }
 

@@ -4,6 +4,7 @@
 /// Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
@@ -33,9 +34,7 @@ using Clock = std::chrono::steady_clock;
 
 /// When `config.deadline_s` from now is over.
 [[nodiscard]] inline Clock::time_point deadline_of(const TransferConfig& config) {
-    constexpr double year_s = 3.2e7; // a longer one would not fit the clock
-    return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
-                              std::clamp(config.deadline_s, 0.0, year_s)));
+    return Clock::now() + detail::duration_of(config.deadline_s);
 }
 
 namespace internal {

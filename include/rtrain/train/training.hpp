@@ -7,6 +7,7 @@
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/console.hpp>
+#include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
@@ -78,9 +79,6 @@ public:
 private:
     Result train(const RunFunction& train_function) {
         RankStatus::current().enter(Phase::starting);
-        if (!call_.follows) { // else one may have come between the two
-            PreemptionNotice::current().reset();
-        }
         if (options_.scaling.use_gpu && !backend_.device()) {
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
@@ -111,6 +109,7 @@ private:
             if (!attempt.error) {
                 RankStatus::current().enter(Phase::done);
                 if (attempt.preempted) {
+                    PreemptionNotice::current().reset();
                     throw PreemptionError(concat(
                         "the run was told to make room and has saved ", attempt.newest, " in ",
                         attempt.result.path.string(), "; start the same command again to go on"));
@@ -315,7 +314,7 @@ private:
                                    .lost_ranks = !lost.empty()});
         }
         skipped_ = decision.skip;
-        std::this_thread::sleep_for(std::chrono::duration<double>(decision.delay_s));
+        std::this_thread::sleep_for(duration_of(decision.delay_s));
         return true;
     }
 

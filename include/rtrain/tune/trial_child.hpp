@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
+#include <rtrain/base/duration.hpp>
 #include <rtrain/process/descriptor.hpp>
 #include <rtrain/process/end_of_run.hpp>
 #include <rtrain/tune/trial.hpp>
@@ -110,8 +111,7 @@ public:
         }
         const auto now = Clock::now();
         if (!due_) {
-            due_ = now + std::chrono::duration_cast<Clock::duration>(
-                             std::chrono::duration<double>(std::min(limit_s_, longest_s)));
+            due_ = now + rtrain::detail::duration_of(std::min(limit_s_, longest_s));
         } else if (now >= *due_) {
             strike(trial);
             due_ = now + again;

@@ -64,6 +64,8 @@ inline constexpr std::array event_kinds{
                 failure_kind,
                 failure_rank,
                 failure_from_outside}}},
+    // How the call has ended, of a rank that does not see the session's directory: see ending.hpp.
+    EventKind{"ending", Sender::rank, {{{"text"}}}},
     // This rank is about to die of that error.
     EventKind{"last_words",
               Sender::rank,

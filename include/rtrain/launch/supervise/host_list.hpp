@@ -26,6 +26,12 @@ struct Host {
     std::optional<int> slots{}; ///< ranks that it has room for; empty: as many as it has processors
 };
 
+/// A host's name, which may be user@name.
+[[nodiscard]] inline std::string without_user(const std::string& host) {
+    const auto at = host.find('@');
+    return at == std::string::npos ? host : host.substr(at + 1);
+}
+
 /// mpirun's arguments, taken apart.
 struct HostArguments {
     std::vector<std::string> files{}; ///< of --hostfile

@@ -59,8 +59,7 @@ namespace rtrain::launch {
 
 /// Whether a host is this machine.
 [[nodiscard]] inline bool is_this_machine(const std::string& host) {
-    const std::string name =
-        host.substr(host.find('@') == std::string::npos ? 0 : host.find('@') + 1);
+    const std::string name = without_user(host);
     const std::string own_name = storage::host_name();
     const auto addresses = own_addresses();
     return name == "localhost" || name == own_name ||

@@ -22,6 +22,7 @@ struct Placement {
     int ranks = 1;                        ///< at most the largest number that is allowed
     std::vector<std::string> arguments{}; ///< for mpirun: the user's, with the hosts that answer
     bool remote = false;                  ///< whether ranks may be on other machines
+    std::vector<std::string> others{};    ///< these machines, where they are named
     std::vector<std::string> silent{};    ///< hosts that do not answer
 };
 
@@ -63,8 +64,12 @@ struct Placement {
         place.arguments = given.others;
         place.arguments.insert(place.arguments.end(), {"--host", list});
     }
-    place.remote = std::any_of(hosts.begin(), hosts.end(),
-                               [](const Host& host) { return !is_this_machine(host.name); });
+    for (const Host& host : hosts) {
+        if (!is_this_machine(host.name)) {
+            place.others.push_back(without_user(host.name));
+        }
+    }
+    place.remote = !place.others.empty();
     return place;
 }
 

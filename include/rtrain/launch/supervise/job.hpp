@@ -9,7 +9,6 @@
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/failure_json.hpp>
-#include <rtrain/base/rank_prefix.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/console/screen.hpp>
 #include <rtrain/launch/control/bar_event.hpp>
@@ -51,6 +50,8 @@ public:
         std::function<void()> ended;
         /// A checkpoint was committed, with so many reports in it.
         std::function<void(const std::string& checkpoint, std::int64_t iteration)> saved;
+        /// Ranks have left a result that nobody finds on this machine.
+        std::function<void(const std::string& result)> left_result;
         /// Decides on a failure that all ranks, or all but lost ones, have survived.
         std::function<Decision(const Failure&, const std::string& checkpoint)> decide;
         /// Whether a rank's death is enough to know. Else mpirun is waited for, which tells after a
@@ -117,8 +118,8 @@ public:
         say_over_if_gone();
     }
 
-    /// Ends the launcher, too, if it has not ended in time.
-    void kill_launcher() { started_.kill(SIGKILL); }
+    /// Ends the launcher, too, if it has not ended in time. See StartedRanks.
+    void kill_launcher(bool with_output) { started_.kill_at_last(with_output); }
 
     /// The launcher has ended, too.
     [[nodiscard]] bool ended() const noexcept { return started_.ended(); }
@@ -156,6 +157,8 @@ private:
         } else if (event.kind == "shown") {
             console::Screen::current().take_off();
             console::Screen::current().print(text("text"));
+        } else if (event.kind == "ending") {
+            handlers_.left_result(text("text"));
         } else if (event.kind == "last_words") {
             ranks_.at(rank).last_words = failure_from(event.body);
         } else if (event.kind == "stack") {
@@ -239,19 +242,11 @@ private:
 
     /// Of a rank that has left, with these last words or without any.
     [[nodiscard]] Failure failure_of(int rank, const std::optional<Failure>& last_words) const {
-        Failure failure{.kind = last_words ? Failure::Kind::threw : Failure::Kind::died,
-                        .code = last_words ? "RT-T1" : "RT-L2",
-                        .rank = rank,
-                        .from_outside = !last_words};
+        Failure failure = failure_of_rank(rank, size_, last_words);
         if (!trained_) {
             failure.kind = Failure::Kind::start_up;
         }
-        if (last_words) {
-            failure.message = detail::with_rank(rank, size_, last_words->message);
-        } else {
-            failure.message =
-                detail::concat("rank ", rank, " of ", size_,
-                               " ended before the training function returned, without a word");
+        if (!last_words) {
             name_lack_of_memory(failure);
         }
         return failure;

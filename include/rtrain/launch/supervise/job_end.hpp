@@ -5,6 +5,8 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/failure.hpp>
+#include <rtrain/base/rank_prefix.hpp>
+#include <rtrain/launch/supervise/program.hpp>
 
 #include <optional>
 #include <string>
@@ -18,6 +20,28 @@ struct JobEnd {
     /// Name of the newest checkpoint; empty: there is none, or the ranks have not come so far.
     std::string checkpoint{};
 
+    /// The run's, given what its ranks have `told` in their `result`, if they have left one.
+    [[nodiscard]] RunEnd with(const std::optional<Failure>& told,
+                              const std::optional<std::string>& result,
+                              const Failure& without_result) const {
+        using Kind = Failure::Kind;
+        if (!told) {
+            return {.failure = failure.value_or(without_result)};
+        }
+        // Ranks may notice that another has died, also while they join, or that they were given up;
+        // whoever watches knows better why.
+        const bool hung = failure && failure->kind == Kind::hang;
+        if (told->kind != Kind::interrupted && !hung) {
+            return {.failure = told, .result = result};
+        }
+        if (failure) {
+            return {.failure = failure};
+        }
+        Failure at_the_start = *told;
+        at_the_start.kind = Kind::start_up;
+        return {.failure = at_the_start, .result = result};
+    }
+
     /// Of a run that was to make room.
     [[nodiscard]] Failure without_a_save() const {
         const bool hung = failure && failure->kind == Failure::Kind::hang;
@@ -27,5 +51,23 @@ struct JobEnd {
                            "; start the same command again to go on from the newest checkpoint")));
     }
 };
+
+/// Of a rank that has left while it trained, with these last words or without any.
+[[nodiscard]] inline Failure failure_of_rank(int rank, int size,
+                                             const std::optional<Failure>& last_words) {
+    if (last_words) {
+        return {.kind = Failure::Kind::threw,
+                .code = "RT-T1",
+                .rank = rank,
+                .message = detail::with_rank(rank, size, last_words->message)};
+    }
+    return {.kind = Failure::Kind::died,
+            .code = "RT-L2",
+            .rank = rank,
+            .message =
+                detail::concat("rank ", rank, " of ", size,
+                               " ended before the training function returned, without a word"),
+            .from_outside = true};
+}
 
 } // namespace rtrain::launch

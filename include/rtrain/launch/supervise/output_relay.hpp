@@ -4,35 +4,45 @@
 #pragma once
 
 #include <rtrain/console/screen.hpp>
+#include <rtrain/console/terminal.hpp>
 #include <rtrain/launch/supervise/rank_output.hpp>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/read_until.hpp>
+#include <boost/asio/steady_timer.hpp>
 
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
-
-#include <unistd.h>
 
 namespace rtrain::launch {
 
 /// Reads lines of one of a launcher's streams, prints those of ranks, and keeps its own last ones.
+/// While nobody takes what is printed, it reads no more, and the thread goes on with other things:
+/// a pager or a stopped terminal holds up the ranks that print, not the control channel.
 class OutputRelay {
 public:
     struct Lines {
         int ranks = 1;      ///< so many print
         bool tagged = true; ///< each with its rank; else all are rank 0's
     };
+    /// Of a longer line, such as a progress bar that never ends it, pieces are printed.
+    static constexpr std::size_t longest_line = std::size_t{1} << 20;
 
-    /// `heard` is called with each line of a rank, `at_end` when the stream has ended.
+    /// `heard` is called with each line of a rank, `at_end` when the stream has ended and all of it
+    /// is printed. Each line goes to `target` at once, behind what that has in its buffer.
     OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target, Lines lines,
                 std::function<void(const RankLine&)> heard, std::function<void()> at_end)
-        : stream_(io, descriptor), target_(target), is_terminal_(::isatty(::fileno(target)) == 1),
+        : stream_(io, descriptor), timer_(io), target_(target), terminal_(::fileno(target)),
           lines_(lines), heard_(std::move(heard)), at_end_(std::move(at_end)) {
         read();
     }
@@ -40,28 +50,43 @@ public:
     /// What the launcher itself said last.
     [[nodiscard]] const std::deque<std::string>& own_lines() const noexcept { return own_; }
 
-    /// Stops reading.
+    /// Whether there is something to print that nobody takes.
+    [[nodiscard]] bool is_behind() const noexcept { return !waiting_.empty(); }
+
+    /// Stops reading, and waiting for whoever is to take what is printed.
     void close() {
+        is_closed_ = true;
         boost::system::error_code ignored;
         stream_.close(ignored);
+        timer_.cancel();
     }
 
 private:
     void read() {
-        boost::asio::async_read_until(
-            stream_, boost::asio::dynamic_buffer(buffer_), '\n',
-            [this](const boost::system::error_code& error, std::size_t length) {
-                if (error) {
-                    end();
-                    return;
-                }
-                print(buffer_.substr(0, length - 1));
-                buffer_.erase(0, length);
-                read();
-            });
+        stream_.async_read_some(boost::asio::buffer(chunk_),
+                                [this](const boost::system::error_code& error, std::size_t length) {
+                                    if (error) {
+                                        end();
+                                    } else {
+                                        take({chunk_.data(), length});
+                                    }
+                                    print();
+                                });
     }
 
-    void print(const std::string& line) {
+    void take(std::string_view text) {
+        for (std::size_t end = 0; (end = text.find('\n')) != std::string_view::npos;) {
+            line_ += text.substr(0, end);
+            text.remove_prefix(end + 1);
+            hear(std::exchange(line_, {}));
+        }
+        line_ += text;
+        if (line_.size() >= longest_line) {
+            hear_part();
+        }
+    }
+
+    void hear(const std::string& line) {
         auto text = lines_.tagged ? ranks_.complete(line) : RankLine{.rank = 0, .text = line};
         if (text) {
             const bool ends = text->take_end_of_run();
@@ -70,8 +95,7 @@ private:
             }
             if (ends && ++ended_ == lines_.ranks) {
                 ended_ = 0;
-                std::fprintf(target_, "%s\n", end_of_run.data());
-                std::fflush(target_);
+                waiting_.append(end_of_run) += '\n';
             }
         } else if (!line.empty()) {
             constexpr std::size_t kept = 40;
@@ -82,35 +106,72 @@ private:
         }
     }
 
-    /// A last line may lack its end.
-    void end() {
-        if (!buffer_.empty()) {
-            print(buffer_);
+    void hear_part() {
+        if (!lines_.tagged) {
+            hear(std::exchange(line_, {}));
+        } else if (const auto part = ranks_.complete_part(line_)) {
+            tell(*part);
+        } else {
+            line_.clear(); // the launcher's own
         }
-        for (const RankLine& line : ranks_.rest()) {
-            tell(line);
-        }
-        at_end_();
     }
 
     void tell(const RankLine& line) {
         heard_(line);
-        console::Screen::current().around(is_terminal_, [&] {
-            std::fprintf(target_, "%s\n", line.readable().c_str());
-            std::fflush(target_);
-        });
+        waiting_.append(line.readable()) += '\n';
+    }
+
+    /// A last line may lack its end.
+    void end() {
+        if (!line_.empty()) {
+            take("\n");
+        }
+        for (const RankLine& line : ranks_.rest()) {
+            tell(line);
+        }
+        has_ended_ = true;
+    }
+
+    /// What there is; then goes on.
+    void print() {
+        if (is_closed_) {
+            waiting_.clear();
+        }
+        if (!waiting_.empty()) {
+            console::Screen::current().around(terminal_.is_terminal(), [this] {
+                std::fflush(target_);
+                waiting_.erase(0, terminal_.write_some(waiting_));
+            });
+            if (terminal_.is_gone() && !terminal_.is_terminal()) {
+                ::raise(SIGPIPE); // as whoever writes into a pipe that nobody reads
+            }
+        }
+        if (!waiting_.empty()) {
+            constexpr std::chrono::milliseconds pause{5};
+            timer_.expires_after(pause);
+            timer_.async_wait([this](const boost::system::error_code&) { print(); });
+        } else if (has_ended_) {
+            at_end_();
+        } else {
+            read();
+        }
     }
 
     boost::asio::posix::stream_descriptor stream_;
-    RankOutput ranks_;
+    boost::asio::steady_timer timer_;
     std::FILE* target_;
-    bool is_terminal_; ///< where the bar may be
+    console::Terminal terminal_; ///< which is the target
     Lines lines_;
-    int ended_ = 0; ///< ranks that have printed end_of_run
     std::function<void(const RankLine&)> heard_;
     std::function<void()> at_end_;
-    std::string buffer_;
+    std::array<char, 4096> chunk_{};
+    std::string line_; ///< that has not ended
+    RankOutput ranks_;
+    int ended_ = 0;       ///< ranks that have printed end_of_run
+    std::string waiting_; ///< to be printed
     std::deque<std::string> own_;
+    bool has_ended_ = false;
+    bool is_closed_ = false;
 };
 
 } // namespace rtrain::launch

@@ -54,6 +54,9 @@ struct Task {
     std::function<Surroundings(bool remote, const std::vector<std::string>& skip)> prepare{};
     /// What the program has left to say how it ended, once its ranks are gone; none: nothing.
     std::function<std::optional<std::string>()> result{};
+    /// Keeps what ranks on another machine have to leave there; throws nothing but std::bad_alloc
+    /// and StorageError.
+    std::function<void(const std::string& result)> keep_result = [](const std::string&) {};
     /// The failure that such a result tells of; none: the program has succeeded. `interrupted` when
     /// the ranks only know that another process is gone.
     std::function<std::optional<Failure>(const std::string& result)> failure_in{};

@@ -99,6 +99,20 @@ public:
         }
     }
 
+    /// The same of a line that has not ended: what there is of it. What is left, and what follows,
+    /// is again behind a tag.
+    [[nodiscard]] std::optional<RankLine> complete_part(std::string& line) {
+        constexpr std::size_t longest_tag = 256; // whose beginning may be at the end
+        const std::size_t bracket = line.rfind('[');
+        const bool may_be_tag = bracket != std::string::npos && line.size() - bracket < longest_tag;
+        const std::size_t end = may_be_tag ? bracket : line.size();
+        auto part = complete(std::string_view(line).substr(0, end));
+        if (part) {
+            line.replace(0, end, detail::concat("[1,", part->rank, "]<stdout>:"));
+        }
+        return part;
+    }
+
     /// What ranks have printed since their last end of line.
     [[nodiscard]] std::vector<RankLine> rest() {
         std::vector<RankLine> lines;

@@ -78,6 +78,15 @@ public:
         }
     }
 
+    /// Without waiting for anything; `with_output`: also not for whoever is to take what the ranks
+    /// have printed.
+    void kill_at_last(bool with_output) {
+        kill(SIGKILL);
+        if (with_output) {
+            close_streams();
+        }
+    }
+
     /// The launcher's, as the shell gives it. Empty while it runs.
     [[nodiscard]] std::optional<int> status() const {
         return status_ ? std::optional(shell_status(*status_)) : std::nullopt;
@@ -108,11 +117,17 @@ private:
         constexpr std::chrono::milliseconds patience{500};
         timer_.expires_after(patience);
         timer_.async_wait([this](const boost::system::error_code& error) {
-            if (!error) {
-                out_->close();
-                err_->close();
+            if (!error && (out_->is_behind() || err_->is_behind())) {
+                close_streams_later();
+            } else if (!error) {
+                close_streams();
             }
         });
+    }
+
+    void close_streams() {
+        out_->close();
+        err_->close();
     }
 
     void tell() {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
+#include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
@@ -28,8 +29,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -93,7 +94,7 @@ public:
             return;
         }
         asked_to_make_room_ = true;
-        const double grace_s = config_.preemption_grace_s;
+        const double grace_s = std::min(config_.preemption_grace_s, detail::longest_duration_s);
         console::say("told to make room: saving, for %g s at most", grace_s);
         timer_.cancel(); // a restart that is due
         if (!job_) {
@@ -104,7 +105,7 @@ public:
         wait(timer_, grace_s, [this] {
             if (job_) {
                 job_->kill({.kind = Failure::Kind::preemption,
-                            .code = preempted,
+                            .code = PreemptionError::own_code,
                             .message = "no time was left to save"});
             }
         });
@@ -139,8 +140,7 @@ private:
     /// The same after a while; until the timer is set anew or cancelled.
     template <class F>
     void wait(boost::asio::steady_timer& timer, double delay_s, F action) {
-        timer.expires_after(
-            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(delay_s)));
+        timer.expires_after(detail::duration_of(delay_s));
         timer.async_wait([alive = std::weak_ptr<const bool>(alive_),
                           action = std::move(action)](const boost::system::error_code& error) {
             if (!error && !alive.expired()) {
@@ -155,8 +155,7 @@ private:
         const double limit_s = config_.hang.start_s;
         if (!hosts_until_) {
             console::warn("%s; waiting for up to %g s", why.c_str(), limit_s);
-            hosts_until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                              std::chrono::duration<double>(limit_s));
+            hosts_until_ = Clock::now() + detail::duration_of(limit_s);
         }
         constexpr double pause_s = 1;
         if (Clock::now() > *hosts_until_) {
@@ -192,7 +191,8 @@ private:
                                      ControlServer::Options{.attempt = attempt_,
                                                             .size = place.ranks,
                                                             .directory = given.directory,
-                                                            .remote = place.remote},
+                                                            .remote = place.remote,
+                                                            .hosts = place.others},
                                      config_.hang, handlers(), keep_at_least);
         resizing_ = false;
         look_for_room(place.ranks);
@@ -211,6 +211,7 @@ private:
                         deaths_unexplained_ = 0;
                         policy_.on_progress(checkpoint, iteration);
                     },
+                .left_result = [this](const std::string& result) { task_.keep_result(result); },
                 .decide =
                     [this](const Failure& failure, const std::string& checkpoint) {
                         Decision decision = decide(failure, checkpoint);
@@ -262,28 +263,8 @@ private:
         } else if (has_saved && resizing_) {
             restart(0, "there is room for more ranks");
         } else {
-            go_on_or_finish(end, end_of(end, told, result));
+            go_on_or_finish(end, end.with(told, result, task_.without_result));
         }
-    }
-
-    /// What a job's end and what its ranks have `told` in their result say together.
-    [[nodiscard]] RunEnd end_of(const JobEnd& end, const std::optional<Failure>& told,
-                                const std::optional<std::string>& result) const {
-        if (!told) {
-            return {.failure = end.failure.value_or(task_.without_result)};
-        }
-        // Ranks may notice that another has died, also while they join, or that they were given up;
-        // whoever watches knows better why.
-        const bool hung = end.failure && end.failure->kind == Kind::hang;
-        if (told->kind != Kind::interrupted && !hung) {
-            return {.failure = told, .result = result};
-        }
-        if (end.failure) {
-            return {.failure = end.failure};
-        }
-        Failure failure = *told;
-        failure.kind = Kind::start_up;
-        return {.failure = failure, .result = result};
     }
 
     void go_on_or_finish(const JobEnd& end, const RunEnd& otherwise) {
@@ -326,7 +307,7 @@ private:
         if (!retired_.empty()) {
             wait(timer_, patience_s, [this] {
                 for (const auto& job : retired_) {
-                    job->kill_launcher();
+                    job->kill_launcher(told_to_end_.has_value());
                 }
             });
         }
@@ -349,9 +330,13 @@ private:
             if (!job_ || asked_to_make_room_) {
                 return;
             }
-            probe_ = std::jthread([this, ranks] { // hosts may take seconds to answer
+            // Hosts may take seconds to answer, and the ranks be others by then.
+            probe_ = std::jthread([this, ranks, attempt = attempt_] {
                 const bool more = has_room_for_more_than(ranks);
-                later([this, ranks, more] {
+                later([this, ranks, more, attempt] {
+                    if (attempt != attempt_) {
+                        return;
+                    }
                     if (more && job_ && !asked_to_make_room_ && !between_runs_) {
                         resizing_ = true;
                         job_->preempt(config_.preemption_grace_s);
@@ -372,7 +357,6 @@ private:
         }
     }
 
-    static constexpr const char* preempted = PreemptionError::own_code;
     boost::asio::io_context& io_;
     Task task_;
     ScalingConfig scaling_;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// KeptHandlers: what this process does on some signals, to come back when others have used them.
+/// Cost tier 0: std only.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include <signal.h>
+
+namespace rtrain::process {
+
+/// Its destructor restores how the signals are handled now.
+class KeptHandlers {
+public:
+    explicit KeptHandlers(const std::vector<int>& signals) {
+        for (const int signal : signals) {
+            ::sigaction(signal, nullptr, &before_[signal]);
+        }
+    }
+    KeptHandlers(const KeptHandlers&) = delete;
+    KeptHandlers& operator=(const KeptHandlers&) = delete;
+    ~KeptHandlers() {
+        for (const auto& [signal, action] : before_) {
+            ::sigaction(signal, &action, nullptr);
+        }
+    }
+
+    /// Those that whoever has started this process has not had it ignore, as nohup and `&` do.
+    [[nodiscard]] std::vector<int> heeded() const {
+        std::vector<int> signals;
+        for (const auto& [signal, action] : before_) {
+            if (action.sa_handler != SIG_IGN) {
+                signals.push_back(signal);
+            }
+        }
+        return signals;
+    }
+
+private:
+    std::map<int, struct sigaction> before_;
+};
+
+} // namespace rtrain::process
