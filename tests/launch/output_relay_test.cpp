@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace rtrain::launch;
@@ -196,4 +197,45 @@ TEST_CASE("OutputRelay.a_line_that_never_ends_is_shown_in_pieces" * doctest::tim
         CHECK(of[1] == (tagged ? "[in brackets]" : ""));
         std::fclose(target);
     }
+}
+
+TEST_CASE("OutputRelay.a_full_disk_loses_lines_and_nothing_else" * doctest::timeout(60)) {
+    int printed[2];
+    REQUIRE(::pipe(printed) == 0);
+    write(printed[1], "one\ntwo\n");
+    ::close(printed[1]);
+    std::FILE* const target = std::fopen("/dev/full", "w");
+    boost::asio::io_context io;
+    int heard = 0;
+    bool ended = false;
+    OutputRelay relay(
+        io, printed[0], target, {.ranks = 1, .tagged = false}, [&](const RankLine&) { ++heard; },
+        [&] { ended = true; });
+    io.run_for(5s);
+    CHECK(heard == 2);
+    CHECK(ended);
+    std::fclose(target);
+}
+
+TEST_CASE("OutputRelay.a_pipe_without_a_reader_ends_the_program" * doctest::timeout(60)) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(20);
+        int printed[2];
+        int shown[2];
+        (void)!::pipe(printed);
+        (void)!::pipe(shown);
+        ::close(shown[0]);
+        write(printed[1], "one\n");
+        boost::asio::io_context io;
+        const OutputRelay relay(
+            io, printed[0], ::fdopen(shown[1], "w"), {.ranks = 1, .tagged = false},
+            [](const RankLine&) {}, [] {});
+        io.run_for(5s);
+        ::_exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGPIPE);
 }

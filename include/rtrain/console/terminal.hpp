@@ -108,16 +108,16 @@ public:
         return {.columns = columns(), .utf8 = is_utf8_, .color = is_colored_};
     }
 
-    /// Nobody is there any more who could read.
-    [[nodiscard]] bool is_gone() const noexcept { return is_gone_; }
+    /// It was a pipe, whose other end is closed.
+    [[nodiscard]] bool is_broken_pipe() const noexcept { return error_ == EPIPE; }
 
     /// Writes as much from the beginning of `text` as can be without waiting, and returns how many
-    /// bytes that is; all of it where nobody is there.
+    /// bytes that is; all of it where nobody is there, or no room on a disk.
     std::size_t write_some(std::string_view text) noexcept {
         constexpr std::size_t most = 4096; // what poll() promises room for in a pipe
         std::size_t written = 0;
         const internal::NoSigpipe no_signal;
-        while (written < text.size() && !is_gone_) {
+        while (written < text.size() && error_ == 0) {
             if (!can_write(0)) {
                 return written;
             }
@@ -127,8 +127,10 @@ public:
                 written += static_cast<std::size_t>(got);
             } else if (errno == EAGAIN) {
                 return written;
-            } else {
-                is_gone_ = errno != EINTR;
+            } else if (errno == ENOSPC || errno == EDQUOT) {
+                break; // there may be room later
+            } else if (errno != EINTR) {
+                error_ = errno;
             }
         }
         return text.size();
@@ -148,7 +150,7 @@ private:
     bool is_terminal_;
     bool is_utf8_;
     bool is_colored_;
-    bool is_gone_ = false;
+    int error_ = 0; ///< after which nothing can be written
 };
 
 } // namespace rtrain::console

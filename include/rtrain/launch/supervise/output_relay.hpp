@@ -142,8 +142,8 @@ private:
                 std::fflush(target_);
                 waiting_.erase(0, terminal_.write_some(waiting_));
             });
-            if (terminal_.is_gone() && !terminal_.is_terminal()) {
-                ::raise(SIGPIPE); // as whoever writes into a pipe that nobody reads
+            if (terminal_.is_broken_pipe()) {
+                ::raise(SIGPIPE); // which the terminal holds back
             }
         }
         if (!waiting_.empty()) {
