@@ -220,6 +220,7 @@ TEST_CASE("OutputRelay.a_full_disk_loses_lines_and_nothing_else" * doctest::time
 TEST_CASE("OutputRelay.a_pipe_without_a_reader_ends_the_program" * doctest::timeout(60)) {
     const pid_t child = ::fork();
     if (child == 0) {
+        ::signal(SIGPIPE, SIG_DFL);
         ::alarm(20);
         int printed[2];
         int shown[2];
