@@ -16,6 +16,7 @@
 #include <atomic>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <random>
 #include <set>
 #include <span>
@@ -169,6 +170,110 @@ TEST_CASE("Controller.stop_conditions_and_schedulers_end_trials") {
         CHECK(trial.metrics.at("score").to_number<double>() <= 8);
     }
     CHECK(early > 3);
+}
+
+TEST_CASE("Controller.hyper_band_fills_a_bracket_before_it_compares") {
+    // max_t 9 and a factor of 3: brackets of 3, of 5 (halved at 3), of 9 (at 1 and 3).
+    const rtrain::testing::ScratchDirectory directory;
+    const auto trials =
+        search(plan(17, tune::HyperBand({.max_t = 9, .reduction_factor = 3})), directory.path(),
+               [](Trial& trial, const Config& config) {
+                   for (auto step = trial.reports() + 1;
+                        trial.report({{"score", config.at("x")}}, std::to_string(step)); ++step) {
+                   }
+                   return 0.0;
+               });
+    std::map<std::int64_t, int> of_length;
+    for (const auto& trial : trials) {
+        ++of_length[trial.reports];
+    }
+    CHECK(of_length == std::map<std::int64_t, int>{{1, 6}, {3, 5}, {9, 6}});
+    for (const int best : {7, 16}) { // the highest score of its bracket
+        CHECK(trials[static_cast<std::size_t>(best)].reports == 9);
+    }
+}
+
+TEST_CASE("Controller.what_a_trial_does_behind_its_verdict_does_not_count") {
+    const rtrain::testing::ScratchDirectory directory;
+    auto it = plan(4, tune::Asha({.max_t = 4, .grace_period = 1, .reduction_factor = 2}));
+    it.max_failures = 3;
+    int begun = 0;
+    const auto trials = search(it, directory.path(), [&](Trial& trial, const Config& config) {
+        ++begun;
+        while (trial.report({{"score", -config.at("x").as_int64()}})) {
+        }
+        throw std::runtime_error("as it leaves");
+        return 0.0;
+    });
+    CHECK(begun == 4);
+    for (const auto& trial : trials) {
+        CHECK(trial.state == TrialState::terminated);
+        CHECK(trial.failures == 0);
+    }
+}
+
+TEST_CASE("Controller.a_trial_that_says_it_is_done_is_not_called_again") {
+    const rtrain::testing::ScratchDirectory directory;
+    auto it = plan(3, tune::HyperBand({.max_t = 9, .reduction_factor = 3}));
+    std::map<std::string, int> calls;
+    const auto trials = search(it, directory.path(), [&](Trial& trial, const Config& config) {
+        ++calls[trial.id()];
+        for (auto step = trial.reports() + 1; step <= 9; ++step) {
+            if (!trial.report({{"score", config.at("x")}, {"done", step == 9}}, "state")) {
+                break;
+            }
+        }
+        return 0.0;
+    });
+    for (const auto& trial : trials) {
+        CHECK(calls[trial.id] == 1);
+        CHECK(trial.reports == 9);
+        CHECK(!trial.early);
+    }
+}
+
+TEST_CASE("Controller.two_trials_never_share_a_directory") {
+    const rtrain::testing::ScratchDirectory directory;
+    auto it = plan(3);
+    it.trial_dirname = [](const tune::TrialInfo& info) {
+        return "x" + std::to_string(info.config.at("x").as_int64() / 2);
+    };
+    const auto one = [](Trial&, const Config&) { return 1.0; };
+    CHECK(code_of([&] { (void)search(it, directory.path(), one); }) == "RT-U104");
+}
+
+TEST_CASE("Restore.a_search_that_a_report_has_ended_goes_on_once_that_is_mended") {
+    const rtrain::testing::ScratchDirectory directory;
+    const auto band = [] { return plan(2, tune::HyperBand({.time_attr = "steps", .max_t = 4})); };
+    bool tells_steps = false;
+    const auto train = [&](Trial& trial, const Config&) {
+        Config report{{"score", 1}};
+        if (tells_steps) {
+            report["steps"] = 1;
+        }
+        trial.report(report, "state");
+        return 1.0;
+    };
+    {
+        tune::SearchDirectory search(band(), directory.path(), {});
+        tune::FunctionRunner runner(search.controller(), train, {tune::Place{}},
+                                    {.at_ends = [] {}});
+        CHECK(code_of([&] { runner.run(); }) == "RT-U64");
+        search.controller().flush(); // as happens while other trials run
+    }
+    tells_steps = true;
+    CHECK(search(band(), directory.path(), train).size() == 2);
+}
+
+TEST_CASE("Restore.the_time_that_a_trial_has_run_counts") {
+    const rtrain::testing::ScratchDirectory directory;
+    {
+        tune::SearchDirectory search(plan(2), directory.path(), {});
+        REQUIRE(search.controller().next(1));
+        REQUIRE(search.controller().next(50)); // and the process is killed
+    }
+    tune::SearchDirectory again(plan(2), directory.path(), {});
+    CHECK(again.controller().elapsed_s() >= 50);
 }
 
 TEST_CASE("Controller.searches_end_in_time_or_by_stoppers") {
@@ -401,9 +506,10 @@ TEST_CASE("Restore.refuses_another_trainable_and_damaged_files") {
 
 TEST_CASE("Restore.a_search_that_is_killed_again_and_again_loses_and_repeats_no_trial") {
     const auto run = [](const std::filesystem::path& directory,
-                        const std::filesystem::path& ended) {
+                        const std::filesystem::path& called) {
         auto it = plan(16, tune::Asha({.max_t = 6, .grace_period = 1, .reduction_factor = 2}));
         return search(it, directory, [&](Trial& trial, const Config& config) {
+            std::ofstream(called, std::ios::app) << trial.id() + "\n";
             const auto x = config.at("x").as_int64();
             int step = trial.state() ? std::stoi(*trial.state()) : 0;
             while (step < 6) {
@@ -413,19 +519,18 @@ TEST_CASE("Restore.a_search_that_is_killed_again_and_again_loses_and_repeats_no_
                     break;
                 }
             }
-            std::ofstream(ended, std::ios::app) << trial.id() + "\n";
             return static_cast<double>((7 * x) % 16 + step);
         });
     };
     const rtrain::testing::ScratchDirectory whole;
-    const std::string expected = outcome_of(run(whole.path() / "s", whole.path() / "ended"));
+    const std::string expected = outcome_of(run(whole.path() / "s", whole.path() / "called"));
     const rtrain::testing::ScratchDirectory directory;
     std::mt19937 random(7);
     int kills = 0;
     for (;;) {
         const pid_t child = ::fork();
         if (child == 0) {
-            (void)run(directory.path() / "s", directory.path() / "ended");
+            (void)run(directory.path() / "s", directory.path() / "called");
             ::_exit(0);
         }
         ::usleep(3'000 + 500 * kills +
@@ -439,14 +544,13 @@ TEST_CASE("Restore.a_search_that_is_killed_again_and_again_loses_and_repeats_no_
         REQUIRE(++kills < 1000);
     }
     CHECK(kills > 0);
-    CHECK(outcome_of(run(directory.path() / "s", directory.path() / "ended")) == expected);
-    // A function may return in the moment before the kill, and is then called once more.
-    std::istringstream ends(storage::read_file(directory.path() / "ended"));
-    std::map<std::string, int> times;
-    for (std::string id; ends >> id;) {
-        ++times[id];
+    CHECK(outcome_of(run(directory.path() / "s", directory.path() / "called")) == expected);
+    std::istringstream calls(storage::read_file(directory.path() / "called"));
+    std::set<std::string> called;
+    for (std::string id; calls >> id;) {
+        called.insert(id);
     }
-    CHECK(times.size() == 16);
+    CHECK(called.size() == 16);
 }
 
 TEST_CASE("Controller.a_clone_has_the_donors_bits") {

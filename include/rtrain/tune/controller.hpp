@@ -58,14 +58,20 @@ public:
         if (state_.is_stopping()) {
             return std::nullopt;
         }
-        if (state_.trials().pending() == 0) {
-            ask();
-        }
+        ask();
         if (!state_.trials().anyone_waits()) {
             return std::nullopt;
         }
         const auto chosen = state_.plan().scheduler.next(state_.trials().candidates());
-        return chosen ? std::optional(begin(state_.trials().at(*chosen))) : std::nullopt;
+        if (!chosen) {
+            return std::nullopt;
+        }
+        auto assignment = begin(state_.trials().at(*chosen));
+        if (state_.plan().scheduler.takes_trials_ahead()) {
+            ask();
+        }
+        flush(); // its directory must not know more than the log
+        return assignment;
     }
 
     /// A running trial has reported. `time_s`: since it was begun. `saved`: it has left a state
@@ -81,17 +87,18 @@ public:
             find(metrics, state_.plan().goal.metric) == nullptr) {
             throw unknown_metric(state_.plan().goal.metric, metrics);
         }
+        Config event;
         if (log_ != nullptr) {
-            log_->add({{"op", "report"},
-                       {"trial", id},
-                       {"metrics", metrics},
-                       {"iteration", it.record.reports + 1},
-                       {"time_s", time_s},
-                       {"saved", saved},
-                       {"t", state_.now_s()}});
+            event = {{"op", "report"},     {"trial", id},
+                     {"metrics", metrics}, {"iteration", it.record.reports + 1},
+                     {"time_s", time_s},   {"saved", saved},
+                     {"t", state_.now_s()}};
         }
         state_.hear(it, std::move(metrics), time_s, saved);
-        if (saved || it.told != Told::nothing) {
+        if (log_ != nullptr) { // what cannot be heard now could not be heard again
+            log_->add(event);
+        }
+        if (saved || state_.plan().keeps_states_itself || it.told != Told::nothing) {
             flush();
         }
         return it.told == Told::nothing;
@@ -119,6 +126,7 @@ public:
     void saved(const std::string& id, const std::string& state) {
         note("saved", id, {{"state", state}});
         state_.trials().at(id).record.checkpoint = state;
+        flush();
     }
 
     /// Behind the last trial: those end that would pause for ever.
@@ -255,10 +263,20 @@ private:
                                "; report it, or set tune.metric to one of these")};
     }
 
-    /// Has one more trial wait, if the searcher gives one.
+    /// Has a trial wait that has not begun, if the searcher gives one, and all that the scheduler
+    /// wants.
     void ask() {
+        if (state_.trials().pending() == 0) {
+            (void)add_one();
+        }
+        while (state_.plan().scheduler.wants_trials() && add_one()) {
+        }
+    }
+
+    /// Has one more trial wait; false where the searcher gives none.
+    [[nodiscard]] bool add_one() {
         if (state_.is_exhausted()) {
-            return;
+            return false;
         }
         const std::string id = state_.trials().next_id();
         Suggestion suggestion = state_.plan().searcher.ask(id);
@@ -266,11 +284,30 @@ private:
             state_.set_exhausted();
         } else if (auto* const config = std::get_if<Config>(&suggestion)) {
             TrialRecord record = state_.plan().new_record(id, std::move(*config));
-            note("add", id,
-                 {{"name", record.name},
-                  {"directory", record.directory},
-                  {"config", record.config}});
+            require_own_directory(record);
+            Config event{
+                {"name", record.name}, {"directory", record.directory}, {"config", record.config}};
             state_.add(std::move(record));
+            note("add", id, std::move(event));
+            return true;
+        }
+        return false;
+    }
+
+    /// Names that rtrain makes itself differ.
+    void require_own_directory(const TrialRecord& record) const {
+        const SearchPlan& plan = state_.plan();
+        if (!plan.trial_name && !plan.trial_dirname) {
+            return;
+        }
+        for (const LiveTrial& other : state_.trials().all()) {
+            if (other.record.directory == record.directory) {
+                throw ConfigError(
+                    "RT-U104",
+                    detail::concat("trials ", other.record.id, " and ", record.id,
+                                   " would both have the directory \"", record.directory,
+                                   "\"; put TrialInfo::id into the names that are made for them"));
+            }
         }
     }
 

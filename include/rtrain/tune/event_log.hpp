@@ -8,6 +8,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/growing_file.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -62,7 +63,7 @@ public:
             const std::string text = storage::read_file(file);
             std::filesystem::resize_file(file, text.rfind('\n') + 1); // npos + 1 is 0
         }
-        file_.emplace(file, storage::OutputFile::Mode::append);
+        file_.emplace(file);
     }
 
     /// Takes an event. It is in the file behind the next flush(), so that what other processes and
@@ -79,7 +80,7 @@ public:
     /// Survives the death of this process from here on.
     void flush() {
         if (file_ && !waiting_.empty()) {
-            file_->write(waiting_);
+            file_->append(waiting_);
             waiting_.clear();
         }
     }
@@ -93,7 +94,7 @@ public:
     }
 
 private:
-    std::optional<storage::OutputFile> file_;
+    std::optional<storage::GrowingFile> file_; ///< an append that fails leaves no part of itself
     std::string waiting_;
 };
 

@@ -210,6 +210,7 @@ private:
             try {
                 goes_on = !broken_ && controller_.report(trial.trial, std::move(metrics), time_s,
                                                          state.has_value(), now_s());
+                changed_.notify_all(); // others may go on by it
                 if (files && !broken_) {
                     report = controller_.record(trial.trial).metrics;
                 }

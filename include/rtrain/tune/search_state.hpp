@@ -152,7 +152,12 @@ public:
         }
     }
 
+    /// A running trial has failed. What comes behind the verdict does not count.
     void fail(LiveTrial& it, const std::string& why, bool may_run_again) {
+        if (it.told != Told::nothing) {
+            leave(it);
+            return;
+        }
         ++it.record.failures;
         it.record.error = why;
         const bool again = plan_.max_failures < 0 || it.record.failures <= plan_.max_failures;
@@ -217,6 +222,12 @@ private:
                 it.last = std::move(report);
                 return;
             }
+        }
+        const auto* const done = report.metrics.if_contains("done");
+        if (done != nullptr && done->is_bool() && done->get_bool()) { // the trial says it itself
+            it.told = Told::end;
+            it.last = std::move(report);
+            return;
         }
         const Verdict verdict = plan_.scheduler.on_result(report);
         if (std::holds_alternative<Pause>(verdict)) {

@@ -68,13 +68,16 @@ public:
     std::optional<double> run(Trial& trial) {
         internal::LineConnection& slot = slots_.at(trial.place().slot);
         begin(slot, trial);
+        std::exception_ptr untaken; // such as a state for which there is no room
         for (;;) {
             const auto message = next(slot, trial);
             const auto& kind = message.at("kind").as_string();
             if (kind == "report") {
-                answer(slot, trial, message);
+                answer(slot, trial, message, untaken);
             } else if (kind == "saved") {
                 trial.saved(std::string(message.at("checkpoint").as_string()));
+            } else if (untaken) { // the slot has done with it
+                std::rethrow_exception(untaken);
             } else if (kind == "failed") {
                 throw std::runtime_error(std::string(message.at("why").as_string()));
             } else {
@@ -149,18 +152,21 @@ private:
         }
     }
 
+    /// A report that cannot be taken ends the trial, not the talk with its slot.
     static void answer(internal::LineConnection& slot, Trial& trial,
-                       const boost::json::object& report) {
+                       const boost::json::object& report, std::exception_ptr& untaken) {
         bool goes_on = false;
+        std::optional<std::string> state;
         Config metrics = report.at("metrics").as_object();
-        if (const auto* const bytes = report.if_contains("bytes")) {
-            const auto state = slot.take_bytes(bytes->to_number<std::size_t>());
-            if (!state) {
-                throw lost(trial);
-            }
-            goes_on = trial.report(std::move(metrics), *state);
-        } else {
-            goes_on = trial.report(std::move(metrics));
+        const auto* const bytes = report.if_contains("bytes");
+        if (bytes != nullptr && !(state = slot.take_bytes(bytes->to_number<std::size_t>()))) {
+            throw lost(trial);
+        }
+        try {
+            goes_on =
+                state ? trial.report(std::move(metrics), *state) : trial.report(std::move(metrics));
+        } catch (const std::exception&) {
+            untaken = std::current_exception();
         }
         if (!slot.send({{"kind", "verdict"}, {"goes_on", goes_on}})) {
             throw lost(trial);

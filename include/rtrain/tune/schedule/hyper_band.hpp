@@ -130,6 +130,11 @@ public:
 
     [[nodiscard]] std::vector<Order> orders() { return std::exchange(orders_, {}); }
 
+    /// Else the first of a bracket would be compared with nobody.
+    [[nodiscard]] bool wants_trials() const {
+        return !bands_.empty() && !bands_.back().empty() && !bands_.back().back()->filled();
+    }
+
     [[nodiscard]] boost::json::object save() const {
         boost::json::array bands;
         for (const auto& band : bands_) {

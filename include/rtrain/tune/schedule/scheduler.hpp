@@ -104,6 +104,14 @@ concept HasOrders = requires(S& scheduler) {
     { scheduler.orders() } -> std::same_as<std::vector<Order>>;
 };
 
+/// Optional: `bool wants_trials() const`, whether trials that run are to be compared with some that
+/// are still to be added. Then these are added first, as far as the searcher gives them, and
+/// another one before the last of them has ended.
+template <class S>
+concept WantsTrials = requires(const S& scheduler) {
+    { scheduler.wants_trials() } -> std::same_as<bool>;
+};
+
 /// Why `S` is no scheduler.
 template <class S>
 struct ExplainScheduler {
@@ -141,6 +149,9 @@ public:
         return held_->next(waiting);
     }
     [[nodiscard]] std::vector<Order> orders() { return held_->orders(); }
+    [[nodiscard]] bool wants_trials() const { return held_->wants_trials(); }
+    /// Whether it may ever want some.
+    [[nodiscard]] bool takes_trials_ahead() const { return held_->takes_trials_ahead(); }
     /// Whether trials may pause, and take over each other's states.
     [[nodiscard]] bool has_orders() const { return held_->has_orders(); }
     [[nodiscard]] boost::json::object save() const { return held_->save(); }
@@ -158,6 +169,8 @@ private:
         virtual std::optional<std::string> next(std::span<const Candidate> waiting) = 0;
         virtual std::vector<Order> orders() = 0;
         [[nodiscard]] virtual bool has_orders() const = 0;
+        [[nodiscard]] virtual bool wants_trials() const = 0;
+        [[nodiscard]] virtual bool takes_trials_ahead() const = 0;
         [[nodiscard]] virtual boost::json::object save() const = 0;
         virtual void load(const boost::json::object& state) = 0;
     };
@@ -189,6 +202,14 @@ private:
             }
         }
         [[nodiscard]] bool has_orders() const override { return HasOrders<S>; }
+        [[nodiscard]] bool takes_trials_ahead() const override { return WantsTrials<S>; }
+        [[nodiscard]] bool wants_trials() const override {
+            if constexpr (WantsTrials<S>) {
+                return scheduler.wants_trials();
+            } else {
+                return false;
+            }
+        }
         [[nodiscard]] boost::json::object save() const override { return scheduler.save(); }
         void load(const boost::json::object& state) override { scheduler.load(state); }
         S scheduler;
