@@ -265,6 +265,35 @@ TEST_CASE("Restore.a_search_that_a_report_has_ended_goes_on_once_that_is_mended"
     CHECK(search(band(), directory.path(), train).size() == 2);
 }
 
+TEST_CASE("Restore.a_search_that_is_over_stays_so") {
+    // Behind the last sample, trials that nobody waits for are not told to pause.
+    const tune::PbtOptions pbt{.time_attr = "training_iteration",
+                               .perturbation_interval = 2,
+                               .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}}};
+    const tune::MedianStoppingOptions median{
+        .time_attr = "training_iteration", .grace_period = 1, .min_samples_required = 1};
+    for (const auto& scheduler :
+         {tune::AnyScheduler(tune::Pbt(pbt)), tune::AnyScheduler(tune::MedianStopping(median))}) {
+        const rtrain::testing::ScratchDirectory directory;
+        std::atomic<int> calls = 0;
+        const auto train = [&](Trial& trial, const Config& config) {
+            ++calls;
+            for (auto step = trial.reports() + 1; step <= 6; ++step) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                if (!trial.report({{"score", config.at("x")}}, "state")) {
+                    break;
+                }
+            }
+            return config.at("x").to_number<double>();
+        };
+        const auto trials = search(plan(4, scheduler), directory.path(), train, 4);
+        const int before = calls;
+        const auto again = search(plan(4, scheduler), directory.path(), train, 4);
+        CHECK(calls == before);
+        CHECK(outcome_of(again) == outcome_of(trials));
+    }
+}
+
 TEST_CASE("Restore.the_time_that_a_trial_has_run_counts") {
     const rtrain::testing::ScratchDirectory directory;
     {

@@ -192,6 +192,8 @@ public:
                         .name = text("name"),
                         .config = event.at("config").as_object(),
                         .directory = text("directory")});
+        } else if (op == "exhausted") {
+            state_.set_exhausted();
         } else if (op == "begin") {
             (void)state_.plan().scheduler.next(state_.trials().candidates());
             LiveTrial& it = state_.trials().at(id);
@@ -282,6 +284,7 @@ private:
         Suggestion suggestion = state_.plan().searcher.ask(id);
         if (std::holds_alternative<Exhausted>(suggestion)) {
             state_.set_exhausted();
+            note("exhausted", "");
         } else if (auto* const config = std::get_if<Config>(&suggestion)) {
             TrialRecord record = state_.plan().new_record(id, std::move(*config));
             require_own_directory(record);

@@ -172,10 +172,8 @@ private:
             error = "it threw something that is no std::exception";
         }
         const std::lock_guard lock(mutex_);
-        if (failed) {
-            controller_.failed(id, error, now_s());
-        } else if (!broken_) {
-            controller_.returned(id, now_s());
+        if (!broken_) { // else it may have failed because of that, and runs again with the search
+            failed ? controller_.failed(id, error, now_s()) : controller_.returned(id, now_s());
         }
         if (is_over(controller_.record(id).state)) {
             kept_.forget(id);

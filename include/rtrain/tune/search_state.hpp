@@ -194,7 +194,7 @@ public:
     void take_up(const RestoreOptions& options) {
         before_s_ += std::exchange(now_s_, 0);
         stopping_ = false;
-        exhausted_ = exhausted_ || !options.resume_unfinished;
+        exhausted_ = !options.resume_unfinished; // else the searcher says it again
         for (LiveTrial& it : trials_.all()) {
             if (it.record.state == TrialState::running && it.told != Told::nothing) {
                 leave(it); // as it had been told
