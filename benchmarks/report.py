@@ -20,6 +20,8 @@ HEAD = """# What we measured
 
 Written by `benchmarks/report.py` from the files that the benchmarks leave. How they measure, and
 how to read it, says [benchmarks/README.md](../../benchmarks/README.md). Ratios count, not seconds.
+The other pages: [compile times](compile.md), [faults](faults.md), [ingest](ingest.md), [sharded models](sharded.md),
+[tracking](tracking.md), [tuning](tune.md).
 """
 
 
