@@ -85,6 +85,8 @@ struct ShardedOptions {
     Shard level = Shard::parameters;
     /// Which ranks have one copy of the weights together.
     Share share = Share::node;
+    /// Size of a slot in bytes: gradients travel in pieces of at most that much. Each rank has two.
+    std::int64_t slot_bytes = std::int64_t{4} << 20;
     /// With Shard::parameters, what is gathered together: beginnings of parameters' names, of which
     /// each is a unit. "*" stands for any part between dots, so that "layers.*" makes a unit of
     /// each layer. The rest is one unit. Empty: each child of a ModuleList or Sequential, the
@@ -93,8 +95,6 @@ struct ShardedOptions {
     /// With Shard::parameters, how many units a node has whole at a time, each in a slot as large
     /// as the largest one. ModelError [RT-M48] when an operator uses more at once.
     int resident_units = 2;
-    /// Size of a slot in bytes: gradients travel in pieces of at most that much. Each rank has two.
-    std::int64_t slot_bytes = std::int64_t{4} << 20;
     /// Backward itself steps each parameter as soon as the sum of its gradients is there, and keeps
     /// no gradient: 4 bytes for each float32 parameter less, divided by the number of ranks, and
     /// the same bits. optimizer.step() stays behind each backward, and all that is to hold for a

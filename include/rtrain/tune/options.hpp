@@ -30,8 +30,11 @@ struct TuneConfig {
     /// Trials that run at once. Unset: as many as resources_per_trial leave room for.
     std::optional<int> max_concurrent_trials{};
     /// Seconds, more than 0, all starts of the search together. Then no trial begins, and those
-    /// that run end at their next report.
+    /// that run end at their next report; those of trainers also between two.
     std::optional<double> time_budget_s{};
+    /// Whether the ranks of a trainer's trial take another one when they have ended it well, which
+    /// saves their start. They must not rely on globals of theirs that the one before has changed.
+    bool reuse_workers = true;
     /// Name trials, and their directories; without "/" (RT-U104).
     tune::NameCreator trial_name_creator{};
     tune::NameCreator trial_dirname_creator{}; ///< of a directory
@@ -40,9 +43,6 @@ struct TuneConfig {
     /// Seconds that a trial of a trainer has to return, once the search has seen enough of it. Then
     /// its processes are ended; its state was saved before. 0: no limit.
     double force_trial_cleanup_s = 600;
-    /// Whether the ranks of a trainer's trial take another one when they have ended it well, which
-    /// saves their start. They must not rely on globals of theirs that the one before has changed.
-    bool reuse_workers = true;
     /// Whether trials that run at once are bound to cores of their own, as many as
     /// resources_per_trial.cpus says, if that is a whole number; those of a trainer, if it is
     /// unset, to one for each of their ranks. A trial that finds fewer cores free, or has more
