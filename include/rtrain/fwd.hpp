@@ -28,6 +28,8 @@ namespace checkpoint {
 struct None;
 struct Sync;
 struct Async;
+struct Sharded;
+struct AsyncSharded;
 } // namespace checkpoint
 
 struct Result;

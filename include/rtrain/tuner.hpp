@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tuner: searches the best configuration of a function or class. What programs that tune include,
-/// besides rtrain/trainer.hpp. Guide: docs/tune.md.
+/// Tuner: searches the best configuration of a function, a class or a trainer. What programs that
+/// tune include, besides rtrain/trainer.hpp. Guide: docs/tune.md.
 ///
 /// @code
 /// rtrain::Tuner tuner{objective, rtrain::TunerOptions{
