@@ -100,9 +100,9 @@ struct ShardedOptions {
     /// the same bits. optimizer.step() stays behind each backward, and all that is to hold for a
     /// step, such as a learning rate, is set before backward. Where two optimizers have a
     /// parameter, the one that was prepared last steps it. ConfigError [RT-C12] for what needs all
-    /// gradients first: check_gradients, find_unused_parameters, clip_grad_norm_(), no_sync(), a
-    /// GradScaler; ModelError [RT-M46] for a second backward before step(). One rank keeps
-    /// gradients, and optimizer.step() steps.
+    /// gradients first: Shard::optimizer, check_gradients, find_unused_parameters,
+    /// clip_grad_norm_(), no_sync(), a GradScaler; ModelError [RT-M46] for a second backward before
+    /// step(). One rank keeps gradients, and optimizer.step() steps.
     bool step_in_backward = false;
     /// at::kBFloat16: the model's float32 parameters of two and more dimensions become that, one
     /// copy a node as before, and each rank has float32 parts besides, which optimizers step and

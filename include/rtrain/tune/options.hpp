@@ -44,10 +44,11 @@ struct TuneConfig {
     /// its processes are ended; its state was saved before. 0: no limit.
     double force_trial_cleanup_s = 600;
     /// Whether trials that run at once are bound to cores of their own, as many as
-    /// resources_per_trial.cpus says, if that is a whole number; those of a trainer, if it is
-    /// unset, to one for each of their ranks. A trial that finds fewer cores free, or has more
-    /// ranks than cores, is not bound; none is within an mpirun, which binds its ranks. Other
-    /// programs know nothing of it, and a second search would take the same cores.
+    /// resources_per_trial.cpus says, if that is a whole number; those of a trainer, if
+    /// resources_per_trial is left as it is, to one for each of their ranks. A trial that finds
+    /// fewer cores free, or has more ranks than cores, is not bound; none is within an mpirun,
+    /// which binds its ranks. Other programs know nothing of it, and a second search would take the
+    /// same cores.
     bool bind_to_cores = false;
 };
 
