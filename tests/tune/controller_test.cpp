@@ -5,6 +5,7 @@
 #include <rtrain/testing/scratch.hpp>
 #include <rtrain/tune/free_cores.hpp>
 #include <rtrain/tune/generations.hpp>
+#include <rtrain/tune/record/trial_files.hpp>
 #include <rtrain/tune/resources.hpp>
 #include <rtrain/tune/schedule/asha.hpp>
 #include <rtrain/tune/schedule/hyper_band.hpp>
@@ -520,6 +521,11 @@ TEST_CASE("Restore.refuses_another_trainable_and_damaged_files") {
     auto other = plan(2);
     other.identity = {{"trainable", "another"}};
     CHECK(code_of([&] { search(other, directory.path(), one); }) == "RT-U107");
+    other = plan(2, tune::Pbt({.hyperparam_mutations = {{"x", tune::uniform(0, 1)}}}));
+    CHECK(code_of([&] { search(other, directory.path(), one); }) == "RT-U107");
+    other = plan(2);
+    other.space = {{"x", tune::uniform(0, 1)}};
+    CHECK(code_of([&] { search(other, directory.path(), one); }) == "RT-U107");
     const auto events = directory.path() / tune::EventLog::file_name;
     const std::string text = storage::read_file(events);
     std::ofstream(events) << "rubbish\n" << text;
@@ -609,6 +615,95 @@ TEST_CASE("Controller.a_clone_has_the_donors_bits") {
         1);
     CHECK(taken > 0);
     CHECK(trials.size() == 4);
+}
+
+namespace {
+
+/// Two trials: number 1, the worse one, reports ten times in the time of 0's two, and takes over
+/// its state if it `saves` any.
+std::vector<tune::TrialRecord> hare_and_tortoise(const std::filesystem::path& directory, bool saves,
+                                                 std::vector<std::string>& began) {
+    auto it = plan(2, tune::Pbt({.time_attr = "t",
+                                 .perturbation_interval = 10,
+                                 .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
+                                 .quantile_fraction = 0.5}));
+    it.judge = [] {
+        auto heard = std::make_shared<int>(0);
+        return [heard](const Config& /*report*/) { return ++*heard == 14; }; // reports of one trial
+    };
+    tune::SearchDirectory search(std::move(it), directory, {});
+    const auto train = [&](Trial& trial, const Config& config) {
+        const bool best = trial.id() == "00000";
+        began.push_back(trial.id() + " " + trial.state().value_or("-") + " " +
+                        std::to_string(trial.reports()));
+        double t = trial.state() ? std::stod(trial.state()->substr(2)) : 0;
+        const double rate = config.at("rate").to_number<double>();
+        for (bool goes_on = true; goes_on;) {
+            t += best ? 5 : 1;
+            Config metrics{{"score", best ? 10 : 1}, {"t", t}, {"rate", rate}};
+            const std::string state = (best ? "0 " : "1 ") + std::to_string(std::lround(t));
+            goes_on = saves || !best ? trial.report(std::move(metrics), state)
+                                     : trial.report(std::move(metrics));
+        }
+        return best ? 10.0 : 1.0;
+    };
+    const auto files = [](const tune::Assignment& trial) -> tune::FunctionRunner::Files {
+        auto its = std::make_shared<tune::TrialFiles>(trial.directory, trial.trial, trial.config,
+                                                      trial.reports, trial.taken_over);
+        return [its](const Config& report) { its->append(report); };
+    };
+    tune::FunctionRunner(search.controller(), train, {tune::Place{}},
+                         {.at_ends = [] {}, .files = files})
+        .run();
+    search.close();
+    auto trials = search.controller().records();
+    for (tune::TrialRecord& trial : trials) {
+        trial.directory = (directory / trial.directory).string();
+    }
+    return trials;
+}
+
+std::vector<std::int64_t> numbers_in(const tune::TrialRecord& trial) {
+    std::vector<std::int64_t> numbers;
+    const auto file = std::filesystem::path(trial.directory) / "result.json";
+    for (const Config& line : rtrain::track::read_results(file, 0).reports) {
+        numbers.push_back(rtrain::track::number_of(line));
+    }
+    return numbers;
+}
+
+} // namespace
+
+TEST_CASE("Controller.a_clone_goes_on_at_its_donors_report") {
+    const rtrain::testing::ScratchDirectory directory;
+    std::vector<std::string> began;
+    const auto trials = hare_and_tortoise(directory.path(), true, began);
+    CHECK(std::count(began.begin(), began.end(), "00001 0 10 2") == 1);
+    // What it had reported stays, and the conditions have heard all of it.
+    CHECK(numbers_in(trials[1]) ==
+          std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 3, 4, 5, 6});
+    CHECK(trials[1].reports == 6);
+    CHECK(trials[1].donor == "00000");
+    std::ifstream table(std::filesystem::path(trials[1].directory) / "progress.csv");
+    int rows = -1; // the head
+    for (std::string row; std::getline(table, row);) {
+        ++rows;
+    }
+    CHECK(rows == 14);
+}
+
+TEST_CASE("Controller.a_trial_whose_donor_has_no_state_goes_on_as_it_is") {
+    const rtrain::testing::ScratchDirectory directory;
+    std::vector<std::string> began;
+    const auto trials = hare_and_tortoise(directory.path(), false, began);
+    CHECK(trials[1].donor.empty());
+    const auto file = std::filesystem::path(trials[1].directory) / "result.json";
+    std::set<std::string> rates;
+    for (const Config& line : rtrain::track::read_results(file, 0).reports) {
+        rates.insert(boost::json::serialize(line.at("rate")));
+    }
+    CHECK(rates.size() == 1);
+    CHECK(trials[1].reports == 14);
 }
 
 TEST_CASE("Controller.states_in_memory_change_nothing") {

@@ -316,7 +316,10 @@ inline std::string pbt(std::uint64_t number) {
             scheduler->on_end(last.trial, TrialEnd::completed, last);
             alive.erase(alive.begin() + at);
         } else {
-            (void)scheduler->on_result(last);
+            const Verdict verdict = scheduler->on_result(last);
+            if (const auto* const exploit = std::get_if<Exploit>(&verdict)) {
+                scheduler->on_taken_over(last.trial, *exploit);
+            }
         }
         const auto ids = scheduler->quantile_ids();
         text += joined(ids.lower) + "|" + joined(ids.upper) + ";";

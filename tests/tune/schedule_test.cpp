@@ -379,10 +379,17 @@ Pbt begun_population(PbtOptions options = {.resample_probability = 0}) {
     return pbt;
 }
 
-Exploit exploit_of(Pbt& pbt, int trial, double time, double score) {
+Exploit wanted_of(Pbt& pbt, int trial, double time, double score) {
     const Verdict verdict = pbt.on_result(report(trial, time, score));
     REQUIRE(std::holds_alternative<Exploit>(verdict));
     return std::get<Exploit>(verdict);
+}
+
+/// The same, done.
+Exploit exploit_of(Pbt& pbt, int trial, double time, double score) {
+    Exploit exploit = wanted_of(pbt, trial, time, score);
+    pbt.on_taken_over(std::to_string(trial), exploit);
+    return exploit;
 }
 
 } // namespace
@@ -443,6 +450,7 @@ TEST_CASE("Schedule.pbt_shifts_choices_to_neighbours") {
         CHECK(says(pbt, 1, time, 1) == 'c');
         const Verdict verdict = pbt.on_result(report(0, time, 0));
         if (const auto* const exploit = std::get_if<Exploit>(&verdict)) {
+            pbt.on_taken_over("0", *exploit);
             ++seen[boost::json::serialize(exploit->config)];
         }
     }
@@ -463,6 +471,37 @@ TEST_CASE("Schedule.pbt_draws_what_a_configuration_lacks") {
     CHECK(config.at("lr").as_double() < 2);
     CHECK(config.at("net").as_object().at("width").as_int64() >= 5);
     CHECK(pbt.add("1", {{"lr", 7}}).at("lr") == 7);
+}
+
+TEST_CASE("Schedule.pbt_mutates_what_lies_within") {
+    const auto changed = [](const Space& mutations) {
+        auto pbt = population({.hyperparam_mutations = mutations, .resample_probability = 0}, 0);
+        for (int trial = 0; trial < 5; ++trial) {
+            const auto config = pbt.add(std::to_string(trial), {{"net", {{"depth", 4}}}});
+            CHECK(config.at("net").as_object().at("depth") == 4);
+            (void)pbt.on_result(report(trial, 10, 50 * trial));
+        }
+        return exploit_of(pbt, 0, 20, -100).config.at("net").as_object();
+    };
+    const Domain depth = choice({4, 8});
+    const Domain rate = sample_from([](const auto&) { return 1.0; });
+    const auto by_slash = changed({{"net/depth", depth}, {"net/sgd/rate", rate}});
+    CHECK(by_slash == changed({{"net", Space{{"depth", depth}, {"sgd", Space{{"rate", rate}}}}}}));
+    CHECK(by_slash == changed({{"net/depth", depth}, {"net", Space{{"sgd/rate", rate}}}}));
+    const double drawn = by_slash.at("sgd").as_object().at("rate").as_double();
+    CHECK((drawn == 1.2 || drawn == 0.8));
+}
+
+TEST_CASE("Schedule.pbt_changes_nothing_until_a_state_is_taken_over") {
+    Pbt pbt = begun_population();
+    (void)wanted_of(pbt, 0, 20, -100); // whose donor has none
+    CHECK(says(pbt, 0, 29, -100) == 'c');
+    CHECK(wanted_of(pbt, 0, 30, -100).iteration == 30);
+    (void)pbt.on_result(report(3, 30, -200)); // worse now
+    for (int attempt = 0; attempt < 20; ++attempt) {
+        const Exploit exploit = wanted_of(pbt, 3, 40 + 10 * attempt, -200);
+        CHECK(exploit.donor_config.at("id") == std::stoi(exploit.donor));
+    }
 }
 
 TEST_CASE("Schedule.pbt_yields_to_trials_that_have_come_least_far") {
@@ -498,6 +537,19 @@ TEST_CASE("Schedule.pbt_waits_for_all_in_synchronous_mode") {
     REQUIRE(!orders.empty());
     CHECK(orders[0].trial == "0");
     CHECK(pbt.next(one) == "0");
+}
+
+TEST_CASE("Schedule.pbt_in_synchronous_mode_never_has_all_wait") {
+    Pbt pbt = population({.resample_probability = 0, .synch = true}, 2);
+    for (const double time : {35, 70, 105}) { // further than an interval
+        CHECK(says(pbt, 0, time, 1) == 'p');
+        CHECK(says(pbt, 1, time, 2) == 'p');
+        for (const Order& order : pbt.orders()) {
+            pbt.on_taken_over(order.trial, std::get<Exploit>(order.what));
+        }
+        const Candidate both[] = {{"0", true}, {"1", true}};
+        CHECK(pbt.next(both).has_value());
+    }
 }
 
 TEST_CASE("Schedule.pbt_heeds_its_burn_in_and_missing_metrics") {
@@ -537,10 +589,15 @@ TEST_CASE("Schedule.a_policy_log_is_replayed") {
     REQUIRE(std::holds_alternative<Exploit>(verdict));
     CHECK(std::get<Exploit>(verdict).donor == "t");
     CHECK(std::get<Exploit>(verdict).config.at("lr") == 2);
+    verdict = replay.on_result({.trial = "t", .iteration = 14}); // it had no state yet
+    CHECK(std::get<Exploit>(verdict).config.at("lr") == 2);
+    replay.on_taken_over("t", std::get<Exploit>(verdict));
     auto other = begun(PbtReplay(log));
     other.load(replay.save());
     CHECK(other.on_result({.trial = "t", .iteration = 21}).index() == 0);
-    CHECK(std::get<Exploit>(other.on_result({.trial = "t", .iteration = 22})).config.at("lr") == 3);
+    verdict = other.on_result({.trial = "t", .iteration = 22});
+    CHECK(std::get<Exploit>(verdict).config.at("lr") == 3);
+    other.on_taken_over("t", std::get<Exploit>(verdict));
     CHECK(other.on_result({.trial = "t", .iteration = 99}).index() == 0);
     CHECK(code_of([&] { (void)other.add("u", {}); }) == "RT-U68");
     CHECK(code_of([] { PbtReplay("[1,2]"); }) == "RT-U67");

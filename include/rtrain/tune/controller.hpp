@@ -113,19 +113,20 @@ public:
     }
 
     /// A running trial has failed. It runs again, from its newest state, as often as max_failures
-    /// allows, if it `may_run_again`.
-    void failed(const std::string& id, const std::string& why, double now_s,
-                bool may_run_again = true) {
+    /// allows.
+    void failed(const std::string& id, const std::string& why, double now_s) {
         state_.set_time(now_s);
-        note("failed", id, {{"why", why}, {"again", may_run_again}});
-        state_.fail(state_.trials().at(id), why, may_run_again);
+        note("failed", id, {{"why", why}});
+        state_.fail(state_.trials().at(id), why);
         flush();
     }
 
-    /// The run of a trial that keeps its states itself has saved one.
-    void saved(const std::string& id, const std::string& state) {
-        note("saved", id, {{"state", state}});
-        state_.trials().at(id).record.checkpoint = state;
+    /// The run of a trial that keeps its states itself has saved one, behind so many reports and
+    /// seconds of that run.
+    void saved(const std::string& id, const SavedState& state) {
+        note("saved", id,
+             {{"state", state.name}, {"reports", state.reports}, {"time_s", state.time_s}});
+        state_.save(state_.trials().at(id), state);
         flush();
     }
 
@@ -197,9 +198,7 @@ public:
         } else if (op == "begin") {
             (void)state_.plan().scheduler.next(state_.trials().candidates());
             LiveTrial& it = state_.trials().at(id);
-            while (!it.states.empty() && it.states.back().name != text("state")) {
-                it.states.pop_back();
-            }
+            forget_states(it, [&](const std::string& state) { return state != text("state"); });
             state_.run(it);
         } else if (op == "report") {
             state_.hear(state_.trials().at(id), event.at("metrics").as_object(),
@@ -207,13 +206,16 @@ public:
         } else if (op == "returned") {
             state_.leave(state_.trials().at(id));
         } else if (op == "failed") {
-            state_.fail(state_.trials().at(id), text("why"), event.at("again").as_bool());
+            state_.fail(state_.trials().at(id), text("why"));
         } else if (op == "given_up") {
             state_.finish(state_.trials().at(id), TrialEnd::stopped);
         } else if (op == "at") {
             state_.begin_at(event.at("time_s").to_number<double>());
         } else if (op == "saved") {
-            state_.trials().at(id).record.checkpoint = text("state");
+            state_.save(state_.trials().at(id),
+                        {.name = text("state"),
+                         .reports = event.at("reports").to_number<std::int64_t>(),
+                         .time_s = event.at("time_s").to_number<double>()});
         } else {
             throw std::invalid_argument("unknown event " + op);
         }
@@ -314,12 +316,21 @@ private:
         }
     }
 
+    /// The newest ones that have `gone`; those of a run are the run's own.
+    template <class Gone>
+    void forget_states(LiveTrial& it, Gone&& gone) {
+        while (!plan().keeps_states_itself && !it.states.empty() && gone(it.states.back().name)) {
+            it.states.pop_back();
+        }
+    }
+
     [[nodiscard]] Assignment begin(LiveTrial& it) {
         const auto place = state_.directory() / it.record.directory;
-        while (!it.states.empty() && !std::filesystem::exists(place / it.states.back().name)) {
-            it.states.pop_back(); // somebody has deleted it
-        }
-        const std::string state = it.states.empty() ? "" : it.states.back().name;
+        forget_states(it, [&](const std::string& state) { // somebody has deleted them
+            return !std::filesystem::exists(place / state);
+        });
+        const bool has_state = !plan().keeps_states_itself && !it.states.empty();
+        const std::string state = has_state ? it.states.back().name : "";
         note("begin", it.record.id, {{"state", state}});
         state_.run(it);
         return {.trial = it.record.id,

@@ -152,9 +152,9 @@ private:
                 }
                 return hear(assignment, std::move(metrics), saved, seconds_since(begin), files);
             };
-            const auto saved = [&](const std::string& name) {
+            const auto saved = [&](const SavedState& state) {
                 const std::lock_guard lock(mutex_);
-                controller_.saved(id, name);
+                controller_.saved(id, state);
             };
             Trial trial(assignment, place, state_of(assignment), listen, saved);
             const auto value = function_(trial, trial.config());

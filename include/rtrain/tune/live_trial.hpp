@@ -6,6 +6,7 @@
 
 #include <rtrain/tune/base/goal.hpp>
 #include <rtrain/tune/plan.hpp>
+#include <rtrain/tune/record/takeovers.hpp>
 #include <rtrain/tune/record/trial.hpp>
 
 #include <cstdint>
@@ -18,21 +19,14 @@
 
 namespace rtrain::tune::internal {
 
-/// A state that a trial can go on from.
-struct SavedState {
-    std::string name;         ///< of its directory, below the trial's
-    std::int64_t reports = 0; ///< that came before it
-    double time_s = 0;        ///< that the trial had trained
-};
-
 /// What a running trial was told at a report.
 enum class Told : unsigned char { nothing, pause, stop, exploit, end };
 
 struct LiveTrial {
     TrialRecord record{};
-    std::vector<SavedState> states{}; ///< oldest first
+    std::vector<SavedState> states{}; ///< oldest first; of a run that keeps them itself, the newest
     int next_state = 0;               ///< number of the next one; none is used twice
-    int taken_over = 0;               ///< how often its run has begun anew
+    int taken_over = 0;               ///< how often it has begun anew, with another's state or none
     std::int64_t base_reports = 0;    ///< when its run began, if it keeps its states itself
     double base_time_s = 0;           ///< the same, seconds that it had trained
     Told told = Told::nothing;
@@ -50,25 +44,26 @@ struct LiveTrial {
         return text;
     }
 
-    void save(std::string name) {
-        states.push_back({std::move(name), record.reports, record.time_s});
+    void save(SavedState state) {
+        states.push_back(std::move(state));
         record.checkpoint = states.back().name;
         ++next_state;
     }
 
-    /// A start begins: from the newest state, or from the beginning.
+    /// It goes on from its newest state, or from the beginning.
     void rewind() {
-        record.checkpoint = states.empty() ? "" : states.back().name;
-        record.reports = states.empty() ? 0 : states.back().reports;
-        record.time_s = states.empty() ? 0 : states.back().time_s;
+        const SavedState from = states.empty() ? SavedState() : states.back();
+        record.checkpoint = from.name;
+        record.reports = from.reports;
+        record.time_s = from.time_s;
     }
 
-    /// The conditions hear again what counts.
+    /// The conditions hear again what counts: what it has reported with other states before, and up
+    /// to this one.
     void judge_anew(const std::function<TrialJudge()>& new_judge) {
         judge = new_judge ? new_judge() : nullptr;
-        if (static_cast<std::int64_t>(heard.size()) > record.reports) {
-            heard.resize(static_cast<std::size_t>(record.reports));
-        }
+        std::erase_if(
+            heard, [&](const Config& line) { return !counts(line, taken_over, record.reports); });
         for (const Config& line : heard) {
             (void)judge(line);
         }

@@ -61,7 +61,8 @@ struct SearchPlan {
     std::function<void(const Config&)> check{};
     NameCreator trial_name{};
     NameCreator trial_dirname{};
-    /// What a search must be gone on with: the trainable's name and those of the data sets.
+    /// What a search must be gone on with, besides space, searcher and scheduler: the trainable's
+    /// name and those of the data sets.
     Config identity{};
     /// Whether each trial is a run that takes itself up from its newest state, and reports nothing
     /// twice. Else a trial is begun with a state of its own, and repeats what it reported behind
@@ -75,6 +76,13 @@ struct SearchPlan {
     static void clone(const std::filesystem::path& from, const std::filesystem::path& to);
 };
 
+/// A state that a trial can go on from.
+struct SavedState {
+    std::string name{};       ///< of its directory, below the trial's; empty: there is none
+    std::int64_t reports = 0; ///< its training_iteration
+    double time_s = 0;        ///< its time_total_s
+};
+
 /// What a place runs next.
 struct Assignment {
     std::string trial{};
@@ -83,8 +91,8 @@ struct Assignment {
     std::filesystem::path directory{}; ///< of the trial; absolute; need not exist
     std::int64_t reports = 0;          ///< that count so far
     std::string state{};               ///< to go on from, a directory below; empty: from the start
-    int taken_over = 0;                ///< how often its run has begun anew
-    std::int64_t base_reports = 0;     ///< that came before, with another's state; 0: it has none
+    int taken_over = 0;            ///< how often it has begun anew, with another's state or none
+    std::int64_t base_reports = 0; ///< that came before, with another's state; 0: it has none
     /// Seconds of training, counted by its run, behind which it ends between two reports, too.
     std::optional<double> time_limit_s{};
 };
@@ -94,6 +102,10 @@ struct TakenOver {
     std::string trial{};
     Exploit exploit{};
 };
+
+/// In a search's directory: the checkpoints that runs take over from others, until these have
+/// begun.
+inline constexpr const char* taken_over_directory = "taken_over";
 
 /// Which trials a restored search runs again.
 struct RestoreOptions {
@@ -137,10 +149,13 @@ inline TrialRecord SearchPlan::new_record(const std::string& id, Config config) 
     }
     TrialInfo info{.id = id, .number = std::stoll(id), .config = std::move(config)};
     const auto checked = [&](std::string name, const char* whose) {
-        if (name.empty() || name.find('/') != std::string::npos || name.starts_with('.')) {
-            throw ConfigError("RT-U104", detail::concat(whose, " has named trial ", id, " \"", name,
-                                                        "\"; expected a file name, without '/', "
-                                                        "not beginning with '.'"));
+        if (name.empty() || name.find('/') != std::string::npos || name.starts_with('.') ||
+            name == taken_over_directory) {
+            throw ConfigError("RT-U104",
+                              detail::concat(whose, " has named trial ", id, " \"", name,
+                                             "\"; expected a file name, without '/', not beginning "
+                                             "with '.', and not \"",
+                                             taken_over_directory, "\""));
         }
         return name;
     };
@@ -163,20 +178,26 @@ inline void SearchPlan::clone(const std::filesystem::path& from, const std::file
     const fs::path half = to.string() + ".half";
     fs::remove_all(half);
     fs::remove_all(to); // left by a controller that was killed before it could note it
-    fs::create_directories(half);
-    for (const auto& entry : fs::recursive_directory_iterator(from)) {
-        const fs::path there = half / entry.path().lexically_relative(from);
-        if (entry.is_directory()) {
-            fs::create_directories(there);
-            continue;
+    try {
+        fs::create_directories(half);
+        for (const auto& entry : fs::recursive_directory_iterator(from)) {
+            const fs::path there = half / entry.path().lexically_relative(from);
+            if (entry.is_directory()) {
+                fs::create_directories(there);
+                continue;
+            }
+            std::error_code error;
+            fs::create_hard_link(entry.path(), there, error);
+            if (error) {
+                fs::copy_file(entry.path(), there);
+            }
         }
-        std::error_code error;
-        fs::create_hard_link(entry.path(), there, error);
-        if (error) {
-            fs::copy_file(entry.path(), there);
-        }
+        fs::rename(half, to);
+    } catch (const fs::filesystem_error&) {
+        std::error_code ignored;
+        fs::remove_all(half, ignored);
+        throw;
     }
-    fs::rename(half, to);
 }
 
 } // namespace rtrain::tune

@@ -15,6 +15,7 @@
 #include <rtrain/tune/generations.hpp>
 #include <rtrain/tune/plan.hpp>
 #include <rtrain/tune/record/tuner_state.hpp>
+#include <rtrain/tune/search/described.hpp>
 #include <rtrain/tune/search_pages.hpp>
 
 #include <chrono>
@@ -39,13 +40,13 @@ public:
 
     /// Begins a search, or goes on with the one in the directory. Throws StorageError [RT-S7] while
     /// another process searches there, [RT-U100, RT-U106] when a file is damaged, ConfigError
-    /// [RT-U107] when the search was begun with another trainable or other data sets.
+    /// [RT-U107] when the search was begun as another one.
     SearchDirectory(SearchPlan plan, const std::filesystem::path& directory,
                     const RestoreOptions& options)
         : directory_(make(directory)) {
         lock_.acquire(directory_);
         const bool goes_on = holds_search(directory_);
-        const Config identity = plan.identity;
+        const Config identity = identity_of(plan);
         controller_ = std::make_unique<Controller>(std::move(plan), directory_);
         if (goes_on) {
             take_up(identity);
@@ -109,24 +110,41 @@ private:
 
     [[nodiscard]] const Goal& goal() const noexcept { return controller_->plan().goal; }
 
+    /// What a search must be gone on with.
+    [[nodiscard]] static Config identity_of(const SearchPlan& plan) {
+        Config identity = plan.identity;
+        identity["space"] = internal::described(plan.space);
+        identity["searcher"] = plan.searcher.name();
+        identity["scheduler"] = plan.scheduler.name();
+        return json::parse(json::serialize(identity)).as_object(); // as it will be read again
+    }
+
+    void require_same(const Config& known, const Config& identity) const {
+        for (const auto& item : identity) {
+            const auto* const before = known.if_contains(item.key());
+            if (before == nullptr || *before != item.value()) {
+                throw ConfigError(
+                    "RT-U107", detail::concat("the search in ", directory_.string(),
+                                              " was begun with the ", item.key(), ' ',
+                                              before != nullptr ? json::serialize(*before) : "null",
+                                              ", but goes on with ", json::serialize(item.value()),
+                                              "; give the same again, or another name"));
+            }
+        }
+    }
+
     void take_up(const Config& identity) {
-        Config known;
         try {
             const auto saved = json::parse(storage::read_file(directory_ / file_name)).as_object();
             if (saved.at("format").as_string() != format || saved.at("version") != 1) {
                 throw std::runtime_error("it has another format");
             }
-            known = saved.at("identity").as_object();
+            require_same(saved.at("identity").as_object(), identity);
             controller_->load_searcher(saved.at("searcher").as_object());
+        } catch (const ConfigError&) { // another search
+            throw;
         } catch (const std::exception& error) {
             throw damaged(file_name, error.what());
-        }
-        if (known != identity) {
-            throw ConfigError("RT-U107",
-                              detail::concat("the search in ", directory_.string(),
-                                             " was begun with ", json::serialize(known),
-                                             ", but goes on with ", json::serialize(identity),
-                                             "; give the same again, or another name"));
         }
         (void)EventLog::read(directory_, 0, [this](const boost::json::object& event) {
             try {

@@ -12,8 +12,12 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/manifest.hpp>
 #include <rtrain/config/callback.hpp>
 #include <rtrain/run/further_runs.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/tune/base/metric.hpp>
+#include <rtrain/tune/saved_message.hpp>
 #include <rtrain/tune/trial_task.hpp>
 #include <rtrain/tune/verdict_socket.hpp>
 
@@ -108,7 +112,14 @@ private:
 struct TellOfCheckpoints {
     std::shared_ptr<SearchLink> link;
     void after_checkpoint(const track::RunInfo& /*run*/, const Checkpoint& checkpoint) const {
-        link->say({{"kind", "saved"}, {"checkpoint", checkpoint.path.filename().string()}});
+        const auto manifest = checkpoint::parse_manifest(
+            storage::read_file(checkpoint.path / checkpoint::manifest_file));
+        const auto number = [&](const char* name) {
+            return number_at(manifest.metrics, name).value_or(0);
+        };
+        link->say(saved_message({.name = checkpoint.path.filename().string(),
+                                 .reports = static_cast<std::int64_t>(number("training_iteration")),
+                                 .time_s = number("time_total_s")}));
     }
 };
 

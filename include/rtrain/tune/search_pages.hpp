@@ -30,7 +30,6 @@ public:
     SearchPages(std::filesystem::path directory, const Goal& goal)
         : directory_(std::move(directory)), name_(directory_.filename().string()) {
         namespace fs = std::filesystem;
-        fs::remove(directory_ / OptunaJournal::file_name);
         fs::remove(directory_ / pbt_global_file);
         for (const auto& entry : fs::directory_iterator(directory_)) {
             if (entry.path().filename().string().starts_with("pbt_policy_")) {

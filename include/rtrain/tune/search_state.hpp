@@ -5,6 +5,7 @@
 /// events of a search again is where the search was. Used by the controller only.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/tune/base/goal.hpp>
 #include <rtrain/tune/base/metric.hpp>
@@ -118,8 +119,11 @@ public:
         metrics["training_iteration"] = record.reports;
         metrics["time_total_s"] = record.time_s;
         metrics["trial_id"] = record.id;
+        if (it.taken_over > 0) {
+            metrics[takeovers_field] = it.taken_over;
+        }
         if (saved) {
-            it.save(it.next_state_name());
+            it.save({it.next_state_name(), record.reports, record.time_s});
             forget_old_states(it);
         }
         const auto score = number_at(metrics, plan_.goal.metric);
@@ -152,16 +156,23 @@ public:
         }
     }
 
+    /// The run of a trial has saved a state itself, whose numbers are the run's.
+    void save(LiveTrial& it, SavedState state) {
+        state.reports += it.base_reports;
+        state.time_s += it.base_time_s;
+        it.record.checkpoint = state.name;
+        it.states = {std::move(state)};
+    }
+
     /// A running trial has failed. What comes behind the verdict does not count.
-    void fail(LiveTrial& it, const std::string& why, bool may_run_again) {
+    void fail(LiveTrial& it, const std::string& why) {
         if (it.told != Told::nothing) {
             leave(it);
             return;
         }
         ++it.record.failures;
         it.record.error = why;
-        const bool again = plan_.max_failures < 0 || it.record.failures <= plan_.max_failures;
-        if (again && may_run_again) {
+        if (plan_.max_failures < 0 || it.record.failures <= plan_.max_failures) {
             trials_.move(it, TrialState::pending);
         } else {
             finish(it, TrialEnd::errored);
@@ -255,32 +266,30 @@ private:
 
     static bool has_ended(const LiveTrial& it) { return tune::is_over(it.record.state); }
 
-    /// The trial goes on with the donor's newest state and that configuration; as it is, if the
-    /// donor has none.
+    /// The trial goes on with the donor's newest state and that configuration; as it is, if there
+    /// is none.
     void take_over(LiveTrial& it, const Exploit& exploit) {
-        const TrialRecord& donor = trials_.at(exploit.donor).record;
-        if (donor.checkpoint.empty()) {
+        const LiveTrial& donor = trials_.at(exploit.donor);
+        if (donor.states.empty()) {
+            warn_once(it, donor, "it has saved none");
             return;
         }
-        const std::string name =
-            plan_.keeps_states_itself
-                ? detail::concat("../taken_over/", it.record.id, "_", it.taken_over)
-                : it.next_state_name();
-        const auto from = directory_ / donor.directory / donor.checkpoint;
-        const auto to = directory_ / it.record.directory / name;
-        if (plan_.keeps_states_itself) {
-            if (!clone_from_run(from, to)) {
-                return;
-            }
-            it.record.checkpoint = name;
-            it.base_reports = it.record.reports;
-            it.base_time_s = it.record.time_s;
-        } else {
-            if (acts_) { // else it was done when this was heard first
-                SearchPlan::clone(from, to);
-            }
-            it.save(name);
+        SavedState state = donor.states.back();
+        const auto from = directory_ / donor.record.directory / state.name;
+        state.name = plan_.keeps_states_itself ? detail::concat("../", taken_over_directory, "/",
+                                                                it.record.id, "_", it.taken_over)
+                                               : it.next_state_name();
+        if (!clone(it, donor, from, directory_ / it.record.directory / state.name)) {
+            return;
         }
+        if (plan_.keeps_states_itself) {
+            it.states = {state};
+            it.base_reports = state.reports;
+            it.base_time_s = state.time_s;
+        } else {
+            it.save(std::move(state));
+        }
+        it.rewind();
         ++it.taken_over;
         taken_over_.push_back({it.record.id, exploit});
         it.record.config = exploit.config;
@@ -288,18 +297,37 @@ private:
         if (it.record.state == TrialState::running) {
             it.told = Told::exploit;
         }
+        plan_.scheduler.on_taken_over(it.record.id, exploit);
     }
 
-    /// The donor's run goes on, and may have deleted it meanwhile. What is there stays.
-    [[nodiscard]] bool clone_from_run(const std::filesystem::path& from,
-                                      const std::filesystem::path& to) const {
+    /// False when it cannot be done: a run that goes on may have deleted it meanwhile. What is
+    /// there stays.
+    [[nodiscard]] bool clone(const LiveTrial& it, const LiveTrial& donor,
+                             const std::filesystem::path& from, const std::filesystem::path& to) {
+        if (!plan_.keeps_states_itself) {
+            if (acts_) { // else it was done when this was heard first
+                SearchPlan::clone(from, to);
+            }
+            return true;
+        }
         try {
             if (acts_) {
                 SearchPlan::clone(from, to);
             }
-        } catch (const std::filesystem::filesystem_error&) {
+        } catch (const std::filesystem::filesystem_error& error) {
+            warn_once(it, donor, error.what());
         }
         return std::filesystem::exists(to);
+    }
+
+    void warn_once(const LiveTrial& it, const LiveTrial& donor, const char* why) {
+        if (acts_ && !std::exchange(warned_, true)) {
+            console::warn(
+                "trial %s goes on as it is, and does not take over the state of trial %s: "
+                "%s; have trials report a state with each report that Pbt may take one "
+                "from (this is said once)",
+                it.record.name.c_str(), donor.record.name.c_str(), why);
+        }
     }
 
     void forget_old_states(LiveTrial& it) const {
@@ -318,10 +346,11 @@ private:
     void run_again(LiveTrial& it, bool from_the_beginning) {
         if (from_the_beginning) {
             it.states.clear();
-            it.record.checkpoint.clear();
-            it.record.reports = it.base_reports = 0;
-            it.record.time_s = it.base_time_s = 0;
-            it.taken_over += static_cast<int>(plan_.keeps_states_itself); // its run begins anew
+            it.rewind();
+            it.heard.clear();
+            it.base_reports = 0;
+            it.base_time_s = 0;
+            it.taken_over = plan_.keeps_states_itself ? it.taken_over + 1 : 0;
         }
         it.record.failures = 0;
         it.record.error.clear();
@@ -340,6 +369,7 @@ private:
     bool exhausted_ = false;
     bool stopping_ = false;
     bool acts_ = false;
+    bool warned_ = false; ///< that a trial could not take over a state
 };
 
 } // namespace rtrain::tune::internal

@@ -8,6 +8,7 @@
 #include <rtrain/process/machine.hpp>
 #include <rtrain/tune/function_runner.hpp>
 #include <rtrain/tune/resources.hpp>
+#include <rtrain/tune/saved_message.hpp>
 #include <rtrain/tune/slot_link.hpp>
 #include <rtrain/tune/trial.hpp>
 
@@ -63,8 +64,8 @@ private:
         const auto report = [this](Config metrics, std::optional<std::string_view> saved) {
             return ask(std::move(metrics), saved);
         };
-        const auto saved = [this](const std::string& checkpoint) {
-            say({{"kind", "saved"}, {"checkpoint", checkpoint}});
+        const auto saved = [this](const SavedState& newest) {
+            say(internal::saved_message(newest));
         };
         Trial trial(internal::assignment_from(message.at("assignment").as_object()), place,
                     std::move(state), report, saved);

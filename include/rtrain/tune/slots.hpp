@@ -7,6 +7,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/process/machine.hpp>
+#include <rtrain/tune/saved_message.hpp>
 #include <rtrain/tune/slot_link.hpp>
 #include <rtrain/tune/slot_places.hpp>
 #include <rtrain/tune/trial.hpp>
@@ -75,7 +76,7 @@ public:
             if (kind == "report") {
                 answer(slot, trial, message, untaken);
             } else if (kind == "saved") {
-                trial.saved(std::string(message.at("checkpoint").as_string()));
+                trial.saved(internal::saved_state_from(message));
             } else if (untaken) { // the slot has done with it
                 std::rethrow_exception(untaken);
             } else if (kind == "failed") {

@@ -43,8 +43,8 @@ public:
     /// Takes a report, with a state or without; false when the trial is to return.
     using Listener = std::function<bool(Config metrics, std::optional<std::string_view> state)>;
 
-    /// Hears the name of a state that the trial's run has saved itself.
-    using Saved = std::function<void(const std::string& state)>;
+    /// Hears of a state that the trial's run has saved itself, as the run counts.
+    using Saved = std::function<void(const SavedState& state)>;
 
     /// `state`: not null.
     Trial(Assignment assignment, Place place, StateBytes state, Listener listener, Saved saved)
@@ -69,7 +69,7 @@ public:
 
     /// The bytes to go on from; none: begin at the beginning.
     [[nodiscard]] const std::optional<std::string>& state() const noexcept { return *state_; }
-    /// Reports that count: those that came before state().
+    /// Reports that count: those that came before state(), in the trial that has saved it.
     [[nodiscard]] std::int64_t reports() const noexcept { return assignment_.reports; }
 
     /// Unique in its search.
@@ -98,8 +98,8 @@ public:
     [[nodiscard]] const Assignment& assignment() const noexcept { return assignment_; }
     /// Where it runs.
     [[nodiscard]] const Place& place() const noexcept { return place_; }
-    /// Its run has saved a state of that name.
-    void saved(const std::string& state) const { saved_(state); }
+    /// Its run has saved a state.
+    void saved(const SavedState& state) const { saved_(state); }
 
 private:
     bool listen(Config metrics, std::optional<std::string_view> state) {

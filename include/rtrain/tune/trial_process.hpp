@@ -13,6 +13,7 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/generations.hpp>
 #include <rtrain/tune/resources.hpp>
+#include <rtrain/tune/saved_message.hpp>
 #include <rtrain/tune/trial.hpp>
 #include <rtrain/tune/trial_child.hpp>
 #include <rtrain/tune/trial_task.hpp>
@@ -162,10 +163,10 @@ private:
         }
         const std::string number = std::to_string(what.taken_over - 1);
         internal::move_aside(trial.directory(), number);
-        return what.base_reports == 0
-                   ? ""
-                   : (trial.directory().parent_path() / "taken_over" / (trial.id() + "_" + number))
-                         .string(); // as the controller has named it
+        return what.base_reports == 0 ? ""
+                                      : (trial.directory().parent_path() / taken_over_directory /
+                                         (trial.id() + "_" + number))
+                                            .string(); // as the controller has named it
     }
 
     void start(const Trial& trial) {
@@ -252,7 +253,7 @@ private:
                     return false;
                 }
             } else if (kind == "saved") {
-                trial.saved(std::string(message->at("checkpoint").as_string()));
+                trial.saved(internal::saved_state_from(*message));
             } else if (kind == "begun") {
                 has_begun_ = true;
             } else if (kind == "ended") {

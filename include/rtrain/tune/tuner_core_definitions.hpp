@@ -69,7 +69,7 @@ namespace rtrain::detail {
 /// result.json and its siblings of a trial of a plain function.
 [[nodiscard]] inline tune::FunctionRunner::Files new_trial_files(const tune::Assignment& trial) {
     auto files = std::make_shared<tune::TrialFiles>(trial.directory, trial.trial, trial.config,
-                                                    trial.reports);
+                                                    trial.reports, trial.taken_over);
     return [files](const Config& report) { files->append(report); };
 }
 

@@ -35,20 +35,12 @@ class OptunaJournal {
 public:
     static constexpr const char* file_name = "optuna_journal.log";
 
-    /// Begins the file with a study of that name, or goes on with it. A line that a crash has cut
-    /// is removed. Throws StorageError [RT-U89] for a file that is none of this.
+    /// Begins the file anew, with a study of that name.
     OptunaJournal(const std::filesystem::path& experiment, const std::string& study, Goal goal)
         : goal_(std::move(goal)) {
-        const auto file = experiment / file_name;
-        bool begun = false;
-        if (std::filesystem::exists(file)) {
-            begun = take_up(file);
-        }
-        file_ = std::make_unique<storage::GrowingFile>(file);
-        if (!begun) {
-            write(0,
-                  {{"study_name", study}, {"directions", {goal_.mode == ScoreOrder::max ? 2 : 1}}});
-        }
+        std::filesystem::remove(experiment / file_name);
+        file_ = std::make_unique<storage::GrowingFile>(experiment / file_name);
+        write(0, {{"study_name", study}, {"directions", {goal_.mode == ScoreOrder::max ? 2 : 1}}});
     }
 
     OptunaJournal(const OptunaJournal&) = delete;
@@ -68,14 +60,11 @@ public:
         }
     }
 
-    /// A trial that is new; one that the file has is left as it is. Of `space`, the parameters that
-    /// `config` has; Optuna knows no normal distribution, so randn is left out.
+    /// A trial that is new. Of `space`, the parameters that `config` has; Optuna knows no normal
+    /// distribution, so randn is left out.
     void add(const std::string& trial, const Config& config, const Space& space, double time_s) {
-        if (ids_.contains(trial)) {
-            return;
-        }
         write(4, {{"study_id", 0}, {"datetime_start", date_of(time_s)}});
-        const std::int64_t id = next_id_++;
+        const auto id = static_cast<std::int64_t>(ids_.size());
         ids_[trial] = id;
         note(id, "trial_id", trial);
         note(id, "config", json::serialize(config));
@@ -115,39 +104,6 @@ public:
     }
 
 private:
-    static constexpr std::string_view new_trial = "{\"op_code\":4,";
-
-    /// False: the file is empty.
-    bool take_up(const std::filesystem::path& file) {
-        const std::string text = storage::read_file(file);
-        const std::size_t whole = text.rfind('\n') + 1;
-        std::string_view rest = std::string_view(text).substr(0, whole);
-        try {
-            while (!rest.empty()) {
-                const std::string_view line = rest.substr(0, rest.find('\n'));
-                next_id_ += line.starts_with(new_trial) ? 1 : 0;
-                if (line.starts_with("{\"op_code\":8,")) {
-                    hear_note(json::parse(line).as_object());
-                } else if (!line.starts_with("{\"op_code\":")) {
-                    throw std::invalid_argument("a line has no op_code");
-                }
-                rest.remove_prefix(line.size() + 1);
-            }
-        } catch (const std::exception& error) {
-            throw StorageError("RT-U89",
-                               rtrain::detail::concat(file.string(), " is no journal of a search: ",
-                                                      error.what(), "; move it away"));
-        }
-        storage::cut_off(file, whole);
-        return whole > 0;
-    }
-    void hear_note(const boost::json::object& line) {
-        const auto& attribute = line.at("user_attr").as_object();
-        if (const auto* const trial = attribute.if_contains("trial_id")) {
-            ids_[std::string(trial->as_string())] = line.at("trial_id").to_number<std::int64_t>();
-        }
-    }
-
     void note(std::int64_t id, const char* name, const std::string& text) {
         write(8, {{"trial_id", id}, {"user_attr", {{name, text}}}});
     }
@@ -242,7 +198,6 @@ private:
     std::unique_ptr<storage::GrowingFile> file_;
     std::string waiting_;                     ///< for the file
     std::map<std::string, std::int64_t> ids_; ///< Optuna's, by ours
-    std::int64_t next_id_ = 0;
 };
 
 } // namespace rtrain::tune

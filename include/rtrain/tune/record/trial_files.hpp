@@ -14,9 +14,11 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/growing_file.hpp>
 #include <rtrain/track/csv.hpp>
+#include <rtrain/tune/record/takeovers.hpp>
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -26,17 +28,17 @@ namespace rtrain::tune {
 
 class TrialFiles {
 public:
-    /// Creates the directory, or goes on in it with the first `reports` of its reports. Throws
-    /// StorageError.
+    /// Creates the directory, or goes on in it from a state behind `reports` in a trial that has
+    /// begun anew so often: reports that it will make again go. Throws StorageError.
     TrialFiles(std::filesystem::path directory, std::string trial, Config config,
-               std::int64_t reports = 0)
+               std::int64_t reports = 0, int taken_over = 0)
         : directory_(std::move(directory)), trial_(std::move(trial)),
           csv_(std::make_unique<track::Csv>(track::progress_file)) {
         storage::create_directories(directory_);
         const auto results = directory_ / track::results_file;
         std::string kept;
         for (const Config& report : track::read_results(results, 0).reports) {
-            if (track::number_of(report) <= reports) {
+            if (internal::counts(report, taken_over, reports)) {
                 kept += json::serialize(report) + "\n";
             }
         }
@@ -45,7 +47,7 @@ public:
         track::RunInfo info;
         info.directory = directory_;
         csv_->start(info);
-        csv_->rewind({.iteration = reports});
+        csv_->rewind({.iteration = all_reports});
         configure(std::move(config));
     }
 
@@ -65,13 +67,16 @@ public:
         report = json::finite(std::move(report)).as_object();
         const std::string text = json::serialize(report);
         results_->append(text + "\n");
-        csv_->write({.number = track::number_of(report), .values = report, .text = text});
+        csv_->write({.number = all_reports, .values = report, .text = text});
     }
 
     /// What it has reported is durable on return.
     void sync() { results_->sync(); }
 
 private:
+    /// Their numbers need not ascend.
+    static constexpr auto all_reports = std::numeric_limits<std::int64_t>::max();
+
     std::filesystem::path directory_;
     std::string trial_;
     Config config_;

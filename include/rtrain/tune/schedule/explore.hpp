@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -44,6 +45,41 @@ inline void require_mutable(const Space& mutations) {
                                   "values, sample_from, or a Space of them"));
         }
     }
+}
+
+/// The same space with a space in a space in the place of each name "a/b", which is how
+/// configurations have it.
+[[nodiscard]] inline Space nested(const Space& space) {
+    std::vector<Space::Entry> entries;
+    std::map<std::string, std::vector<Space::Entry>> within; // by the first parts of their names
+    const auto add = [&](std::string first, Space::Entry rest) {
+        auto [found, is_new] = within.try_emplace(first);
+        found->second.push_back(std::move(rest));
+        if (is_new) {
+            entries.emplace_back(std::move(first), Space()); // filled below
+        }
+    };
+    for (const Space::Entry& entry : space) {
+        const std::size_t slash = entry.name.find('/');
+        if (slash != std::string::npos) {
+            Space::Entry rest = entry;
+            rest.name = entry.name.substr(slash + 1);
+            add(entry.name.substr(0, slash), std::move(rest));
+        } else if (const auto* const inner =
+                       std::get_if<std::shared_ptr<const Space>>(&entry.content)) {
+            for (const Space::Entry& rest : **inner) {
+                add(entry.name, rest);
+            }
+        } else {
+            entries.push_back(entry);
+        }
+    }
+    for (Space::Entry& entry : entries) {
+        if (const auto found = within.find(entry.name); found != within.end()) {
+            entry.content = std::make_shared<const Space>(nested(Space(found->second)));
+        }
+    }
+    return Space(std::move(entries));
 }
 
 /// Whether two values are equal, 1 and 1.0 too.

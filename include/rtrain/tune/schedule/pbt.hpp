@@ -43,6 +43,7 @@ public:
           random_(options_.seed),
           next_sync_(std::max(options_.perturbation_interval, options_.burn_in_period)) {
         options_.check(name);
+        options_.hyperparam_mutations = internal::nested(options_.hyperparam_mutations);
     }
 
     /// Throws ConfigError [RT-U62].
@@ -115,6 +116,17 @@ public:
 
     [[nodiscard]] std::vector<Order> orders() { return std::exchange(orders_, {}); }
 
+    void on_taken_over(const std::string& trial, const Exploit& exploit) {
+        Member* const member = find(trial);
+        const Member* const donor = find(exploit.donor);
+        if (member != nullptr && donor != nullptr) {
+            member->config = exploit.config;
+            member->perturbed_at = donor->perturbed_at;
+            member->time = donor->time;
+            member->iteration = donor->iteration;
+        }
+    }
+
     /// Ids of the trials that are worst and best now; worst first. For people and tests.
     struct Quantiles {
         std::vector<std::string> lower; ///< the worst
@@ -181,8 +193,8 @@ private:
                 Members(ranked.end() - count, ranked.end())};
     }
 
-    /// What `member` becomes of one of `donors`.
-    [[nodiscard]] Exploit exploit_one_of(const Members& donors, Member& member) {
+    /// What `member` is to become of one of `donors`.
+    [[nodiscard]] Exploit exploit_one_of(const Members& donors, const Member& member) {
         const Member& donor = *donors[random_.below(donors.size())];
         const internal::Exploration explore{options_.resample_probability,
                                             options_.perturbation_factors};
@@ -190,17 +202,12 @@ private:
         if (options_.custom_explore_fn) {
             config = options_.custom_explore_fn(std::move(config));
         }
-        Exploit exploit{.donor = donor.id,
-                        .config = config,
-                        .iteration = member.iteration,
-                        .donor_iteration = donor.iteration,
-                        .donor_config = donor.config,
-                        .log = options_.log_config};
-        member.config = std::move(config);
-        member.perturbed_at = donor.perturbed_at;
-        member.time = donor.time;
-        member.iteration = donor.iteration;
-        return exploit;
+        return {.donor = donor.id,
+                .config = std::move(config),
+                .iteration = member.iteration,
+                .donor_iteration = donor.iteration,
+                .donor_config = donor.config,
+                .log = options_.log_config};
     }
 
     /// Once all trials but `last`, which has come or ended now, have come to the interval's end:
@@ -216,7 +223,6 @@ private:
         if (!any) {
             return;
         }
-        double furthest = 0;
         for (Member& member : trials_) {
             member.perturbed_at = time;
         }
@@ -225,10 +231,18 @@ private:
             std::string id = member->id;
             orders_.push_back({std::move(id), exploit_one_of(upper, *member)});
         }
+        double furthest = 0;
+        double hindmost = std::numeric_limits<double>::infinity();
         for (const Member& member : trials_) {
-            furthest = std::max(furthest, member.time);
+            if (!contains(lower, &member)) { // those have their donors' times
+                furthest = std::max(furthest, member.time);
+                hindmost = member.over ? hindmost : std::min(hindmost, member.time);
+            }
         }
         next_sync_ = std::max(next_sync_ + options_.perturbation_interval, furthest);
+        if (hindmost >= next_sync_) { // Ray would have nobody run any more
+            next_sync_ += options_.perturbation_interval;
+        }
     }
 
     PbtOptions options_;

@@ -74,7 +74,7 @@ public:
             return GoOn{};
         }
         const Config& before = done_ == 0 ? first_ : changes_[done_ - 1].config;
-        const Change& change = changes_[done_++];
+        const Change& change = changes_[done_];
         return Exploit{.donor = report.trial,
                        .config = change.config,
                        .iteration = report.iteration,
@@ -82,6 +82,7 @@ public:
                        .donor_config = before,
                        .log = false};
     }
+    void on_taken_over(const std::string& /*trial*/, const Exploit& /*exploit*/) { ++done_; }
     void on_end(const std::string& /*trial*/, TrialEnd /*end*/,
                 const std::optional<TrialReport>& /*last*/) {}
     [[nodiscard]] std::optional<std::string> next(std::span<const Candidate> waiting) {

@@ -17,6 +17,7 @@
 /// Cost tier 1: std and Boost.JSON.
 #pragma once
 
+#include <rtrain/base/type_name.hpp>
 #include <rtrain/config/run_info.hpp>
 #include <rtrain/tune/base/cloned.hpp>
 #include <rtrain/tune/base/goal.hpp>
@@ -40,9 +41,9 @@ struct GoOn {}; ///< nothing
 /// The trial gives its place up, and goes on from this report when next() names it.
 struct Pause {};
 struct Stop {}; ///< the trial ends
-/// The trial goes on from the state that its donor had at its newest report, with another
-/// configuration. Its training_iteration and time_total_s go on from the donor's, as its state
-/// does.
+/// The trial goes on from its donor's newest state, with another configuration. Its
+/// training_iteration and time_total_s go on from those that the state has. A donor that has saved
+/// no state has none to give: then the trial goes on as it is.
 struct Exploit {
     std::string donor{}; ///< the trial itself: only its configuration changes
     Config config{};     ///< of the trial from then on
@@ -104,6 +105,13 @@ concept HasOrders = requires(S& scheduler) {
     { scheduler.orders() } -> std::same_as<std::vector<Order>>;
 };
 
+/// Optional: `on_taken_over(trial, exploit)`: what an Exploit has asked for was done, before
+/// anything else is heard.
+template <class S>
+concept HasOnTakenOver = requires(S& scheduler, const std::string& trial, const Exploit& exploit) {
+    scheduler.on_taken_over(trial, exploit);
+};
+
 /// Optional: `bool wants_trials() const`, whether trials that run are to be compared with some that
 /// are still to be added. Then these are added first, as far as the searcher gives them, and
 /// another one before the last of them has ended.
@@ -137,6 +145,9 @@ public:
         }
     }
 
+    /// Of its type, for people.
+    [[nodiscard]] std::string name() const { return held_->name(); }
+
     void begin(const Goal& goal) { held_->begin(goal); }
     [[nodiscard]] Config add(const std::string& trial, Config config) {
         return held_->add(trial, std::move(config));
@@ -149,6 +160,9 @@ public:
         return held_->next(waiting);
     }
     [[nodiscard]] std::vector<Order> orders() { return held_->orders(); }
+    void on_taken_over(const std::string& trial, const Exploit& exploit) {
+        held_->on_taken_over(trial, exploit);
+    }
     [[nodiscard]] bool wants_trials() const { return held_->wants_trials(); }
     /// Whether it may ever want some.
     [[nodiscard]] bool takes_trials_ahead() const { return held_->takes_trials_ahead(); }
@@ -161,6 +175,7 @@ private:
     struct Interface {
         virtual ~Interface() = default;
         [[nodiscard]] virtual std::unique_ptr<Interface> clone() const = 0;
+        [[nodiscard]] virtual std::string name() const = 0;
         virtual void begin(const Goal& goal) = 0;
         virtual Config add(const std::string& trial, Config config) = 0;
         virtual Verdict on_result(const TrialReport& report) = 0;
@@ -169,6 +184,7 @@ private:
         virtual std::optional<std::string> next(std::span<const Candidate> waiting) = 0;
         virtual std::vector<Order> orders() = 0;
         [[nodiscard]] virtual bool has_orders() const = 0;
+        virtual void on_taken_over(const std::string& trial, const Exploit& exploit) = 0;
         [[nodiscard]] virtual bool wants_trials() const = 0;
         [[nodiscard]] virtual bool takes_trials_ahead() const = 0;
         [[nodiscard]] virtual boost::json::object save() const = 0;
@@ -180,6 +196,7 @@ private:
         [[nodiscard]] std::unique_ptr<Interface> clone() const override {
             return std::make_unique<Model>(scheduler);
         }
+        [[nodiscard]] std::string name() const override { return rtrain::detail::type_name<S>(); }
         void begin(const Goal& goal) override { scheduler.begin(goal); }
         Config add(const std::string& trial, Config config) override {
             return scheduler.add(trial, std::move(config));
@@ -202,6 +219,11 @@ private:
             }
         }
         [[nodiscard]] bool has_orders() const override { return HasOrders<S>; }
+        void on_taken_over(const std::string& trial, const Exploit& exploit) override {
+            if constexpr (HasOnTakenOver<S>) {
+                scheduler.on_taken_over(trial, exploit);
+            }
+        }
         [[nodiscard]] bool takes_trials_ahead() const override { return WantsTrials<S>; }
         [[nodiscard]] bool wants_trials() const override {
             if constexpr (WantsTrials<S>) {
