@@ -38,6 +38,9 @@ struct OddStart : Backend {
 struct OddBucket : Backend {
     int allocate_bucket(int) { return 0; }
 };
+struct OddLocalRank : Backend {
+    int local_rank() { return 0; }
+};
 struct OddAsync : Backend {
     int all_reduce_async(at::Tensor&, rtrain::ReduceOp) { return 0; }
 };
@@ -90,6 +93,9 @@ void odd_start(rtrain::TrainerOptions options) {
 }
 void odd_bucket(rtrain::TrainerOptions options) {
     rtrain::Trainer<OddBucket> trainer(std::move(options)); // error: [RT-B9]
+}
+void odd_local_rank(rtrain::TrainerOptions options) {
+    rtrain::Trainer<OddLocalRank> trainer(std::move(options)); // error: [RT-B12]
 }
 void no_objective(rtrain::TunerOptions options) {
     rtrain::Tuner tuner([](int) { return 0.0; }, std::move(options)); // error: [RT-U111]

@@ -209,7 +209,8 @@ template <Backend B>
 
 namespace detail {
 
-/// One sentence for each member that has a capability's name and not its form.
+/// One sentence for each member that has a capability's name and not its form. None for `over`: a
+/// type derived from one of ours has it, and it returns the base.
 template <class B>
 struct RequireCapabilities {
     static_assert(
@@ -228,6 +229,44 @@ struct RequireCapabilities {
         !requires { &B::allocate_bucket; } || backend::CanAllocateBuckets<B>,
         "rtrain: this backend's `allocate_bucket` is not `at::Tensor "
         "allocate_bucket(std::int64_t, const at::TensorOptions&)` [RT-B9]");
+    static_assert(
+        !requires { &B::launched_ranks; } || backend::CanBeLaunched<B>,
+        "rtrain: this backend's `launched_ranks` is not `static std::optional<int> "
+        "launched_ranks()` [RT-B12]");
+    static_assert(
+        !requires { &B::stay_joined; } || backend::StaysJoined<B>,
+        "rtrain: this backend's `stay_joined` is not `void stay_joined()` [RT-B12]");
+    static_assert(
+        !requires { &B::local_rank; } || backend::KnowsLocalRank<B>,
+        "rtrain: this backend's `local_rank` is not `int local_rank() const` [RT-B12]");
+    static_assert(
+        !requires { &B::local_size; } || backend::KnowsLocalSize<B>,
+        "rtrain: this backend's `local_size` is not `int local_size() const` [RT-B12]");
+    static_assert(
+        !requires { &B::node_rank; } || backend::KnowsNodeRank<B>,
+        "rtrain: this backend's `node_rank` is not `int node_rank() const` [RT-B12]");
+    static_assert(
+        !requires { &B::device; } || backend::HasDevice<B>,
+        "rtrain: this backend's `device` is not `at::Device device() const` [RT-B12]");
+    static_assert(
+        !requires { &B::all_gather; } || backend::CanAllGather<B>,
+        "rtrain: this backend's `all_gather` is not `at::Tensor all_gather(const at::Tensor&)` "
+        "[RT-B12]");
+    static_assert(
+        !requires { &B::reduce_scatter; } || backend::CanReduceScatter<B>,
+        "rtrain: this backend's `reduce_scatter` is not `at::Tensor reduce_scatter(const "
+        "at::Tensor&, ReduceOp)` [RT-B12]");
+    static_assert(
+        !requires { &B::barrier; } || backend::HasBarrier<B>,
+        "rtrain: this backend's `barrier` is not `void barrier()` [RT-B12]");
+    static_assert(
+        !requires { &B::communicator; } || backend::HasCommunicator<B>,
+        "rtrain: this backend's `communicator` is not `comm::Communicator& communicator() const` "
+        "[RT-B12]");
+    static_assert(
+        !requires { &B::survives_deaths; } || backend::CanSurviveDeaths<B>,
+        "rtrain: this backend's `survives_deaths` is not `bool survives_deaths() const` beside "
+        "`static bool can_survive_deaths()` [RT-B12]");
 };
 
 } // namespace detail
