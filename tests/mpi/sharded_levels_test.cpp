@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks hold in parts, and who has a copy of the weights: the bits of DataParallel in any
 // case.
+#include "../file_limit.hpp"
 #include "../thrown.hpp"
 #include "sharded_models.hpp"
 
@@ -9,35 +10,11 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <csignal>
 #include <memory>
-
-#include <sys/resource.h>
 
 using namespace test;
 
 namespace {
-
-/// While it lives, this process can make no memory that others share: the kernel counts it as a
-/// file, which may have no bytes.
-class NoSharing {
-public:
-    NoSharing() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-        ::getrlimit(RLIMIT_FSIZE, &before_);
-        const rlimit none{0, before_.rlim_max};
-        ::setrlimit(RLIMIT_FSIZE, &none);
-    }
-    NoSharing(const NoSharing&) = delete;
-    NoSharing& operator=(const NoSharing&) = delete;
-    ~NoSharing() {
-        ::setrlimit(RLIMIT_FSIZE, &before_);
-        std::signal(SIGXFSZ, handler_);
-    }
-
-private:
-    void (*handler_)(int);
-    rlimit before_{};
-};
 
 /// Some passes on each rank that communicate nothing, in numbers that differ by rank, then one that
 /// sends.
@@ -182,7 +159,7 @@ TEST_CASE("ShardedLevels.copies_are_edited_alike") {
 }
 
 TEST_CASE("ShardedLevels.where_sharing_is_forbidden_each_rank_has_memory_of_its_own") {
-    auto forbidden = std::make_unique<NoSharing>();
+    auto forbidden = std::make_unique<FileLimit>(0);
     Ranks ranks;
     forbidden.reset(); // a rank's own may be made in the same way
     using namespace torch::optim;

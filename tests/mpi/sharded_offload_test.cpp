@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moments on a disk: the bits of moments in memory.
+#include "../file_limit.hpp"
 #include "../support.hpp"
 #include "../thrown.hpp"
 #include "sharded_models.hpp"
@@ -12,11 +13,9 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <csignal>
 #include <cstring>
 #include <memory>
 
-#include <sys/resource.h>
 
 using namespace test;
 
@@ -171,14 +170,11 @@ TEST_CASE("ShardedOffload.a_disk_without_room_is_an_error") {
     auto optimizer = prepared(torch::optim::Adam(model->parameters(), 1e-3), model);
     const auto x = random(ranks.rank(), 0, {5, 9});
     model(x).square().mean().backward();
-    rlimit before{};
-    ::getrlimit(RLIMIT_FSIZE, &before);
-    auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit few{4096, before.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &few);
-    const auto error = message_of([&] { optimizer.step(); });
-    ::setrlimit(RLIMIT_FSIZE, &before);
-    std::signal(SIGXFSZ, handler);
+    std::string error;
+    {
+        const FileLimit few(4096);
+        error = message_of([&] { optimizer.step(); });
+    }
     CHECK(contains(error, "RT-S3"));
     CHECK(contains(error, directory.path().string()));
     ranks.mpi->barrier();

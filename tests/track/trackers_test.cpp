@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../capture.hpp"
+#include "../file_limit.hpp"
 #include "tracked_run.hpp"
 
 #include <rtrain/track/csv.hpp>
@@ -8,14 +9,11 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <csignal>
 #include <fstream>
 #include <future>
 #include <limits>
 #include <stdexcept>
 #include <thread>
-
-#include <sys/resource.h>
 
 using namespace rtrain;
 using test::Memory;
@@ -58,27 +56,6 @@ std::vector<std::string> table_of(const std::filesystem::path& csv) {
     }
     return rows;
 }
-
-/// No file of this process may become longer than that.
-class FileLimit {
-public:
-    explicit FileLimit(rlim_t bytes) {
-        ::getrlimit(RLIMIT_FSIZE, &before_);
-        handler_ = std::signal(SIGXFSZ, SIG_IGN);
-        const rlimit now{bytes, before_.rlim_max};
-        ::setrlimit(RLIMIT_FSIZE, &now);
-    }
-    FileLimit(const FileLimit&) = delete;
-    FileLimit& operator=(const FileLimit&) = delete;
-    ~FileLimit() {
-        ::setrlimit(RLIMIT_FSIZE, &before_);
-        std::signal(SIGXFSZ, handler_);
-    }
-
-private:
-    rlimit before_{};
-    void (*handler_)(int) = nullptr;
-};
 
 } // namespace
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Searches over plain functions: the controller, its events, and the threads that run trials.
+#include "../file_limit.hpp"
 #include "search_helpers.hpp"
 
 #include <rtrain/testing/scratch.hpp>
@@ -264,6 +265,29 @@ TEST_CASE("Restore.a_search_that_a_report_has_ended_goes_on_once_that_is_mended"
     }
     tells_steps = true;
     CHECK(search(band(), directory.path(), train).size() == 2);
+}
+
+TEST_CASE("Restore.goes_on_behind_a_disk_that_was_full") {
+    const rtrain::testing::ScratchDirectory directory;
+    tune::EventLog log;
+    log.open(directory.path());
+    log.add({{"op", "first"}, {"text", std::string(3000, 'x')}});
+    log.flush();
+    log.add({{"op", "second"}, {"text", std::string(3000, 'y')}});
+    {
+        const test::FileLimit full(4096);
+        CHECK(code_of([&] { log.flush(); }) == "RT-S3");
+    }
+    std::vector<std::string> read;
+    const auto note = [&](const boost::json::object& event) {
+        read.emplace_back(event.at("op").as_string());
+    };
+    (void)tune::EventLog::read(directory.path(), 0, note);
+    CHECK(read == std::vector<std::string>{"first"});
+    log.flush(); // there is room again
+    read.clear();
+    (void)tune::EventLog::read(directory.path(), 0, note);
+    CHECK(read == std::vector<std::string>{"first", "second"});
 }
 
 TEST_CASE("Restore.a_search_that_is_over_stays_so") {
