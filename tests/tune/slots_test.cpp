@@ -155,6 +155,22 @@ TEST_CASE("Slots.an_error_of_the_search_reaches_all_ranks") {
     }
 }
 
+TEST_CASE("Slots.a_state_for_which_there_is_no_room_fails_its_trial_only") {
+    const Directory storage("slots-no-room");
+    CHECK(searched(2, "no-room", 1, storage).status == 0);
+    const std::string all = results(storage);
+    CHECK(results(storage, 1) == all);
+    std::istringstream lines(test::read(storage.path() / "calls"));
+    std::string trial;
+    int on_1 = 0;
+    for (int rank = 0; lines >> trial >> rank;) { // the slot goes on behind each of them
+        on_1 += rank;
+        const bool fails = rank == 1 || trial == "00003";
+        CHECK(contains(all, trial + (fails ? " ERROR" : " TERMINATED")));
+    }
+    CHECK(on_1 > 1);
+}
+
 TEST_CASE("Slots.a_rank_that_cannot_reach_rank_0_says_so") {
     std::string address;
     {
