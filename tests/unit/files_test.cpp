@@ -11,12 +11,15 @@
 #include <rtrain/format/mds.hpp>
 #include <rtrain/format/webdataset.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file_lock.hpp>
+#include <rtrain/storage/lock.hpp>
 #include <rtrain/testing/scratch.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -31,11 +34,37 @@
 #include <string_view>
 #include <vector>
 
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 using namespace rtrain;
 namespace fs = std::filesystem;
 using test::contains;
+
+namespace {
+
+int error_of_flock = 0; ///< 0: locks work
+
+/// As long as it lives, no file can be locked, as on NFS without its lock daemon.
+struct WithoutLocks {
+    WithoutLocks() { error_of_flock = ENOLCK; }
+    WithoutLocks(const WithoutLocks&) = delete;
+    WithoutLocks& operator=(const WithoutLocks&) = delete;
+    ~WithoutLocks() { error_of_flock = 0; }
+};
+
+} // namespace
+
+/// In place of the C library's.
+extern "C" int flock(int descriptor, int operation) noexcept {
+    if (error_of_flock != 0) {
+        errno = error_of_flock;
+        return -1;
+    }
+    return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
+}
 
 namespace {
 
@@ -284,6 +313,34 @@ TEST_CASE("Lines.an_index_is_kept_as_long_as_the_file_is_the_same") {
     overlapping += overlapping.substr(32);
     CHECK(
         contains(error_of([&] { static_cast<void>(data::parse_index(overlapping)); }), "overlaps"));
+}
+
+TEST_CASE("Locks.that_cannot_be_had_are_errors_and_not_taken_for_those_of_others") {
+    const testing::ScratchDirectory scratch;
+    storage::FileLock lock(scratch.path() / "lock");
+    storage::FileLock other(scratch.path() / "lock");
+    storage::DirectoryLock directory;
+    REQUIRE(lock.try_lock(LOCK_EX));
+    CHECK_FALSE(other.try_lock(LOCK_EX));
+    const WithoutLocks here;
+    for (const std::string& error : {error_of([&] { static_cast<void>(other.try_lock(LOCK_SH)); }),
+                                     error_of([&] { directory.acquire(scratch.path()); })}) {
+        CHECK(contains(error, "[RT-S3]"));
+        CHECK(contains(error, "cannot lock " + scratch.path().string()));
+        CHECK(contains(error, std::strerror(ENOLCK)));
+    }
+}
+
+TEST_CASE("Lines.an_index_is_made_where_nothing_can_be_locked") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "a.txt";
+    write(path, std::string(1U << 20U, '\n') + "row\n"); // as large as an index that is shared
+    const auto file = data::list_files(path).front();
+    const WithoutLocks here;
+    const auto index = data::index_file(
+        file, "lines", [&] { return data::index_lines(file, {}); }, data::Busy::skip);
+    REQUIRE(index != nullptr);
+    CHECK(index->blocks.back().rows == 1);
 }
 
 TEST_CASE("Tar.files_are_found_with_long_names_of_every_kind") {
