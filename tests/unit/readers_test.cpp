@@ -454,4 +454,31 @@ TEST_CASE("Readers.plain_idx_files_are_kept_once_a_node") {
     CHECK(is_right(data::idx::read(plain, 3)));
 }
 
+TEST_CASE("Readers.idx_files_of_another_data_set_are_not_taken_for_the_same") {
+    const testing::ScratchDirectory scratch;
+    const auto open = [&](const std::string& name, std::string_view pixels, std::string_view sizes,
+                          std::string_view classes) {
+        const fs::path images = scratch.path() / (name + "-images");
+        const fs::path labels = scratch.path() / (name + "-labels");
+        write(images,
+              std::string("\0\0\x08\x03\0\0\0\2", 8) + std::string(sizes) + std::string(pixels));
+        write(labels, std::string("\0\0\x08\x01\0\0\0\2", 8) + std::string(classes));
+        return data::idx_images(images, labels);
+    };
+    const std::string_view wide("\0\0\0\1\0\0\0\2", 8);
+    const std::string_view high("\0\0\0\2\0\0\0\1", 8);
+    const data::Dataset one = open("one", "abcd", wide, "12");
+    CHECK(one.content() != 0);
+    CHECK(open("copy", "abcd", wide, "12").content() == one.content());
+    const fs::path kept = scratch.path() / "kept";
+    const auto same = [](const data::Batch& batch) { return batch; };
+    CHECK(one.map(same).materialize(kept).size() == 2);
+    for (const data::Dataset& other :
+         {open("pixels", "abcD", wide, "12"), open("labels", "abcd", wide, "13"),
+          open("shape", "abcd", high, "12")}) {
+        CHECK(other.content() != one.content());
+        CHECK(contains(error_of(other.map(same).materialize(kept)), "[RT-D52]"));
+    }
+}
+
 } // namespace readers_test
