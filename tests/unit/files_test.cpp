@@ -12,6 +12,7 @@
 #include <rtrain/format/webdataset.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/file_lock.hpp>
+#include <rtrain/storage/local.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/testing/scratch.hpp>
 
@@ -213,6 +214,21 @@ TEST_CASE("Files.that_are_missing_empty_or_in_circles_are_errors" * doctest::tim
     REQUIRE(::mkfifo((base / "pipe").c_str(), 0600) == 0);
     CHECK(found(base, base) == "a.txt again/b.txt deep/b.txt ");
     CHECK_FALSE(error(base / "pipe") == "no error"); // and nobody waits for a writer
+}
+
+TEST_CASE("Local.what_cannot_be_looked_at_is_not_taken_for_absent") {
+    const testing::ScratchDirectory scratch;
+    const storage::Local files;
+    const std::string circle = (scratch.path() / "circle").string();
+    fs::create_symlink("circle", circle);
+    write(scratch.path() / "file", "");
+    CHECK(files.exists((scratch.path() / "file").string()));
+    CHECK(files.exists(scratch.path().string()));
+    CHECK_FALSE(files.exists((scratch.path() / "none").string()));
+    CHECK_FALSE(files.exists((scratch.path() / "file/none").string()));
+    const std::string error = error_of([&] { static_cast<void>(files.exists(circle)); });
+    CHECK(contains(error, "[RT-S3]"));
+    CHECK(contains(error, circle));
 }
 
 TEST_CASE("Lines.blocks_hold_each_row_once_whatever_the_pieces") {
