@@ -180,6 +180,14 @@ TEST_CASE("Filesystem.s3_leaves_no_empty_directory") {
 TEST_CASE("Filesystem.google_cloud_storage_has_uris") {
     const auto [files, path] = locate("gs://bucket/team/run?anonymous=true", quick());
     CHECK(files.uri(path) == "gs://bucket/team/run");
+    for (const auto& [written, meant] : std::map<std::string, std::string>{
+             {"a%20b", "a b"}, {"%2525", "%25"}, {"a%23b%3Fc%40d", "a#b?c@d"}, {"ä", "ä"}}) {
+        CHECK(locate("gs://bucket/" + written + "?anonymous=true").path == "bucket/" + meant);
+    }
+    // An option's value, in Arrow's words.
+    const auto error = caught(
+        [] { static_cast<void>(locate("abfs://c@account/run?enable_tls=%26a%3Db%25%2B%23")); });
+    CHECK(contains(error.text, "&a=b%+#"));
 }
 
 TEST_CASE("Filesystem.a_file_that_cannot_be_read_in_parts_is_downloaded_once") {
