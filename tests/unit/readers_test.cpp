@@ -292,6 +292,16 @@ TEST_CASE("Readers.bad_json_rows_are_errors_or_skipped") {
                    "[RT-D34]"));
 }
 
+TEST_CASE("Readers.bad_json_rows_leave_no_column_or_type_behind") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "a.json";
+    write(path, "{\"x\": \"text\", \"more\": 1, \"bad\": {}}\n{\"x\": 1}\n{\"x\": 2}\n");
+    const data::Batch batch = all_of(data::read_json(path, {.on_error = data::OnError::skip}));
+    REQUIRE(batch.size() == 3);
+    CHECK(batch.columns().size() == 1);
+    CHECK(batch["x"][2].item<std::int64_t>() == 2);
+}
+
 TEST_CASE("Readers.webdataset_reads_what_webdataset_wrote") {
     const auto samples = data::read_webdataset(fixtures, {.block_bytes = 6000});
     REQUIRE(samples.size() == 12);
