@@ -10,6 +10,7 @@
 #include <rtrain/format/json_row.hpp>
 #include <rtrain/format/mds.hpp>
 #include <rtrain/format/webdataset.hpp>
+#include <rtrain/format/zip_directory.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/file_lock.hpp>
 #include <rtrain/storage/local.hpp>
@@ -130,6 +131,40 @@ std::string tar_file(const std::string& name, const std::string& content, char t
     return header + content + std::string((512 - content.size() % 512) % 512, '\0');
 }
 const std::string tar_end(1024, '\0');
+
+/// "aaaa" and "bbbb" in a zip file, with what its directory says of "b": its place, which is 35,
+/// and its size; and the size of "a".
+std::string zip_file(std::uint32_t place, std::uint32_t size, std::uint32_t size_of_a = 4) {
+    std::string file;
+    const auto put = [&](std::uint32_t value, int bytes) {
+        for (int i = 0; i < bytes; ++i) {
+            file += static_cast<char>(value >> (8 * i) & 0xFFU);
+        }
+    };
+    for (const char name : {'a', 'b'}) {
+        file += "PK\3\4" + std::string(22, '\0');
+        put(1, 4); // length of the name
+        file += std::string(5, name);
+    }
+    const auto directory = static_cast<std::uint32_t>(file.size());
+    for (const char name : {'a', 'b'}) {
+        file += "PK\1\2" + std::string(16, '\0');
+        put(name == 'a' ? size_of_a : size, 4);
+        put(name == 'a' ? size_of_a : size, 4);
+        put(1, 2);
+        file += std::string(12, '\0');
+        put(name == 'a' ? 0 : place, 4);
+        file += name;
+    }
+    const auto bytes = static_cast<std::uint32_t>(file.size()) - directory;
+    file += "PK\5\6" + std::string(4, '\0');
+    put(2, 2);
+    put(2, 2);
+    put(bytes, 4);
+    put(directory, 4);
+    put(0, 2);
+    return file;
+}
 
 /// "name=content " of all files, or the error.
 std::string untar(const std::string& archive) {
@@ -413,8 +448,10 @@ TEST_CASE("Tar.damaged_archives_are_errors_with_a_place") {
 }
 
 TEST_CASE("Tar.samples_are_files_of_one_key") {
-    const std::string archive = tar_file("README", "no dot") + tar_file("d/01.cls", "7") +
+    const std::string archive = tar_file("README", "no dot") + tar_file("__index__.txt", "d/01") +
+                                tar_file("__meta__/a.json", "{}") + tar_file("d/01.cls", "7") +
                                 tar_file("d/01.Seg.PNG", "x") + tar_file("__meta__", "") +
+                                tar_file(".hidden.txt", "") + tar_file("d/._02.cls", "") +
                                 tar_file("d.e/02.cls", "8") + tar_file("d/01.cls", "9") + tar_end;
     format::SampleReader samples{
         format::TarReader(archive.size(), [&](std::uint64_t at, std::size_t length) {
@@ -436,6 +473,24 @@ TEST_CASE("Tar.samples_are_files_of_one_key") {
             return std::string_view(twice).substr(at, length);
         })};
     CHECK(contains(error_of([&] { static_cast<void>(doubled.next()); }), "twice"));
+}
+
+TEST_CASE("Tar.samples_may_have_names_with_underscores") {
+    for (const char* const name : {"__a.txt", "a__.txt", "d/__a__.txt", "__.txt", "___/a.txt"}) {
+        CHECK(format::split_sample_name(name).has_value());
+    }
+}
+
+TEST_CASE("Zip.records_lie_apart") {
+    CHECK(checkpoint::parse_zip_directory(zip_file(35, 4)).at("b").offset == 66);
+    const auto error = [](std::uint32_t place, std::uint32_t size, std::uint32_t size_of_a = 4) {
+        return error_of([&] {
+            static_cast<void>(checkpoint::parse_zip_directory(zip_file(place, size, size_of_a)));
+        });
+    };
+    CHECK(contains(error(0, 4), "overlaps another"));
+    CHECK(contains(error(35, 5), "\"b\" is cut off"));
+    CHECK(contains(error(35, 4, 5), "\"b\" overlaps another"));
 }
 
 TEST_CASE("Json.rows_are_cells") {
