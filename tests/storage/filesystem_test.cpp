@@ -7,20 +7,88 @@
 #include <rtrain/storage/retrying.hpp>
 #include <rtrain/testing/filesystem.hpp>
 
+#include <arrow/filesystem/localfs.h>
 #include <doctest/doctest.h>
 
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <string_view>
 #include <thread>
+
+#include <sys/syscall.h>
+#include <unistd.h>
 
 using namespace test;
 
 namespace {
+
+/// Whether closing a temporary file fails in this thread, as on NFS over its quota.
+thread_local bool closing_fails = false;
+
+} // namespace
+
+/// In place of the C library's.
+extern "C" int close(int descriptor) {
+    std::array<char, 4096> path{};
+    const bool fails =
+        closing_fails &&
+        ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path.data(),
+                   path.size() - 1) > 0 &&
+        std::string_view(path.data()).find("/.rtrain-tmp-") != std::string_view::npos;
+    const auto result = static_cast<int>(::syscall(SYS_close, descriptor));
+    if (fails) {
+        errno = EDQUOT;
+        return -1;
+    }
+    return result;
+}
+
+namespace {
+
+/// A directory of this machine that stands for HDFS.
+class Directories : public arrow::fs::SubTreeFileSystem {
+public:
+    enum class Failing : std::uint8_t { once, from_then_on };
+
+    /// What moves or deletes a file fails after some steps; the second is the end of a process.
+    explicit Directories(const fs::path& base, int steps = std::numeric_limits<int>::max(),
+                         Failing failing = Failing::once)
+        : SubTreeFileSystem(base.string(), std::make_shared<arrow::fs::LocalFileSystem>()),
+          steps_(steps), failing_(failing) {}
+
+    arrow::Status Move(const std::string& from, const std::string& to) override {
+        return step() ? SubTreeFileSystem::Move(from, to) : arrow::Status::IOError("no move");
+    }
+    arrow::Status DeleteFile(const std::string& path) override {
+        return step() ? SubTreeFileSystem::DeleteFile(path) : arrow::Status::IOError("no delete");
+    }
+    arrow::Result<std::shared_ptr<arrow::io::OutputStream>>
+    OpenOutputStream(const std::string& path,
+                     const std::shared_ptr<const arrow::KeyValueMetadata>& metadata) override {
+        ARROW_RETURN_NOT_OK(CreateDir(fs::path(path).parent_path().string(), true));
+        return SubTreeFileSystem::OpenOutputStream(path, metadata);
+    }
+    [[nodiscard]] bool has_failed() const { return has_failed_; }
+
+private:
+    bool step() {
+        const bool fails = has_failed_ ? failing_ == Failing::from_then_on : steps_ == 0;
+        has_failed_ = has_failed_ || fails;
+        --steps_;
+        return !fails;
+    }
+    std::atomic<int> steps_;
+    Failing failing_;
+    std::atomic<bool> has_failed_ = false;
+};
 
 /// Serves one test case after the other; the suite leaves nothing behind.
 const Server& server_of(const std::string& kind) {
@@ -68,12 +136,20 @@ std::string local_directory() {
         .string();
 }
 
+const fs::path& base_of_directories() {
+    static const Directory base("directories");
+    return base.path();
+}
+
 } // namespace
 
 RTRAIN_TEST_FILESYSTEM(Local, local_directory(), Local{});
 RTRAIN_TEST_FILESYSTEM(Retrying, local_directory(), Retrying(Local{}, quick()));
 RTRAIN_TEST_FILESYSTEM(S3, "bucket/team/run", Bucket("s3"));
 RTRAIN_TEST_FILESYSTEM(GoogleCloudStorage, "bucket/team/run", Bucket("gcs"));
+RTRAIN_TEST_FILESYSTEM(Directories, "team/run",
+                       ArrowFilesystem(std::make_shared<Directories>(base_of_directories()),
+                                       "hdfs"));
 RTRAIN_TEST_FILESYSTEM(Memory, "team/run", Memory());
 
 namespace {
@@ -177,9 +253,61 @@ TEST_CASE("Filesystem.s3_leaves_no_empty_directory") {
     CHECK_FALSE(files.exists("bucket/team"));
 }
 
+TEST_CASE("Filesystem.directories_lose_no_file_that_is_replaced") {
+    using Failing = Directories::Failing;
+    for (const auto failing : {Failing::once, Failing::from_then_on}) {
+        bool has_failed = true;
+        for (int steps = 0; has_failed; ++steps) {
+            CAPTURE(steps);
+            const Directory base("replaced");
+            const ArrowFilesystem files(std::make_shared<Directories>(base.path()), "hdfs");
+            files.write("team/file", "old");
+            const auto failing_there = std::make_shared<Directories>(base.path(), steps, failing);
+            const auto error =
+                caught([&] { ArrowFilesystem(failing_there, "hdfs").write("team/file", "new"); });
+            has_failed = failing_there->has_failed();
+            CHECK(error.code == (has_failed ? "RT-S11" : ""));
+            const std::string text = files.read("team/file");
+            CHECK((text == "new" || (has_failed && text == "old")));
+            CHECK(files.exists("team/file"));
+            const auto entries = files.list("team");
+            CHECK(entries.back().name == "file");
+            CHECK(files.look_at("team/file") == entries.back());
+            CHECK((failing == Failing::from_then_on || entries.size() == 1));
+            files.write("team/file", "newer");
+            CHECK(files.read("team/file") == "newer");
+            files.remove("team/file");
+            CHECK_FALSE(files.exists("team/file"));
+        }
+    }
+}
+
+TEST_CASE("Filesystem.a_download_that_cannot_be_closed_is_an_error_and_leaves_nothing") {
+    const Directory base("remote");
+    const Directory local("local");
+    const ArrowFilesystem files(std::make_shared<Directories>(base.path()), "hdfs");
+    files.write("team/file", "text");
+    closing_fails = true;
+    const auto error = caught([&] { files.download("team/file", local.path() / "file"); });
+    closing_fails = false;
+    CHECK(error.code == "RT-S3");
+    CHECK(contains(error.text, "cannot close"));
+    CHECK(fs::is_empty(local.path()));
+    files.download("team/file", local.path() / "file");
+    CHECK(read_file(local.path() / "file") == "text");
+}
+
 TEST_CASE("Filesystem.google_cloud_storage_has_uris") {
     const auto [files, path] = locate("gs://bucket/team/run?anonymous=true", quick());
     CHECK(files.uri(path) == "gs://bucket/team/run");
+    for (const auto& [written, meant] : std::map<std::string, std::string>{
+             {"a%20b", "a b"}, {"%2525", "%25"}, {"a%23b%3Fc%40d", "a#b?c@d"}, {"ä", "ä"}}) {
+        CHECK(locate("gs://bucket/" + written + "?anonymous=true").path == "bucket/" + meant);
+    }
+    // An option's value, in Arrow's words.
+    const auto error = caught(
+        [] { static_cast<void>(locate("abfs://c@account/run?enable_tls=%26a%3Db%25%2B%23")); });
+    CHECK(contains(error.text, "&a=b%+#"));
 }
 
 TEST_CASE("Filesystem.a_file_that_cannot_be_read_in_parts_is_downloaded_once") {

@@ -287,6 +287,11 @@ TEST_CASE("Parquet.columns_that_do_not_fit_are_named") {
     CHECK(has(message({table("one"), table("other-type")}),
               {"RT-D44", "\"a\" is double in ", "/other-type", "int64 in ", "/one"}));
     CHECK(has(message({table("one"), table("other-width")}), {"RT-D44", "int32"}));
+    CHECK(has(message({table("at-ms"), table("at-us")}),
+              {"RT-D44", "\"a\" is timestamp[us] in ", "timestamp[ms] in "}));
+    CHECK(has(message({table("at-ms"), table("one")}, {.columns = {"a"}}), {"RT-D44", "int64"}));
+    CHECK(has(message({table("days-in-lists"), table("at-us-in-lists")}), {"RT-D44", "date32"}));
+    CHECK(message({table("at-us"), table("at-us-utc")}).empty());
     CHECK(has(message({table("fewer"), table("one")}), {"RT-D44", "\"b\"", "/one"}));
     CHECK(has(message({table("more"), table("one")}), {"RT-D43", "\"c\"", "/one"}));
     CHECK(message({table("more"), table("one")}, {.columns = {"a", "b"}}).empty());

@@ -210,6 +210,10 @@ def write_others(directory):
         "lists": one.append_column("l", pa.array([["a"], ["b"]])),
         "null-in-list": one.append_column("l", pa.array([[1], [None]])),
         "large": one.append_column("u", pa.array([1, 2**64 - 1], pa.uint64())),
+        **{f"at-{name}": pa.table({"a": pa.array([1, 2], pa.timestamp(*type))})
+           for name, type in {"ms": ("ms",), "us": ("us",), "us-utc": ("us", "UTC")}.items()},
+        "days-in-lists": pa.table({"a": pa.array([[1], [2]], pa.list_(pa.date32()))}),
+        "at-us-in-lists": pa.table({"a": pa.array([[1], [2]], pa.list_(pa.timestamp("us")))}),
         "twice": pa.table([one["a"], one["b"]], names=["a", "a"]),
     }.items():
         pq.write_table(table, f"{directory}/{name}")

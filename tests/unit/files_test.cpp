@@ -10,13 +10,18 @@
 #include <rtrain/format/json_row.hpp>
 #include <rtrain/format/mds.hpp>
 #include <rtrain/format/webdataset.hpp>
+#include <rtrain/format/zip_directory.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file_lock.hpp>
+#include <rtrain/storage/local.hpp>
+#include <rtrain/storage/lock.hpp>
 #include <rtrain/testing/scratch.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -31,11 +36,37 @@
 #include <string_view>
 #include <vector>
 
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 using namespace rtrain;
 namespace fs = std::filesystem;
 using test::contains;
+
+namespace {
+
+int error_of_flock = 0; ///< 0: locks work
+
+/// As long as it lives, no file can be locked, as on NFS without its lock daemon.
+struct WithoutLocks {
+    WithoutLocks() { error_of_flock = ENOLCK; }
+    WithoutLocks(const WithoutLocks&) = delete;
+    WithoutLocks& operator=(const WithoutLocks&) = delete;
+    ~WithoutLocks() { error_of_flock = 0; }
+};
+
+} // namespace
+
+/// In place of the C library's.
+extern "C" int flock(int descriptor, int operation) noexcept {
+    if (error_of_flock != 0) {
+        errno = error_of_flock;
+        return -1;
+    }
+    return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
+}
 
 namespace {
 
@@ -100,6 +131,40 @@ std::string tar_file(const std::string& name, const std::string& content, char t
     return header + content + std::string((512 - content.size() % 512) % 512, '\0');
 }
 const std::string tar_end(1024, '\0');
+
+/// "aaaa" and "bbbb" in a zip file, with what its directory says of "b": its place, which is 35,
+/// and its size; and the size of "a".
+std::string zip_file(std::uint32_t place, std::uint32_t size, std::uint32_t size_of_a = 4) {
+    std::string file;
+    const auto put = [&](std::uint32_t value, int bytes) {
+        for (int i = 0; i < bytes; ++i) {
+            file += static_cast<char>(value >> (8 * i) & 0xFFU);
+        }
+    };
+    for (const char name : {'a', 'b'}) {
+        file += "PK\3\4" + std::string(22, '\0');
+        put(1, 4); // length of the name
+        file += std::string(5, name);
+    }
+    const auto directory = static_cast<std::uint32_t>(file.size());
+    for (const char name : {'a', 'b'}) {
+        file += "PK\1\2" + std::string(16, '\0');
+        put(name == 'a' ? size_of_a : size, 4);
+        put(name == 'a' ? size_of_a : size, 4);
+        put(1, 2);
+        file += std::string(12, '\0');
+        put(name == 'a' ? 0 : place, 4);
+        file += name;
+    }
+    const auto bytes = static_cast<std::uint32_t>(file.size()) - directory;
+    file += "PK\5\6" + std::string(4, '\0');
+    put(2, 2);
+    put(2, 2);
+    put(bytes, 4);
+    put(directory, 4);
+    put(0, 2);
+    return file;
+}
 
 /// "name=content " of all files, or the error.
 std::string untar(const std::string& archive) {
@@ -184,6 +249,21 @@ TEST_CASE("Files.that_are_missing_empty_or_in_circles_are_errors" * doctest::tim
     REQUIRE(::mkfifo((base / "pipe").c_str(), 0600) == 0);
     CHECK(found(base, base) == "a.txt again/b.txt deep/b.txt ");
     CHECK_FALSE(error(base / "pipe") == "no error"); // and nobody waits for a writer
+}
+
+TEST_CASE("Local.what_cannot_be_looked_at_is_not_taken_for_absent") {
+    const testing::ScratchDirectory scratch;
+    const storage::Local files;
+    const std::string circle = (scratch.path() / "circle").string();
+    fs::create_symlink("circle", circle);
+    write(scratch.path() / "file", "");
+    CHECK(files.exists((scratch.path() / "file").string()));
+    CHECK(files.exists(scratch.path().string()));
+    CHECK_FALSE(files.exists((scratch.path() / "none").string()));
+    CHECK_FALSE(files.exists((scratch.path() / "file/none").string()));
+    const std::string error = error_of([&] { static_cast<void>(files.exists(circle)); });
+    CHECK(contains(error, "[RT-S3]"));
+    CHECK(contains(error, circle));
 }
 
 TEST_CASE("Lines.blocks_hold_each_row_once_whatever_the_pieces") {
@@ -286,6 +366,34 @@ TEST_CASE("Lines.an_index_is_kept_as_long_as_the_file_is_the_same") {
         contains(error_of([&] { static_cast<void>(data::parse_index(overlapping)); }), "overlaps"));
 }
 
+TEST_CASE("Locks.that_cannot_be_had_are_errors_and_not_taken_for_those_of_others") {
+    const testing::ScratchDirectory scratch;
+    storage::FileLock lock(scratch.path() / "lock");
+    storage::FileLock other(scratch.path() / "lock");
+    storage::DirectoryLock directory;
+    REQUIRE(lock.try_lock(LOCK_EX));
+    CHECK_FALSE(other.try_lock(LOCK_EX));
+    const WithoutLocks here;
+    for (const std::string& error : {error_of([&] { static_cast<void>(other.try_lock(LOCK_SH)); }),
+                                     error_of([&] { directory.acquire(scratch.path()); })}) {
+        CHECK(contains(error, "[RT-S3]"));
+        CHECK(contains(error, "cannot lock " + scratch.path().string()));
+        CHECK(contains(error, std::strerror(ENOLCK)));
+    }
+}
+
+TEST_CASE("Lines.an_index_is_made_where_nothing_can_be_locked") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "a.txt";
+    write(path, std::string(1U << 20U, '\n') + "row\n"); // as large as an index that is shared
+    const auto file = data::list_files(path).front();
+    const WithoutLocks here;
+    const auto index = data::index_file(
+        file, "lines", [&] { return data::index_lines(file, {}); }, data::Busy::skip);
+    REQUIRE(index != nullptr);
+    CHECK(index->blocks.back().rows == 1);
+}
+
 TEST_CASE("Tar.files_are_found_with_long_names_of_every_kind") {
     const std::string long_name = std::string(150, 'd') + "/" + std::string(120, 'n');
     const auto record = [](const std::string& key, const std::string& value) {
@@ -340,8 +448,10 @@ TEST_CASE("Tar.damaged_archives_are_errors_with_a_place") {
 }
 
 TEST_CASE("Tar.samples_are_files_of_one_key") {
-    const std::string archive = tar_file("README", "no dot") + tar_file("d/01.cls", "7") +
+    const std::string archive = tar_file("README", "no dot") + tar_file("__index__.txt", "d/01") +
+                                tar_file("__meta__/a.json", "{}") + tar_file("d/01.cls", "7") +
                                 tar_file("d/01.Seg.PNG", "x") + tar_file("__meta__", "") +
+                                tar_file(".hidden.txt", "") + tar_file("d/._02.cls", "") +
                                 tar_file("d.e/02.cls", "8") + tar_file("d/01.cls", "9") + tar_end;
     format::SampleReader samples{
         format::TarReader(archive.size(), [&](std::uint64_t at, std::size_t length) {
@@ -363,6 +473,24 @@ TEST_CASE("Tar.samples_are_files_of_one_key") {
             return std::string_view(twice).substr(at, length);
         })};
     CHECK(contains(error_of([&] { static_cast<void>(doubled.next()); }), "twice"));
+}
+
+TEST_CASE("Tar.samples_may_have_names_with_underscores") {
+    for (const char* const name : {"__a.txt", "a__.txt", "d/__a__.txt", "__.txt", "___/a.txt"}) {
+        CHECK(format::split_sample_name(name).has_value());
+    }
+}
+
+TEST_CASE("Zip.records_lie_apart") {
+    CHECK(checkpoint::parse_zip_directory(zip_file(35, 4)).at("b").offset == 66);
+    const auto error = [](std::uint32_t place, std::uint32_t size, std::uint32_t size_of_a = 4) {
+        return error_of([&] {
+            static_cast<void>(checkpoint::parse_zip_directory(zip_file(place, size, size_of_a)));
+        });
+    };
+    CHECK(contains(error(0, 4), "overlaps another"));
+    CHECK(contains(error(35, 5), "\"b\" is cut off"));
+    CHECK(contains(error(35, 4, 5), "\"b\" overlaps another"));
 }
 
 TEST_CASE("Json.rows_are_cells") {

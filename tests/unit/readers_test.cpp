@@ -292,6 +292,16 @@ TEST_CASE("Readers.bad_json_rows_are_errors_or_skipped") {
                    "[RT-D34]"));
 }
 
+TEST_CASE("Readers.bad_json_rows_leave_no_column_or_type_behind") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "a.json";
+    write(path, "{\"x\": \"text\", \"more\": 1, \"bad\": {}}\n{\"x\": 1}\n{\"x\": 2}\n");
+    const data::Batch batch = all_of(data::read_json(path, {.on_error = data::OnError::skip}));
+    REQUIRE(batch.size() == 3);
+    CHECK(batch.columns().size() == 1);
+    CHECK(batch["x"][2].item<std::int64_t>() == 2);
+}
+
 TEST_CASE("Readers.webdataset_reads_what_webdataset_wrote") {
     const auto samples = data::read_webdataset(fixtures, {.block_bytes = 6000});
     REQUIRE(samples.size() == 12);
@@ -452,6 +462,33 @@ TEST_CASE("Readers.plain_idx_files_are_kept_once_a_node") {
     CHECK(mapped_file(data::idx::read(packed, 3)).empty());
     from_plain.zero_(); // the writer's own
     CHECK(is_right(data::idx::read(plain, 3)));
+}
+
+TEST_CASE("Readers.idx_files_of_another_data_set_are_not_taken_for_the_same") {
+    const testing::ScratchDirectory scratch;
+    const auto open = [&](const std::string& name, std::string_view pixels, std::string_view sizes,
+                          std::string_view classes) {
+        const fs::path images = scratch.path() / (name + "-images");
+        const fs::path labels = scratch.path() / (name + "-labels");
+        write(images,
+              std::string("\0\0\x08\x03\0\0\0\2", 8) + std::string(sizes) + std::string(pixels));
+        write(labels, std::string("\0\0\x08\x01\0\0\0\2", 8) + std::string(classes));
+        return data::idx_images(images, labels);
+    };
+    const std::string_view wide("\0\0\0\1\0\0\0\2", 8);
+    const std::string_view high("\0\0\0\2\0\0\0\1", 8);
+    const data::Dataset one = open("one", "abcd", wide, "12");
+    CHECK(one.content() != 0);
+    CHECK(open("copy", "abcd", wide, "12").content() == one.content());
+    const fs::path kept = scratch.path() / "kept";
+    const auto same = [](const data::Batch& batch) { return batch; };
+    CHECK(one.map(same).materialize(kept).size() == 2);
+    for (const data::Dataset& other :
+         {open("pixels", "abcD", wide, "12"), open("labels", "abcd", wide, "13"),
+          open("shape", "abcd", high, "12")}) {
+        CHECK(other.content() != one.content());
+        CHECK(contains(error_of(other.map(same).materialize(kept)), "[RT-D52]"));
+    }
 }
 
 } // namespace readers_test

@@ -29,6 +29,7 @@ struct ArrowForm {
     at::ScalarType dtype = at::kFloat;
     std::vector<std::int64_t> shape;
     bool is_ragged = false;
+    std::int64_t units_a_day = 0; ///< of times and dates, which are integers in their unit
 
     friend bool operator==(const ArrowForm&, const ArrowForm&) = default;
 };
@@ -49,6 +50,40 @@ struct ArrowForm {
     return form;
 }
 
+[[nodiscard]] inline std::int64_t units_a_day(arrow::TimeUnit::type unit) {
+    constexpr std::int64_t seconds = 86'400;
+    switch (unit) {
+    case arrow::TimeUnit::SECOND:
+        return seconds;
+    case arrow::TimeUnit::MILLI:
+        return seconds * 1'000;
+    case arrow::TimeUnit::MICRO:
+        return seconds * 1'000'000;
+    default:
+        return seconds * 1'000'000'000;
+    }
+}
+
+/// Of times and dates; none for other types.
+[[nodiscard]] inline std::optional<ArrowForm> form_of_time(const arrow::DataType& type) {
+    const auto with = [](std::int64_t units) { return ArrowForm{at::kLong, {}, false, units}; };
+    switch (type.id()) {
+    case arrow::Type::DATE32:
+        return with(1);
+    case arrow::Type::DATE64:
+        return with(units_a_day(arrow::TimeUnit::MILLI));
+    case arrow::Type::TIME32:
+    case arrow::Type::TIME64:
+        return with(units_a_day(static_cast<const arrow::TimeType&>(type).unit()));
+    case arrow::Type::TIMESTAMP:
+        return with(units_a_day(static_cast<const arrow::TimestampType&>(type).unit()));
+    case arrow::Type::DURATION:
+        return with(units_a_day(static_cast<const arrow::DurationType&>(type).unit()));
+    default:
+        return std::nullopt;
+    }
+}
+
 /// None for a type that a batch cannot hold.
 [[nodiscard]] inline std::optional<ArrowForm> form_of(const arrow::DataType& type) {
     switch (type.id()) {
@@ -66,12 +101,6 @@ struct ArrowForm {
     case arrow::Type::UINT32:
     case arrow::Type::UINT64:
     case arrow::Type::INT64:
-    case arrow::Type::DATE32:
-    case arrow::Type::DATE64:
-    case arrow::Type::TIME32:
-    case arrow::Type::TIME64:
-    case arrow::Type::TIMESTAMP:
-    case arrow::Type::DURATION:
         return ArrowForm{at::kLong, {}};
     case arrow::Type::HALF_FLOAT:
         return ArrowForm{at::kHalf, {}};
@@ -105,7 +134,7 @@ struct ArrowForm {
     case arrow::Type::EXTENSION:
         return form_of(*static_cast<const arrow::ExtensionType&>(type).storage_type());
     default:
-        return std::nullopt;
+        return form_of_time(type);
     }
 }
 

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/data/file_index.hpp>
 #include <rtrain/data/idx.hpp>
+#include <rtrain/data/permutation.hpp>
 #include <rtrain/storage/mapping.hpp>
 
 #include <ATen/Functions.h>
@@ -14,11 +17,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -211,6 +216,16 @@ RTRAIN_DOOR Dataset idx_images(const std::filesystem::path& images,
             }
         }
         [[nodiscard]] std::int64_t size() const override { return images_.size(0); }
+        /// Of all labels, and of the images at the beginning, as of other files: see FileIndex.
+        [[nodiscard]] std::uint64_t content() const override {
+            const auto sum_of = [](const at::Tensor& bytes, std::size_t most) {
+                return checkpoint::crc32c(
+                    std::string_view(static_cast<const char*>(bytes.const_data_ptr()),
+                                     std::min(bytes.nbytes(), most)));
+            };
+            return hash_of(images_.size(1), images_.size(2), sum_of(images_, head_bytes),
+                           sum_of(labels_, labels_.nbytes()));
+        }
         [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
             constexpr double white = 255.0;
             return Batch(

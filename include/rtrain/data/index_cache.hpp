@@ -66,7 +66,7 @@ private:
 /// The file in which processes of this node share an index. Its own lock says who makes it, and is
 /// free again when that process dies; what was not written completely, or is of a former version of
 /// the file, is as if it were not there.
-/// Where there can be no such file, each process is alone.
+/// Where there can be no such file, or no lock, each process is alone.
 class NodeIndex {
 public:
     NodeIndex(const storage::RandomAccessFile& file, const std::string& kind)
@@ -81,7 +81,14 @@ public:
         }
     }
 
-    [[nodiscard]] bool try_lock() { return !lock_ || lock_->try_lock(LOCK_EX); }
+    [[nodiscard]] bool try_lock() {
+        try {
+            return !lock_ || lock_->try_lock(LOCK_EX);
+        } catch (const StorageError&) {
+            lock_.reset();
+            return true;
+        }
+    }
 
     /// Null when it is not there.
     [[nodiscard]] std::shared_ptr<const FileIndex> read() const {

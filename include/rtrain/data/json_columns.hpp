@@ -39,16 +39,18 @@ public:
     /// Columns that are not in `selected` are passed over; with none selected, none is.
     explicit JsonSchema(std::vector<std::string> selected) : selected_(std::move(selected)) {}
 
-    /// Throws std::invalid_argument for values that no column can have, or of two types.
+    /// Adds all of a row, or nothing: throws std::invalid_argument for values that no column can
+    /// have, or of two types.
     void add(std::span<const format::JsonCell> row) {
         using format::JsonKind;
+        std::vector<JsonColumn> columns = columns_;
         for (const format::JsonCell& cell : row) {
             if (!is_selected(cell.key)) {
                 continue;
             }
-            auto found = std::ranges::find(columns_, cell.key, &JsonColumn::name);
-            if (found == columns_.end()) {
-                found = columns_.insert(found, {.name = cell.key, .kind = JsonKind::null});
+            auto found = std::ranges::find(columns, cell.key, &JsonColumn::name);
+            if (found == columns.end()) {
+                found = columns.insert(found, {.name = cell.key, .kind = JsonKind::null});
             }
             JsonKind& kind = found->kind;
             if (cell.kind == JsonKind::other) {
@@ -71,6 +73,7 @@ public:
                                                            name_of(kind), " in a row before"));
             }
         }
+        columns_ = std::move(columns);
     }
 
     /// In the order in which they were met, or selected.

@@ -32,15 +32,26 @@ struct TarSample {
     std::uint64_t end = 0;
 };
 
-/// Key and field of a name; none for files that belong to no sample: without a dot, or of the
-/// archive itself, as "__index__.txt" is.
+/// Whether a file tells of the archive: a first part as "__index__", of "__index__.txt" or
+/// "__index__/a.txt". webdataset has the first for a sample, whose fields all others would lack.
+[[nodiscard]] inline bool is_of_archive(std::string_view name) {
+    const auto is_marked = [](std::string_view part) {
+        return part.size() >= 4 && part.starts_with("__") && part.ends_with("__");
+    };
+    const std::string_view first = name.substr(0, name.find('/'));
+    return is_marked(first) ||
+           (first.size() == name.size() && is_marked(first.substr(0, first.find('.'))));
+}
+
+/// Key and field of a name; none for files that belong to no sample: of the archive itself, without
+/// a dot, or with one in front.
 [[nodiscard]] inline std::optional<std::pair<std::string, std::string>>
 split_sample_name(std::string_view name) {
     const std::size_t slash = name.rfind('/');
     const std::size_t base = slash == std::string_view::npos ? 0 : slash + 1;
     const std::size_t dot = name.find('.', base);
     if (dot == std::string_view::npos || dot == base || dot + 1 == name.size() ||
-        (name.starts_with("__") && name.ends_with("__"))) {
+        is_of_archive(name)) {
         return std::nullopt;
     }
     std::string field(name.substr(dot + 1));

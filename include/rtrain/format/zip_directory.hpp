@@ -11,12 +11,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rtrain::checkpoint {
 
@@ -117,6 +119,22 @@ inline void read_extra(const Reader& file, std::uint64_t place, std::uint64_t en
     }
 }
 
+/// Where a record is, with its header.
+struct Place {
+    std::uint64_t begin, end;
+    std::string_view name;
+};
+
+inline void require_apart(std::vector<Place> places) {
+    std::ranges::sort(places, {}, &Place::begin);
+    const auto found = std::ranges::adjacent_find(
+        places, [](const Place& one, const Place& next) { return one.end > next.begin; });
+    if (found != places.end()) {
+        throw std::invalid_argument("record \"" + std::string(std::next(found)->name) +
+                                    "\" overlaps another");
+    }
+}
+
 } // namespace zip
 
 /// Reads the directory of a zip file. Throws std::invalid_argument for what is no sound zip file,
@@ -126,8 +144,8 @@ inline void read_extra(const Reader& file, std::uint64_t place, std::uint64_t en
     const zip::Extent extent = zip::find_directory(file);
     (void)file.text(extent.begin, extent.size);
     ZipDirectory records;
+    std::vector<zip::Place> places;
     std::uint64_t place = extent.begin;
-    std::uint64_t used = 0;
     for (std::uint64_t i = 0; i < extent.entries; ++i) {
         if (file.text(place, zip::entry_size).substr(0, 4) != "PK\1\2") {
             throw std::invalid_argument("its directory is damaged");
@@ -154,16 +172,17 @@ inline void read_extra(const Reader& file, std::uint64_t place, std::uint64_t en
         }
         record.offset =
             local + zip::local_size + file.number(local + 26, 2) + file.number(local + 28, 2);
-        if (record.offset > extent.begin || record.size > extent.begin - record.offset ||
-            record.size > extent.begin - used) {
-            throw std::invalid_argument("record \"" + name + "\" is cut off or overlaps another");
+        if (record.offset > extent.begin || record.size > extent.begin - record.offset) {
+            throw std::invalid_argument("record \"" + name + "\" is cut off");
         }
-        used += record.size;
-        if (!records.emplace(name, record).second) {
+        const auto [added, is_new] = records.emplace(name, record);
+        if (!is_new) {
             throw std::invalid_argument("record \"" + name + "\" comes twice");
         }
+        places.push_back({local, record.offset + record.size, added->first});
         place = extra + extra_size + file.number(place + 32, 2);
     }
+    zip::require_apart(std::move(places));
     return records;
 }
 

@@ -28,8 +28,10 @@
 #include <arrow/filesystem/s3fs.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -113,40 +115,55 @@ inline void require_options(const Uri& uri, std::initializer_list<std::string_vi
     return {AnyFilesystem(ArrowFilesystem(std::move(files), "s3"), "s3"), uri.authority + uri.path};
 }
 
-/// Through Arrow's own reading of URIs. `extra` is "key=value&key=value".
-[[nodiscard]] inline Location open_by_uri(const Uri& uri, const std::string& user,
-                                          std::string extra) {
-    const std::string name = uri.scheme + "://" + uri.authority + uri.path;
-    for (const auto& [key, value] : uri.query) {
-        if (key != "anonymous") {
-            extra += (extra.empty() ? "" : "&") + key + "=" + value;
+/// What parse_uri() decodes. `kept` stays as it is, and so does what needs no encoding anywhere.
+[[nodiscard]] inline std::string percent_encoded(std::string_view text, std::string_view kept) {
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    std::string encoded;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if ((byte < 0x80 && std::isalnum(byte) != 0) || kept.find(c) != std::string_view::npos) {
+            encoded += c;
+        } else {
+            encoded += {'%', digits[byte >> 4U], digits[byte & 15U]};
         }
     }
+    return encoded;
+}
+
+/// Through Arrow's own reading of URIs.
+[[nodiscard]] inline Location open_by_uri(const Uri& uri, const std::string& user,
+                                          const std::map<std::string, std::string>& options) {
+    const std::string name = uri.scheme + "://" + uri.authority + uri.path;
+    std::string text =
+        uri.scheme + "://" + user + uri.authority + percent_encoded(uri.path, "/-._~");
+    char before = '?';
+    for (const auto& [key, value] : options) {
+        text += before + key + "=" + percent_encoded(value, "-._~");
+        before = '&';
+    }
     std::string path;
-    auto files =
-        require(arrow::fs::FileSystemFromUri(uri.scheme + "://" + user + uri.authority + uri.path +
-                                                 (extra.empty() ? "" : "?" + extra),
-                                             &path),
-                "open", name);
+    auto files = require(arrow::fs::FileSystemFromUri(text, &path), "open", name);
     return {AnyFilesystem(ArrowFilesystem(std::move(files), uri.scheme), uri.scheme), path};
 }
 
 [[nodiscard]] inline Location open_gs(const Uri& uri, const TransferConfig& config) {
     require_options(uri, {"endpoint_override", "scheme", "anonymous"});
-    return open_by_uri(
-        uri, option(uri, "anonymous") == "true" ? "anonymous@" : "",
-        rtrain::detail::concat("retry_limit_seconds=", config.request_timeout_s * config.attempts));
+    auto options = uri.query;
+    options.erase("anonymous");
+    options["retry_limit_seconds"] =
+        rtrain::detail::concat(config.request_timeout_s * config.attempts);
+    return open_by_uri(uri, option(uri, "anonymous") == "true" ? "anonymous@" : "", options);
 }
 
 [[nodiscard]] inline Location open_abfs(const Uri& uri, const TransferConfig&) {
     require_options(
         uri, {"blob_storage_authority", "dfs_storage_authority", "enable_tls", "credential_kind"});
-    return open_by_uri(uri, "", "");
+    return open_by_uri(uri, "", uri.query);
 }
 
 [[nodiscard]] inline Location open_hdfs(const Uri& uri, const TransferConfig&) {
     require_options(uri, {"user", "replication", "default_block_size"});
-    return open_by_uri(uri, "", "");
+    return open_by_uri(uri, "", uri.query);
 }
 
 inline const bool arrow_schemes = [] {

@@ -62,7 +62,11 @@ public:
         }
         std::vector<Entry> found;
         for (auto& [name, entry] : entries) {
-            found.push_back(std::move(entry));
+            const bool is_former = has_directories_ && name.ends_with(former_suffix);
+            entry.name.resize(name.size() - (is_former ? former_suffix.size() : 0));
+            if (!is_former || !entries.contains(entry.name)) {
+                found.push_back(std::move(entry));
+            }
         }
         return found;
     }
@@ -93,14 +97,15 @@ public:
     }
 
     [[nodiscard]] std::optional<Entry> look_at(const std::string& path) const {
-        const auto info = internal::require(files_->GetFileInfo(path), "look at", uri(path));
+        const auto info = info_of(path, "look at");
+        const auto name = std::filesystem::path(path).filename().string();
         if (info.IsFile()) {
-            return Entry{.name = info.base_name(),
+            return Entry{.name = name,
                          .size = static_cast<std::uint64_t>(info.size()),
                          .modified_ns = modified_ns(info)};
         }
         if (exists(path)) {
-            return Entry{.name = info.base_name(), .is_directory = true};
+            return Entry{.name = name, .is_directory = true};
         }
         return std::nullopt;
     }
@@ -158,6 +163,7 @@ public:
                 out.write(part->data(), static_cast<std::size_t>(part->size()));
                 written += part->size();
             }
+            out.close();
             std::filesystem::rename(temporary, local);
         } catch (...) {
             for (const auto& part : parts) {
@@ -170,6 +176,43 @@ public:
     }
 
     void remove(const std::string& path) const {
+        if (has_directories_) {
+            remove_one(former_of(path));
+        }
+        remove_one(path);
+    }
+
+    [[nodiscard]] bool exists(const std::string& path) const {
+        const auto info = info_of(path, "look for");
+        return info.IsFile() || (info.IsDirectory() && (has_directories_ || !list(path).empty()));
+    }
+
+private:
+    static constexpr std::int64_t part_bytes = std::int64_t{16} << 20U;
+    static constexpr int parts_at_a_time = 4;
+    /// Where a file of HDFS is while it is replaced, and after its writer has died at that.
+    static constexpr std::string_view former_suffix = ".rtrain-former";
+
+    [[nodiscard]] static std::string former_of(const std::string& path) {
+        return path + std::string(former_suffix);
+    }
+
+    /// Also of a file that is under its former name only; asked for again then, because it may have
+    /// been replaced meanwhile.
+    [[nodiscard]] arrow::fs::FileInfo info_of(const std::string& path,
+                                              std::string_view action) const {
+        const auto look = [&](const std::string& at) {
+            return internal::require(files_->GetFileInfo(at), action, uri(path));
+        };
+        auto info = look(path);
+        if (has_directories_ && info.type() == arrow::fs::FileType::NotFound) {
+            auto former = look(former_of(path));
+            info = former.IsFile() ? std::move(former) : look(path);
+        }
+        return info;
+    }
+
+    void remove_one(const std::string& path) const {
         const auto info = internal::require(files_->GetFileInfo(path), "remove", uri(path));
         if (info.type() == arrow::fs::FileType::NotFound) {
             return;
@@ -181,15 +224,6 @@ public:
         }
     }
 
-    [[nodiscard]] bool exists(const std::string& path) const {
-        const auto info = internal::require(files_->GetFileInfo(path), "look for", uri(path));
-        return info.IsFile() || (info.IsDirectory() && (has_directories_ || !list(path).empty()));
-    }
-
-private:
-    static constexpr std::int64_t part_bytes = std::int64_t{16} << 20U;
-    static constexpr int parts_at_a_time = 4;
-
     [[nodiscard]] std::string uri(const std::string& path) const { return scheme_ + "://" + path; }
 
     [[nodiscard]] static std::int64_t modified_ns(const arrow::fs::FileInfo& info) {
@@ -198,7 +232,11 @@ private:
 
     [[nodiscard]] std::shared_ptr<arrow::io::RandomAccessFile> open(const std::string& path,
                                                                     std::string_view action) const {
-        return internal::require(files_->OpenInputFile(path), action, uri(path));
+        auto file = files_->OpenInputFile(path);
+        if (!file.ok() && has_directories_) {
+            file = files_->OpenInputFile(info_of(path, action).path());
+        }
+        return internal::require(std::move(file), action, uri(path));
     }
 
     void require_all(std::int64_t read, std::int64_t expected, std::string_view action,
@@ -222,8 +260,7 @@ private:
             internal::require(out->Flush(), action, uri(path));
             internal::require(out->Close(), action, uri(path));
             if (has_directories_) {
-                remove(path);
-                internal::require(files_->Move(target, path), action, uri(path));
+                put_in_place(target, path, action);
             }
         } catch (...) {
             static_cast<void>(out->Abort()); // else its destructor would complete the object
@@ -232,6 +269,23 @@ private:
             }
             throw;
         }
+    }
+
+    /// HDFS replaces no file in one step. Whatever this is interrupted by, one of the two is there.
+    void put_in_place(const std::string& written, const std::string& path,
+                      std::string_view action) const {
+        const std::string former = former_of(path);
+        const auto info = internal::require(files_->GetFileInfo(path), action, uri(path));
+        if (info.type() != arrow::fs::FileType::NotFound) {
+            remove_one(former); // its writer had put the new one in place, and died
+            internal::require(files_->Move(path, former), action, uri(path));
+        }
+        const auto status = files_->Move(written, path);
+        if (!status.ok()) {
+            static_cast<void>(files_->Move(former, path)); // readers find it there, too
+            internal::throw_status(status, action, uri(path));
+        }
+        remove_one(former);
     }
 
     std::shared_ptr<arrow::fs::FileSystem> files_;

@@ -4,8 +4,11 @@
 /// ends.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/storage/file.hpp>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -15,6 +18,27 @@
 #include <unistd.h>
 
 namespace rtrain::storage {
+namespace internal {
+
+/// Locks an open file, LOCK_EX or LOCK_SH; false when another has it locked. Throws StorageError
+/// [RT-S3] when it cannot be locked at all, where waiting would have no end.
+[[nodiscard]] inline bool try_flock(int descriptor, int kind, const std::filesystem::path& path) {
+    while (::flock(descriptor, kind | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) {
+            return false;
+        }
+        if (errno != EINTR) {
+            throw StorageError(
+                "RT-S3",
+                rtrain::detail::concat("cannot lock ", path.string(), ": ", std::strerror(errno),
+                                       "; if its file system has no locks (flock), use a "
+                                       "directory on one that has"));
+        }
+    }
+    return true;
+}
+
+} // namespace internal
 
 /// A lock on a file, which is made if need be and which its last owner may remove.
 class FileLock {
@@ -31,8 +55,9 @@ public:
     ~FileLock() { ::close(descriptor_); }
 
     /// Whether it got the lock, LOCK_EX or LOCK_SH. A change of the lock may let others in between.
+    /// Throws StorageError [RT-S3] when there can be no lock.
     [[nodiscard]] bool try_lock(int kind) {
-        return ::flock(descriptor_, kind | LOCK_NB) == 0 && is_current();
+        return internal::try_flock(descriptor_, kind, path_) && is_current();
     }
     /// With LOCK_EX only. Who waits for it finds that it is no longer current.
     void remove_file() { ::unlink(path_.c_str()); }

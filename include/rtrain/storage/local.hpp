@@ -209,10 +209,7 @@ struct Local {
         }
     }
 
-    [[nodiscard]] bool exists(const std::string& path) const {
-        std::error_code error;
-        return std::filesystem::exists(path, error);
-    }
+    [[nodiscard]] bool exists(const std::string& path) const { return look_at(path).has_value(); }
 
 private:
     static void replace_by_copy(const std::filesystem::path& from, const std::filesystem::path& to,

@@ -6,6 +6,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/strict_stream.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file_lock.hpp>
 
 #include <cerrno>
 #include <chrono>
@@ -49,14 +50,14 @@ public:
         }
     }
 
-    /// Throws StorageError [RT-S7] when another process has the lock.
+    /// Throws StorageError: RT-S7 another process has the lock, RT-S3 there can be none.
     void acquire(const std::filesystem::path& directory) {
         const auto file = directory / name;
         descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         if (descriptor_ < 0) {
             throw system_error("create", file);
         }
-        if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+        if (!internal::try_flock(descriptor_, LOCK_EX, file)) {
             throw held(directory);
         }
     }

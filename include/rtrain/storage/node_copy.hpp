@@ -5,6 +5,7 @@
 /// goes on in its place.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/process/machine.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/file_lock.hpp>
@@ -40,8 +41,11 @@ public:
     NodeCopyFiles(const NodeCopyFiles&) = delete;
     NodeCopyFiles& operator=(const NodeCopyFiles&) = delete;
     ~NodeCopyFiles() {
-        if (lock_ && lock_->try_lock(LOCK_EX)) {
-            remove();
+        try {
+            if (lock_ && lock_->try_lock(LOCK_EX)) {
+                remove();
+            }
+        } catch (const StorageError&) { // then others may still read the files
         }
     }
 
@@ -105,7 +109,8 @@ public:
     /// The files that `fill(directory)` makes in a directory below TMPDIR that only this user may
     /// enter: made by the first process of this node that asks for this `content`. `entries` are
     /// names and sizes of those that must be there. Empty when another process is still at it at
-    /// `deadline`. Throws what `fill` throws, and StorageError [RT-S14].
+    /// `deadline`. Throws what `fill` throws, and StorageError: RT-S14, or RT-S3 when the system
+    /// refuses.
     template <class Fill>
     [[nodiscard]] static std::optional<NodeCopy>
     make(std::string content, const std::vector<Entry>& entries, Clock::time_point deadline,
