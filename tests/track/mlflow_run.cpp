@@ -3,6 +3,7 @@
 //
 // Usage: mlflow_run DIRECTORY COMMAND... with commands
 //   lr X        in the configuration; before all others
+//   nested_lr   the configuration has "lr/nested", too; before all others
 //   no_https    as a program without rtrain::https; before all others
 //   no_steps    steps are not shown; before all others
 //   artifact X  is to be uploaded, too; before all others
@@ -13,6 +14,8 @@
 //   add X       to losses from now on
 //   odd         a report of names and values that break things
 //   prefixed    a report of a metric named as those of steps are
+//   nested N    as report, with a metric "loss/val" and "zz", too
+//   stepped     a report of a metric named as the steps' folder is
 //   many N      a report of N metrics more
 //   sent N      waits until the server has N reports
 //   steps_sent N  waits until it has N steps
@@ -47,13 +50,16 @@ track::HttpSender https() {
 #endif
 }
 
-Config config_with(double lr) {
+Config config_with(double lr, bool nested_lr) {
     Config all{{"lr", lr},
                {"deep", {{"er", "text"}}},
                {"deep/er", "twice"},
                {"long", std::string(10'000, 'x')}};
     for (int i = 0; i < 250; ++i) {
         all["option " + std::to_string(i)] = i;
+    }
+    if (nested_lr) {
+        all["lr/nested"] = 1;
     }
     return all;
 }
@@ -110,6 +116,7 @@ int main(int argc, char** argv) try {
     std::optional<test::TrackedRun> run;
     double added = 0;
     double lr = 0.25;
+    bool nested_lr = false;
     std::int64_t reports = 0;
     std::int64_t steps = 0;
     for (int i = 2; i < argc; ++i) {
@@ -123,6 +130,10 @@ int main(int argc, char** argv) try {
         }
         if (command == "lr") {
             lr = std::stod(argument());
+            continue;
+        }
+        if (command == "nested_lr") {
+            nested_lr = true;
             continue;
         }
         if (command == "no_https") {
@@ -139,7 +150,7 @@ int main(int argc, char** argv) try {
         }
         if (!run) {
             run.emplace(directory, std::vector<track::AnyTracker>{track::MlFlow(options)}, 8s,
-                        config_with(lr));
+                        config_with(lr, nested_lr));
         }
         if (command == "begin") {
             reports = std::stoll(argument());
@@ -163,6 +174,14 @@ int main(int argc, char** argv) try {
             report_odd(*run);
         } else if (command == "prefixed") {
             run->report({{"loss", 1}, {"steps", {{"loss", 100}}}, {"steps/loss", 100}});
+        } else if (command == "nested") {
+            for (auto left = std::stoll(argument()); left > 0; --left) {
+                run->report({{"loss", static_cast<double>(++reports) + added},
+                             {"loss/val", 1},
+                             {"zz", reports}});
+            }
+        } else if (command == "stepped") {
+            run->report({{"loss", static_cast<double>(++reports) + added}, {"steps", 100}});
         } else if (command == "many") {
             report_many(*run, std::stoll(argument()));
         } else if (command == "sent") {

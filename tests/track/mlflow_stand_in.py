@@ -6,6 +6,7 @@ A fault is a function of a request (`Handler`) and of what answers it (`answer()
 the request. It is called for each request while it is `Server.fault`.
 """
 
+import collections
 import http.server
 import json
 import posixpath
@@ -34,6 +35,13 @@ def require_name(name):
     require(normal == name and normal != "." and not normal.startswith(("..", "/")), f"path {name!r}")
 
 
+def require_file(name, names):
+    """As MLflow's store of files, where "a" is a file and "a/b" one in a directory."""
+    for other in names:
+        if name.startswith(other + "/") or other.startswith(name + "/"):
+            raise Refusal("INTERNAL_ERROR", f"[Errno 20] Not a directory: '{name}'", 500)
+
+
 class Run:
     def __init__(self, number, request):
         self.id = f"{number:032x}"
@@ -41,6 +49,7 @@ class Run:
         self.start_time, self.end_time = request["start_time"], None
         self.status, self.stage = "RUNNING", "active"
         self.tags, self.params, self.points = {}, {}, set()
+        self.writes = collections.Counter()  # of each point
         for tag in request["tags"]:
             self.set_tag(tag)
 
@@ -58,8 +67,10 @@ class Run:
     def add(self, metric):
         require_name(metric["key"])
         assert isinstance(metric["timestamp"], int) and isinstance(metric["step"], int), metric
-        # Equal points are one for MLflow, too.
-        self.points.add((metric["key"], metric["step"], metric["timestamp"], str(float(metric["value"]))))
+        # Equal points are one where MLflow has SQL, but not where it has files.
+        point = (metric["key"], metric["step"], metric["timestamp"], str(float(metric["value"])))
+        self.points.add(point)
+        self.writes[point] += 1
 
     def history(self, key):
         return sorted((step, float(value)) for name, step, _, value in self.points if name == key)
@@ -78,6 +89,7 @@ class Server:
         self.artifacts = {}  # path: bytes
         self.runs = {}
         self.fault = None
+        self.keeps_files = False
         self.requests = []  # (what, size)
         self.authorizations = set()
         self.lock = threading.Lock()
@@ -146,6 +158,10 @@ class Server:
                  for key, step, time, value in sorted(points) if key == request["metric_key"]]
         return {"metrics": found} if found else {}
 
+    def runs_set_tag(self, request):
+        self.run(request["run_id"]).set_tag(request)
+        return {}
+
     def runs_delete(self, request):
         self.run(request["run_id"], active=False).stage = "deleted"
         return {}
@@ -156,8 +172,12 @@ class Server:
         require(len(metrics) <= 1000 and len(params) <= 100, "too many")
         require(len({param["key"] for param in params}) == len(params), "Duplicate parameter keys")
         for param in params:
+            if self.keeps_files:
+                require_file(param["key"], run.params)
             run.set_param(param)
         for metric in metrics:
+            if self.keeps_files:
+                require_file(metric["key"], {key for key, *_ in run.points})
             run.add(metric)
         return {}
 

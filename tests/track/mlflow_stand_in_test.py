@@ -8,6 +8,7 @@ Usage: mlflow_stand_in_test.py MLFLOW_RUN [SYNC]
 MLFLOW_RUN is mlflow_run.cpp's program, SYNC examples/sync.cpp's. The server is mlflow_stand_in.py's.
 """
 
+import json
 import math
 import pathlib
 import sys
@@ -94,6 +95,68 @@ def check_names_of_steps(root):
     (run,) = server.active()
     assert run.history("steps/loss") == [(1, 1), (2, 2)], run.history("steps/loss")
     assert sorted(key for key, *_ in run.points if key.startswith("steps/loss-")) and len(run.points) > 3
+
+
+def check_server_that_keeps_files(root):
+    """It has no metric "loss/val" beside "loss", nor such a parameter, and takes what comes before them."""
+    server = Server()
+    server.keeps_files = True
+    place = Place(root, "files", server.uri)
+    said = place.do("nested_lr", "begin", 0, "stepped", "log", 3, "nested", 20, "sent", 21, "nested", 9,
+                    "close", "finished")
+    run = place.check(server, runs=1)
+    assert run.history("zz") == [(step, step) for step in range(2, 31)] and not run.history("loss/val")
+    assert len([key for key, *_ in run.points if key.startswith("steps-")]) == 1, run.points
+    assert run.tags["rtrain.refused"] == "metric loss/val, parameter lr/nested"
+    assert run.params["lr"] == "2.5E-1" and "lr/nested" not in run.params
+    assert said.count("without the metric loss/val,") == 1 and said.count("without the") == 2, said
+    assert "may lack" not in said and max(run.writes.values()) <= 2, (said, run.writes)
+    place.do("sync")
+    assert max(run.writes.values()) <= 2
+
+
+def check_server_that_keeps_files_is_synced(root):
+    server = Server()
+    server.keeps_files = True
+    place = Place(root, "files synced", "http://127.0.0.1:9")
+    place.do("begin", 0, "log", 3, "nested", 2000, "close", "finished")
+    note = place.path / "mlflow.json"
+    note.write_text(note.read_text().replace("http://127.0.0.1:9", server.uri))
+    place.uri = ""
+    assert "without the metric loss/val," in place.do("sync")
+    assert len(place.check(server, runs=1).history("zz")) == 2000
+
+
+def check_nothing_is_left_out_by_a_server_out_of_order(root):
+    """It answers 500 to all writes for a while, or the run is gone: that is no fault of a metric."""
+    for name, refusal in {"500": stand_in.status(500), "400": stand_in.status(400)}.items():
+        server = Server()
+        place = Place(root, f"out of order {name}", server.uri)
+        place.do("begin", 0, "report", 2, "close", "paused")
+
+        def fault(handler, answer):
+            return handler.what in ("runs/log-batch", "runs/set-tag") and failing(handler, answer)
+
+        failing = times(9, lambda handler, answer: refusal(handler, answer) or True)
+        server.fault = fault
+        said = place.do("begin", 2, "report", 3, "sent", 5, "close", "finished")
+        run = place.check(server, runs=1)
+        assert "without the" not in said and said.count("may lack") == 1 and "rtrain.refused" not in run.tags, said
+
+
+def check_foreign_result_json(root):
+    """Its lines have no configuration."""
+    server = Server()
+    place = Place(root, "foreign", "http://127.0.0.1:9")
+    place.do("begin", 0, "report", 3, "close", "finished")
+    note, results = place.path / "mlflow.json", place.path / "result.json"
+    note.write_text(note.read_text().replace("http://127.0.0.1:9", server.uri))
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    assert all(line.pop("config") for line in lines)
+    results.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    place.uri = ""
+    assert "synced mlflow.json" in place.do("sync")
+    assert not place.check(server, runs=1).params
 
 
 def check_artifacts(root):
@@ -281,7 +344,7 @@ def check_parameters_that_were_changed(root):
     assert server.requests[-1][0] == "runs/log-batch" and len(server.active()[0].params) == 100
     said = place.do("lr", 0.5, "begin", 0, "report", 2, "close", "finished")
     assert place.check(server, runs=1).params["lr"] == "2.5E-1"
-    assert "without some of its parameters" in said, said
+    assert said.count("without the parameter") == 1 and "the parameter lr, which" in said, said
 
 
 def check_killed_at_each_request(root):

@@ -46,10 +46,12 @@ namespace rtrain::comm {
             ticket = memory.ticket();
         });
     }
-    at::Tensor posted = at::tensor({ticket.process, ticket.file}, at::kInt);
+    at::Tensor posted =
+        at::tensor({ticket.process, ticket.file, ticket.device, ticket.inode}, at::kLong);
     MessageBroadcast broadcast(group, posted, 0);
     group.wait(broadcast, "sharing memory");
-    ticket = {posted[0].item<int>(), posted[1].item<int>()};
+    const auto* const told = posted.const_data_ptr<std::int64_t>();
+    ticket = {.process = told[0], .file = told[1], .device = told[2], .inode = told[3]};
     if (group.rank() != 0 && ticket.file >= 0) {
         attempt([&] { memory = SharedMemory::open(ticket, bytes); });
     }

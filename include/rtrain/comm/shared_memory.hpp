@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -24,10 +26,13 @@ namespace rtrain::comm {
 /// others, which call open() before close_file().
 class SharedMemory {
 public:
-    /// Where other processes of this machine find the memory.
+    /// Where other processes of this machine find the memory, and what it is: a process of another
+    /// container may have the same number.
     struct Ticket {
-        int process = 0;
-        int file = -1;
+        std::int64_t process = 0;
+        std::int64_t file = -1;
+        std::int64_t device = 0;
+        std::int64_t inode = 0;
     };
 
     /// Throws CommError [RT-X12] when the kernel does not give so much memory. It is reserved here:
@@ -56,6 +61,18 @@ public:
     [[nodiscard]] static SharedMemory open(const Ticket& ticket, std::size_t bytes) {
         SharedMemory memory;
         const auto path = detail::concat("/proc/", ticket.process, "/fd/", ticket.file);
+        struct stat found {}; // before it is opened: it may be anything
+        if (::stat(path.c_str(), &found) != 0) {
+            fail("stat " + path, bytes);
+        }
+        if (static_cast<std::int64_t>(found.st_dev) != ticket.device ||
+            static_cast<std::int64_t>(found.st_ino) != ticket.inode ||
+            static_cast<std::size_t>(found.st_size) != bytes) {
+            fail_because(path + " is something else here than at the rank that has made the "
+                                "memory; ranks of a node have to see each other's processes (in "
+                                "containers: one PID namespace)",
+                         bytes);
+        }
         memory.file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
         if (memory.file_ < 0) {
             fail("open " + path, bytes);
@@ -82,7 +99,17 @@ public:
         }
     }
 
-    [[nodiscard]] Ticket ticket() const { return {static_cast<int>(::getpid()), file_}; }
+    /// Before close_file(). Throws CommError [RT-X12].
+    [[nodiscard]] Ticket ticket() const {
+        struct stat made {};
+        if (::fstat(file_, &made) != 0) {
+            fail("fstat", bytes_);
+        }
+        return {.process = ::getpid(),
+                .file = file_,
+                .device = static_cast<std::int64_t>(made.st_dev),
+                .inode = static_cast<std::int64_t>(made.st_ino)};
+    }
     /// Once all have opened it; the mapping stays.
     void close_file() {
         if (file_ >= 0) {
@@ -131,9 +158,13 @@ private:
     }
 
     [[noreturn]] static void fail(const std::string& call, std::size_t bytes) {
-        throw CommError("RT-X12", detail::concat("cannot share ", bytes,
-                                                 " bytes of memory with the ranks of this node: ",
-                                                 call, ": ", std::strerror(errno)));
+        fail_because(call + ": " + std::strerror(errno), bytes);
+    }
+
+    [[noreturn]] static void fail_because(const std::string& reason, std::size_t bytes) {
+        throw CommError("RT-X12",
+                        detail::concat("cannot share ", bytes,
+                                       " bytes of memory with the ranks of this node: ", reason));
     }
 
     int file_ = -1;

@@ -6,18 +6,18 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/track/mlflow.hpp>
+#include <rtrain/track/mlflow_batches.hpp>
 #include <rtrain/track/mlflow_entries.hpp>
 #include <rtrain/track/mlflow_note.hpp>
 #include <rtrain/track/mlflow_server.hpp>
 #include <rtrain/track/option.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <iterator>
 #include <random>
+#include <set>
 #include <utility>
 
 #include <errno.h> // program_invocation_name
@@ -25,9 +25,6 @@
 namespace rtrain::track {
 
 struct MlFlow::Sender {
-    static constexpr std::size_t most_metrics = 1000; ///< in a request, as of the others
-    static constexpr std::size_t most_parameters = 100;
-    static constexpr std::size_t most_bytes = 900'000;
     static constexpr std::size_t most_kept = 10'000; ///< metrics of lines; one may have more
     static constexpr const char* id_tag = "rtrain.id";
     static constexpr const char* running = "RUNNING";
@@ -36,9 +33,10 @@ struct MlFlow::Sender {
     std::filesystem::path file;
     MlFlowNote note;
     MlFlowServer server;
-    bool by_note = false;               ///< the run is not under way
-    std::vector<std::string> metrics{}; ///< of lines up to `last` that are to be sent
+    bool by_note = false;                 ///< the run is not under way
+    std::vector<mlflow::Entry> metrics{}; ///< of lines up to `last` that are to be sent
     Position last{};
+    std::set<std::string> left_out{}; ///< which the run there is without, as it refuses them
 
     void save() const { note.write(file); }
 
@@ -66,6 +64,7 @@ struct MlFlow::Sender {
                 .old = note.old,
                 .steps = note.steps,
                 .artifacts = note.artifacts};
+        left_out.clear();
         save();
     }
 
@@ -155,39 +154,16 @@ struct MlFlow::Sender {
             }
         }
         tags.erase("mlflow.runName");
+        tags.erase(MlFlowBatches::refused_tag);
     }
 
-    /// Removes from `entries` what the server has got.
-    void send(const char* field, std::vector<std::string>& entries, std::size_t most) {
-        const std::string end = "]}";
-        while (!entries.empty()) {
-            std::string body = "{\"run_id\":" + json::serialize(boost::json::value(note.run_id)) +
-                               ",\"" + field + "\":[";
-            std::size_t count = 0;
-            for (; count < std::min(entries.size(), most); ++count) {
-                if (count > 0 && body.size() + entries[count].size() > most_bytes) {
-                    break;
-                }
-                body += (count > 0 ? "," : "") + entries[count];
-            }
-            (void)server.post("runs/log-batch", body + end);
-            entries.erase(entries.begin(),
-                          std::next(entries.begin(), static_cast<std::ptrdiff_t>(count)));
-        }
+    void send(const MlFlowBatches::Kind& kind, std::vector<mlflow::Entry>& entries) {
+        MlFlowBatches(server, note.run_id, kind, left_out).send(entries);
     }
 
-    /// Metrics do not wait for parameters that the server never takes.
     void send_parameters() {
         auto parameters = mlflow::parameters_of(run.config);
-        try {
-            send("params", parameters, most_parameters);
-        } catch (const MlFlowRefusal& refusal) {
-            if (refusal.reason() != MlFlowServer::invalid) {
-                throw;
-            }
-            console::warn("MLflow shows this run without some of its parameters: %s",
-                          refusal.what());
-        }
+        send(MlFlowBatches::parameters, parameters);
         note.has_parameters = true;
         save();
     }
@@ -200,7 +176,7 @@ struct MlFlow::Sender {
             note.on_its_way = last;
             save();
         }
-        send("metrics", metrics, most_metrics);
+        send(MlFlowBatches::metrics, metrics);
         note.sent = last;
         save();
     }
@@ -299,8 +275,12 @@ RTRAIN_DOOR void MlFlow::write(const Line& line) {
     if (sender_->metrics.size() >= Sender::most_kept) {
         flush();
     }
-    auto metrics = mlflow::metrics_of(line);
-    std::move(metrics.begin(), metrics.end(), std::back_inserter(sender_->metrics));
+    for (mlflow::Entry& metric : mlflow::metrics_of(line)) {
+        if (!sender_->left_out.contains(
+                MlFlowBatches::title(MlFlowBatches::metrics, metric.name))) {
+            sender_->metrics.push_back(std::move(metric));
+        }
+    }
     (line.is_step ? sender_->last.step : sender_->last.iteration) = line.number;
 }
 

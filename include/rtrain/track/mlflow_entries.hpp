@@ -23,6 +23,12 @@ inline constexpr std::size_t longest_name = 250;
 inline constexpr std::size_t longest_parameter = 6000;
 inline constexpr std::size_t longest_tag = 5000;
 
+/// A metric or a parameter.
+struct Entry {
+    std::string name; ///< that it has there
+    std::string json;
+};
+
 namespace internal {
 
 /// Of ASCII only: which other letters count as such depends on the server's Python.
@@ -64,34 +70,38 @@ namespace internal {
     return allowed.substr(0, most - sum.size()) + sum;
 }
 
-/// Of a metric. Those of steps are apart from those of reports, whose numbers are others.
+/// Of a metric. Those of steps are apart from those of reports, whose numbers are others; "steps"
+/// would be in their way where metrics are files.
 [[nodiscard]] inline std::string name_of_metric(std::string_view name, bool is_step) {
     constexpr std::string_view of_steps = "steps/";
     return is_step ? std::string(of_steps) + name_of(name, longest_name - of_steps.size())
-                   : name_of(name, longest_name, name.starts_with(of_steps));
+                   : name_of(name, longest_name, name == "steps" || name.starts_with(of_steps));
 }
 
-/// The metrics of a line, each as JSON. What is neither a number nor true or false is none.
-[[nodiscard]] inline std::vector<std::string> metrics_of(const Line& line) {
-    std::vector<std::string> metrics;
+/// The metrics of a line. What is neither a number nor true or false is none.
+[[nodiscard]] inline std::vector<Entry> metrics_of(const Line& line) {
+    std::vector<Entry> metrics;
     const auto time_ms = static_cast<std::int64_t>(std::llround(line.time_s * 1000));
     visit_numbers(line, [&](const std::string& name, double number) {
-        metrics.push_back(json::serialize({{"key", name_of_metric(name, line.is_step)},
-                                           {"value", number_or_name(number)},
-                                           {"timestamp", time_ms},
-                                           {"step", line.number}}));
+        const std::string key = name_of_metric(name, line.is_step);
+        metrics.push_back({key, json::serialize({{"key", key},
+                                                 {"value", number_or_name(number)},
+                                                 {"timestamp", time_ms},
+                                                 {"step", line.number}})});
     });
     return metrics;
 }
 
-/// The leaves of a configuration, each as JSON.
-[[nodiscard]] inline std::vector<std::string> parameters_of(const Config& config) {
-    std::vector<std::string> parameters;
+/// The leaves of a configuration.
+[[nodiscard]] inline std::vector<Entry> parameters_of(const Config& config) {
+    std::vector<Entry> parameters;
     visit_settings(config, [&](const std::string& name, const boost::json::value& value) {
         const std::string text =
             value.is_string() ? std::string(value.get_string()) : json::serialize(value);
-        parameters.push_back(json::serialize(
-            {{"key", name_of(name)}, {"value", json::clean_text(text, longest_parameter)}}));
+        const std::string key = name_of(name);
+        parameters.push_back(
+            {key, json::serialize(
+                      {{"key", key}, {"value", json::clean_text(text, longest_parameter)}})});
     });
     return parameters;
 }

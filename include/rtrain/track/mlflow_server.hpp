@@ -33,13 +33,19 @@ namespace rtrain::track {
 /// The server has understood, and says no.
 class MlFlowRefusal : public Error {
 public:
-    MlFlowRefusal(const std::string& message, std::string reason)
-        : Error("RT-V62", message), reason_(std::move(reason)) {}
+    MlFlowRefusal(const std::string& message, std::string reason, unsigned status)
+        : Error("RT-V62", message), reason_(std::move(reason)), status_(status) {}
     /// MLflow's name for it, such as "RESOURCE_DOES_NOT_EXIST"; "" for none.
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+    /// Whether it may be about a part of what was sent, and not about who asks for it, or when.
+    /// MLflow answers 500 where its store cannot write one metric.
+    [[nodiscard]] bool may_be_of_content() const noexcept {
+        return status_ == 400 || status_ == 413 || status_ == 500;
+    }
 
 private:
     std::string reason_;
+    unsigned status_;
 };
 
 /// An empty one when there is none.
@@ -53,7 +59,6 @@ public:
     using Clock = std::chrono::steady_clock;
 
     static constexpr const char* does_not_exist = "RESOURCE_DOES_NOT_EXIST";
-    static constexpr const char* invalid = "INVALID_PARAMETER_VALUE";
     static constexpr const char* already_exists = "RESOURCE_ALREADY_EXISTS";
 
     /// Takes MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN.
@@ -214,7 +219,7 @@ private:
         throw MlFlowRefusal(rtrain::detail::concat(
                                 server_.text(), " answers ", target, " with status ", answer.status,
                                 body ? ": " + shortened(text_or_none(*body, "message")) : ""),
-                            body ? text_or_none(*body, "error_code") : "");
+                            body ? text_or_none(*body, "error_code") : "", answer.status);
     }
 
     void wait_as_told(const HttpAnswer& answer) {

@@ -46,7 +46,8 @@ namespace internal {
     while (const auto text = lines.line()) {
         const Config report = json::parse(*text).as_object();
         info.position.iteration = number_of(report);
-        if (const auto* const config = report.if_contains("config"); config->is_object()) {
+        if (const auto* const config = report.if_contains("config");
+            config != nullptr && config->is_object()) {
             info.config = config->get_object();
         }
         lines.pass();
