@@ -14,6 +14,8 @@
 #include <boost/json/object.hpp>
 
 #include <cstdint>
+#include <limits>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -58,8 +60,12 @@ struct Manifest {
                                              RTRAIN_VERSION));
     }
     const auto manifest = [&]() -> Manifest {
-        return {fields.at("index").to_number<std::int64_t>(), fields.at("ranks").to_number<int>(),
-                fields.at("metrics").as_object(), contents_from(fields, Listed::completely)};
+        const auto index = fields.at("index").to_number<std::int64_t>();
+        if (index < 0 || index > std::numeric_limits<std::int64_t>::max() / 2) {
+            throw std::invalid_argument("its index is impossible"); // others are counted from it
+        }
+        return {index, fields.at("ranks").to_number<int>(), fields.at("metrics").as_object(),
+                contents_from(fields, Listed::completely)};
     };
     return detail::parsed(manifest, damaged);
 }

@@ -15,13 +15,19 @@
 #include <rtrain/storage/lock.hpp>
 
 #include <algorithm>
+#include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <mutex>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -51,20 +57,33 @@ struct Damaged {
     std::string reason;
 };
 
+/// The number in "checkpoint_000007". No run counts to 19 digits, with which the next one might be
+/// too large.
+[[nodiscard]] inline std::optional<std::int64_t> index_in(std::string_view name) {
+    constexpr std::string_view prefix = "checkpoint_";
+    constexpr std::size_t most_digits = 18;
+    if (!name.starts_with(prefix)) {
+        return std::nullopt;
+    }
+    name.remove_prefix(prefix.size());
+    std::int64_t index = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+    const bool is_number = error == std::errc() && end == name.data() + name.size();
+    return is_number && index >= 0 && name.front() != '-' && name.size() <= most_digits
+               ? std::optional(index)
+               : std::nullopt;
+}
+
 struct Listing {
     std::vector<Committed> committed; ///< oldest first
     std::vector<Damaged> damaged;
     std::int64_t next_index = 0; ///< higher than that of any of them
-};
 
-/// The number in "checkpoint_000007".
-[[nodiscard]] inline std::optional<std::int64_t> index_in(const std::string& name) {
-    long long index = 0;
-    char excess = 0;
-    return std::sscanf(name.c_str(), "checkpoint_%lld%c", &index, &excess) == 1
-               ? std::optional<std::int64_t>(index)
-               : std::nullopt;
-}
+    /// Has next_index be higher than the number in `name`, if there is one.
+    void pass(const std::string& name) {
+        next_index = std::max(next_index, index_in(name).value_or(-1) + 1);
+    }
+};
 
 /// Adds what is known about the validation of a checkpoint. Damage to that is no damage to the
 /// checkpoint.
@@ -96,10 +115,9 @@ inline void read_validation(const storage::Location& run, const std::string& pat
         }
         const std::string path = run.path + "/" + name;
         const std::string manifest_path = path + "/" + manifest_file;
-        const auto number = index_in(name);
-        found.next_index = std::max(found.next_index, number ? *number + 1 : 0);
+        found.pass(name);
         if (!run.filesystem.exists(manifest_path)) {
-            if (number) {
+            if (index_in(name)) {
                 found.damaged.push_back(
                     {name, "RT-K1",
                      detail::concat(run.filesystem.uri(path), " has no ", manifest_file)});
