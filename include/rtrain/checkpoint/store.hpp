@@ -90,13 +90,15 @@ struct Listing {
 inline void read_validation(const storage::Location& run, const std::string& path,
                             Committed& item) {
     const std::string file = path + "/" + validation_file;
-    if (!run.filesystem.exists(file)) {
-        return;
-    }
     try {
+        if (!run.filesystem.exists(file)) {
+            return;
+        }
         item.validation = parse_validation(run.filesystem.read(file));
         item.add_validated_metrics();
     } catch (const std::bad_alloc&) { // says nothing about the file
+        throw;
+    } catch (const TransientStorageError&) { // nor does that
         throw;
     } catch (const std::exception& error) {
         item.validation = {
@@ -105,7 +107,8 @@ inline void read_validation(const storage::Location& run, const std::string& pat
     }
 }
 
-/// The checkpoints in a run's directory, by their manifests.
+/// The checkpoints in a run's directory, by their manifests. Throws TransientStorageError: what
+/// cannot be read now is not damaged.
 [[nodiscard]] inline Listing list_checkpoints(const storage::Location& run) {
     Listing found;
     for (const auto& entry : run.filesystem.list(run.path)) {
@@ -130,9 +133,12 @@ inline void read_validation(const storage::Location& run, const std::string& pat
             found.next_index = std::max(found.next_index, manifest.index + 1);
             const auto files =
                 run.filesystem.is_local() ? std::nullopt : std::optional(run.filesystem);
-            found.committed.push_back(
-                {name, Checkpoint(path, files), std::move(manifest.metrics), manifest.index});
-            read_validation(run, path, found.committed.back());
+            Committed item{name, Checkpoint(path, files), std::move(manifest.metrics),
+                           manifest.index};
+            read_validation(run, path, item);
+            found.committed.push_back(std::move(item));
+        } catch (const TransientStorageError&) {
+            throw;
         } catch (const Error& error) { // damaged, or not readable
             found.damaged.push_back({name, error.code(), error.message()});
         }
