@@ -162,9 +162,12 @@ public:
 
     /// Removes what an interrupted attempt has left, and reads what there is.
     void open() {
-        staging_.sweep();
+        const auto unfinished = staging_.sweep();
         const std::scoped_lock lock(mutex_);
         listing_ = list_checkpoints(staging_.run());
+        for (const std::string& name : unfinished) {
+            listing_.pass(name);
+        }
     }
 
     /// A handle to the checkpoint of that name.
@@ -220,8 +223,10 @@ public:
         wanted_ = std::move(wanted);
     }
 
-    /// How the validation of the checkpoint `name` ended; ranks and deletes anew.
+    /// How the validation of the checkpoint `name` ended; ranks and deletes anew. Throws
+    /// StorageError [RT-S16].
     void conclude(const std::string& name, ValidationRecord record) {
+        staging_.require_current();
         staging_.run().filesystem.write(staging_.path_of(name) + "/" + validation_file,
                                         validation_text(record));
         std::vector<Committed> surplus;
@@ -240,33 +245,33 @@ public:
     }
 
     /// Commits what ranks have handed in under `name`; then deletes what CheckpointConfig does not
-    /// keep.
+    /// keep. When it throws, listing() tells whether the checkpoint was committed before.
     void commit(const std::string& name, int ranks, Contents contents, const Config& metrics) {
+        commit_by(&Staging::commit, name, ranks, std::move(contents), metrics);
+    }
+
+    /// As commit(), for files that are in their place already.
+    void commit_in_place(const std::string& name, Contents contents, const Config& metrics) {
+        commit_by(&Staging::commit_in_place, name, 1, std::move(contents), metrics);
+    }
+
+private:
+    void commit_by(void (Staging::*make)(const std::string&, const Manifest&) const,
+                   const std::string& name, int ranks, Contents contents, const Config& metrics) {
         check_complete(name, contents);
         std::vector<Committed> surplus;
         {
             const std::scoped_lock lock(mutex_);
             const Manifest manifest{take_index(), ranks, metrics, std::move(contents)};
-            staging_.commit(name, manifest);
-            surplus = add(name, manifest);
+            (staging_.*make)(name, manifest);
+            add(name, manifest); // it is one now, also when what follows fails
+            staging_.settle(name, ranks);
+            staging_.run().filesystem.write(staging_.path_of(latest_file), name + "\n");
+            surplus = take_surplus();
         }
         remove(surplus);
     }
 
-    /// As commit(), for files that are in their place already.
-    void commit_in_place(const std::string& name, Contents contents, const Config& metrics) {
-        check_complete(name, contents);
-        std::vector<Committed> surplus;
-        {
-            const std::scoped_lock lock(mutex_);
-            const Manifest manifest{take_index(), 1, metrics, std::move(contents)};
-            staging_.commit_in_place(name, manifest);
-            surplus = add(name, manifest);
-        }
-        remove(surplus);
-    }
-
-private:
     static void check_complete(const std::string& name, Contents& contents) {
         try {
             check(contents, Listed::completely);
@@ -280,14 +285,16 @@ private:
     /// Also a commit that fails may have left a checkpoint of this number.
     [[nodiscard]] std::int64_t take_index() { return listing_.next_index++; }
 
-    /// Returns what is not to be kept beside it.
-    [[nodiscard]] std::vector<Committed> add(const std::string& name, const Manifest& manifest) {
+    /// In place of an earlier one of that name, which was in the same directory.
+    void add(const std::string& name, const Manifest& manifest) {
+        const auto is_same = [&](const auto& item) { return item.name == name; };
+        std::erase_if(listing_.committed, is_same);
+        std::erase_if(listing_.damaged, is_same);
+        listing_.pass(name);
         listing_.committed.push_back({name, checkpoint(name), manifest.metrics, manifest.index});
         if (wanted_) {
             listing_.committed.back().validation = *std::exchange(wanted_, std::nullopt);
         }
-        staging_.run().filesystem.write(staging_.path_of(latest_file), name + "\n");
-        return take_surplus();
     }
 
     /// Takes those from the listing that CheckpointConfig does not keep. Those that wait for
