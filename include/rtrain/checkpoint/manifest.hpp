@@ -40,11 +40,16 @@ struct Manifest {
     return seal(std::move(text));
 }
 
+/// Whether a manifest.json was written by rtrain.
+[[nodiscard]] inline bool is_manifest(std::string_view text) {
+    return text.find("\"rtrain-checkpoint\"") != std::string_view::npos;
+}
+
 /// Reads a manifest; `name` is for messages. Throws CheckpointError: RT-K1 it is none of ours,
 /// RT-K2 it is damaged.
 [[nodiscard]] inline Manifest parse_manifest(std::string_view text,
                                              const std::string& name = manifest_file) {
-    if (text.find("\"rtrain-checkpoint\"") == std::string_view::npos) {
+    if (!is_manifest(text)) {
         throw CheckpointError("RT-K1", name + " was not written by rtrain");
     }
     const auto damaged = [&](const char* why) {
