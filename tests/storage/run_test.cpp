@@ -229,7 +229,7 @@ TEST_CASE("Run.on_s3_goes_on_from_the_newest_sound_checkpoint") {
     CHECK(result.metrics.at("step") == 3);
     CHECK(names(result) ==
           std::vector<std::string>{"checkpoint_000001", // damaged: never deleted, never used
-                                   "checkpoint_000002", "checkpoint_000003"});
+                                   "checkpoint_000003", "checkpoint_000004"});
 }
 
 TEST_CASE("Run.on_s3_ends_in_an_error_when_the_service_is_gone" * doctest::timeout(120)) {

@@ -13,8 +13,14 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <limits>
+#include <memory>
 #include <random>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
 
 using namespace rtrain;
 using test::code_of;
@@ -393,6 +399,225 @@ TEST_CASE("Store.clears_what_a_crash_left") {
     CHECK(again.next_name("") == "checkpoint_000008");
     REQUIRE(again.listing().damaged.size() == 1);
     CHECK(again.listing().damaged[0].code == "RT-K1");
+}
+
+namespace {
+
+/// A storage service, which has no rename: here, in a local directory.
+struct Service : storage::Local {
+    /// The next call of this name for a path that ends so fails.
+    struct Fault {
+        std::string call, end;
+        bool transient = false;
+    };
+    std::shared_ptr<Fault> fault = std::make_shared<Fault>();
+
+    void write(const std::string& path, std::string_view text) const {
+        meet("write", path);
+        Local::write(path, text);
+    }
+    void remove(const std::string& path) const {
+        meet("remove", path);
+        Local::remove(path);
+    }
+    [[nodiscard]] bool exists(const std::string& path) const {
+        meet("exists", path);
+        return Local::exists(path);
+    }
+    [[nodiscard]] std::string read(const std::string& path) const {
+        meet("read", path);
+        return Local::read(path);
+    }
+
+private:
+    void meet(const std::string& call, const std::string& path) const {
+        if (fault->call == call && path.ends_with(fault->end)) {
+            fault->call = "";
+            if (fault->transient) {
+                throw TransientStorageError("RT-S11", "no answer");
+            }
+            throw StorageError("RT-S10", "refused");
+        }
+    }
+};
+
+/// A run on a service, with several attempts.
+struct Remote {
+    test::Directory directory;
+    Service service{};
+    std::filesystem::path run = directory.path() / "run";
+
+    explicit Remote(const std::string& name) : directory(name) {}
+
+    [[nodiscard]] storage::Location at() const {
+        return {storage::AnyFilesystem(service), run.string()};
+    }
+    /// As an attempt begins.
+    [[nodiscard]] std::unique_ptr<checkpoint::Store> begin(const std::string& attempt) const {
+        std::filesystem::create_directories(run);
+        test::write(run / checkpoint::Staging::attempt_file, attempt);
+        auto store = std::make_unique<checkpoint::Store>(
+            checkpoint::Staging(at(), attempt, directory.path() / attempt, {}), CheckpointConfig{});
+        store->open();
+        return store;
+    }
+    [[nodiscard]] bool has(const std::string& path) const {
+        return std::filesystem::exists(run / path);
+    }
+};
+
+/// As rank 0 does it alone.
+checkpoint::Contents stage(const checkpoint::Store& store, const std::string& name,
+                           const std::string& text) {
+    store.staging().stage(name, 0);
+    checkpoint::CheckedFile out(store.staging().directory_of(name, 0), "file");
+    out.write(text);
+    return {{out.finish()}, {}};
+}
+
+void commit_remotely(checkpoint::Store& store, const std::string& name) {
+    const auto contents = stage(store, name, name);
+    store.staging().hand_in(name, 0, contents);
+    store.commit(name, 1, contents, {});
+}
+
+} // namespace
+
+TEST_CASE("Attempt.one_that_was_taken_for_dead_leaves_the_next_ones_checkpoints_alone") {
+    const Remote remote("attempts");
+    auto old = remote.begin("old");
+    commit_remotely(*old, "first");
+    const auto contents = stage(*old, "best", "of the old one");
+
+    auto next = remote.begin("next");
+    commit_remotely(*next, "best");
+    (void)stage(*next, "unfinished", "");
+    const auto& staging = old->staging();
+    CHECK(code_of([&] { staging.hand_in("best", 0, contents); }) == "RT-S16");
+    CHECK(code_of([&] { old->commit("best", 1, contents, {}); }) == "RT-S16");
+    CHECK(code_of([&] { staging.stage("another", 0); }) == "RT-S16");
+    CHECK(!remote.has("another"));
+    CHECK(code_of([&] { staging.remove("first"); }) == "RT-S16");
+    CHECK(code_of([&] { old->conclude("first", {}); }) == "RT-S16");
+    CHECK(code_of([&] { old->open(); }) == "RT-S16");
+    CHECK(remote.has("unfinished"));
+    staging.give_up("best", 0);
+    staging.give_up("unfinished", 0);
+    CHECK(remote.has("unfinished"));
+    CHECK(checkpoint::verify(remote.run / "first").index == 0);
+    CHECK(checkpoint::verify(remote.run / "best").index == 1);
+}
+
+TEST_CASE("Attempt.ranks_lists_are_those_of_their_own_attempt") {
+    const Remote remote("lists");
+    const auto old = remote.begin("old");
+    const auto next = remote.begin("next");
+    (void)stage(*next, "best", "");
+    next->staging().stage("best", 1);
+    next->staging().hand_in("best", 1, {});
+    old->staging().hand_in_failure("best", 1, std::runtime_error("late"));
+    CHECK(code_of([&] { (void)next->staging().collect("best", 2, {}, {}); }).empty());
+}
+
+TEST_CASE("Attempt.numbers_of_uploads_that_may_go_on_are_not_used_again") {
+    const Remote remote("numbers");
+    auto old = remote.begin("old");
+    commit_remotely(*old, old->next_name(""));
+    (void)stage(*old, old->next_name(""), "");
+    CHECK(remote.has("checkpoint_000001"));
+    const auto next = remote.begin("next");
+    CHECK(!remote.has("checkpoint_000001"));
+    CHECK(next->next_name("") == "checkpoint_000002");
+}
+
+TEST_CASE("Store.what_fails_behind_the_commit_leaves_the_checkpoint") {
+    const Remote remote("behind");
+    auto store = remote.begin("attempt");
+    const auto committed = [&](const Service::Fault& fault) {
+        const std::string name = store->next_name("");
+        const auto contents = stage(*store, name, name);
+        store->staging().hand_in(name, 0, contents);
+        *remote.service.fault = fault;
+        const std::string code = code_of([&] { store->commit(name, 1, contents, {}); });
+        store->staging().give_up(name, 0); // as the saver does when it throws
+        CHECK(remote.service.fault->call.empty());
+        CHECK(code_of([&] { (void)checkpoint::verify(remote.run / name); }).empty());
+        CHECK(store->listing().committed.back().name == name);
+        return code;
+    };
+    CHECK(committed({"write", "/latest"}) == "RT-S10");
+    CHECK(committed({"remove", "/.rtrain-uploading"}).empty());
+    CHECK(remote.has("checkpoint_000001/.rtrain-uploading"));
+    CHECK(remote.begin("next")->listing().committed.size() == 2);
+    CHECK(!remote.has("checkpoint_000001/.rtrain-uploading"));
+}
+
+TEST_CASE("Store.a_deletion_that_was_cut_off_is_ended_by_the_next_start") {
+    const Remote remote("cut-off");
+    auto store = remote.begin("attempt");
+    commit_remotely(*store, "checkpoint_000000");
+    *remote.service.fault = {"remove", "/checkpoint_000000"};
+    CHECK(code_of([&] { store->staging().remove("checkpoint_000000"); }) == "RT-S10");
+    CHECK(remote.has("checkpoint_000000/file"));
+    CHECK(remote.begin("next")->listing().damaged.empty());
+    CHECK(!remote.has("checkpoint_000000"));
+}
+
+TEST_CASE("Store.what_cannot_be_read_now_is_not_damaged") {
+    const Remote remote("now");
+    auto store = remote.begin("attempt");
+    commit_remotely(*store, "best");
+    store->conclude("best", {.status = CheckpointStatus::validated});
+    for (const char* const file : {"/manifest.json", "/.validation.json"}) {
+        for (const char* const call : {"exists", "read"}) {
+            CAPTURE(file);
+            CAPTURE(call);
+            *remote.service.fault = {call, file, true};
+            CHECK(code_of([&] { (void)checkpoint::list_checkpoints(remote.at()); }) == "RT-S11");
+        }
+    }
+    *remote.service.fault = {"exists", "/.validation.json"};
+    const auto listing = checkpoint::list_checkpoints(remote.at());
+    CHECK(listing.damaged.empty());
+    REQUIRE(listing.committed.size() == 1);
+    CHECK((listing.committed[0].status() == CheckpointStatus::validation_failed));
+}
+
+TEST_CASE("Store.a_directory_that_is_reported_twice_is_one_checkpoint") {
+    const test::Directory directory("twice");
+    auto store = store_in(directory.path(), {.num_to_keep = 1});
+    std::filesystem::create_directories(directory.path() / "own");
+    test::write(directory.path() / "own/file", "text");
+    for (int i = 0; i < 3; ++i) {
+        store.commit_in_place("own",
+                              {{checkpoint::record_of(directory.path() / "own", "file")}, {}}, {});
+    }
+    CHECK(kept(directory.path()) == std::vector<std::int64_t>{2});
+    CHECK(store.listing().committed.size() == 1);
+    commit(store, {});
+    CHECK(!std::filesystem::exists(directory.path() / "own"));
+}
+
+TEST_CASE("Store.numbers_are_not_those_of_names_that_were_wished") {
+    const test::Directory directory("wished");
+    auto store = store_in(directory.path(), {});
+    commit(store, {}, {"file"}, "checkpoint_000001");
+    commit(store, {});
+    CHECK(test::read(directory.path() / "latest") == "checkpoint_000002\n");
+    commit(store, {}, {"file"}, "checkpoint_9223372036854775807");
+    CHECK(store.next_name("") == "checkpoint_000004");
+    CHECK(kept(directory.path()).size() == 3);
+    CHECK(checkpoint::index_in("checkpoint_000007") == 7);
+    for (const char* const name :
+         {"checkpoint_", "checkpoint_-1", "checkpoint_+1", "checkpoint_ 1", "checkpoint_1x",
+          "checkpoint_99999999999999999999", "Checkpoint_1"}) {
+        CHECK(!checkpoint::index_in(name));
+    }
+    const checkpoint::Manifest last{.index = std::numeric_limits<std::int64_t>::max(),
+                                    .ranks = 1,
+                                    .metrics = {},
+                                    .contents = {}};
+    CHECK(code_of([&] { (void)checkpoint::parse_manifest(manifest_text(last)); }) == "RT-K2");
 }
 
 TEST_CASE("Checkpoint.directory_and_metadata") {

@@ -197,6 +197,7 @@ TEST_CASE("FusedOptimizer.refuses_what_it_cannot_update") {
     weight.mutable_grad() = torch::ones({2}, torch::kComplexFloat);
     FusedOptimizer<SGD> optimizer(SGD({weight}, SGDOptions(0.1)));
     CHECK(test::code_of([&] { optimizer.step(); }) == "RT-M8");
+    CHECK(!rtrain::detail::same_layout(torch::ones({9, 4}), torch::ones({2, 4})));
 }
 
 TEST_CASE("FusedOptimizer.resumes_in_a_run") {

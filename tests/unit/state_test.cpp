@@ -3,12 +3,14 @@
 
 #include <rtrain/checkpoint/manifest.hpp>
 #include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/model/fused_optimizer.hpp>
 #include <rtrain/testing/checkpoint_policy.hpp>
 
 #include <doctest/doctest.h>
 
 #include <functional>
 #include <limits>
+#include <vector>
 
 using namespace rtrain;
 using test::code_of;
@@ -239,6 +241,39 @@ TEST_CASE("State.what_does_not_fit_is_an_error") {
     CHECK(code_of([&] { State{}.add("optimizer", adam).load(optimizer); }) == "RT-K3");
     torch::optim::SGD fewer(net->in->parameters(), 0.1);
     CHECK(code_of([&] { State{}.add("optimizer", fewer).load(optimizer); }) == "RT-K3");
+}
+
+TEST_CASE("State.of_an_optimizer_must_have_the_shapes_of_its_parameters") {
+    using namespace torch::optim;
+    const auto check = [](const auto& make) {
+        const auto stepped = [&](std::vector<std::int64_t> shape) {
+            auto weight = torch::ones(shape).set_requires_grad(true);
+            auto optimizer = make(weight);
+            for (int i = 0; i < 3; ++i) {
+                optimizer.step([&] {
+                    optimizer.zero_grad();
+                    auto loss = (weight * weight * weight * weight).sum();
+                    loss.backward();
+                    return loss;
+                });
+            }
+            return optimizer;
+        };
+        auto large = stepped({64, 64});
+        const auto snapshot = saved(State{}.add("optimizer", large));
+        CHECK(code_of([&] { State{}.add("optimizer", large).load(snapshot); }).empty());
+        for (const auto& shape : {std::vector<std::int64_t>{2, 3}, {65, 64}}) {
+            auto other = stepped(shape);
+            CHECK(code_of([&] { State{}.add("optimizer", other).load(snapshot); }) == "RT-K3");
+        }
+    };
+    check([](auto& weight) { return SGD({weight}, SGDOptions(0.01).momentum(0.9)); });
+    check([](auto& weight) { return Adam({weight}, AdamOptions(0.01).amsgrad(true)); });
+    check([](auto& weight) { return AdamW({weight}, AdamWOptions(0.01)); });
+    check([](auto& weight) { return Adagrad({weight}, AdagradOptions(0.01)); });
+    check([](auto& weight) { return RMSprop({weight}, RMSpropOptions(0.01)); });
+    check([](auto& weight) { return LBFGS({weight}, LBFGSOptions(0.01)); });
+    check([](auto& weight) { return FusedOptimizer<Adam>(Adam({weight}, AdamOptions(0.01))); });
 }
 
 RTRAIN_TEST_CHECKPOINT_POLICY(None, checkpoint::None{});

@@ -14,6 +14,8 @@
 #include <boost/json/object.hpp>
 
 #include <cstdint>
+#include <limits>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -38,11 +40,16 @@ struct Manifest {
     return seal(std::move(text));
 }
 
+/// Whether a manifest.json was written by rtrain.
+[[nodiscard]] inline bool is_manifest(std::string_view text) {
+    return text.find("\"rtrain-checkpoint\"") != std::string_view::npos;
+}
+
 /// Reads a manifest; `name` is for messages. Throws CheckpointError: RT-K1 it is none of ours,
 /// RT-K2 it is damaged.
 [[nodiscard]] inline Manifest parse_manifest(std::string_view text,
                                              const std::string& name = manifest_file) {
-    if (text.find("\"rtrain-checkpoint\"") == std::string_view::npos) {
+    if (!is_manifest(text)) {
         throw CheckpointError("RT-K1", name + " was not written by rtrain");
     }
     const auto damaged = [&](const char* why) {
@@ -58,8 +65,12 @@ struct Manifest {
                                              RTRAIN_VERSION));
     }
     const auto manifest = [&]() -> Manifest {
-        return {fields.at("index").to_number<std::int64_t>(), fields.at("ranks").to_number<int>(),
-                fields.at("metrics").as_object(), contents_from(fields, Listed::completely)};
+        const auto index = fields.at("index").to_number<std::int64_t>();
+        if (index < 0 || index > std::numeric_limits<std::int64_t>::max() / 2) {
+            throw std::invalid_argument("its index is impossible"); // others are counted from it
+        }
+        return {index, fields.at("ranks").to_number<int>(), fields.at("metrics").as_object(),
+                contents_from(fields, Listed::completely)};
     };
     return detail::parsed(manifest, damaged);
 }

@@ -8,9 +8,12 @@
 ///    directory to the checkpoint's name. The rename is the moment at which the checkpoint exists.
 ///
 /// A storage service has no rename. There, ranks upload their files under the final name, and the
-/// manifest, uploaded last, is what makes it a checkpoint.
+/// manifest, uploaded last, is what makes it a checkpoint. An attempt that was taken for dead may
+/// know the same names, so each asks whether it is still the current one before it writes or
+/// deletes, and a directory with a manifest is not given up.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/checkpoint/contents.hpp>
@@ -68,7 +71,8 @@ public:
                           : scratch_ / detail::concat(hidden, '-', rank);
     }
 
-    /// Creates it, empty; on local storage rank 0 does so, before the others write.
+    /// Creates it, empty; on local storage rank 0 does so, before the others write. Throws
+    /// StorageError [RT-S16].
     void stage(const std::string& name, int rank) const {
         if (rank == 0 || !is_local()) {
             const auto directory = directory_of(name, rank);
@@ -76,6 +80,7 @@ public:
             storage::create_directories(directory);
         }
         if (rank == 0 && !is_local()) { // tells what an interrupted upload has left
+            require_current();
             run_.filesystem.write(path_of(name) + "/" + uploading_file, attempt_);
         }
     }
@@ -87,9 +92,10 @@ public:
     }
 
     /// Gives the files that this rank has staged to the checkpoint. Other ranks than rank 0 also
-    /// leave their list for collect().
+    /// leave their list for collect(). Throws StorageError [RT-S16].
     void hand_in(const std::string& name, int rank, const Contents& contents) const {
         if (!is_local()) {
+            require_current();
             std::vector<std::string> names;
             for (const FileRecord& file : contents.files) {
                 names.push_back(file.name);
@@ -148,17 +154,14 @@ public:
         return all;
     }
 
-    /// On rank 0: makes what has been handed in the checkpoint `name`. Throws StorageError [RT-S16]
-    /// when another attempt has taken the run over.
+    /// On rank 0: makes what has been handed in the checkpoint `name`. When it has returned, there
+    /// is one; settle() is to follow. Throws StorageError [RT-S16] when another attempt has taken
+    /// the run over.
     void commit(const std::string& name, const Manifest& manifest) const {
         require_current();
         const std::string text = manifest_text(manifest);
         if (!is_local()) {
             run_.filesystem.write(path_of(name) + "/" + manifest_file, text);
-            for (int rank = 1; rank < manifest.ranks; ++rank) {
-                run_.filesystem.remove(list_of(name, rank));
-            }
-            run_.filesystem.remove(path_of(name) + "/" + uploading_file);
             return;
         }
         const auto directory = directory_of(name, 0);
@@ -170,10 +173,11 @@ public:
         file.sync();
         file.close();
         sync_directories_of(manifest.contents, directory);
-        storage::rename_durably(directory, path_of(name));
+        storage::rename_file(directory, path_of(name));
     }
 
-    /// Makes a manifest for a checkpoint whose files are in their place already.
+    /// Makes a manifest for a checkpoint whose files are in their place already; settle() is to
+    /// follow.
     void commit_in_place(const std::string& name, const Manifest& manifest) const {
         require_current();
         if (is_local()) {
@@ -185,60 +189,84 @@ public:
             sync_directories_of(manifest.contents, path_of(name));
         }
         run_.filesystem.write(path_of(name) + "/" + manifest_file, manifest_text(manifest));
+    }
+
+    /// Behind a commit by `ranks` ranks: makes it durable, and removes what only the commit needed.
+    void settle(const std::string& name, int ranks) const {
         if (is_local()) {
             storage::sync_directory(run_.path);
+            return;
+        }
+        try {
+            for (int rank = 1; rank < ranks; ++rank) {
+                run_.filesystem.remove(list_of(name, rank));
+            }
+            run_.filesystem.remove(path_of(name) + "/" + uploading_file);
+        } catch (const StorageError& error) { // the next start of the run removes it
+            console::warn("could not clear up in %s: %s", name.c_str(), error.what());
         }
     }
 
-    /// Removes what was staged for a checkpoint that is not to be.
+    /// Removes what was staged for a checkpoint that is not to be. One that was committed stays,
+    /// and so does what may be another attempt's.
     void give_up(const std::string& name, int rank) const {
         if (rank == 0 || !is_local()) {
             storage::remove_all(directory_of(name, rank));
         }
-        if (rank == 0 && !is_local()) {
+        if (rank == 0 && !is_local() && is_current() &&
+            !run_.filesystem.exists(path_of(name) + "/" + manifest_file)) {
             run_.filesystem.remove(path_of(name));
         }
     }
 
     /// Deletes a checkpoint. It stops being one first, so that no reader takes a half for the
-    /// whole.
+    /// whole. Throws StorageError [RT-S16].
     void remove(const std::string& name) const {
+        require_current();
         if (is_local()) {
             const auto trash = std::filesystem::path(run_.path) /
                                detail::concat(storage::temporary_prefix, "trash-", name);
             storage::rename_durably(path_of(name), trash);
             storage::remove_all(trash);
-        } else {
+        } else { // sweep() goes on with it should this be cut off
+            run_.filesystem.write(path_of(name) + "/" + uploading_file, attempt_);
             run_.filesystem.remove(path_of(name) + "/" + manifest_file);
             run_.filesystem.remove(path_of(name));
         }
     }
 
     /// Removes what an interrupted attempt has left of unfinished checkpoints, and of files in
-    /// finished ones.
-    void sweep() const {
+    /// finished ones. Returns the names of the former that should not be used again: files of
+    /// theirs may still be on their way to a storage service. Throws StorageError [RT-S16].
+    [[nodiscard]] std::vector<std::string> sweep() const {
+        std::vector<std::string> unfinished;
         for (const auto& entry : run_.filesystem.list(run_.path)) {
             const bool ours = entry.name.starts_with(storage::temporary_prefix);
-            if (ours || (entry.is_directory && !is_local() && is_unfinished(entry.name))) {
+            if (!ours && !entry.is_directory) {
+                continue;
+            }
+            const auto files =
+                ours ? std::vector<storage::Entry>() : run_.filesystem.list(path_of(entry.name));
+            if (ours || (!is_local() && is_unfinished(files))) {
+                require_current();
                 run_.filesystem.remove(path_of(entry.name));
-            } else if (entry.is_directory && is_local()) {
-                for (const auto& file : run_.filesystem.list(path_of(entry.name))) {
-                    if (file.name.starts_with(storage::temporary_prefix)) {
-                        storage::remove_all(path_of(entry.name) + "/" + file.name);
-                    }
+                unfinished.push_back(entry.name);
+                continue;
+            }
+            for (const auto& file : files) {
+                if (file.name.starts_with(storage::temporary_prefix)) {
+                    require_current();
+                    run_.filesystem.remove(path_of(entry.name) + "/" + file.name);
                 }
             }
         }
+        return unfinished;
     }
 
     /// A process that was taken for dead may live on, cut off; what it still writes must not count.
     /// Throws StorageError [RT-S16].
     void require_current() const {
-        const std::string file = path_of(attempt_file);
-        if (!run_.filesystem.exists(file)) {
-            return;
-        }
-        if (run_.filesystem.read(file) != attempt_) {
+        if (!is_current()) {
             throw StorageError("RT-S16",
                                detail::concat("another process has taken over the run in ",
                                               run_.filesystem.uri(run_.path),
@@ -248,9 +276,15 @@ public:
     }
 
 private:
+    [[nodiscard]] bool is_current() const {
+        const std::string file = path_of(attempt_file);
+        return !run_.filesystem.exists(file) || run_.filesystem.read(file) == attempt_;
+    }
+
     [[nodiscard]] std::string list_of(const std::string& name, int rank) const {
         const std::string directory = is_local() ? directory_of(name, 0).string() : path_of(name);
-        return detail::concat(directory, '/', storage::temporary_prefix, "list-", rank);
+        return detail::concat(directory, '/', storage::temporary_prefix, "list-", attempt_, '-',
+                              rank);
     }
 
     void leave_list(const std::string& name, int rank, boost::json::object list) const {
@@ -271,9 +305,12 @@ private:
         }
     }
 
-    [[nodiscard]] bool is_unfinished(const std::string& name) const {
-        return run_.filesystem.exists(path_of(name) + "/" + uploading_file) &&
-               !run_.filesystem.exists(path_of(name) + "/" + manifest_file);
+    /// `files`: what there is in the directory of a checkpoint.
+    [[nodiscard]] static bool is_unfinished(const std::vector<storage::Entry>& files) {
+        const auto has = [&](const char* name) {
+            return std::ranges::any_of(files, [&](const auto& file) { return file.name == name; });
+        };
+        return has(uploading_file) && !has(manifest_file);
     }
 
     static constexpr const char* uploading_file = ".rtrain-uploading";

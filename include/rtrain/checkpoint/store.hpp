@@ -15,13 +15,19 @@
 #include <rtrain/storage/lock.hpp>
 
 #include <algorithm>
+#include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <mutex>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -51,33 +57,48 @@ struct Damaged {
     std::string reason;
 };
 
+/// The number in "checkpoint_000007". No run counts to 19 digits, with which the next one might be
+/// too large.
+[[nodiscard]] inline std::optional<std::int64_t> index_in(std::string_view name) {
+    constexpr std::string_view prefix = "checkpoint_";
+    constexpr std::size_t most_digits = 18;
+    if (!name.starts_with(prefix)) {
+        return std::nullopt;
+    }
+    name.remove_prefix(prefix.size());
+    std::int64_t index = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+    const bool is_number = error == std::errc() && end == name.data() + name.size();
+    return is_number && index >= 0 && name.front() != '-' && name.size() <= most_digits
+               ? std::optional(index)
+               : std::nullopt;
+}
+
 struct Listing {
     std::vector<Committed> committed; ///< oldest first
     std::vector<Damaged> damaged;
     std::int64_t next_index = 0; ///< higher than that of any of them
-};
 
-/// The number in "checkpoint_000007".
-[[nodiscard]] inline std::optional<std::int64_t> index_in(const std::string& name) {
-    long long index = 0;
-    char excess = 0;
-    return std::sscanf(name.c_str(), "checkpoint_%lld%c", &index, &excess) == 1
-               ? std::optional<std::int64_t>(index)
-               : std::nullopt;
-}
+    /// Has next_index be higher than the number in `name`, if there is one.
+    void pass(const std::string& name) {
+        next_index = std::max(next_index, index_in(name).value_or(-1) + 1);
+    }
+};
 
 /// Adds what is known about the validation of a checkpoint. Damage to that is no damage to the
 /// checkpoint.
 inline void read_validation(const storage::Location& run, const std::string& path,
                             Committed& item) {
     const std::string file = path + "/" + validation_file;
-    if (!run.filesystem.exists(file)) {
-        return;
-    }
     try {
+        if (!run.filesystem.exists(file)) {
+            return;
+        }
         item.validation = parse_validation(run.filesystem.read(file));
         item.add_validated_metrics();
     } catch (const std::bad_alloc&) { // says nothing about the file
+        throw;
+    } catch (const TransientStorageError&) { // nor does that
         throw;
     } catch (const std::exception& error) {
         item.validation = {
@@ -86,7 +107,8 @@ inline void read_validation(const storage::Location& run, const std::string& pat
     }
 }
 
-/// The checkpoints in a run's directory, by their manifests.
+/// The checkpoints in a run's directory, by their manifests. Throws TransientStorageError: what
+/// cannot be read now is not damaged.
 [[nodiscard]] inline Listing list_checkpoints(const storage::Location& run) {
     Listing found;
     for (const auto& entry : run.filesystem.list(run.path)) {
@@ -96,10 +118,9 @@ inline void read_validation(const storage::Location& run, const std::string& pat
         }
         const std::string path = run.path + "/" + name;
         const std::string manifest_path = path + "/" + manifest_file;
-        const auto number = index_in(name);
-        found.next_index = std::max(found.next_index, number ? *number + 1 : 0);
+        found.pass(name);
         if (!run.filesystem.exists(manifest_path)) {
-            if (number) {
+            if (index_in(name)) {
                 found.damaged.push_back(
                     {name, "RT-K1",
                      detail::concat(run.filesystem.uri(path), " has no ", manifest_file)});
@@ -112,9 +133,12 @@ inline void read_validation(const storage::Location& run, const std::string& pat
             found.next_index = std::max(found.next_index, manifest.index + 1);
             const auto files =
                 run.filesystem.is_local() ? std::nullopt : std::optional(run.filesystem);
-            found.committed.push_back(
-                {name, Checkpoint(path, files), std::move(manifest.metrics), manifest.index});
-            read_validation(run, path, found.committed.back());
+            Committed item{name, Checkpoint(path, files), std::move(manifest.metrics),
+                           manifest.index};
+            read_validation(run, path, item);
+            found.committed.push_back(std::move(item));
+        } catch (const TransientStorageError&) {
+            throw;
         } catch (const Error& error) { // damaged, or not readable
             found.damaged.push_back({name, error.code(), error.message()});
         }
@@ -138,9 +162,12 @@ public:
 
     /// Removes what an interrupted attempt has left, and reads what there is.
     void open() {
-        staging_.sweep();
+        const auto unfinished = staging_.sweep();
         const std::scoped_lock lock(mutex_);
         listing_ = list_checkpoints(staging_.run());
+        for (const std::string& name : unfinished) {
+            listing_.pass(name);
+        }
     }
 
     /// A handle to the checkpoint of that name.
@@ -196,8 +223,10 @@ public:
         wanted_ = std::move(wanted);
     }
 
-    /// How the validation of the checkpoint `name` ended; ranks and deletes anew.
+    /// How the validation of the checkpoint `name` ended; ranks and deletes anew. Throws
+    /// StorageError [RT-S16].
     void conclude(const std::string& name, ValidationRecord record) {
+        staging_.require_current();
         staging_.run().filesystem.write(staging_.path_of(name) + "/" + validation_file,
                                         validation_text(record));
         std::vector<Committed> surplus;
@@ -216,33 +245,33 @@ public:
     }
 
     /// Commits what ranks have handed in under `name`; then deletes what CheckpointConfig does not
-    /// keep.
+    /// keep. When it throws, listing() tells whether the checkpoint was committed before.
     void commit(const std::string& name, int ranks, Contents contents, const Config& metrics) {
+        commit_by(&Staging::commit, name, ranks, std::move(contents), metrics);
+    }
+
+    /// As commit(), for files that are in their place already.
+    void commit_in_place(const std::string& name, Contents contents, const Config& metrics) {
+        commit_by(&Staging::commit_in_place, name, 1, std::move(contents), metrics);
+    }
+
+private:
+    void commit_by(void (Staging::*make)(const std::string&, const Manifest&) const,
+                   const std::string& name, int ranks, Contents contents, const Config& metrics) {
         check_complete(name, contents);
         std::vector<Committed> surplus;
         {
             const std::scoped_lock lock(mutex_);
             const Manifest manifest{take_index(), ranks, metrics, std::move(contents)};
-            staging_.commit(name, manifest);
-            surplus = add(name, manifest);
+            (staging_.*make)(name, manifest);
+            add(name, manifest); // it is one now, also when what follows fails
+            staging_.settle(name, ranks);
+            staging_.run().filesystem.write(staging_.path_of(latest_file), name + "\n");
+            surplus = take_surplus();
         }
         remove(surplus);
     }
 
-    /// As commit(), for files that are in their place already.
-    void commit_in_place(const std::string& name, Contents contents, const Config& metrics) {
-        check_complete(name, contents);
-        std::vector<Committed> surplus;
-        {
-            const std::scoped_lock lock(mutex_);
-            const Manifest manifest{take_index(), 1, metrics, std::move(contents)};
-            staging_.commit_in_place(name, manifest);
-            surplus = add(name, manifest);
-        }
-        remove(surplus);
-    }
-
-private:
     static void check_complete(const std::string& name, Contents& contents) {
         try {
             check(contents, Listed::completely);
@@ -256,14 +285,16 @@ private:
     /// Also a commit that fails may have left a checkpoint of this number.
     [[nodiscard]] std::int64_t take_index() { return listing_.next_index++; }
 
-    /// Returns what is not to be kept beside it.
-    [[nodiscard]] std::vector<Committed> add(const std::string& name, const Manifest& manifest) {
+    /// In place of an earlier one of that name, which was in the same directory.
+    void add(const std::string& name, const Manifest& manifest) {
+        const auto is_same = [&](const auto& item) { return item.name == name; };
+        std::erase_if(listing_.committed, is_same);
+        std::erase_if(listing_.damaged, is_same);
+        listing_.pass(name);
         listing_.committed.push_back({name, checkpoint(name), manifest.metrics, manifest.index});
         if (wanted_) {
             listing_.committed.back().validation = *std::exchange(wanted_, std::nullopt);
         }
-        staging_.run().filesystem.write(staging_.path_of(latest_file), name + "\n");
-        return take_surplus();
     }
 
     /// Takes those from the listing that CheckpointConfig does not keep. Those that wait for

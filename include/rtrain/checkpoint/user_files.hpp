@@ -7,8 +7,10 @@
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/manifest.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/safe_name.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -20,30 +22,60 @@
 
 namespace rtrain::checkpoint {
 
-/// The names of all files under a directory, sorted; without what belongs to rtrain.
+namespace internal {
+
+[[nodiscard]] inline CheckpointError not_kept(const std::filesystem::path& directory,
+                                              const std::string& name, const char* why) {
+    return {"RT-K14", detail::concat("\"", name, "\" in ", directory.string(), ' ', why)};
+}
+
+/// Whether a file of this name is rtrain's own, or one that is being written. Throws
+/// CheckpointError [RT-K14] for a manifest of somebody else's.
+[[nodiscard]] inline bool is_of_rtrain(const std::filesystem::path& directory,
+                                       const std::string& name) {
+    if (name == manifest_file && !is_manifest(storage::read_file(directory / name))) {
+        throw not_kept(directory, name,
+                       "has the name of the list that rtrain writes into each checkpoint; give "
+                       "your file another one");
+    }
+    return name == Checkpoint::metadata_file || name == validation_file || name == manifest_file ||
+           std::filesystem::path(name).filename().string().starts_with(storage::temporary_prefix);
+}
+
+} // namespace internal
+
+/// The names of all files under a directory, sorted; without what belongs to rtrain. Links to files
+/// count as files. Throws CheckpointError [RT-K14] for what a checkpoint would lack without a word.
 [[nodiscard]] inline std::vector<std::string>
 names_of_files(const std::filesystem::path& directory) {
+    using std::filesystem::file_type;
     std::vector<std::string> names;
     std::error_code error;
     for (std::filesystem::recursive_directory_iterator at(directory, error), end;
          !error && at != end; at.increment(error)) {
         std::error_code gone;
-        if (at->is_regular_file(gone)) {
-            names.push_back(at->path().lexically_relative(directory).generic_string());
+        const auto type = at->symlink_status(gone).type();
+        const auto name = at->path().lexically_relative(directory).generic_string();
+        if (type == file_type::directory || type == file_type::not_found ||
+            internal::is_of_rtrain(directory, name)) {
+            continue;
         }
+        if (!at->is_regular_file(gone)) {
+            throw internal::not_kept(directory, name,
+                                     type == file_type::symlink
+                                         ? "is a symbolic link that leads to no file; put what it "
+                                           "leads to in its place"
+                                         : "is neither a file nor a directory; remove it");
+        }
+        names.push_back(name);
     }
     storage::require(error, "list", directory);
-    std::erase_if(names, [](const std::string& name) {
-        return name == Checkpoint::metadata_file || name == validation_file ||
-               name == manifest_file ||
-               std::filesystem::path(name).filename().string().starts_with(
-                   storage::temporary_prefix);
-    });
     std::sort(names.begin(), names.end());
     return names;
 }
 
-/// Lists the files under a directory that `known` does not list.
+/// Lists the files under a directory that `known` does not list. Throws CheckpointError [RT-K14]
+/// for those that a checkpoint cannot have.
 [[nodiscard]] inline Contents unlisted_files(const std::filesystem::path& directory,
                                              const Contents& known) {
     std::set<std::string> listed;
@@ -53,6 +85,11 @@ names_of_files(const std::filesystem::path& directory) {
     Contents contents;
     for (const std::string& name : names_of_files(directory)) {
         if (!listed.contains(name)) {
+            if (!is_plain_file(directory, name)) {
+                throw internal::not_kept(directory, name,
+                                         "is a symbolic link, or has a name that cannot be kept on "
+                                         "every file system; copy or rename the file");
+            }
             contents.files.push_back(record_of(directory, name));
         }
     }

@@ -38,7 +38,8 @@ struct FusedBatch {
 };
 
 [[nodiscard]] inline bool same_layout(const at::Tensor& a, const at::Tensor& b) {
-    return a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous());
+    return a.sizes() == b.sizes() &&
+           (a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous()));
 }
 
 /// Gives `tensor` the layout of `like`, because the kernels go through memory and not by index.

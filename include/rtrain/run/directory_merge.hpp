@@ -138,7 +138,7 @@ agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportO
 
 /// The names of the files that this rank is to copy from its directory, if it has one: those that
 /// no lower rank has. *Collective.* Throws CheckpointError: RT-K5 two ranks have different files of
-/// the same name, RT-K14 a file has a name that no checkpoint may hold.
+/// the same name, RT-K14 no checkpoint can hold a file or link.
 [[nodiscard]] inline std::vector<std::string>
 files_to_copy(HookRanks& backend, const std::optional<std::filesystem::path>& directory) {
     std::vector<std::string> mine;

@@ -72,7 +72,7 @@ public:
     }
 
     /// Makes what the ranks write the checkpoint `name`, reported with rank 0's `metrics`. When it
-    /// throws, nothing is left of it.
+    /// throws, nothing is left of it, unless it was committed before.
     void save(const std::string& name, const Config& metrics, const WritePart& write_part) {
         try {
             checkpoint::Contents mine;
@@ -110,7 +110,8 @@ public:
     }
 
     /// Waits for what is being saved in the background and returns its name, or throws what went
-    /// wrong; then nothing is left of it. Empty when nothing is under way.
+    /// wrong; then nothing is left of it, unless it was committed before. Empty when nothing is
+    /// under way.
     std::optional<std::string> finish() {
         auto name = std::exchange(under_way_, std::nullopt);
         if (!name) {

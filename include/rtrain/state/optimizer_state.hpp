@@ -8,6 +8,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/state/kept_state.hpp>
 #include <rtrain/state/object_state.hpp>
+#include <rtrain/state/optimizer_fields.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 #include <rtrain/state/state_io.hpp>
 
@@ -20,115 +21,13 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace rtrain::checkpoint {
 
 namespace optim {
-
-// fields(object, visit) names every member of an options or state class, for both directions.
-
-template <class V>
-void fields(torch::optim::SGDOptions& o, V&& visit) {
-    visit("lr", o.lr());
-    visit("momentum", o.momentum());
-    visit("dampening", o.dampening());
-    visit("weight_decay", o.weight_decay());
-    visit("nesterov", o.nesterov());
-}
-template <class V>
-void fields(torch::optim::SGDParamState& s, V&& visit) {
-    visit("momentum_buffer", s.momentum_buffer());
-}
-
-template <class O, class V>
-void adam_options(O& o, V&& visit) {
-    visit("lr", o.lr());
-    visit("betas", o.betas());
-    visit("eps", o.eps());
-    visit("weight_decay", o.weight_decay());
-    visit("amsgrad", o.amsgrad());
-}
-template <class S, class V>
-void adam_state(S& s, V&& visit) {
-    visit("step", s.step());
-    visit("exp_avg", s.exp_avg());
-    visit("exp_avg_sq", s.exp_avg_sq());
-    visit("max_exp_avg_sq", s.max_exp_avg_sq());
-}
-template <class V>
-void fields(torch::optim::AdamOptions& o, V&& visit) {
-    adam_options(o, visit);
-}
-template <class V>
-void fields(torch::optim::AdamParamState& s, V&& visit) {
-    adam_state(s, visit);
-}
-template <class V>
-void fields(torch::optim::AdamWOptions& o, V&& visit) {
-    adam_options(o, visit);
-}
-template <class V>
-void fields(torch::optim::AdamWParamState& s, V&& visit) {
-    adam_state(s, visit);
-}
-
-template <class V>
-void fields(torch::optim::AdagradOptions& o, V&& visit) {
-    visit("lr", o.lr());
-    visit("lr_decay", o.lr_decay());
-    visit("weight_decay", o.weight_decay());
-    visit("initial_accumulator_value", o.initial_accumulator_value());
-    visit("eps", o.eps());
-}
-template <class V>
-void fields(torch::optim::AdagradParamState& s, V&& visit) {
-    visit("sum", s.sum());
-    visit("step", s.step());
-}
-
-template <class V>
-void fields(torch::optim::RMSpropOptions& o, V&& visit) {
-    visit("lr", o.lr());
-    visit("alpha", o.alpha());
-    visit("eps", o.eps());
-    visit("weight_decay", o.weight_decay());
-    visit("momentum", o.momentum());
-    visit("centered", o.centered());
-}
-template <class V>
-void fields(torch::optim::RMSpropParamState& s, V&& visit) {
-    visit("step", s.step());
-    visit("square_avg", s.square_avg());
-    visit("momentum_buffer", s.momentum_buffer());
-    visit("grad_avg", s.grad_avg());
-}
-
-template <class V>
-void fields(torch::optim::LBFGSOptions& o, V&& visit) {
-    visit("lr", o.lr());
-    visit("max_iter", o.max_iter());
-    visit("max_eval", o.max_eval());
-    visit("tolerance_grad", o.tolerance_grad());
-    visit("tolerance_change", o.tolerance_change());
-    visit("history_size", o.history_size());
-    visit("line_search_fn", o.line_search_fn());
-}
-template <class V>
-void fields(torch::optim::LBFGSParamState& s, V&& visit) {
-    visit("func_evals", s.func_evals());
-    visit("n_iter", s.n_iter());
-    visit("t", s.t());
-    visit("prev_loss", s.prev_loss());
-    visit("d", s.d());
-    visit("H_diag", s.H_diag());
-    visit("prev_flat_grad", s.prev_flat_grad());
-    visit("old_dirs", s.old_dirs());
-    visit("old_stps", s.old_stps());
-    visit("ro", s.ro());
-    visit("al", s.al());
-}
 
 class Saver {
 public:
@@ -186,9 +85,11 @@ private:
 
 class Loader {
 public:
-    /// `like`: the parameter; `part`: of which whole it is a part; null for none.
-    explicit Loader(const StateReader& in, at::Tensor like = {}, const PartOf* part = nullptr)
-        : in_(in), like_(std::move(like)), part_(part) {}
+    /// `like`: the parameter; `part`: of which whole it is a part; null for none. `flat`: how many
+    /// elements all parameters have, for LBFGS, which keeps them in one tensor.
+    explicit Loader(const StateReader& in, at::Tensor like = {}, const PartOf* part = nullptr,
+                    std::optional<std::int64_t> flat = std::nullopt)
+        : in_(in), like_(std::move(like)), part_(part), flat_(flat) {}
     template <class T>
     requires std::is_arithmetic_v<T>
     void operator()(const char* name, T& value) {
@@ -228,11 +129,24 @@ private:
             return {};
         }
         if (part_ == nullptr) {
+            require_fitting(name);
             return in_.tensor(name).clone().to(like_.defined() ? like_.device() : at::kCPU);
         }
         const at::Tensor rows =
             in_.elements(name, part_->shape, part_->begin, part_->begin + like_.numel());
         return in_memory(*part_, rows).to(like_.device());
+    }
+    /// Kernels go through memory and do not look at the shape.
+    void require_fitting(const std::string& name) const {
+        const at::IntArrayRef saved = in_.tensor(name).sizes();
+        const at::IntArrayRef shape = flat_ ? at::IntArrayRef(*flat_) : like_.sizes();
+        const bool is_scalar_of_lbfgs = flat_ && saved.empty();
+        if (saved != shape && !is_scalar_of_lbfgs) {
+            throw CheckpointError(
+                "RT-K3", detail::concat("\"", in_.prefix(), name, "\" is ", saved,
+                                        " in the checkpoint, but ", shape,
+                                        " in the program; build the same model and optimizer"));
+        }
     }
     template <class List>
     void load_list(const std::string& name, List& list) const {
@@ -244,7 +158,21 @@ private:
     const StateReader& in_;
     at::Tensor like_;
     const PartOf* part_;
+    std::optional<std::int64_t> flat_;
 };
+
+/// As Loader's `flat`.
+template <class ParamState>
+[[nodiscard]] std::optional<std::int64_t> flat_size(const std::vector<at::Tensor>& parameters) {
+    if (!std::is_same_v<ParamState, torch::optim::LBFGSParamState>) {
+        return std::nullopt;
+    }
+    std::int64_t size = 0;
+    for (const at::Tensor& parameter : parameters) {
+        size += parameter.numel();
+    }
+    return size;
+}
 
 [[nodiscard]] inline const PartOf* part_of(const torch::optim::Optimizer& optimizer,
                                            const at::Tensor& parameter) {
@@ -369,8 +297,10 @@ RTRAIN_DOOR void load_optimizer(torch::optim::Optimizer& optimizer, const StateR
                 const std::string place = std::to_string(i);
                 if (part.has_value(place)) {
                     auto state = std::make_unique<ParamState>();
-                    optim::fields(*state, optim::Loader(part.part(place), parameter,
-                                                        optim::part_of(optimizer, parameter)));
+                    optim::fields(*state,
+                                  optim::Loader(part.part(place), parameter,
+                                                optim::part_of(optimizer, parameter),
+                                                optim::flat_size<ParamState>(groups[g].params())));
                     optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
                     if (auto* const listener = dynamic_cast<HearsOfLoads*>(&optimizer)) {
                         listener->loaded(parameter);
