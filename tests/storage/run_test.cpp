@@ -270,5 +270,18 @@ TEST_CASE("Run.in_a_file_system_of_ones_own") {
         const Checkpoint other = Checkpoint::from_directory("team/r/checkpoint_000002", memory);
         other.update_metadata({{"a", 1}});
         CHECK(other.metadata().at("a") == 1);
+
+        const test::Directory own("own-directory"); // with one below it
+        std::filesystem::create_directory(own.path() / "deep");
+        std::ofstream(own.path() / "deep/model") << "weights";
+        auto its = run;
+        its.name = "own";
+        const Result reported = Trainer<>({.run = its}).fit([&](auto& worker) {
+            worker.report({{"loss", 1}}, Checkpoint::from_directory(own.path()));
+        });
+        REQUIRE(reported.checkpoint);
+        std::string text;
+        std::ifstream(reported.checkpoint->to_directory() / "deep/model") >> text;
+        CHECK(text == "weights");
     }
 }

@@ -10,12 +10,13 @@ using namespace test;
 
 namespace {
 
-/// Files of different sizes, some of several parts.
+/// Files of different sizes, some of several parts, one in a directory below.
 struct Files {
     explicit Files(const fs::path& directory) {
+        fs::create_directories(directory / "deep/er");
         const std::vector<std::size_t> sizes{0, 1, 1000, 1U << 20U, 5'000'000, 36U << 20U};
         for (std::size_t i = 0; i < sizes.size(); ++i) {
-            names.push_back("file-" + std::to_string(i));
+            names.push_back((i == 2 ? "deep/er/file-" : "file-") + std::to_string(i));
             bytes += sizes[i];
             std::ofstream(directory / names.back(), std::ios::binary)
                 << noise(sizes[i], static_cast<unsigned int>(i));
@@ -59,8 +60,11 @@ TEST_CASE("S3.files_go_there_and_back_with_progress") {
     CHECK(caught([&] {
               download_files(remote, path, {"file-0", "none"}, back.path(), config);
           }).code == "RT-S10");
-    CHECK(caught([&] { download_files(remote, path, {"../x"}, back.path(), config); }).code ==
-          "RT-S15");
+    for (const std::string elsewhere : {"../x", "/x", "a//b", "a/../../b", ""}) {
+        CHECK(caught([&] {
+                  download_files(remote, path, {elsewhere}, back.path(), config);
+              }).code == "RT-S15");
+    }
     CHECK(caught([&] { upload_files(remote, local.path(), {"none"}, path, config); }).code ==
           "RT-S4");
 }

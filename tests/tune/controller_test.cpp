@@ -290,6 +290,72 @@ TEST_CASE("Restore.goes_on_behind_a_disk_that_was_full") {
     CHECK(read == std::vector<std::string>{"first", "second"});
 }
 
+TEST_CASE("Restore.refuses_options_that_decide_otherwise") {
+    const auto train = [](Trial& trial, const Config& config) {
+        const double x = config.at("x").to_number<double>();
+        for (auto step = trial.reports() + 1; step <= 9; ++step) {
+            if (!trial.report({{"score", x}}, "state")) {
+                break;
+            }
+        }
+        return x;
+    };
+    const auto band = [](double max_t) {
+        return plan(9, tune::HyperBand({.max_t = max_t, .reduction_factor = 3}));
+    };
+    const rtrain::testing::ScratchDirectory directory;
+    const auto trials = search(band(9), directory.path(), train);
+    const std::string state = storage::read_file(directory.path() / tune::tuner_state_file);
+    CHECK(code_of([&] { search(band(27), directory.path(), train); }) == "RT-U107");
+    CHECK(code_of([&] { search(band(3), directory.path(), train); }) == "RT-U107");
+    CHECK(storage::read_file(directory.path() / tune::tuner_state_file) == state);
+    CHECK(outcome_of(search(band(9), directory.path(), train)) == outcome_of(trials));
+}
+
+TEST_CASE("Restore.another_metric_may_follow_until_one_was_reported") {
+    const rtrain::testing::ScratchDirectory directory;
+    const auto train = [](Trial& trial, const Config& /*config*/) {
+        trial.report({{"accuracy", 1}});
+        return 1.0;
+    };
+    auto it = plan(2);
+    CHECK(code_of([&] { search(it, directory.path(), train); }) == "RT-U101");
+    it.goal.metric = "accuracy"; // as the error has said
+    CHECK(search(it, directory.path(), train).size() == 2);
+    CHECK(search(it, directory.path(), train).size() == 2);
+    CHECK(code_of([&] { search(plan(2), directory.path(), train); }) == "RT-U107");
+}
+
+TEST_CASE("Restore.a_trial_that_had_reported_all_reports_nothing_twice") {
+    const rtrain::testing::ScratchDirectory directory;
+    auto it = plan(1);
+    it.max_failures = 1;
+    bool fails = true;
+    const auto trials = search(it, directory.path(), [&](Trial& trial, const Config& /*config*/) {
+        double score = trial.state() ? std::stod(*trial.state()) : 0;
+        for (auto step = trial.reports(); step < 3; ++step) {
+            score += 1;
+            trial.report({{"score", score}}, std::to_string(score));
+        }
+        if (std::exchange(fails, false)) {
+            throw std::runtime_error("behind the last report");
+        }
+        return score;
+    });
+    CHECK(trials[0].state == TrialState::terminated);
+    CHECK(trials[0].reports == 3);
+}
+
+TEST_CASE("Controller.names_of_runs_are_checked_before_they_begin") {
+    auto it = plan(1);
+    it.trial_name = [](const tune::TrialInfo&) { return "a trial"; };
+    CHECK(it.new_record("00000", {}).name == "a trial");
+    it.keeps_states_itself = true;
+    CHECK(code_of([&] { (void)it.new_record("00000", {}); }) == "RT-U104");
+    it.trial_name = [](const tune::TrialInfo&) { return tune::taken_over_directory; };
+    CHECK(code_of([&] { (void)it.new_record("00000", {}); }) == "RT-U104");
+}
+
 TEST_CASE("Restore.a_search_that_is_over_stays_so") {
     // Behind the last sample, trials that nobody waits for are not told to pause.
     const tune::PbtOptions pbt{.time_attr = "training_iteration",
@@ -549,6 +615,9 @@ TEST_CASE("Restore.refuses_another_trainable_and_damaged_files") {
     CHECK(code_of([&] { search(other, directory.path(), one); }) == "RT-U107");
     other = plan(2);
     other.space = {{"x", tune::uniform(0, 1)}};
+    CHECK(code_of([&] { search(other, directory.path(), one); }) == "RT-U107");
+    other = plan(2);
+    other.goal.mode = rtrain::ScoreOrder::min;
     CHECK(code_of([&] { search(other, directory.path(), one); }) == "RT-U107");
     const auto events = directory.path() / tune::EventLog::file_name;
     const std::string text = storage::read_file(events);

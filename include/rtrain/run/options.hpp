@@ -7,6 +7,7 @@
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/config/run_name.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/run/stop_check.hpp>
@@ -164,6 +165,13 @@ inline void check_trackers(const std::vector<track::AnyTracker>& trackers) {
 }
 
 /// Throws ConfigError for options that cannot work on any machine.
+/// An empty name is one that rtrain chooses.
+inline void check_run_name(const std::string& name) {
+    if (!is_run_name(name)) {
+        throw ConfigError("RT-C4", concat("the run's name is \"", name, "\"; ", expected_run_name));
+    }
+}
+
 inline void check_options(const TrainerOptions& options) {
     const NumWorkers& workers = options.scaling.num_workers;
     if (workers.min() < 1 || workers.min() > workers.max()) {
@@ -197,14 +205,7 @@ inline void check_options(const TrainerOptions& options) {
     }
     check_validation_timeout(options.validation.timeout_s);
     check_datasets_to_split(options);
-    constexpr const char* allowed =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const std::string& name = options.run.name;
-    if (name.find_first_not_of(allowed) != std::string::npos || name.starts_with('.')) {
-        throw ConfigError("RT-C4", concat("the run's name is \"", name,
-                                          "\"; expected letters, "
-                                          "digits, '.', '_', '-', not beginning with '.'"));
-    }
+    check_run_name(options.run.name);
 }
 
 } // namespace detail

@@ -122,6 +122,9 @@ restored_options(std::filesystem::path run_directory, std::optional<TrainerOptio
     if (!run_directory.has_filename()) { // "runs/a/"
         run_directory = run_directory.parent_path();
     }
+    if (!filesystem && run_directory.string().find("://") == std::string::npos) {
+        run_directory = std::filesystem::absolute(run_directory).lexically_normal(); // "a", "."
+    }
     const auto saved = read_trainer(run_directory, filesystem);
     TrainerOptions known = trainer_options(saved);
     TrainerOptions options = given ? std::move(*given) : TrainerOptions();

@@ -35,7 +35,7 @@ namespace rtrain::storage {
         names.push_back(entry.name);
         content += entry.name + ' ' + std::to_string(entry.size) + '\n';
     }
-    internal::require_plain_names(names);
+    internal::require_names_below(names);
     const auto fill = [&](const std::filesystem::path& local) {
         TransferConfig rest = config;
         rest.deadline_s = std::chrono::duration<double>(deadline - Clock::now()).count();

@@ -9,6 +9,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/retry.hpp>
 #include <rtrain/storage/transfer_config.hpp>
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -23,8 +25,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -145,37 +149,58 @@ inline void run_tasks(std::vector<Task> tasks, const TransferConfig& config,
     Crew::run(std::make_shared<Crew>(std::move(tasks), config, deadline));
 }
 
-/// Sizes of the files in a directory by their names.
-[[nodiscard]] inline std::map<std::string, std::uint64_t> sizes_in(const AnyFilesystem& files,
-                                                                   const std::string& directory,
-                                                                   const TransferConfig& config,
-                                                                   Clock::time_point deadline) {
-    // The thread may outlive this call.
+/// Sizes of the files in a directory, and in those below it that `names` lead to, by their names.
+[[nodiscard]] inline std::map<std::string, std::uint64_t>
+sizes_in(const AnyFilesystem& files, const std::string& directory,
+         const std::vector<std::string>& names, const TransferConfig& config,
+         Clock::time_point deadline) {
+    std::set<std::string> below; // "" or "deep/er/"
+    for (const std::string& name : names) {
+        below.insert(name.substr(0, name.rfind('/') + 1)); // npos + 1 is 0
+    }
+    // Threads may outlive this call.
     const auto sizes = std::make_shared<std::map<std::string, std::uint64_t>>();
+    const auto mutex = std::make_shared<std::mutex>();
     TransferConfig silent = config;
     silent.progress = {};
-    run_tasks({{.what = "listing " + files.uri(directory),
-                .file = "",
-                .bytes = 0,
-                .action =
-                    [files, directory, sizes] {
-                        for (const auto& entry : files.list(directory)) {
-                            if (!entry.is_directory) {
-                                (*sizes)[entry.name] = entry.size;
-                            }
-                        }
-                    }}},
-              silent, deadline);
+    std::vector<Task> tasks;
+    for (const std::string& part : below) {
+        const std::string path =
+            part.empty() ? directory : directory + "/" + part.substr(0, part.size() - 1);
+        const auto list = [files, path, part, sizes, mutex] {
+            const auto entries = files.list(path);
+            const std::scoped_lock lock(*mutex);
+            for (const auto& entry : entries) {
+                if (!entry.is_directory) {
+                    (*sizes)[part + entry.name] = entry.size;
+                }
+            }
+        };
+        tasks.push_back({"listing " + files.uri(path), "", 0, list});
+    }
+    run_tasks(std::move(tasks), silent, deadline);
+    const std::scoped_lock lock(*mutex);
     return *sizes;
 }
 
-inline void require_plain_names(const std::vector<std::string>& names) {
-    for (const auto& name : names) {
-        if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
-            name.find('\0') != std::string::npos) {
+/// Names with '/' between parts, none of which leads elsewhere.
+inline void require_names_below(const std::vector<std::string>& names) {
+    const auto is_part = [](std::string_view part) {
+        return !part.empty() && part != "." && part != ".." &&
+               part.find('\0') == std::string_view::npos;
+    };
+    for (const std::string& name : names) {
+        std::string_view rest = name;
+        bool leads_below = true;
+        for (std::size_t end = 0; leads_below && end != std::string_view::npos;) {
+            end = rest.find('/');
+            leads_below = is_part(rest.substr(0, end));
+            rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+        }
+        if (!leads_below) {
             throw StorageError("RT-S15", detail::concat("\"", name,
-                                                        "\" is no name of a file in a directory; "
-                                                        "transfers take names without '/'"));
+                                                        "\" is no name of a file in a directory "
+                                                        "or below it"));
         }
     }
 }
@@ -190,14 +215,15 @@ inline void require_size(const std::string& place, std::uint64_t size, std::uint
 
 } // namespace internal
 
-/// Puts the files `names` of a local directory into `directory`, and checks that they arrived with
-/// their sizes. On an error, some files may be there, each of them complete.
-/// Throws StorageError: that of the file system; RT-S11 when a file failed `config.attempts` times;
-/// RT-S12 at the deadline; RT-S13 when a size is wrong; RT-S15 for a name with '/'.
+/// Puts the files `names` of a local directory, such as "a" and "deep/b", into `directory`, and
+/// checks that they arrived with their sizes. On an error, some files may be there, each of them
+/// complete. Throws StorageError: that of the file system; RT-S11 when a file failed
+/// `config.attempts` times; RT-S12 at the deadline; RT-S13 when a size is wrong; RT-S15 for a name
+/// that leads elsewhere.
 inline void upload_files(const AnyFilesystem& files, const std::filesystem::path& local,
                          const std::vector<std::string>& names, const std::string& directory,
                          const TransferConfig& config = {}) {
-    internal::require_plain_names(names);
+    internal::require_names_below(names);
     const auto deadline = deadline_of(config);
     std::vector<internal::Task> tasks;
     for (const auto& name : names) {
@@ -213,7 +239,7 @@ inline void upload_files(const AnyFilesystem& files, const std::filesystem::path
     }
     const auto expected = tasks;
     internal::run_tasks(std::move(tasks), config, deadline);
-    const auto sizes = internal::sizes_in(files, directory, config, deadline);
+    const auto sizes = internal::sizes_in(files, directory, names, config, deadline);
     for (const auto& task : expected) {
         const auto found = sizes.find(task.file);
         internal::require_size(files.uri(directory + "/" + task.file),
@@ -227,9 +253,9 @@ inline void upload_files(const AnyFilesystem& files, const std::filesystem::path
 inline void download_files(const AnyFilesystem& files, const std::string& directory,
                            const std::vector<std::string>& names,
                            const std::filesystem::path& local, const TransferConfig& config = {}) {
-    internal::require_plain_names(names);
+    internal::require_names_below(names);
     const auto deadline = deadline_of(config);
-    const auto sizes = internal::sizes_in(files, directory, config, deadline);
+    const auto sizes = internal::sizes_in(files, directory, names, config, deadline);
     std::vector<internal::Task> tasks;
     for (const auto& name : names) {
         const std::string from = directory + "/" + name;
@@ -240,6 +266,7 @@ inline void download_files(const AnyFilesystem& files, const std::string& direct
         }
         tasks.push_back({"downloading " + files.uri(from), name, size->second,
                          [files, from, to = local / name, bytes = size->second] {
+                             storage::create_directories(to.parent_path());
                              files.download(from, to);
                              std::error_code error;
                              const auto arrived = std::filesystem::file_size(to, error);

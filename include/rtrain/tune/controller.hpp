@@ -96,6 +96,7 @@ public:
         }
         state_.hear(it, std::move(metrics), time_s, saved);
         if (log_ != nullptr) { // what cannot be heard now could not be heard again
+            event["verdict"] = internal::verdict_of(it.told);
             log_->add(event);
         }
         if (saved || state_.plan().keeps_states_itself || it.told != Told::nothing) {
@@ -175,7 +176,8 @@ public:
         return state_.taken_over();
     }
 
-    /// Hears an event of a search again. Throws std::exception where it is of none.
+    /// Hears an event of a search again. Throws ConfigError [RT-U107] where this one would not have
+    /// come to it, std::exception where it is of none.
     void replay(const boost::json::object& event) {
         const std::string op(event.at("op").as_string());
         const std::string id(event.at("trial").as_string());
@@ -198,11 +200,22 @@ public:
         } else if (op == "begin") {
             (void)state_.plan().scheduler.next(state_.trials().candidates());
             LiveTrial& it = state_.trials().at(id);
+            if (it.record.state != TrialState::pending && it.record.state != TrialState::paused) {
+                throw another_search(it, "began", "would not wait");
+            }
             forget_states(it, [&](const std::string& state) { return state != text("state"); });
             state_.run(it);
         } else if (op == "report") {
-            state_.hear(state_.trials().at(id), event.at("metrics").as_object(),
-                        event.at("time_s").to_number<double>(), event.at("saved").as_bool());
+            LiveTrial& it = state_.trials().at(id);
+            if (it.record.state != TrialState::running) {
+                throw another_search(it, "reported", "would not run");
+            }
+            state_.hear(it, event.at("metrics").as_object(), event.at("time_s").to_number<double>(),
+                        event.at("saved").as_bool());
+            if (text("verdict") != internal::verdict_of(it.told)) {
+                throw another_search(it, "was to " + text("verdict"),
+                                     std::string("would be to ") + internal::verdict_of(it.told));
+            }
         } else if (op == "returned") {
             state_.leave(state_.trials().at(id));
         } else if (op == "failed") {
@@ -254,6 +267,16 @@ private:
             more["t"] = state_.now_s();
             log_->add(more);
         }
+    }
+
+    /// Its events are those of one that decides otherwise.
+    [[nodiscard]] static ConfigError another_search(const LiveTrial& it, const std::string& then,
+                                                    const std::string& now) {
+        return {"RT-U107",
+                detail::concat("behind its report ", it.record.reports, ", trial ", it.record.id,
+                               " of the search ", then, ", but now it ", now,
+                               "; give scheduler and stop conditions the options with which the "
+                               "search was begun, or give it another name")};
     }
 
     [[nodiscard]] static ConfigError unknown_metric(const std::string& name, const Config& report) {

@@ -10,6 +10,7 @@
 #include <rtrain/tune/controller.hpp>
 #include <rtrain/tune/free_cores.hpp>
 #include <rtrain/tune/kept_states.hpp>
+#include <rtrain/tune/record/takeovers.hpp>
 #include <rtrain/tune/resources.hpp>
 #include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tune/trial.hpp>
@@ -136,7 +137,7 @@ private:
     void run_trial(const Assignment& assignment, Place place) {
         const auto begin = Clock::now();
         const std::string& id = assignment.trial;
-        std::optional<double> score;
+        std::optional<double> score = score_behind(assignment);
         std::string error;
         bool failed = false;
         try {
@@ -178,6 +179,17 @@ private:
         if (is_over(controller_.record(id).state)) {
             kept_.forget(id);
         }
+    }
+
+    /// What the newest report had, if the trial goes on behind it: its function may return that
+    /// without another.
+    [[nodiscard]] std::optional<double> score_behind(const Assignment& trial) {
+        const std::lock_guard lock(mutex_);
+        const Config& newest = controller_.record(trial.trial).metrics;
+        const bool is_behind =
+            trial.reports > 0 && internal::takeovers_before(newest) == trial.taken_over &&
+            number_at(newest, "training_iteration") == static_cast<double>(trial.reports);
+        return is_behind ? number_at(newest, metric_name()) : std::nullopt;
     }
 
     [[nodiscard]] StateBytes state_of(const Assignment& trial) const {

@@ -22,6 +22,14 @@ namespace rtrain::tune::internal {
 /// What a running trial was told at a report.
 enum class Told : unsigned char { nothing, pause, stop, exploit, end };
 
+/// Of what a scheduler has decided; to the others, it has let the trial go on.
+[[nodiscard]] constexpr const char* verdict_of(Told told) noexcept {
+    return told == Told::pause     ? "pause"
+           : told == Told::stop    ? "stop"
+           : told == Told::exploit ? "take over"
+                                   : "go on";
+}
+
 struct LiveTrial {
     TrialRecord record{};
     std::vector<SavedState> states{}; ///< oldest first; of a run that keeps them itself, the newest

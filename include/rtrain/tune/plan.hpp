@@ -7,6 +7,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/run_info.hpp>
+#include <rtrain/config/run_name.hpp>
 #include <rtrain/tune/base/goal.hpp>
 #include <rtrain/tune/record/trial.hpp>
 #include <rtrain/tune/schedule/scheduler.hpp>
@@ -167,6 +168,11 @@ inline TrialRecord SearchPlan::new_record(const std::string& id, Config config) 
     }
     std::string directory = trial_dirname ? checked(trial_dirname(info), "trial_dirname_creator")
                                           : checked(info.name + "_" + tag, "a name");
+    if (keeps_states_itself && !rtrain::detail::is_run_name(directory)) {
+        throw ConfigError("RT-U104",
+                          detail::concat("trial ", id, " would be a run of the name \"", directory,
+                                         "\"; ", rtrain::detail::expected_run_name));
+    }
     return {.id = id,
             .name = std::move(info.name),
             .config = std::move(info.config),

@@ -51,11 +51,11 @@ public:
         if (goes_on) {
             take_up(identity);
         } else {
-            storage::replace_file(directory_ / file_name,
-                                  json::serialize({{"format", format},
-                                                   {"version", 1},
-                                                   {"identity", identity},
-                                                   {"searcher", controller_->searcher()}}));
+            write({{"format", format},
+                   {"version", 1},
+                   {"identity", identity},
+                   {"goal", goal_json()},
+                   {"searcher", controller_->searcher()}});
         }
         events_.open(directory_);
         controller_->record_to(events_);
@@ -110,6 +110,15 @@ private:
 
     [[nodiscard]] const Goal& goal() const noexcept { return controller_->plan().goal; }
 
+    void write(const Config& search) const {
+        storage::replace_file(directory_ / file_name, json::serialize(search));
+    }
+
+    [[nodiscard]] Config goal_json() const {
+        return {{"metric", goal().metric},
+                {"mode", goal().mode == ScoreOrder::max ? "max" : "min"}};
+    }
+
     /// What a search must be gone on with.
     [[nodiscard]] static Config identity_of(const SearchPlan& plan) {
         Config identity = plan.identity;
@@ -134,25 +143,37 @@ private:
     }
 
     void take_up(const Config& identity) {
+        Config saved;
+        bool same_goal = true;
         try {
-            const auto saved = json::parse(storage::read_file(directory_ / file_name)).as_object();
+            saved = json::parse(storage::read_file(directory_ / file_name)).as_object();
             if (saved.at("format").as_string() != format || saved.at("version") != 1) {
                 throw std::runtime_error("it has another format");
             }
             require_same(saved.at("identity").as_object(), identity);
+            same_goal = saved.at("goal") == goal_json();
             controller_->load_searcher(saved.at("searcher").as_object());
         } catch (const ConfigError&) { // another search
             throw;
         } catch (const std::exception& error) {
             throw damaged(file_name, error.what());
         }
-        (void)EventLog::read(directory_, 0, [this](const boost::json::object& event) {
+        (void)EventLog::read(directory_, 0, [&](const boost::json::object& event) {
             try {
+                if (!same_goal && event.at("op") == "report") {
+                    require_same(saved, {{"goal", goal_json()}});
+                }
                 controller_->replay(event);
+            } catch (const ConfigError&) {
+                throw;
             } catch (const std::exception& error) {
                 throw damaged(EventLog::file_name, error.what());
             }
         });
+        if (!same_goal) { // the first report has none of the metric that was asked for
+            saved["goal"] = goal_json();
+            write(saved);
+        }
     }
 
     /// A search was killed while a trial's run began anew.

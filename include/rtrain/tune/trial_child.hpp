@@ -20,6 +20,7 @@
 #include <string>
 #include <utility>
 
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,7 +77,8 @@ private:
 /// A child that does not outlive this object.
 class OwnedChild {
 public:
-    explicit OwnedChild(pid_t pid) noexcept : pid_(pid) {}
+    explicit OwnedChild(pid_t pid)
+        : pid_(pid), end_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
     OwnedChild(const OwnedChild&) = delete;
     OwnedChild& operator=(const OwnedChild&) = delete;
     ~OwnedChild() {
@@ -85,6 +87,8 @@ public:
             (void)wait();
         }
     }
+    /// For poll(): readable once it has ended; -1 where the kernel has no such thing.
+    [[nodiscard]] int end() const noexcept { return end_.get(); }
     /// As waitpid() gives it.
     int wait() {
         int status = 0;
@@ -96,6 +100,7 @@ public:
 
 private:
     pid_t pid_;
+    process::Descriptor end_;
 };
 
 /// Ends the process of a trial that goes on although the search has seen enough of it.

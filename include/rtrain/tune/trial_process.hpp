@@ -91,9 +91,13 @@ public:
     ~TrialProcess() {
         if (is_ready_ && rank_ && rank_->send({{"kind", "end"}})) {
             constexpr std::chrono::seconds patience{10};
-            const auto until = Clock::now() + patience;
+            auto until = Clock::now() + patience;
             while (is_open() && Clock::now() < until) {
                 (void)wait(ms_until(until));
+                if (ends_[4].revents != 0) { // what it has started may keep the output
+                    has_exited_ = true;
+                    until = std::min(until, Clock::now() + patience / 10);
+                }
                 pass_on();
             }
             if (!is_open()) {
@@ -194,7 +198,8 @@ private:
         ends_ = {{{out_->descriptor(), POLLIN, 0},
                   {err_->descriptor(), POLLIN, 0},
                   {listener_.descriptor(), POLLIN, 0},
-                  {rank_ ? rank_->descriptor() : -1, POLLIN, 0}}};
+                  {rank_ ? rank_->descriptor() : -1, POLLIN, 0},
+                  {has_exited_ ? -1 : process_->end(), POLLIN, 0}}};
         return ::poll(ends_.data(), ends_.size(), timeout_ms) > 0;
     }
     void pass_on() {
@@ -211,14 +216,15 @@ private:
     }
 
     /// Until the run has ended well and the process takes another, or the process has closed its
-    /// output. False when it was made to end.
+    /// output, or has ended and left it to others. False when it was made to end.
     bool serve(Trial& trial) {
         internal::Cleanup cleanup(pid_, launch_.cleanup_s);
-        // A program that has closed its output says no end of it.
+        // A program that has closed its output says no end of it; what it has started may keep it.
         constexpr std::chrono::seconds patience{1};
         std::optional<Clock::time_point> until;
-        while (is_open()) {
-            const bool came = wait(until && rank_ ? ms_until(*until) : cleanup.wait_ms(trial));
+        while (is_open() && !(has_exited_ && Clock::now() >= *until)) {
+            const bool waits_for_output = until && (rank_ || has_exited_);
+            const bool came = wait(waits_for_output ? ms_until(*until) : cleanup.wait_ms(trial));
             if (came) {
                 if (ends_[3].revents != 0 && !answer(trial)) {
                     rank_.reset();
@@ -226,9 +232,13 @@ private:
                 if (ends_[2].revents != 0) { // of a run that was restarted
                     rank_ = listener_.accept();
                 }
+                if (ends_[4].revents != 0) {
+                    has_exited_ = true;
+                    until = until.value_or(Clock::now() + patience);
+                }
                 pass_on();
             }
-            if (has_ended_ && launch_.reuse) {
+            if (has_ended_ && !has_exited_ && launch_.reuse) {
                 until = until.value_or(Clock::now() + patience);
                 is_ready_ = rank_ && ((out_->has_run_ended() && err_->has_run_ended()) ||
                                       Clock::now() >= *until);
@@ -315,11 +325,12 @@ private:
     std::optional<internal::NamedLines> out_;
     std::optional<internal::NamedLines> err_;
     std::optional<internal::LineConnection> rank_; ///< rank 0
-    std::array<pollfd, 4> ends_{};
+    std::array<pollfd, 5> ends_{};
     std::int64_t* known_ = nullptr; ///< of run()
     bool has_begun_ = false;        ///< the trial
     bool has_ended_ = false;        ///< its run, well
     bool is_ready_ = false;
+    bool has_exited_ = false; ///< the process
 };
 
 } // namespace rtrain::tune

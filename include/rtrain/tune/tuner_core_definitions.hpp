@@ -80,6 +80,7 @@ RTRAIN_DOOR TunerCore::TunerCore(TunerOptions options, std::string trainable)
     check_failure_config(options_.run.failure);
     check_checkpoint_config(options_.run.checkpoint);
     check_tuned_names(options_.param_space);
+    check_run_name(options_.run.name);
     if (options_.run.name.empty()) {
         options_.run.name = generated_name();
     }

@@ -15,11 +15,15 @@ namespace rtrain::tune::internal {
 /// back by that, or ahead.
 inline constexpr const char* takeovers_field = "trial_takeovers";
 
+[[nodiscard]] inline std::int64_t takeovers_before(const Config& report) {
+    const auto* const field = report.if_contains(takeovers_field);
+    return field != nullptr && field->is_int64() ? field->get_int64() : 0;
+}
+
 /// Whether a report counts still when its trial goes on from a state behind `reports`: it is not
 /// made again.
 [[nodiscard]] inline bool counts(const Config& report, int takeovers, std::int64_t reports) {
-    const auto* const field = report.if_contains(takeovers_field);
-    const auto before = field != nullptr && field->is_int64() ? field->get_int64() : 0;
+    const auto before = takeovers_before(report);
     return before < takeovers || (before == takeovers && track::number_of(report) <= reports);
 }
 
