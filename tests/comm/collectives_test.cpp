@@ -134,6 +134,21 @@ TEST_CASE("Collectives.a_hundred_megabytes") {
     CHECK(bucket.max().item<float>() == total);
 }
 
+TEST_CASE("Collectives.a_mean_has_a_place_where_its_sum_has_none") {
+    Ranks ranks;
+    const float value = 40000; // two of them are more than a float16 can be
+    const auto x = torch::full({1000}, value, torch::kHalf);
+    auto mean = x.clone();
+    ranks->all_reduce(mean, ReduceOp::mean);
+    CHECK(torch::allclose(mean, x, 1e-2));
+    auto bucket = ranks->allocate_bucket(1000, torch::kHalf);
+    bucket.fill_(value);
+    ranks->all_reduce(bucket, ReduceOp::mean);
+    CHECK(torch::allclose(bucket, x, 1e-2));
+    const auto rows = torch::full({ranks->size(), 10}, value, torch::kHalf);
+    CHECK(torch::allclose(ranks->reduce_scatter(rows, ReduceOp::mean), rows[0], 1e-2));
+}
+
 TEST_CASE("Collectives.nan_of_any_rank_is_the_result") {
     Ranks ranks;
     for (int culprit = 0; culprit < ranks->size(); ++culprit) {

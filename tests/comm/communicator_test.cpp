@@ -11,7 +11,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <thread>
 
 using namespace rtrain;
 using test::code_of;
@@ -181,6 +183,65 @@ TEST_CASE("Communicator.a_rank_that_left_is_noticed" * doctest::timeout(60)) {
         mine = Failure{.message = message};
     }
     (void)mpi.finish(mine);
+}
+
+TEST_CASE("Communicator.who_has_nothing_more_to_send_may_leave" * doctest::timeout(60)) {
+    auto mpi = started();
+    auto& ranks = mpi.communicator();
+    constexpr std::chrono::seconds longer_than_the_grace{3};
+    auto x = torch::full({4}, mpi.rank());
+    SUBCASE("while rank 0 receives from another") {
+        const int last = mpi.size() - 1;
+        if (mpi.rank() > 0) {
+            if (mpi.rank() == last) {
+                std::this_thread::sleep_for(longer_than_the_grace);
+            }
+            ranks.send(x, 0);
+        }
+        for (int rank = 1; mpi.rank() == 0 && rank <= last; ++rank) {
+            ranks.receive(x, rank);
+            CHECK(x[0].item<int>() == rank);
+        }
+    }
+    SUBCASE("while a broadcast is on its way behind it") { // from 0 by 2 to 3
+        if (mpi.rank() == 2) {
+            std::this_thread::sleep_for(longer_than_the_grace);
+        }
+        CHECK(ranks.broadcast_async(x, 0).wait()[0].item<int>() == 0);
+    }
+    for (const Outcome& outcome : mpi.finish({})) {
+        CHECK(!outcome);
+    }
+}
+
+TEST_CASE("Communicator.a_broadcast_begins_at_once") {
+    auto mpi = started();
+    auto& ranks = mpi.communicator();
+    auto x = torch::full({4}, mpi.rank());
+    auto y = torch::zeros({1});
+    auto broadcast = ranks.broadcast_async(x, 0);
+    if (mpi.rank() == 1) { // the root's other end
+        broadcast.wait();
+        ranks.send(y, 0);
+    } else if (mpi.rank() == 0 && mpi.size() > 1) {
+        ranks.receive(y, 1);
+    }
+    if (mpi.rank() != 1) {
+        broadcast.wait();
+    }
+    CHECK(x[0].item<int>() == 0);
+    CHECK(!mpi.finish({})[0]);
+}
+
+TEST_CASE("Communicator.may_wait_for_ever" * doctest::timeout(60)) {
+    auto mpi = started(std::chrono::seconds::max());
+    auto x = torch::ones({1});
+    if (mpi.rank() == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    mpi.all_reduce(x, ReduceOp::sum);
+    CHECK(x.item<int>() == mpi.size());
+    CHECK(!mpi.finish({})[0]);
 }
 
 TEST_CASE("Communicator.waiting_has_a_limit" * doctest::timeout(60)) {

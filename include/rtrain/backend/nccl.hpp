@@ -332,7 +332,8 @@ private:
         ncclResult_t state = ncclInProgress;
         while (slowest == connecting) {
             state = communicator->state();
-            const bool in_time = comm::Backoff::Clock::now() - begun < state_->options.timeout;
+            const std::chrono::duration<double> waited = comm::Backoff::Clock::now() - begun;
+            const bool in_time = waited < state_->options.timeout;
             at::Tensor progress = at::full({1}, gave_up, at::kInt);
             if (state == ncclSuccess || (state == ncclInProgress && in_time)) {
                 progress.fill_(state == ncclSuccess ? connected : connecting);

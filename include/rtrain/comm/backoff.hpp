@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <thread>
 
 #include <sched.h>
@@ -59,7 +60,7 @@ private:
     static constexpr std::chrono::microseconds nap{200};
 
     int spins_;
-    int rounds_ = 0;
+    std::int64_t rounds_ = 0;
     Clock::time_point started_;
 };
 

@@ -83,10 +83,11 @@ public:
                                            buckets_->mine())) {
         const at::Tensor mine =
             tensor.view({-1}).narrow(0, slices_.begin(node.rank()), slices_.count(node.rank()));
+        const Divisors divisors(call.type, divisor);
         if (across != nullptr) {
-            across_.emplace(*across, calls, mine, call.op, divisor);
+            across_.emplace(*across, calls, mine, call.op, divisors.across);
         }
-        here_ = {call.type, call.op, across == nullptr ? divisor : 1};
+        here_ = {call.type, call.op, across == nullptr ? divisor : divisors.here};
     }
 
     /// From the next start() on, finite() is known behind done(). To be the same on all ranks.

@@ -30,6 +30,16 @@ struct Reduction {
              std::int64_t elements) const;
 };
 
+/// Where a mean over several nodes is divided: at the end, but for float16, in which the sum of a
+/// node need not have a place.
+struct Divisors {
+    Divisors(at::ScalarType type, int divisor) noexcept
+        : here(type == at::kHalf ? divisor : 1), across(type == at::kHalf ? 1 : divisor) {}
+
+    int here;   ///< within the nodes
+    int across; ///< between them
+};
+
 namespace kernels {
 
 template <class T>

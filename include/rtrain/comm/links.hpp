@@ -10,6 +10,7 @@
 #include <rtrain/comm/call.hpp>
 #include <rtrain/comm/calls.hpp>
 #include <rtrain/comm/group.hpp>
+#include <rtrain/comm/kernels.hpp>
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/node.hpp>
 #include <rtrain/comm/places.hpp>
@@ -69,12 +70,14 @@ public:
     /// Where there is a node() and several of them: each rank reduces a slice of its node's, and
     /// then that with the same place of the others.
     void all_reduce_across(const Call& call, at::Tensor& buffer, int divisor) {
+        const Divisors divisors(call.type, divisor);
         const int place = places_.place();
         const Slices slices = Slices::balanced(buffer.numel(), places_.slices());
         at::Tensor own = buffer.view({-1}).narrow(0, slices.begin(place), slices.count(place));
-        node_->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(own), {call.type, call.op});
+        node_->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(own),
+                              {call.type, call.op, divisors.here});
         if (across_ != nullptr) {
-            MessageAllReduce messages(*across_, own, call.op, divisor);
+            MessageAllReduce messages(*across_, own, call.op, divisors.across);
             messages.start();
             calls_.wait(all_, messages, call);
         }

@@ -173,6 +173,11 @@ public:
         return received_ && to_children_.done();
     }
 
+    /// The root waits for nobody above it, and may have returned long before the last one has it.
+    [[nodiscard]] std::vector<int> awaited() const {
+        return received_ ? to_children_.awaited() : from_parent_.awaited();
+    }
+
 private:
     /// Ranks counted from the root: the parent of a rank lacks its lowest bit.
     [[nodiscard]] int relative() const {

@@ -136,7 +136,9 @@ public:
             if (complete && (all_sent() || !died_.empty())) {
                 return true;
             }
-            if (failed_at && Backoff::Clock::now() - *failed_at > patience) {
+            const std::chrono::duration<double> since = // which compares with any number
+                failed_at ? Backoff::Clock::now() - *failed_at : Backoff::Clock::duration::zero();
+            if (since > patience) {
                 return false;
             }
             backoff.pause();

@@ -18,8 +18,9 @@
 
 namespace rtrain::comm {
 
-/// A collective under way. It makes progress in poll() and wait(), not by itself; operations of
-/// one communicator may be waited for in any order. The communicator must outlive it.
+/// A collective under way. It makes progress in poll() and wait(), not by itself, and others may
+/// wait for that: ranks wait for the operations of one communicator in the same order, or poll the
+/// others meanwhile. The communicator must outlive it.
 template <class Operation>
 class Pending {
 public:

@@ -36,7 +36,8 @@ public:
             MPI_Request request = MPI_REQUEST_NULL;
             check_mpi(MPI_Isend(data, count, MPI_BYTE, rank_of(to), tag, comm_, &request),
                       "MPI_Isend");
-            messages_.push_back({.memory = tensor, .request = request, .under_way = true});
+            messages_.push_back(
+                {.memory = tensor, .peer = rank_of(to), .request = request, .under_way = true});
         });
     }
 
@@ -47,7 +48,7 @@ public:
             messages_.push_back({.memory = tensor,
                                  .data = data,
                                  .count = count,
-                                 .from = rank_of(from),
+                                 .peer = rank_of(from),
                                  .tag = tag});
         });
     }
@@ -60,12 +61,12 @@ public:
         int earlier_from = -1;
         for (Message& message : messages_) {
             if (!message.under_way) {
-                const bool must_wait = earlier_piece_missing && earlier_from == message.from;
+                const bool must_wait = earlier_piece_missing && earlier_from == message.peer;
                 if (!must_wait) {
                     begin_receiving(message);
                 }
                 earlier_piece_missing = !message.under_way;
-                earlier_from = message.from;
+                earlier_from = message.peer;
             }
             if (message.under_way && message.request != MPI_REQUEST_NULL) {
                 int finished = 0;
@@ -79,12 +80,23 @@ public:
         return all_done;
     }
 
+    /// Ranks in the communicator without which it is not done().
+    [[nodiscard]] std::vector<int> awaited() const {
+        std::vector<int> peers;
+        for (const Message& message : messages_) {
+            if (!message.under_way || message.request != MPI_REQUEST_NULL) {
+                peers.push_back(message.peer);
+            }
+        }
+        return peers;
+    }
+
 private:
     struct Message {
         at::Tensor memory{}; ///< kept for as long as MPI may touch it
         char* data = nullptr;
         int count = 0;
-        int from = -1;
+        int peer = -1; ///< its rank in comm_
         int tag = 0;
         MPI_Request request = MPI_REQUEST_NULL;
         bool under_way = false; ///< sent, or arriving
@@ -112,7 +124,7 @@ private:
         int arrived = 0;
         MPI_Message handle = MPI_MESSAGE_NULL;
         MPI_Status status;
-        check_mpi(MPI_Improbe(message.from, message.tag, comm_, &arrived, &handle, &status),
+        check_mpi(MPI_Improbe(message.peer, message.tag, comm_, &arrived, &handle, &status),
                   "MPI_Improbe");
         if (arrived == 0) {
             return;
@@ -121,7 +133,7 @@ private:
         MPI_Get_count(&status, MPI_BYTE, &count);
         if (count != message.count) {
             throw CommError("RT-X5",
-                            detail::concat("rank ", message.from, " sent ", count,
+                            detail::concat("rank ", message.peer, " sent ", count,
                                            " bytes where this rank expects ", message.count,
                                            ": all ranks must call the same collectives in the same "
                                            "order, with tensors of the same shape and type"));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/signals_blocked.hpp>
 
 #include <cerrno>
 #include <cstddef>
@@ -47,8 +48,12 @@ public:
         if (memory.file_ < 0) {
             fail("memfd_create", bytes);
         }
-        if (const int error = ::posix_fallocate(memory.file_, 0, static_cast<off_t>(bytes));
-            error != 0) {
+        int error = 0;
+        {
+            const launch::SignalsBlocked quiet; // a signal, say a profiler's, would end it
+            error = ::posix_fallocate(memory.file_, 0, static_cast<off_t>(bytes));
+        }
+        if (error != 0) {
             errno = error;
             fail("posix_fallocate", bytes);
         }

@@ -84,9 +84,10 @@ public:
     void remove(Lookout& lookout) { std::erase(lookouts_, &lookout); }
 
     /// Waits for `progress.done()`; `what` names the wait in errors, and `details()`, if it gives a
-    /// text, a wait that is no short one. `members` are the ranks that it waits for. Throws
-    /// PeerError when any rank has failed (RT-X1) or died (RT-X9) or one of them has left (RT-X4),
-    /// what a Lookout throws, and CommError after the timeout (RT-X2).
+    /// text, a wait that is no short one. `members` are the ranks that it waits for, unless
+    /// `progress.awaited()` says it more exactly. Throws PeerError when any rank has failed (RT-X1)
+    /// or died (RT-X9) or one of them has left (RT-X4), what a Lookout throws, and CommError after
+    /// the timeout (RT-X2).
     template <class Progress, class Details>
     void wait(Progress& progress, const char* what, const std::vector<int>& members,
               Details&& details) {
@@ -106,7 +107,11 @@ public:
                     what = in_detail(what, details());
                     status.waiting_in.store(what, std::memory_order_relaxed);
                 }
-                look_around(backoff, what, members);
+                if constexpr (requires { progress.awaited(); }) {
+                    look_around(backoff, what, progress.awaited());
+                } else {
+                    look_around(backoff, what, members);
+                }
             }
             backoff.pause();
         }
@@ -300,7 +305,7 @@ private:
             lookout->look_around();
         }
         check_peers(what, members);
-        if (backoff.waited() > options_.timeout) {
+        if (std::chrono::duration<double>(backoff.waited()) > options_.timeout) { // any number
             throw CommError("RT-X2", detail::concat("rank ", rank(), " waited ",
                                                     options_.timeout.count(), " s in ", what,
                                                     ": some rank has not called it, or hangs"));

@@ -119,11 +119,11 @@ inline void forget_replaced(const CheckpointConfig& given, CheckpointConfig& kno
 [[nodiscard]] inline TrainerOptions
 restored_options(std::filesystem::path run_directory, std::optional<TrainerOptions> given,
                  const std::optional<storage::AnyFilesystem>& filesystem) {
+    if (!filesystem && run_directory.string().find("://") == std::string::npos) { // "a", "."
+        run_directory = std::filesystem::absolute(run_directory / ".").lexically_normal();
+    }
     if (!run_directory.has_filename()) { // "runs/a/"
         run_directory = run_directory.parent_path();
-    }
-    if (!filesystem && run_directory.string().find("://") == std::string::npos) {
-        run_directory = std::filesystem::absolute(run_directory).lexically_normal(); // "a", "."
     }
     const auto saved = read_trainer(run_directory, filesystem);
     TrainerOptions known = trainer_options(saved);

@@ -144,7 +144,7 @@ private:
             throw CommError("RT-N5",
                             detail::concat("rank ", rank_, " in ", oldest.what, ": ", *suspicion_));
         }
-        if (waited > timeout_) {
+        if (std::chrono::duration<double>(waited) > timeout_) { // any number
             throw CommError(
                 "RT-N6",
                 detail::concat(
