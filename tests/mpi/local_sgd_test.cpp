@@ -7,6 +7,9 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <thread>
+
 using namespace rtrain;
 using test::Ranks;
 
@@ -167,6 +170,33 @@ TEST_CASE("LocalSgd.a_stopped_run_goes_on_to_the_same_bits") {
         (void)run(name, stop);
         CHECK(run(name, 0).equal(expected));
     }
+}
+
+TEST_CASE("LocalSgd.a_time_that_is_up_ends_the_run_between_two_reports") {
+    const test::Directory directory("local-sgd-time");
+    int step = 0;
+    Trainer<> trainer(
+        {.run = {.name = "r", .storage_path = directory.path(), .stop = {stop::MaxTime{0.5}}},
+         .datasets = {{"train", test::fashion_mnist(480)}}});
+    trainer.fit([&](auto& worker) {
+        auto model = worker.prepare(make_net());
+        torch::optim::SGD optimizer(model->parameters(), 0.1);
+        LocalSgd local(model, {.warmup_steps = 0, .period = 2});
+        auto state = State{}.add("model", model).add("optimizer", optimizer).add("local", local);
+        auto batches = worker.dataset_shard("train").batches({.size = 1});
+        for ([[maybe_unused]] const int epoch : worker.epochs(1, state)) {
+            for (auto& batch : batches) {
+                optimizer.zero_grad();
+                loss_of(model(batch["image"]), batch).backward();
+                optimizer.step();
+                local.step();
+                std::this_thread::sleep_for(std::chrono::milliseconds(40));
+                ++step;
+            }
+            worker.report({{"step", step}}, state);
+        }
+    });
+    CHECK(step < 480 / launch::ranks().value_or(1));
 }
 
 TEST_CASE("LocalSgd.refuses_impossible_periods") {

@@ -59,6 +59,15 @@ double train(Ranks& ranks, const DataParallelOptions& options, bool scaled) {
 
 } // namespace
 
+TEST_CASE("GradScaler.refuses_options_that_no_scale_can_follow") {
+    for (const GradScalerOptions& options :
+         {GradScalerOptions{.init_scale = 0}, GradScalerOptions{.growth_factor = 0.5},
+          GradScalerOptions{.backoff_factor = 2}, GradScalerOptions{.growth_interval = 0},
+          GradScalerOptions{.min_scale = -1}}) {
+        CHECK(test::code_of([&] { GradScaler{options}; }) == "RT-C11");
+    }
+}
+
 TEST_CASE("Autocast.runs_forward_in_16_bits_and_returns_float32") {
     Ranks ranks;
     const auto module = std::make_shared<PairImpl>();

@@ -14,6 +14,7 @@
 #include <rtrain/model/join.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/parameter_hook.hpp>
+#include <rtrain/model/preemption_vote.hpp>
 #include <rtrain/model/prepared_model.hpp>
 #include <rtrain/model/stepped_parameters.hpp>
 #include <rtrain/model/synchronize.hpp>
@@ -93,6 +94,9 @@ public:
         std::vector<at::Tensor> values = shared_values(*module_.lock());
         std::erase_if(values, [](const at::Tensor& value) { return !value.is_floating_point(); });
         average_coalesced(*backend_, std::move(values));
+        if (options_.group == nullptr) { // passes under no_sync() ask nobody
+            vote_on_preemption(*backend_);
+        }
     }
 
     [[nodiscard]] std::size_t bucket_count() const override {

@@ -134,6 +134,11 @@ inline void check_options(const DataParallelOptions& options) {
         throw ConfigError("RT-C11", concat("check_parameters is ", options.check_parameters,
                                            "; expected 0 or a number of passes"));
     }
+    if (options.bucket_bytes < 0 || options.first_bucket_bytes < 0) {
+        throw ConfigError("RT-C11", concat("bucket_bytes is ", options.bucket_bytes,
+                                           " and first_bucket_bytes ", options.first_bucket_bytes,
+                                           "; expected at least 0"));
+    }
     if (const auto* power = std::get_if<hook::PowerSgd>(&options.hook)) {
         if (power->rank < 1 || power->start_iteration < 0 || !(power->min_compression_rate > 0)) {
             throw ConfigError("RT-C11",

@@ -144,7 +144,7 @@ private:
         check_options(options);
         const auto& parallel = options.data_parallel;
         const auto members = parallel.group ? ranks->over(parallel.group) : ranks;
-        if (options.level == Shard::parameters) {
+        if (options.level == Shard::parameters || !options.units.empty()) { // or misspelt
             (void)plan_units(module, distinct_parameters(module, parallel.ignore), options.units);
         }
         if (members->size() == 1) {
