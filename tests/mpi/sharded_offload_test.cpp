@@ -16,7 +16,6 @@
 #include <cstring>
 #include <memory>
 
-
 using namespace test;
 
 namespace {

@@ -200,9 +200,7 @@ public:
     [[nodiscard]] Pending<MessageBroadcast> broadcast_async(at::Tensor& tensor, int root) {
         require_contiguous(tensor);
         (void)begin_broadcast(tensor, root);
-        MessageBroadcast messages(all_, tensor, root);
-        (void)messages.done(); // the root sends now
-        return {all_, &calls_, "broadcast", tensor, std::move(messages)};
+        return {all_, &calls_, "broadcast", tensor, MessageBroadcast(all_, tensor, root)};
     }
     /// all_gather(), whose result wait() returns.
     [[nodiscard]] Pending<MessageAllGather> all_gather_async(const at::Tensor& tensor) {

@@ -159,6 +159,7 @@ public:
         if (relative() != 0) {
             from_parent_.receive(tensor_, absolute(relative() & (relative() - 1)), tag_);
         }
+        (void)done(); // the root sends now
     }
 
     [[nodiscard]] bool done() {
