@@ -24,6 +24,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace rtrain {
@@ -60,7 +61,8 @@ class Tuner<F> : detail::TunerCore {
 public:
     /// Throws ConfigError for options that cannot work.
     Tuner(F function, TunerOptions options)
-        : TunerCore(std::move(options), detail::type_name<F>()), function_(std::move(function)) {
+        : TunerCore(std::move(options), detail::type_name<F>(), address_of(function)),
+          function_(std::move(function)) {
         static_assert(TrialObjective<F>,
                       "rtrain: Tuner takes a function that can be called as f(trial, config), with "
                       "`rtrain::tune::Trial& trial` and `const rtrain::Config& config`, and "
@@ -94,6 +96,14 @@ public:
     using TunerCore::get_results;
 
 private:
+    static const void* address_of(const F& function) {
+        if constexpr (std::is_pointer_v<F>) {
+            return reinterpret_cast<const void*>(function);
+        } else {
+            return nullptr;
+        }
+    }
+
     F function_;
 };
 

@@ -99,6 +99,13 @@ struct Count {
         if (bad == "die") {
             ::raise(SIGKILL);
         }
+        if (bad == "background") { // keeps this process's output
+            std::ofstream(storage / "died", std::ios::app) << "x";
+            if (std::system("sleep 100 &") != 0) {
+                throw std::runtime_error("no shell");
+            }
+            throw std::runtime_error("bad luck");
+        }
         if ((bad == "die-once" || bad == "pbt-dead") &&
             !std::filesystem::exists(storage / "died")) {
             std::ofstream(storage / "died") << "once";
@@ -189,7 +196,32 @@ TunerOptions of_two(const std::filesystem::path& storage) {
     return options;
 }
 
+double one(tune::Trial& /*trial*/, const Config& /*config*/) {
+    return 1;
+}
+double another(tune::Trial& /*trial*/, const Config& /*config*/) {
+    return 2;
+}
+
+/// A search goes on with its function, and with no other.
+void search_over_functions(const std::filesystem::path& storage) {
+    const TunerOptions options{.tune = {.metric = "score", .mode = "max"},
+                               .run = {.name = "search", .storage_path = storage}};
+    for (auto* const function : {one, one, another}) {
+        try {
+            const auto results = Tuner{function, options}.fit();
+            std::cout << "SCORE " << metric_of(results[0].metrics, "score") << '\n';
+        } catch (const Error& error) {
+            std::cout << "ERROR " << error.what() << '\n';
+        }
+    }
+}
+
 void search_without_ranks(const std::string& variant, const std::filesystem::path& storage) {
+    if (variant == "function-another") {
+        search_over_functions(storage);
+        return;
+    }
     if (variant == "class-dead" || variant == "class-runs-again") {
         TunerOptions options = of_two(storage);
         Walker::runs_again = variant == "class-runs-again";
@@ -255,7 +287,7 @@ int main(int argc, char** argv) {
     const int ranks = argc > 2 ? std::stoi(argv[2]) : 1;
     const std::filesystem::path storage = argc > 3 ? argv[3] : ".";
     std::cout << "BEGIN\n";
-    if (variant.starts_with("class-") || variant == "function-cores") {
+    if (variant.starts_with("class-") || variant.starts_with("function-")) {
         search_without_ranks(variant, storage);
         return 0;
     }

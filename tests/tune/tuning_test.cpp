@@ -289,6 +289,24 @@ TEST_CASE("Tuning.options_that_cannot_work_are_refused") {
     CHECK(tried({{"datasets", {{"train", "small"}}}, {"scaling", {{"num_workers", 2}}}}).empty());
 }
 
+TEST_CASE("Tuning.another_function_does_not_go_on_with_a_search") {
+    const Directory storage("tuning-another");
+    const auto ended = tuned("function-another", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(count(ended.output, "SCORE 1") == 2);
+    CHECK(contains(ended.output, "ERROR RT-U107"));
+}
+
+TEST_CASE("Tuning.what_a_trial_leaves_running_delays_no_other") {
+    const Directory storage("tuning-background");
+    const auto ended = tuned("background", 1, storage);
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, "TRIAL 00000 TERMINATED"));
+    CHECK(contains(ended.output, "TRIAL 00001 ERROR"));
+    CHECK(contains(ended.output, "TRIAL 00002 TERMINATED"));
+    (void)test::run("pkill -f 'sleep 100'");
+}
+
 TEST_CASE("Tuning.processes_that_make_other_calls_are_told") {
     const Directory storage("tuning-other-calls");
     const auto ended = tuned("other-calls", 2, storage);

@@ -69,7 +69,7 @@ public:
     }
 
     /// Throws PeerError when a member has failed, left or died; never blocks.
-    void check_peers(const char* what) { world().check_peers(what, members()); }
+    void check_peers(const char* what) { world().check_peers(what, members(), members()); }
 
     /// Reduces `tensor` in place, whatever its strides.
     void all_reduce(at::Tensor& tensor, ReduceOp op) {

@@ -66,6 +66,7 @@ public:
         }
         return !under_way_;
     }
+    [[nodiscard]] std::vector<int> awaited() const { return requests_.awaited(); }
 
     [[nodiscard]] at::Tensor slice(int rank) const {
         return elements_.narrow(0, slices_.begin(rank), slices_.count(rank));
@@ -130,6 +131,9 @@ public:
             phase_ = Phase::done;
         }
         return phase_ == Phase::done;
+    }
+    [[nodiscard]] std::vector<int> awaited() const {
+        return phase_ == Phase::scatter ? scatter_.awaited() : gather_.awaited();
     }
 
 private:
@@ -208,6 +212,7 @@ public:
             [&](int /*peer*/) { return gathered.select(0, group.rank()); });
     }
     [[nodiscard]] bool done() { return requests_.done(); }
+    [[nodiscard]] std::vector<int> awaited() const { return requests_.awaited(); }
 
 private:
     Requests requests_;

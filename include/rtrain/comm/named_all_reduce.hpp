@@ -67,6 +67,14 @@ public:
             throw;
         }
     }
+    [[nodiscard]] std::vector<int> awaited() const {
+        std::vector<int> ranks = sum_.awaited();
+        for (const Peer& peer : peers_) {
+            const std::vector<int> calls = peer.requests.awaited();
+            ranks.insert(ranks.end(), calls.begin(), calls.end());
+        }
+        return ranks;
+    }
 
 private:
     struct Peer {

@@ -108,9 +108,9 @@ public:
                     status.waiting_in.store(what, std::memory_order_relaxed);
                 }
                 if constexpr (requires { progress.awaited(); }) {
-                    look_around(backoff, what, progress.awaited());
+                    look_around(backoff, what, members, progress.awaited());
                 } else {
-                    look_around(backoff, what, members);
+                    look_around(backoff, what, members, members);
                 }
             }
             backoff.pause();
@@ -118,9 +118,11 @@ public:
     }
 
     /// Throws PeerError when any rank has failed or died, because that ends the run, or when one of
-    /// `members`, which this rank waits for in `what`, has left; never blocks. For those who wait
-    /// for something else than messages, too.
-    void check_peers(const char* what, const std::vector<int>& members) {
+    /// `members` has left in the middle of a call, or one of `awaited` has returned, for whom this
+    /// rank waits in `what`; never blocks. For those who wait for something else than messages,
+    /// too.
+    void check_peers(const char* what, const std::vector<int>& members,
+                     const std::vector<int>& awaited) {
         using detail::concat;
         board_.look();
         notice_deaths();
@@ -133,8 +135,10 @@ public:
         }
         auto failed = board_.first(Failure::Kind::threw, everyone_);
         const auto interrupted = board_.first(Failure::Kind::interrupted, members);
-        const auto finished = board_.first_finished(members);
-        if ((failed || interrupted || finished) && !peer_left_) {
+        const auto finished = board_.first_finished(awaited);
+        if (!failed && !interrupted && !finished) {
+            peer_left_.reset();
+        } else if (!peer_left_) {
             peer_left_ = Backoff::Clock::now();
         }
         const auto since =
@@ -300,11 +304,12 @@ private:
         return kept != nullptr ? kept : what;
     }
 
-    void look_around(const Backoff& backoff, const char* what, const std::vector<int>& members) {
+    void look_around(const Backoff& backoff, const char* what, const std::vector<int>& members,
+                     const std::vector<int>& awaited) {
         for (Lookout* const lookout : lookouts_) {
             lookout->look_around();
         }
-        check_peers(what, members);
+        check_peers(what, members, awaited);
         if (std::chrono::duration<double>(backoff.waited()) > options_.timeout) { // any number
             throw CommError("RT-X2", detail::concat("rank ", rank(), " waited ",
                                                     options_.timeout.count(), " s in ", what,

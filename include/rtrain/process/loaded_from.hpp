@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which file a function was loaded from. Cost tier 0: std only.
+/// Which file a function was loaded from, and where it lies there. Cost tier 0: std only.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include <dlfcn.h>
+#include <sys/stat.h>
 
 namespace rtrain {
 
@@ -14,6 +17,26 @@ namespace rtrain {
     Dl_info place{};
     const bool known = ::dladdr(function, &place) != 0 && place.dli_fname != nullptr;
     return known ? std::string(" (") + place.dli_fname + ")" : "";
+}
+
+/// Where a function lies in its file.
+struct PlaceInFile {
+    std::string file;          ///< tells builds of it apart: its size, and when it was written
+    std::uint64_t address = 0; ///< from where the file was loaded to
+};
+
+/// None when that is not known.
+[[nodiscard]] inline std::optional<PlaceInFile> place_in_file(const void* function) {
+    Dl_info place{};
+    struct stat file {};
+    if (::dladdr(function, &place) == 0 || place.dli_fname == nullptr ||
+        ::stat(place.dli_fname, &file) != 0) {
+        return std::nullopt;
+    }
+    return PlaceInFile{std::to_string(file.st_size) + " " + std::to_string(file.st_mtim.tv_sec) +
+                           "." + std::to_string(file.st_mtim.tv_nsec),
+                       reinterpret_cast<std::uintptr_t>(function) -
+                           reinterpret_cast<std::uintptr_t>(place.dli_fbase)};
 }
 
 } // namespace rtrain

@@ -31,9 +31,10 @@ namespace rtrain::detail {
 
 class TunerCore {
 public:
-    /// `trainable`: names what is tuned, so that nothing else goes on with its search. Throws
-    /// ConfigError for options that cannot work.
-    TunerCore(TunerOptions options, std::string trainable);
+    /// `trainable`: names what is tuned, so that nothing else goes on with its search; `function`:
+    /// its address, if it is a plain function, of which many have one type. Throws ConfigError for
+    /// options that cannot work.
+    TunerCore(TunerOptions options, std::string trainable, const void* function = nullptr);
 
     [[nodiscard]] const TunerOptions& options() const noexcept { return options_; }
     /// What runs again if fit() goes on with a search.
@@ -85,6 +86,7 @@ private:
 
     TunerOptions options_;
     std::string trainable_;
+    const void* function_ = nullptr;
     std::filesystem::path directory_; ///< of the search
     tune::RestoreOptions restore_{};
 };

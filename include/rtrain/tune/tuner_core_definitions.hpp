@@ -13,6 +13,7 @@
 #include <rtrain/launch/ending.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/process/environment.hpp>
+#include <rtrain/process/loaded_from.hpp>
 #include <rtrain/process/one_fit.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/restore.hpp>
@@ -73,8 +74,8 @@ namespace rtrain::detail {
     return [files](const Config& report) { files->append(report); };
 }
 
-RTRAIN_DOOR TunerCore::TunerCore(TunerOptions options, std::string trainable)
-    : options_(std::move(options)), trainable_(std::move(trainable)) {
+RTRAIN_DOOR TunerCore::TunerCore(TunerOptions options, std::string trainable, const void* function)
+    : options_(std::move(options)), trainable_(std::move(trainable)), function_(function) {
     check_tune_config(options_.tune);
     check_stop(options_.run.stop);
     check_failure_config(options_.run.failure);
@@ -116,6 +117,9 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan() const {
         names.emplace_back(name);
     }
     plan.identity["datasets"] = std::move(names);
+    if (const auto place = function_ != nullptr ? place_in_file(function_) : std::nullopt) {
+        plan.identity["function"] = {{"program", place->file}, {"address", place->address}};
+    }
     plan.judge = judge_of(options_.run.stop);
     return plan;
 }
