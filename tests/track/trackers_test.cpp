@@ -452,7 +452,7 @@ TEST_CASE("JsonLines.has_whole_lines_when_the_disk_is_full") {
     };
     write(1);
     {
-        const FileLimit full(200); // in the middle of the second line
+        const test::FileLimit full(200); // in the middle of the second line
         CHECK_THROWS_AS(write(2), StorageError);
         CHECK(iterations_in(file) == Iterations{1});
     }
