@@ -176,8 +176,11 @@ TEST_CASE("S3.a_server_that_dies_leaves_an_error_and_nothing_half") {
         CHECK(contains(error.text, "s3://bucket/run"));
         CHECK(error.seconds < 35);
         require_no_secret(error);
-        for (const auto& entry : fs::directory_iterator(back.path())) {
-            CHECK((read_file(entry.path()) == read_file(local.path() / entry.path().filename())));
+        for (const auto& entry : fs::recursive_directory_iterator(back.path())) {
+            if (entry.is_regular_file()) {
+                const auto name = fs::relative(entry.path(), back.path());
+                CHECK((read_file(entry.path()) == read_file(local.path() / name)));
+            }
         }
     }
     for (int requests = 0; requests < 9; requests += 2) {

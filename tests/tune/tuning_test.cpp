@@ -294,7 +294,7 @@ TEST_CASE("Tuning.another_function_does_not_go_on_with_a_search") {
     const auto ended = tuned("function-another", 1, storage);
     CAPTURE(ended.output);
     CHECK(count(ended.output, "SCORE 1") == 2);
-    CHECK(contains(ended.output, "ERROR RT-U107"));
+    CHECK(contains(ended.output, "[RT-U107]"));
 }
 
 TEST_CASE("Tuning.what_a_trial_leaves_running_delays_no_other") {
