@@ -96,7 +96,8 @@ TEST_CASE("S3.all_succeeds_though_a_third_of_the_requests_fail") {
         const Files files(local.path());
         auto config = quick();
         config.attempts = 8;
-        config.request_timeout_s = 1;
+        config.request_timeout_s = 1; // of a stalled part, curl notices after 27 s
+        config.deadline_s = 300;
         const auto [remote, path] = locate(server.uri("bucket/run"), config);
         server.faults(fault);
         for (int round = 0; round < rounds; ++round) {
