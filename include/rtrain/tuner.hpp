@@ -61,7 +61,8 @@ class Tuner<F> : detail::TunerCore {
 public:
     /// Throws ConfigError for options that cannot work.
     Tuner(F function, TunerOptions options)
-        : TunerCore(std::move(options), detail::type_name<F>(), address_of(function)),
+        : TunerCore(detail::without_datasets(std::move(options)), detail::type_name<F>(),
+                    address_of(function)),
           function_(std::move(function)) {
         static_assert(TrialObjective<F>,
                       "rtrain: Tuner takes a function that can be called as f(trial, config), with "
@@ -111,7 +112,7 @@ template <tune::ClassTrainable T>
 class Tuner<tune::Trainable<T>> : detail::TunerCore {
 public:
     Tuner(tune::Trainable<T> /*trainable*/, TunerOptions options)
-        : TunerCore(std::move(options), detail::type_name<T>()) {}
+        : TunerCore(detail::without_datasets(std::move(options)), detail::type_name<T>()) {}
 
     /// As for a function.
     [[nodiscard]] static Tuner restore(const std::filesystem::path& directory,

@@ -280,6 +280,7 @@ TEST_CASE("Tuning.options_that_cannot_work_are_refused") {
     CHECK(made({.param_space = {{"x", 1}}}).empty());
 
     const data::Datasets known{{"small", data::from_tensors({{"x", torch::zeros({1})}})}};
+    CHECK(made({.datasets = known}) == "RT-U108");
     const auto tried = [&](const Config& config) {
         return test::code_of([&] { (void)tune::trial_options({}, config, known); });
     };

@@ -59,7 +59,7 @@ struct TunerOptions {
     /// `name` and `storage_path` of the search. `stop` and `failure.max_failures` are those of each
     /// trial, and `checkpoint.num_to_keep` counts its states.
     RunConfig run{};
-    data::Datasets datasets{}; ///< that "datasets/x" of the space chooses from
+    data::Datasets datasets{}; ///< of a trainer; "datasets/x" of the space chooses from them
     /// What each trial takes of this machine.
     tune::Resources resources_per_trial{};
 };
@@ -92,6 +92,18 @@ inline void check_tune_config(const TuneConfig& tune) {
         throw ConfigError("RT-U108", concat("tune.max_concurrent_trials is ",
                                             *tune.max_concurrent_trials, "; expected at least 1"));
     }
+}
+
+/// Options of a search over a function or a class. Throws ConfigError [RT-U108] when they have data
+/// sets, which only the trials of a trainer are given.
+[[nodiscard]] inline TunerOptions without_datasets(TunerOptions options) {
+    if (!options.datasets.empty()) {
+        throw ConfigError(
+            "RT-U108", concat("TunerOptions::datasets has \"", options.datasets.begin()->first,
+                              "\", but the search is over a function or a class, which loads its "
+                              "data itself; leave them out"));
+    }
+    return options;
 }
 
 /// Throws ConfigError [RT-U109] for a space that would change the search itself.
