@@ -334,6 +334,36 @@ TEST_CASE("Sharded.edit_changes_all_ranks_models") {
     CHECK(contains(error, "no such file"));
 }
 
+TEST_CASE("Sharded.all_ranks_have_the_same_behind_an_edit_that_throws") {
+    Ranks ranks;
+    for (const auto& [level, share] :
+         {std::pair{Shard::gradients, Share::node}, std::pair{Shard::gradients, Share::none},
+          std::pair{Shard::parameters, Share::node}}) {
+        const auto made = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(4, 3),
+                                                                      torch::nn::BatchNorm1d(3));
+        auto model = shard(ranks, made, {.level = level, .share = share});
+        const auto error = message_of([&] {
+            model.edit([&](torch::nn::SequentialImpl& net) {
+                for (auto& tensor : net.parameters()) {
+                    tensor.fill_(ranks.rank() + 1);
+                }
+                for (auto& tensor : net.buffers()) {
+                    tensor.fill_(ranks.rank() + 1);
+                }
+                throw ConfigError("RT-C11", "no such file");
+            });
+        });
+        CHECK(contains(error, "no such file"));
+        model.gathered([&](torch::nn::SequentialImpl& net) {
+            for (const auto& tensors : {net.parameters(), net.buffers()}) {
+                for (const auto& tensor : tensors) {
+                    CHECK(tensor.eq(1).all().item<bool>());
+                }
+            }
+        });
+    }
+}
+
 TEST_CASE("Sharded.weights_of_files_are_loaded_into_the_handle") {
     Ranks ranks;
     const test::Directory directory("sharded-weights");

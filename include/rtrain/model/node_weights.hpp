@@ -76,7 +76,7 @@ public:
                 edit();
             }
         });
-        if (!ranks_.shares()) {
+        if (owners_.nodes > 1 || !ranks_.shares()) {
             spread();
         }
         for (const Place& place : places_) {

@@ -46,8 +46,9 @@ public:
         : DataParallel<M, B>(module, detail::prepare_sharded(backend, module, options)) {}
 
     /// Runs `change(*model)` without gradients on one rank of each node, while the model's tensors
-    /// can be written; all ranks wait for it, throw what it throws, and get rank 0's buffers. It
-    /// must do the same on all nodes. load_weights(model, path) does it by itself. *Collective.*
+    /// can be written; all ranks wait for it and get what rank 0's node then has, parameters
+    /// and buffers, also when it throws on any of them, which all ranks throw. load_weights(model,
+    /// path) does it by itself. *Collective.*
     ///
     /// @code
     /// model.edit([](Gpt& gpt) { torch::nn::init::zeros_(gpt.head->bias); });

@@ -28,6 +28,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -62,8 +63,20 @@ public:
         const torch::NoGradGuard no_grad;
         process::LateCopy::finish_all(); // of all ranks: they meet before one writes
         if (weights_) {
-            weights_->edit(change);
+            std::exception_ptr failure; // thrown at the end: until then, ranks come to agree
+            weights_->edit([&] {
+                try {
+                    change();
+                } catch (...) {
+                    failure = std::current_exception();
+                }
+            });
             spread_buffers();
+            succeed_together(backend(), [&] {
+                if (failure) {
+                    std::rethrow_exception(failure);
+                }
+            });
         } else {
             change();
         }
