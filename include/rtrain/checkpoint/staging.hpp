@@ -249,6 +249,10 @@ public:
                 ours ? std::vector<storage::Entry>() : run_.filesystem.list(path_of(entry.name));
             if (ours || (!is_local() && is_unfinished(files))) {
                 require_current();
+                if (is_local() && unfinished.empty()) {
+                    // Who was killed in remove() may have left a name that is not durable.
+                    storage::sync_directory(run_.path);
+                }
                 run_.filesystem.remove(path_of(entry.name));
                 unfinished.push_back(entry.name);
                 continue;
