@@ -346,6 +346,37 @@ TEST_CASE("Restore.a_trial_that_had_reported_all_reports_nothing_twice") {
     CHECK(trials[0].reports == 3);
 }
 
+TEST_CASE("Controller.what_a_run_saves_behind_its_takeover_is_not_its_trials_state") {
+    const rtrain::testing::ScratchDirectory directory;
+    auto it = plan(2, tune::Pbt({.time_attr = "training_iteration",
+                                 .perturbation_interval = 2,
+                                 .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
+                                 .quantile_fraction = 0.5}));
+    it.keeps_states_itself = true;
+    tune::SearchDirectory search(std::move(it), directory.path(), {});
+    tune::Controller& controller = search.controller();
+    const auto donor = controller.next(0);
+    const auto clone = controller.next(0);
+    REQUIRE(!controller.next(0)); // else each would pause for another
+    const auto report = [&](const std::string& trial, double score, int time_s) {
+        return controller.report(trial, {{"score", score}, {"time_total_s", time_s}}, 0, false, 0);
+    };
+    const auto save = [&](const tune::Assignment& trial) {
+        std::filesystem::create_directories(trial.directory / "checkpoint_000000");
+        controller.saved(trial.trial, {"checkpoint_000000", 2, 2.0});
+    };
+    CHECK(report(donor->trial, 1, 1));
+    CHECK(report(donor->trial, 2, 2));
+    save(*donor);
+    CHECK(report(clone->trial, 0, 1));
+    CHECK(!report(clone->trial, 0, 2));
+    const auto taken_over = controller.record(clone->trial).checkpoint;
+    save(*clone); // a run saves behind the verdict
+    CHECK(controller.record(clone->trial).checkpoint == taken_over);
+    controller.returned(clone->trial, 0);
+    CHECK(controller.next(0)->reports == 2);
+}
+
 TEST_CASE("Controller.names_of_runs_are_checked_before_they_begin") {
     auto it = plan(1);
     it.trial_name = [](const tune::TrialInfo&) { return "a trial"; };

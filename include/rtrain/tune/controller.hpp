@@ -101,6 +101,7 @@ public:
         }
         if (saved || state_.plan().keeps_states_itself || it.told != Told::nothing) {
             flush();
+            state_.remove_forgotten();
         }
         return it.told == Told::nothing;
     }

@@ -157,8 +157,11 @@ private:
             require_same(saved.at("identity").as_object(), identity);
             same_goal = saved.at("goal") == goal_json();
             controller_->load_searcher(saved.at("searcher").as_object());
-        } catch (const ConfigError&) { // another search
-            throw;
+        } catch (const ConfigError& error) {
+            if (error.code() == "RT-U107") { // another search
+                throw;
+            }
+            throw damaged(file_name, error.what());
         } catch (const std::exception& error) {
             throw damaged(file_name, error.what());
         }

@@ -145,6 +145,14 @@ public:
         }
     }
 
+    /// Deletes states whose trials have newer ones; to be called when the log tells of these.
+    void remove_forgotten() {
+        for (const std::filesystem::path& state : std::exchange(forgotten_, {})) {
+            std::error_code ignored;
+            std::filesystem::remove_all(state, ignored);
+        }
+    }
+
     /// A running trial has returned.
     void leave(LiveTrial& it) {
         if (it.told == Told::pause) {
@@ -156,8 +164,12 @@ public:
         }
     }
 
-    /// The run of a trial has saved a state itself, whose numbers are the run's.
+    /// The run of a trial has saved a state itself, whose numbers are the run's. One that is to go
+    /// on with another's state has that, whatever its run still saves.
     void save(LiveTrial& it, SavedState state) {
+        if (it.told == Told::exploit) {
+            return;
+        }
         state.reports += it.base_reports;
         state.time_s += it.base_time_s;
         it.record.checkpoint = state.name;
@@ -330,13 +342,11 @@ private:
         }
     }
 
-    void forget_old_states(LiveTrial& it) const {
+    void forget_old_states(LiveTrial& it) {
         const auto keep = static_cast<std::size_t>(plan_.states_to_keep.value_or(0));
         while (keep > 0 && it.states.size() > keep) {
             if (acts_) {
-                std::error_code ignored;
-                std::filesystem::remove_all(
-                    directory_ / it.record.directory / it.states.front().name, ignored);
+                forgotten_.push_back(directory_ / it.record.directory / it.states.front().name);
             }
             it.states.erase(it.states.begin());
         }
@@ -363,8 +373,9 @@ private:
     StopperJudge stoppers_;
     Population trials_;
     std::vector<TakenOver> taken_over_;
-    double begun_at_s_ = 0; ///< since 1970, of this process
-    double before_s_ = 0;   ///< of earlier starts
+    std::vector<std::filesystem::path> forgotten_; ///< states with newer ones
+    double begun_at_s_ = 0;                        ///< since 1970, of this process
+    double before_s_ = 0;                          ///< of earlier starts
     double now_s_ = 0;
     bool exhausted_ = false;
     bool stopping_ = false;
