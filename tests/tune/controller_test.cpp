@@ -377,6 +377,35 @@ TEST_CASE("Controller.what_a_run_saves_behind_its_takeover_is_not_its_trials_sta
     CHECK(controller.next(0)->reports == 2);
 }
 
+TEST_CASE("Restore.a_takeover_that_failed_first_is_heard_again_as_it_was") {
+    const rtrain::testing::ScratchDirectory directory;
+    auto it = plan(2, tune::Pbt({.time_attr = "training_iteration",
+                                 .perturbation_interval = 2,
+                                 .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
+                                 .quantile_fraction = 0.5}));
+    it.keeps_states_itself = true;
+    {
+        tune::SearchDirectory search(it, directory.path(), {});
+        tune::Controller& controller = search.controller();
+        const auto donor = controller.next(0);
+        const auto clone = controller.next(0);
+        REQUIRE(!controller.next(0)); // else each would pause for another
+        const auto report = [&](const std::string& trial, double score) {
+            return controller.report(trial, {{"score", score}}, 0, false, 0);
+        };
+        CHECK(report(donor->trial, 1));
+        CHECK(report(donor->trial, 2));
+        controller.saved(donor->trial, {"checkpoint_000000", 2, 2.0}); // is deleted already
+        CHECK(report(clone->trial, 0));
+        CHECK(report(clone->trial, 0));
+        std::filesystem::create_directories(donor->directory / "checkpoint_000000");
+        CHECK(report(clone->trial, 0));
+        CHECK(!report(clone->trial, 0));
+    }
+    tune::SearchDirectory again(it, directory.path(), {});
+    CHECK(again.controller().taken_over().size() == 1);
+}
+
 TEST_CASE("Controller.names_of_runs_are_checked_before_they_begin") {
     auto it = plan(1);
     it.trial_name = [](const tune::TrialInfo&) { return "a trial"; };

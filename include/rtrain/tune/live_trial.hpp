@@ -34,6 +34,7 @@ struct LiveTrial {
     TrialRecord record{};
     std::vector<SavedState> states{}; ///< oldest first; of a run that keeps them itself, the newest
     int next_state = 0;               ///< number of the next one; none is used twice
+    int missed_takeovers = 0;         ///< since the last that was done
     int taken_over = 0;               ///< how often it has begun anew, with another's state or none
     std::int64_t base_reports = 0;    ///< when its run began, if it keeps its states itself
     double base_time_s = 0;           ///< the same, seconds that it had trained

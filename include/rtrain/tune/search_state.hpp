@@ -314,7 +314,7 @@ private:
 
     /// False when it cannot be done: a run that goes on may have deleted it meanwhile. What is
     /// there stays.
-    [[nodiscard]] bool clone(const LiveTrial& it, const LiveTrial& donor,
+    [[nodiscard]] bool clone(LiveTrial& it, const LiveTrial& donor,
                              const std::filesystem::path& from, const std::filesystem::path& to) {
         if (!plan_.keeps_states_itself) {
             if (acts_) { // else it was done when this was heard first
@@ -322,14 +322,23 @@ private:
             }
             return true;
         }
-        try {
-            if (acts_) {
+        // Tells a later start that this attempt has failed, also when the next one does not.
+        const std::filesystem::path missed =
+            detail::concat(to.string(), "_missed_", it.missed_takeovers);
+        if (acts_) {
+            std::filesystem::remove(missed);
+            try {
                 SearchPlan::clone(from, to);
+            } catch (const std::filesystem::filesystem_error& error) {
+                warn_once(it, donor, error.what());
             }
-        } catch (const std::filesystem::filesystem_error& error) {
-            warn_once(it, donor, error.what());
+            if (!std::filesystem::exists(to)) {
+                std::filesystem::create_directories(missed);
+            }
         }
-        return std::filesystem::exists(to);
+        const bool is_done = !std::filesystem::exists(missed) && std::filesystem::exists(to);
+        it.missed_takeovers = is_done ? 0 : it.missed_takeovers + 1;
+        return is_done;
     }
 
     void warn_once(const LiveTrial& it, const LiveTrial& donor, const char* why) {
