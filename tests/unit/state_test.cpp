@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 using namespace rtrain;
@@ -274,6 +275,31 @@ TEST_CASE("State.of_an_optimizer_must_have_the_shapes_of_its_parameters") {
     check([](auto& weight) { return RMSprop({weight}, RMSpropOptions(0.01)); });
     check([](auto& weight) { return LBFGS({weight}, LBFGSOptions(0.01)); });
     check([](auto& weight) { return FusedOptimizer<Adam>(Adam({weight}, AdamOptions(0.01))); });
+}
+
+TEST_CASE("State.what_ranks_have_saved_in_pieces_is_loaded_whole") {
+    const auto made = [] { return torch::ones({1, 2, 1, 2, 1, 3}, torch::requires_grad()); };
+    const auto saved = made();
+    torch::optim::Adam adam({saved}, 0.1);
+    saved.mutable_grad() = torch::ones_like(saved);
+    adam.step();
+    checkpoint::Snapshot snapshot;
+    State{}.add("optimizer", adam).save(snapshot);
+    for (auto& [name, tensor] : std::exchange(snapshot.tensors, {})) {
+        const auto flat = tensor.flatten();
+        const auto rest = flat.numel() - 5;
+        snapshot.pieces[name] = {
+            tensor.sizes().vec(), {{0, flat.narrow(0, 0, 5)}, {5, flat.narrow(0, 5, rest)}}, true};
+    }
+    torch::optim::Adam other({made()}, 0.1);
+    State{}.add("optimizer", other).load(snapshot);
+    checkpoint::Snapshot again;
+    State{}.add("optimizer", other).save(again);
+    REQUIRE(again.tensors.size() == snapshot.pieces.size());
+    for (const auto& [name, tensor] : again.tensors) {
+        CHECK(
+            tensor.flatten().slice(0, 0, 5).equal(snapshot.pieces.at(name).pieces.at(0).elements));
+    }
 }
 
 RTRAIN_TEST_CHECKPOINT_POLICY(None, checkpoint::None{});

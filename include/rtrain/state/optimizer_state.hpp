@@ -129,16 +129,16 @@ private:
             return {};
         }
         if (part_ == nullptr) {
-            require_fitting(name);
-            return in_.tensor(name).clone().to(like_.defined() ? like_.device() : at::kCPU);
+            const at::Tensor saved = in_.tensor(name);
+            require_fitting(name, saved.sizes());
+            return saved.clone().to(like_.defined() ? like_.device() : at::kCPU);
         }
         const at::Tensor rows =
             in_.elements(name, part_->shape, part_->begin, part_->begin + like_.numel());
         return in_memory(*part_, rows).to(like_.device());
     }
     /// Kernels go through memory and do not look at the shape.
-    void require_fitting(const std::string& name) const {
-        const at::IntArrayRef saved = in_.tensor(name).sizes();
+    void require_fitting(const std::string& name, at::IntArrayRef saved) const {
         const at::IntArrayRef shape = flat_ ? at::IntArrayRef(*flat_) : like_.sizes();
         const bool is_scalar_of_lbfgs = flat_ && saved.empty();
         if (saved != shape && !is_scalar_of_lbfgs) {
