@@ -307,7 +307,8 @@ void save_weights(const std::filesystem::path& path, const Model& model) {
 /// loaded. Throws CheckpointError: RT-K24 names do not fit and `strict` is set, RT-K25 a tensor has
 /// another shape or kind of type, RT-K2, RT-K21, RT-K22 or RT-K27 for files that are damaged or
 /// hold something else, RT-K26 for other paths; StorageError [RT-S3, RT-S4]. Into the handle of a
-/// sharded model it is *collective*, and loads in its edit().
+/// sharded model it is *collective*, and loads in its edit(): where only another node than rank 0's
+/// cannot read the file, it throws, too, but the weights are loaded.
 template <weights::ModuleLike Model>
 LoadedWeights load_weights(Model& model, const std::filesystem::path& path,
                            const LoadWeightsOptions& options = {}) {

@@ -63,7 +63,7 @@ TEST_CASE("GradScaler.refuses_options_that_no_scale_can_follow") {
     for (const GradScalerOptions& options :
          {GradScalerOptions{.init_scale = 0}, GradScalerOptions{.growth_factor = 0.5},
           GradScalerOptions{.backoff_factor = 2}, GradScalerOptions{.growth_interval = 0},
-          GradScalerOptions{.min_scale = -1}}) {
+          GradScalerOptions{.min_scale = -1}, GradScalerOptions{.init_scale = 1e39}}) {
         CHECK(test::code_of([&] { GradScaler{options}; }) == "RT-C11");
     }
 }

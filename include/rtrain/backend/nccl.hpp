@@ -347,7 +347,8 @@ private:
         }
         detail::succeed_together(state_->ranks, [&] {
             if (slowest == gave_up && state == ncclInProgress &&
-                comm::Backoff::Clock::now() - begun >= state_->options.timeout) {
+                std::chrono::duration<double>(comm::Backoff::Clock::now() - begun) >=
+                    state_->options.timeout) {
                 throw CommError("RT-N6",
                                 detail::concat("NCCL did not connect within ",
                                                state_->options.timeout.count(),

@@ -54,17 +54,17 @@ public:
     /// Throws ConfigError [RT-C11] for options that no scale can follow.
     explicit GradScaler(const GradScalerOptions& options = {})
         : options_(options), scale_(static_cast<float>(options.init_scale)) {
-        if (!(options.init_scale > 0 && options.growth_factor > 1 && options.backoff_factor > 0 &&
-              options.backoff_factor < 1 && options.growth_interval > 0 &&
-              options.min_scale >= 0)) {
+        if (!(scale_ > 0 && std::isfinite(scale_) && options.growth_factor > 1 &&
+              options.backoff_factor > 0 && options.backoff_factor < 1 &&
+              options.growth_interval > 0 && options.min_scale >= 0)) {
             throw ConfigError(
-                "RT-C11",
-                rtrain::detail::concat(
-                    "a GradScaler has init_scale ", options.init_scale, ", growth_factor ",
-                    options.growth_factor, ", backoff_factor ", options.backoff_factor,
-                    ", growth_interval ", options.growth_interval, ", min_scale ",
-                    options.min_scale,
-                    "; expected above 0, above 1, between 0 and 1, at least 1, at least 0"));
+                "RT-C11", rtrain::detail::concat("a GradScaler has init_scale ", options.init_scale,
+                                                 ", growth_factor ", options.growth_factor,
+                                                 ", backoff_factor ", options.backoff_factor,
+                                                 ", growth_interval ", options.growth_interval,
+                                                 ", min_scale ", options.min_scale,
+                                                 "; expected above 0 and finite as a float, above "
+                                                 "1, between 0 and 1, at least 1, at least 0"));
         }
     }
 

@@ -80,7 +80,6 @@ public:
     }
     [[nodiscard]] auto prepare(M model, const Options& options) {
         auto module = detail::module_of(std::move(model));
-        forget_gone(); // before the next one needs memory
         module->to(device());
         using Module = typename decltype(module)::element_type;
         auto handle = EngineFor<Options>::template prepare<Module, B>(ranks(), module, options);

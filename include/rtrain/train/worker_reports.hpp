@@ -122,8 +122,6 @@ protected:
     [[nodiscard]] Progress& progress() noexcept { return progress_; }
     /// Checkpoints look after it for as long as the model lives.
     void keep(std::shared_ptr<detail::PreparedModel> model, const torch::nn::Module& module);
-    /// Lets go of models whose modules are gone.
-    void forget_gone();
     /// Of the models it looks after, those that ranks share.
     [[nodiscard]] std::vector<std::shared_ptr<detail::SharedWeights>> sharded_models() const;
     /// Throws CheckpointError [RT-K11] for a policy that cannot save what ranks have parts of.

@@ -214,14 +214,11 @@ RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
 
 RTRAIN_DOOR void WorkerReports::keep(std::shared_ptr<detail::PreparedModel> model,
                                      const torch::nn::Module& module) {
+    std::erase_if(prepared_, [](const Prepared& item) { return item.model->is_gone(); });
     if (rank() == 0 && options().run.console.verbose > 0) {
         show(module);
     }
     prepared_.push_back({prepared_count_++, std::move(model)});
-}
-
-RTRAIN_DOOR void WorkerReports::forget_gone() {
-    std::erase_if(prepared_, [](const Prepared& item) { return item.model->is_gone(); });
 }
 
 RTRAIN_DOOR std::vector<std::shared_ptr<detail::SharedWeights>>
