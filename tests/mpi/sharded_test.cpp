@@ -344,11 +344,10 @@ TEST_CASE("Sharded.all_ranks_have_the_same_behind_an_edit_that_throws") {
         auto model = shard(ranks, made, {.level = level, .share = share});
         const auto error = message_of([&] {
             model.edit([&](torch::nn::SequentialImpl& net) {
-                for (auto& tensor : net.parameters()) {
-                    tensor.fill_(ranks.rank() + 1);
-                }
-                for (auto& tensor : net.buffers()) {
-                    tensor.fill_(ranks.rank() + 1);
+                for (const auto& tensors : {net.parameters(), net.buffers()}) {
+                    for (const auto& tensor : tensors) {
+                        tensor.fill_(ranks.rank() + 1);
+                    }
                 }
                 throw ConfigError("RT-C11", "no such file");
             });

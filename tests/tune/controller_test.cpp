@@ -346,63 +346,76 @@ TEST_CASE("Restore.a_trial_that_had_reported_all_reports_nothing_twice") {
     CHECK(trials[0].reports == 3);
 }
 
+namespace {
+
+/// At every second report, the worse of two trials takes over the better one's state.
+tune::SearchPlan duel() {
+    return plan(2, tune::Pbt({.time_attr = "training_iteration",
+                              .perturbation_interval = 2,
+                              .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
+                              .quantile_fraction = 0.5}));
+}
+
+/// One over runs, which keep their states themselves.
+struct DuelOfRuns {
+    explicit DuelOfRuns(const std::filesystem::path& directory)
+        : search(plan(), directory, {}), donor(*controller().next(0)),
+          clone(*controller().next(0)) {
+        REQUIRE(!controller().next(0)); // else each would pause for another
+    }
+    static tune::SearchPlan plan() {
+        auto it = duel();
+        it.keeps_states_itself = true;
+        return it;
+    }
+    tune::Controller& controller() { return search.controller(); }
+    bool report(const tune::Assignment& trial, double score) {
+        return controller().report(trial.trial, {{"score", score}}, 0, false, 0);
+    }
+    void save(const tune::Assignment& trial) {
+        controller().saved(trial.trial, {"checkpoint_000000", 2, 2.0});
+    }
+
+    tune::SearchDirectory search;
+    tune::Assignment donor;
+    tune::Assignment clone;
+};
+
+} // namespace
+
 TEST_CASE("Controller.what_a_run_saves_behind_its_takeover_is_not_its_trials_state") {
     const rtrain::testing::ScratchDirectory directory;
-    auto it = plan(2, tune::Pbt({.time_attr = "training_iteration",
-                                 .perturbation_interval = 2,
-                                 .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
-                                 .quantile_fraction = 0.5}));
-    it.keeps_states_itself = true;
-    tune::SearchDirectory search(std::move(it), directory.path(), {});
-    tune::Controller& controller = search.controller();
-    const auto donor = controller.next(0);
-    const auto clone = controller.next(0);
-    REQUIRE(!controller.next(0)); // else each would pause for another
-    const auto report = [&](const std::string& trial, double score, int time_s) {
-        return controller.report(trial, {{"score", score}, {"time_total_s", time_s}}, 0, false, 0);
-    };
+    DuelOfRuns duel(directory.path());
     const auto save = [&](const tune::Assignment& trial) {
         std::filesystem::create_directories(trial.directory / "checkpoint_000000");
-        controller.saved(trial.trial, {"checkpoint_000000", 2, 2.0});
+        duel.save(trial);
     };
-    CHECK(report(donor->trial, 1, 1));
-    CHECK(report(donor->trial, 2, 2));
-    save(*donor);
-    CHECK(report(clone->trial, 0, 1));
-    CHECK(!report(clone->trial, 0, 2));
-    const auto taken_over = controller.record(clone->trial).checkpoint;
-    save(*clone); // a run saves behind the verdict
-    CHECK(controller.record(clone->trial).checkpoint == taken_over);
-    controller.returned(clone->trial, 0);
-    CHECK(controller.next(0)->reports == 2);
+    CHECK(duel.report(duel.donor, 1));
+    CHECK(duel.report(duel.donor, 2));
+    save(duel.donor);
+    CHECK(duel.report(duel.clone, 0));
+    CHECK(!duel.report(duel.clone, 0));
+    const auto taken_over = duel.controller().record(duel.clone.trial).checkpoint;
+    save(duel.clone); // a run saves behind the verdict
+    CHECK(duel.controller().record(duel.clone.trial).checkpoint == taken_over);
+    duel.controller().returned(duel.clone.trial, 0);
+    CHECK(duel.controller().next(0)->reports == 2);
 }
 
 TEST_CASE("Restore.a_takeover_that_failed_first_is_heard_again_as_it_was") {
     const rtrain::testing::ScratchDirectory directory;
-    auto it = plan(2, tune::Pbt({.time_attr = "training_iteration",
-                                 .perturbation_interval = 2,
-                                 .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
-                                 .quantile_fraction = 0.5}));
-    it.keeps_states_itself = true;
     {
-        tune::SearchDirectory search(it, directory.path(), {});
-        tune::Controller& controller = search.controller();
-        const auto donor = controller.next(0);
-        const auto clone = controller.next(0);
-        REQUIRE(!controller.next(0)); // else each would pause for another
-        const auto report = [&](const std::string& trial, double score) {
-            return controller.report(trial, {{"score", score}}, 0, false, 0);
-        };
-        CHECK(report(donor->trial, 1));
-        CHECK(report(donor->trial, 2));
-        controller.saved(donor->trial, {"checkpoint_000000", 2, 2.0}); // is deleted already
-        CHECK(report(clone->trial, 0));
-        CHECK(report(clone->trial, 0));
-        std::filesystem::create_directories(donor->directory / "checkpoint_000000");
-        CHECK(report(clone->trial, 0));
-        CHECK(!report(clone->trial, 0));
+        DuelOfRuns duel(directory.path());
+        CHECK(duel.report(duel.donor, 1));
+        CHECK(duel.report(duel.donor, 2));
+        duel.save(duel.donor); // is deleted already
+        CHECK(duel.report(duel.clone, 0));
+        CHECK(duel.report(duel.clone, 0));
+        std::filesystem::create_directories(duel.donor.directory / "checkpoint_000000");
+        CHECK(duel.report(duel.clone, 0));
+        CHECK(!duel.report(duel.clone, 0));
     }
-    tune::SearchDirectory again(it, directory.path(), {});
+    tune::SearchDirectory again(DuelOfRuns::plan(), directory.path(), {});
     CHECK(again.controller().taken_over().size() == 1);
 }
 
@@ -610,10 +623,7 @@ TEST_CASE("Controller.a_failed_trial_that_runs_again_is_scheduled_again") {
 
 TEST_CASE("Controller.a_trial_that_fails_and_runs_again_stays_in_its_population") {
     const rtrain::testing::ScratchDirectory directory;
-    auto it = plan(2, tune::Pbt({.time_attr = "training_iteration",
-                                 .perturbation_interval = 2,
-                                 .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}},
-                                 .quantile_fraction = 0.5}));
+    auto it = duel();
     it.max_failures = 1;
     tune::SearchDirectory search(std::move(it), directory.path(), {});
     bool has_failed = false;

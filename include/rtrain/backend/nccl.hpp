@@ -326,16 +326,17 @@ private:
         detail::succeed_together(state_->ranks, [&] {
             communicator = std::make_unique<comm::NcclCommunicator>(name, rank(), size());
         });
-        const auto begun = comm::Backoff::Clock::now();
+        const auto is_late = [&, begun = comm::Backoff::Clock::now()] {
+            const std::chrono::duration<double> waited = comm::Backoff::Clock::now() - begun;
+            return waited >= state_->options.timeout;
+        };
         enum Progress : int { connected, connecting, gave_up };
         Progress slowest = connecting;
         ncclResult_t state = ncclInProgress;
         while (slowest == connecting) {
             state = communicator->state();
-            const std::chrono::duration<double> waited = comm::Backoff::Clock::now() - begun;
-            const bool in_time = waited < state_->options.timeout;
             at::Tensor progress = at::full({1}, gave_up, at::kInt);
-            if (state == ncclSuccess || (state == ncclInProgress && in_time)) {
+            if (state == ncclSuccess || (state == ncclInProgress && !is_late())) {
                 progress.fill_(state == ncclSuccess ? connected : connecting);
             }
             cpu.all_reduce(progress, ReduceOp::max);
@@ -346,9 +347,7 @@ private:
             }
         }
         detail::succeed_together(state_->ranks, [&] {
-            if (slowest == gave_up && state == ncclInProgress &&
-                std::chrono::duration<double>(comm::Backoff::Clock::now() - begun) >=
-                    state_->options.timeout) {
+            if (slowest == gave_up && state == ncclInProgress && is_late()) {
                 throw CommError("RT-N6",
                                 detail::concat("NCCL did not connect within ",
                                                state_->options.timeout.count(),

@@ -92,7 +92,7 @@ public:
         for (std::size_t i = 0; i < places_.size(); ++i) {
             at::Tensor whole = at_memory(array, array.write, i);
             at::Tensor flat = whole.as_strided({whole.numel()}, {1});
-            if ((owners_.nodes > 1 || !ranks_.shares()) && flat.numel() > 0) {
+            if (!ranks_.have_one_copy() && flat.numel() > 0) {
                 backend_.broadcast(flat, 0);
             }
             take_over(places_[i].part, own_elements(i, flat));

@@ -34,7 +34,7 @@ public:
         for (std::size_t i = 0; i < parameters_.size() && backend_.rank() == 0; ++i) {
             at_memory(array_, array_.write, i).copy_(parameters_[i].tensor);
         }
-        if (owners_.nodes > 1 || !ranks_.shares()) {
+        if (!ranks_.have_one_copy()) {
             spread();
         }
         meet();
@@ -76,7 +76,7 @@ public:
                 edit();
             }
         });
-        if (owners_.nodes > 1 || !ranks_.shares()) {
+        if (!ranks_.have_one_copy()) {
             spread();
         }
         for (const Place& place : places_) {

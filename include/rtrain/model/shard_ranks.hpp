@@ -52,6 +52,8 @@ public:
     [[nodiscard]] virtual at::Device device() const = 0;
     /// Whether the ranks of a node have one copy of what follows.
     [[nodiscard]] virtual bool shares() const = 0;
+    /// Whether all ranks have one copy.
+    [[nodiscard]] bool have_one_copy() const { return owners().nodes == 1 && shares(); }
 
     /// Zeroed. `parts` say what a fault in them means. *Collective.* Throws CommError [RT-X12].
     [[nodiscard]] virtual WeightArray allocate_array(std::size_t bytes,

@@ -50,7 +50,7 @@ public:
                   const std::vector<at::ScalarType>& types, const ShardedOptions& options)
         : backend_(std::move(backend)), ranks_(std::move(ranks)), owners_(ranks_->owners()),
           parameters_(std::move(parameters)), steps_in_backward_(options.step_in_backward),
-          is_one_copy_(owners_.nodes == 1 && ranks_->shares()),
+          is_one_copy_(ranks_->have_one_copy()),
           parts_on_host_(std::holds_alternative<offload::Host>(options.offload) &&
                          !ranks_->device().is_cpu()),
           accumulates_whole_(options.level == Shard::optimizer), offload_(options.offload),
