@@ -68,11 +68,6 @@ function(rtrain_deep_programs)
   add_dependencies(deep ${ARGN})
 endfunction()
 
-# rtrain_deep_tests(<test>...): left out by scripts/test, unless it is told --deep.
-function(rtrain_deep_tests)
-  set_property(TEST ${ARGN} APPEND PROPERTY LABELS deep)
-endfunction()
-
 # rtrain_page_source(<variable> <name> <page>): a source in the build tree, the first C++ of a page of ours.
 function(rtrain_page_source variable name page)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${page})

@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What several tests need: real data, a model, directories that vanish, comparison to the bit.
+/// What several tests need: real data, a model, comparison to the bit.
 #pragma once
 
+#include "files.hpp"
 #include "thrown.hpp"
 
 #include <rtrain/comm/mpi.hpp>
-#include <rtrain/storage/file.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>
 
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <unistd.h>
 
 namespace test {
 
@@ -32,40 +28,6 @@ inline rtrain::data::Dataset fashion_mnist(std::int64_t rows) {
     auto batch = all.rows(torch::arange(rows));
     return rtrain::data::from_tensors({{"image", batch["image"]}, {"label", batch["label"]}});
 }
-
-/// A directory under the temporary one, removed at the end. Under mpirun, ranks share it: its name
-/// comes from the job.
-class Directory {
-public:
-    explicit Directory(const std::string& name) {
-        const char* const job = std::getenv("OMPI_MCA_orte_hnp_uri");
-        shared_ = rtrain::launch::ranks().has_value();
-        const auto id =
-            job != nullptr ? std::hash<std::string>{}(job) : static_cast<std::size_t>(::getpid());
-        path_ = std::filesystem::temp_directory_path() /
-                ("rtrain-test-" + std::to_string(id) + "-" + name);
-        if (!shared_) {
-            std::filesystem::remove_all(path_);
-        }
-        std::filesystem::create_directories(path_);
-    }
-    Directory(const Directory&) = delete;
-    Directory& operator=(const Directory&) = delete;
-    ~Directory() {
-        std::error_code ignored;
-        if (shared_ && std::uncaught_exceptions() == 0) { // else others may be elsewhere
-            MPI_Barrier(MPI_COMM_WORLD);                  // others may still read
-        }
-        if (!shared_ || rtrain::launch::env_int("OMPI_COMM_WORLD_RANK") == 0) {
-            std::filesystem::remove_all(path_, ignored);
-        }
-    }
-    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
-private:
-    std::filesystem::path path_;
-    bool shared_ = false;
-};
 
 /// How many ranks each node has: RTRAIN_NODES, which nodes/nodes.py sets, or all on one.
 inline std::vector<int> ranks_of_nodes() {
@@ -135,11 +97,10 @@ inline torch::Tensor flat(const torch::nn::Module& module) {
     return torch::cat(parts);
 }
 
-inline std::string read(const std::filesystem::path& file) {
-    return rtrain::storage::read_file(file);
-}
-inline void write(const std::filesystem::path& file, const std::string& text) {
-    std::ofstream(file, std::ios::binary) << text;
-}
+/// Ranks share a directory, and others may still read when one is done with it.
+inline const bool ranks_wait_for_each_other = [] {
+    wait_for_ranks = [] { MPI_Barrier(MPI_COMM_WORLD); };
+    return true;
+}();
 
 } // namespace test

@@ -96,7 +96,7 @@ struct Ends {
 Progress at(std::int64_t done) {
     return {.epoch = 1, .epochs = 2, .done = done, .total = 4, .elapsed_s = 1, .rate = 1};
 }
-constexpr auto begin = Screen::Clock::time_point(1h);
+const auto begin = Screen::Clock::now() - 1h;
 const std::string clear = "\r\x1b[K";
 
 } // namespace

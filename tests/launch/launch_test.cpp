@@ -2,14 +2,17 @@
 // Both launches, on real processes: a program started alone, and the same under mpirun.
 #include "programs.hpp"
 
-#include <rtrain/format/safetensors.hpp>
-
 #include <doctest/doctest.h>
 
+#include <boost/json/parse.hpp>
+
 #include <chrono>
+#include <cstdint>
+#include <cstring>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 
 using namespace rtrain;
 using test::contains;
@@ -35,6 +38,24 @@ std::string line_with(const std::string& word, const std::string& text) {
     const auto at = text.find(word);
     REQUIRE(at != std::string::npos);
     return text.substr(at, text.find('\n', at) - at);
+}
+/// How many tensors a safetensors file holds, and the sum of one of float32.
+std::pair<std::size_t, double> count_and_sum(const std::string& file, const std::string& name) {
+    const std::string bytes = test::read(file);
+    std::uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    auto header = boost::json::parse(bytes.substr(sizeof length, length)).as_object();
+    header.erase("__metadata__");
+    const auto& offsets = header.at(name).at("data_offsets");
+    const auto begin = sizeof length + length;
+    double sum = 0;
+    for (auto at = offsets.at(0).to_number<std::size_t>();
+         at < offsets.at(1).to_number<std::size_t>(); at += sizeof(float)) {
+        float value = 0;
+        std::memcpy(&value, bytes.data() + begin + at, sizeof value);
+        sum += static_cast<double>(value);
+    }
+    return {header.size(), sum};
 }
 /// The processes that have said "PID n".
 std::set<std::string> processes_in(const std::string& text) {
@@ -95,17 +116,15 @@ TEST_CASE("CheckpointTool.lists_verifies_and_merges") {
 
     const auto merged = (storage.path() / "merged.safetensors").string();
     CHECK(tool("merge " + checkpoint.string() + " " + merged).status == 0);
-    const auto tensors = checkpoint::safetensors::read(merged);
+    const auto [tensors, sum_of_table] = count_and_sum(merged, "own/table");
     const auto python =
         run(RTRAIN_TEST_PYTHON " -c \"import sys; from safetensors.numpy import load_file; "
                                "t = load_file(sys.argv[1]); a = t['own/table']; "
                                "print(len(t), a.shape, a.dtype, '%.6f' % a.astype('f8').sum())\" " +
             merged);
     std::array<char, 64> sum{};
-    std::snprintf(sum.data(), sum.size(), "%.6f",
-                  tensors.at("own/table").to(torch::kDouble).sum().item<double>());
-    CHECK(python.output ==
-          std::to_string(tensors.size()) + " (37, 11) float32 " + sum.data() + "\n");
+    std::snprintf(sum.data(), sum.size(), "%.6f", sum_of_table);
+    CHECK(python.output == std::to_string(tensors) + " (37, 11) float32 " + sum.data() + "\n");
 
     const auto shard = checkpoint / "shard-00001-of-00003.safetensors";
     std::string bytes = test::read(shard);

@@ -3,7 +3,8 @@
 /// Running programs of ours as a user does, and looking at what they leave.
 #pragma once
 
-#include "../support.hpp"
+#include "../files.hpp"
+#include "../thrown.hpp"
 
 #include <array>
 #include <chrono>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
+#include <rtrain/backend/torch_exceptions.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/rank_prefix.hpp>

@@ -6,8 +6,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/failure_json.hpp>
 
-#include <c10/util/Exception.h>
-
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <optional>
@@ -16,16 +15,24 @@
 
 namespace rtrain::detail {
 
-/// `what()`, without the stack that libtorch's errors carry.
-[[nodiscard]] inline std::string text_of(const std::exception& exception) {
-    if (const auto* const error = dynamic_cast<const c10::Error*>(&exception)) {
-        return error->what_without_backtrace();
-    }
-    return exception.what();
+/// The text of another library's exception without its stack trace; nullopt for other exceptions.
+using ExceptionFormatter = std::optional<std::string> (*)(const std::exception&);
+
+/// Set by code that links libtorch (backend/torch_exceptions.hpp), so that rooms below need not.
+inline std::atomic<ExceptionFormatter> foreign_exception_formatter{nullptr};
+
+[[nodiscard]] inline std::optional<std::string> foreign_text_of(const std::exception& exception) {
+    const ExceptionFormatter format = foreign_exception_formatter;
+    return format != nullptr ? format(exception) : std::nullopt;
 }
 
-/// What an exception says, and the code of an rtrain::Error, also of one that libtorch has made its
-/// own of (gather_on_use.hpp); RT-T2 for anything else.
+/// `what()`, without the stack trace that libtorch's errors carry.
+[[nodiscard]] inline std::string text_of(const std::exception& exception) {
+    return foreign_text_of(exception).value_or(exception.what());
+}
+
+/// The message and the code of an rtrain::Error, also of one that libtorch has rethrown as its own
+/// (gather_on_use.hpp); RT-T2 for anything else.
 struct CodedText {
     std::string message;
     std::string code = Failure::foreign;
@@ -34,13 +41,15 @@ struct CodedText {
     if (const auto* const error = dynamic_cast<const Error*>(&exception)) {
         return {error->message(), error->code()};
     }
-    std::string text = text_of(exception);
-    const std::size_t begin = text.rfind(" [RT-");
-    if (dynamic_cast<const c10::Error*>(&exception) == nullptr || begin == std::string::npos ||
-        text.back() != ']') {
-        return {std::move(text)};
+    std::optional<std::string> text = foreign_text_of(exception);
+    if (!text) {
+        return {exception.what()};
     }
-    return {text.substr(0, begin), text.substr(begin + 2, text.size() - begin - 3)};
+    const std::size_t begin = text->rfind(" [RT-");
+    if (begin == std::string::npos || text->back() != ']') {
+        return {*std::move(text)};
+    }
+    return {text->substr(0, begin), text->substr(begin + 2, text->size() - begin - 3)};
 }
 
 [[nodiscard]] inline std::string code_of(const std::exception& exception) {

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Registers how libtorch's exceptions are formatted (base/exception_text.hpp).
+#pragma once
+
+#include <rtrain/base/exception_text.hpp>
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <optional>
+#include <string>
+
+namespace rtrain::detail {
+
+[[nodiscard]] inline std::optional<std::string> torch_text_of(const std::exception& exception) {
+    const auto* const error = dynamic_cast<const c10::Error*>(&exception);
+    return error != nullptr ? std::optional<std::string>(error->what_without_backtrace())
+                            : std::nullopt;
+}
+
+inline const bool torch_exceptions_are_registered = [] {
+    foreign_exception_formatter = &torch_text_of;
+    return true;
+}();
+
+} // namespace rtrain::detail
