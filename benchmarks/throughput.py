@@ -20,7 +20,7 @@ import charts  # noqa: E402
 GLOBAL_BATCH, ROWS = 64, 60000  # of the parity workload
 CONTESTANTS = ["rtrain", "DDP", "Ray Train"]
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
-WIDTH, LEFT, RIGHT, TOP = 720, 190, 170, 66
+WIDTH, LEFT, RIGHT, TOP = 720, 130, 190, 66
 BAR, GAP = 16, 14
 # Legible on white and on black: a page that embeds the file need not say which it is.
 COLOURS = {"rtrain": "#2f81f7", "DDP": "#d9822b", "Ray Train": "#8b949e"}
@@ -28,7 +28,7 @@ INK, GRID = "#6e7781", "#8b949e"
 
 
 def measured(best_of, steps_of):
-    """The workloads of throughput.json: best_of yields (hidden, optimizer), {contestant: times} as parity/run.py does."""
+    """The workloads of throughput.json; `best_of` yields what best_of() of parity/run.py does."""
     workloads = []
     for (hidden, optimizer), best in best_of:
         images = steps_of(hidden) * GLOBAL_BATCH or ROWS
@@ -50,7 +50,7 @@ def measured(best_of, steps_of):
 
 
 def group(workload, y, x):
-    """The bars of a workload below y: as long as the throughput, with DDP's as 1."""
+    """The bars of a workload, relative to DDP's best epoch."""
     contestants = workload["contestants"]
     units = f"{workload['hidden']} hidden units"
     lines = [text(LEFT - 12, y + BAR * 1.5 + 1, units, "end"),
@@ -63,7 +63,8 @@ def group(workload, y, x):
                      f'fill="{COLOURS[name]}"/>')
         lines.append(charts.line([(x(median), top + 1), (x(median), top + BAR - 1)], "white", 2))
         weight = ' font-weight="bold"' if name == "rtrain" else ""
-        lines.append(text(x(best) + 6, top + BAR - 4, f"{best:.2f}   {times['images_per_s']:,} images/s", "start", weight))
+        words = f"{best:.2f}   {times['images_per_s']:,} images/s"
+        lines.append(text(x(best) + 6, top + BAR - 4, words, "start", weight))
     return lines
 
 
@@ -73,7 +74,8 @@ def text(x, y, words, anchor="middle", more=""):
 
 
 def svg(results):
-    workloads = sorted(results["workloads"], key=lambda each: (list(OPTIMIZERS).index(each["optimizer"]), each["hidden"]))
+    order = list(OPTIMIZERS)
+    workloads = sorted(results["workloads"], key=lambda w: (order.index(w["optimizer"]), w["hidden"]))
     longest = max(each["contestants"]["DDP"]["best_epoch_s"] / times["best_epoch_s"]
                   for each in workloads for times in each["contestants"].values())
     step = 1 if longest < 8 else 2
@@ -94,7 +96,7 @@ def svg(results):
         lines.append(f'<rect x="{at}" y="33" width="14" height="12" fill="{COLOURS[name]}"/>')
         lines.append(text(at + 20, 44, {"DDP": "PyTorch DDP"}.get(name, name), "start"))
         at += 120
-    lines.append(text(at, 44, "Best epoch; white mark: ratio of median epochs", "start"))
+    lines.append(text(at, 44, "Bars: best epoch; white marks: median epoch", "start"))
     for ratio in range(0, int(longest) + 1, step):
         lines.append(charts.line([(x(ratio), TOP - 6), (x(ratio), height - 40)], GRID, 1, 'stroke-opacity="0.4"'))
         lines.append(text(x(ratio), height - 26, str(ratio)))
@@ -119,7 +121,7 @@ def main():
     if not options.check:
         target.write_text(drawn, encoding="utf-8")
     elif not target.exists() or target.read_text(encoding="utf-8") != drawn:
-        print(f"{target} does not show throughput.json; run python benchmarks/throughput.py docs/benchmarks", file=sys.stderr)
+        print(f"{target} differs from throughput.json; run {sys.argv[0]} {options.directory}", file=sys.stderr)
         return 1
     return 0
 
