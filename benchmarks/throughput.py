@@ -5,7 +5,8 @@
     python benchmarks/throughput.py docs/benchmarks [--check]
 
 Reads throughput.json in that directory, which `parity/run.py --throughput` and report.py write, and writes
-throughput.svg next to it. With --check it writes nothing, and fails if the file would change.
+throughput.svg next to it. With --check it writes nothing, and fails if the file would change, or if a figure is not in
+the table of README.md that it names as its source.
 """
 
 import argparse
@@ -111,19 +112,33 @@ def svg(results):
     return "\n".join([*lines, "</svg>", ""])
 
 
+def without_source(results, page):
+    """Figures that the tables of the page do not have."""
+    for workload in results["workloads"]:
+        section = page.partition(f"\n### {workload['hidden']} hidden units, {workload['optimizer']}\n")[2]
+        table = section.partition("\n#")[0]
+        for name, times in workload["contestants"].items():
+            row = f"| {name}, 2 ranks | {times['best_epoch_s']:.3f} | {times['median_epoch_s']:.3f} |"
+            if row not in table:
+                yield f"{workload['source']} has no row {row}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    drawn = svg(json.loads((options.directory / "throughput.json").read_text(encoding="utf-8")))
+    results = json.loads((options.directory / "throughput.json").read_text(encoding="utf-8"))
+    drawn = svg(results)
     target = options.directory / "throughput.svg"
     if not options.check:
         target.write_text(drawn, encoding="utf-8")
     elif not target.exists() or target.read_text(encoding="utf-8") != drawn:
         print(f"{target} differs from throughput.json; run {sys.argv[0]} {options.directory}", file=sys.stderr)
         return 1
-    return 0
+    missing = list(without_source(results, (options.directory / "README.md").read_text(encoding="utf-8")))
+    print(*missing, sep="\n", end="\n" if missing else "", file=sys.stderr)
+    return 1 if missing and options.check else 0
 
 
 if __name__ == "__main__":
