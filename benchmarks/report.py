@@ -15,6 +15,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import throughput  # noqa: E402
 
 HEAD = """# What we measured
 
@@ -59,8 +60,13 @@ def main():
         files |= pictures
     if options.parity:
         results = json.loads(options.parity.read_text())
-        text = benchmark("parity").report(results["runs"])
-        sections.append(section("Parity with PyTorch", results, text, {}))
+        run = benchmark("parity")
+        workloads = run.throughputs(results["runs"], results.get("steps"))
+        head = {"command": results["command"], "machine": results["machine"]}
+        pictures = {"throughput.svg": throughput.svg({**head, "workloads": workloads})}
+        text = run.report(results["runs"])
+        sections.append(section("Parity with PyTorch", results, text, pictures))
+        files |= {**pictures, "throughput.json": json.dumps({**head, "workloads": workloads}, indent=1) + "\n"}
     if options.costs:
         results = json.loads(options.costs.read_text())
         run = benchmark("costs")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the README's program costs to compile with `import rtrain;`, beside the same on bare libtorch.
+"""What docs/training-program.md costs to compile with `import rtrain;`, beside the same on bare libtorch.
 
     python benchmarks/compile/module.py build/release clang++-19 --json module.json
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the README's program does, on one process and without rtrain.
+// What docs/training-program.md does, on one process and without rtrain.
 #include "mlp.hpp"
 
 #include <torch/torch.h>

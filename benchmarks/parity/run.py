@@ -4,7 +4,7 @@
 compares them.
 
     python benchmarks/parity/run.py BUILD_DIRECTORY [--hidden 128,512,2048] [--optimizer sgd,adam]
-        [--epochs 5] [--rounds 3] [--ray-python PYTHON] [--json FILE]
+        [--epochs 5] [--rounds 3] [--ray-python PYTHON] [--json FILE] [--throughput FILE]
 
 Other work on the machine makes single times worthless, so contestants take turns, in another order
 each round, and the best epoch of each counts. Exit status 1: a run failed, or losses disagree.
@@ -18,6 +18,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import harness  # noqa: E402
+import throughput as throughput_chart  # noqa: E402
 
 # Hidden units: throughput of rtrain over DDP's that we want.
 SPEEDUP = {128: 5.0, 512: 2.5, 2048: 2.2}
@@ -25,12 +26,17 @@ OF_COMPUTE = 0.70
 STEPS_OF_LARGE = 100  # an epoch of more than 512 hidden units is cut short
 
 
+def steps_of(hidden, asked=None):
+    """Steps of an epoch; 0: all."""
+    if asked is not None:
+        return asked
+    return 0 if hidden <= 512 else STEPS_OF_LARGE
+
+
 def contestants(options, hidden, optimizer, storage):
     """Name: ranks, and the command lines that run at once."""
     programs = options.build / "benchmarks" / "parity"
-    steps = options.steps
-    if steps is None:
-        steps = 0 if hidden <= 512 else STEPS_OF_LARGE
+    steps = steps_of(hidden, options.steps)
     work = ["--epochs", options.epochs, "--hidden", hidden, "--optimizer", optimizer]
     work = [str(word) for word in [*work, "--steps", steps, "--data", options.data]]
     bare = [str(programs / "bare_parity"), *work]
@@ -144,6 +150,11 @@ def best_of(runs):
         yield (hidden, optimizer), summary(mine, dict.fromkeys(r["contestant"] for r in mine))
 
 
+def throughputs(runs, steps=None):
+    """The workloads of throughput.json, which throughput.py draws."""
+    return throughput_chart.measured(best_of(runs), lambda hidden: steps_of(hidden, steps))
+
+
 def report(runs):
     sections = []
     head = ["contestant", "best epoch s", "median s", "launch s", "Pss a rank MB", "loss"]
@@ -181,6 +192,7 @@ def parse_arguments():
         type=int,
         help=f"of an epoch, 0: all; without it all up to 512 hidden units, else {STEPS_OF_LARGE}",
     )
+    parser.add_argument("--throughput", type=pathlib.Path, help="where to write what throughput.py draws")
     parser.add_argument("--two-ranks", action="store_true", help="leave runs of one rank out")
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     return parser.parse_args()
@@ -215,7 +227,8 @@ def main():
     except harness.Failure as failure:
         sys.exit(str(failure))
     print(report(runs))
-    harness.write_results(options.json, runs=runs)
+    harness.write_results(options.json, steps=options.steps, runs=runs)
+    harness.write_results(options.throughput, workloads=throughputs(runs, options.steps))
     return 0 if all(goals(best, hidden)[-1][-1] for (hidden, _), best in best_of(runs)) else 1
 
 

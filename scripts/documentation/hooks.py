@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MkDocs does beyond its options for this repository: README.md is the first page, links to files
-outside docs/ lead to pages that show these, and headings have the anchors that GitHub gives them."""
+"""What MkDocs does beyond its options for this repository: README.md is the first page, docs/README.md is
+documentation.md and the navigation, links to files outside docs/ lead to pages that show these, and headings
+have the anchors that GitHub gives them."""
 
 import html
 import pathlib
 import posixpath
 import re
 
-from mkdocs.structure.files import File
+from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+INDEX = "documentation.md"  # README.md would be the first page
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 LANGUAGES = {".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".sh": "sh", ".sbatch": "sh", ".txt": "cmake",
              ".yaml": "yaml"}
@@ -66,9 +68,10 @@ def site_path(path):
     path = path.strip("/")
     if path == "README.md":
         return "index.md"
-    if path == "docs" or path.startswith("docs/"):
-        path = path[5:]
-        return f"{path}/index.md".lstrip("/") if (ROOT / "docs" / path).is_dir() else path
+    if path in ("docs", "docs/README.md"):
+        return INDEX
+    if path.startswith("docs/"):
+        return f"{path[5:]}/README.md" if (ROOT / path).is_dir() else path[5:]
     if (ROOT / path).is_dir():
         return f"repository/{path}/index.md"
     return f"repository/{path}" if path.endswith(".md") else f"repository/{path}.md"
@@ -78,6 +81,8 @@ def origin_of(source):
     """The path of the repository that a page shows."""
     if source == "index.md":
         return "README.md"
+    if source == INDEX:
+        return "docs/README.md"
     if source.startswith("repository/"):
         path = source[len("repository/"):]
         if path.endswith("/index.md"):
@@ -113,39 +118,55 @@ def content_of(path):
     full = ROOT / path
     if full.is_dir():
         names = sorted(entry.name for entry in full.iterdir() if not entry.name.startswith((".", "__")))
-        linked = path.startswith("docs/")
-        rows = [f"- [{name.removesuffix('.md')}]({name})" if linked else f"- `{name}`" for name in names]
-        return f"# {path}\n\n" + "\n".join(rows) + "\n"
+        return f"# {path}\n\n" + "\n".join(f"- `{name}`" for name in names) + "\n"
     text = full.read_text()
     if path.endswith(".md"):
         return text
     return f"# {path}\n\n````{LANGUAGES.get(full.suffix, 'text')}\n{text}\n````\n"
 
 
+def pages_below(directory):
+    """The pages of docs/DIRECTORY, its index first."""
+    names = sorted(page.name for page in (ROOT / "docs" / directory).glob("*.md"))
+    return [f"{directory}/{name}" for name in sorted(names, key=lambda name: name != "README.md")]
+
+
+def navigation():
+    """The groups of docs/README.md with their pages; an index of a directory brings the pages beside it."""
+    groups = []
+    for line in (ROOT / "docs/README.md").read_text().splitlines():
+        heading, entry = re.match(r"(##+) (.*)", line), re.match(r"- \[([^]]*)\]\(([^)#]*)\)", line)
+        if heading and heading[1] == "##":
+            section = pages = []
+            groups.append({heading[2]: section})
+        elif heading:
+            pages = []
+            section.append({heading[2]: pages})
+        elif entry:
+            directory = posixpath.dirname(entry[2])
+            pages.append({entry[1]: pages_below(directory) if directory else entry[2]})
+    groups[-1]["Reference"].insert(0, {"All public names": "reference.md"})
+    return [{"rtrain": "index.md"}, {"Documentation": INDEX}, *groups]
+
+
 def on_config(config):
     config.mdx_configs.setdefault("toc", {})["slugify"] = slug
-    decisions = sorted(page.name for page in (ROOT / "docs/decisions").glob("*.md"))
-    for section in config.nav:
-        for entries in section.values():
-            for entry in entries if isinstance(entries, list) else []:
-                if isinstance(entry, dict) and entry.get("Decisions") == "DECISIONS":
-                    entry["Decisions"] = ["decisions/index.md"] + [f"decisions/{name}" for name in decisions]
-    named = str(config.nav)
-    others = sorted(page.name for page in (ROOT / "docs").glob("*.md") if f"'{page.name}'" not in named)
-    if others:
-        config.nav.append({"More": others})
+    config.nav = navigation()
     return config
 
 
 def on_files(files, config):
     def add(source, text):
-        files.append(File.generated(config, source, content=text))
+        shown = not source.startswith("repository/")
+        level = InclusionLevel.INCLUDED if shown else InclusionLevel.NOT_IN_NAV
+        files.append(File.generated(config, source, content=text, inclusion=level))
 
     add("reference.md", REFERENCE)
     add("site.css", CSS)
     add("iframe-worker.js", WORKER)
     add("index.md", (ROOT / "README.md").read_text())
-    add("decisions/index.md", content_of("docs/decisions").replace("docs/decisions", "Decisions", 1))
+    files.remove(files.get_file_from_path("README.md"))
+    add(INDEX, (ROOT / "docs/README.md").read_text())
     to_do = [file.src_uri for file in files.documentation_pages()]
     while to_do:
         source = to_do.pop()
@@ -163,7 +184,7 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, files, **_):
     source = page.file.src_uri
-    origin = "docs/decisions" if source == "decisions/index.md" else origin_of(source)
+    origin = origin_of(source)
 
     def change(match):
         target, mark, anchor = match[1].partition("#")

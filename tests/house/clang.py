@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether clang, the oldest and the newest here, takes what users include, and the program of the README, without a warning.
+"""Whether clang, the oldest and the newest here, takes what users include, and the program of docs/training-program.md, without a warning.
 
 Usage: clang.py ROOT BUILD PROGRAM...
 

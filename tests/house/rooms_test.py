@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the headers keep to the table of rooms in docs/architecture.md.
+"""Whether the headers keep to the rooms of rooms.json, from which the table in docs/architecture.md is written.
 
 Usage: rooms_test.py ROOT
 
 A room is a directory under include/rtrain; of two that match a header, the longer counts. A header of
-the root is in no room, so it has a row of its own. It fails when
-- a header includes one of a room that the table does not allow,
-- rooms that the table allows to include each other, or headers that do, make a circle (definitions
+the root is in no room, so it has an entry of its own. "may include" is a list of rooms, or "all above". It fails when
+- a header includes one of a room that the file does not allow,
+- rooms that the file allows to include each other, or headers that do, make a circle (definitions
   include their door, and the door them, for those who do not link rtrain::compiled),
-- a header is in no room, or a room of the table holds none,
+- a header is in no room, or a room of the file holds none,
 - definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
 - a header is longer than 400 lines, half of them than 150, or a function than 60,
 - a header writes to the standard error itself, past console::say() and console::Screen,
@@ -20,16 +20,16 @@ Then it breaks each of these rules in a copy of the headers, and fails when it d
 """
 
 import argparse
+import json
 import pathlib
 import re
 import shutil
 import sys
 import tempfile
 
-PAGE = "docs/architecture.md"
+ROOMS = "tests/house/rooms.json"
 HEADERS = "include/rtrain"
 COMPILED = "base/compiled.hpp"
-SECTION = "## The rooms"
 CONSOLE = ("base/console.hpp", "console/screen.hpp")
 LONGEST, MEDIAN, LONGEST_FUNCTION = 400, 150, 60
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:rtrain/)?([^>"]+\.hpp)[>"]', re.MULTILINE)
@@ -44,22 +44,11 @@ OURS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(<rtrain/|")', re.MULTILINE)
 
 
 def read_table(root):
-    """{room: rooms it may include}, from the table whose columns are room, holds, may include. A cell
-    may name all the rooms above its row: "all above"."""
-    text = (root / PAGE).read_text(encoding="utf-8")
-    if SECTION not in text:
-        sys.exit(f'rooms_test: {PAGE} has no section "{SECTION}"')
-    section = text.split(SECTION, 1)[1].split("\n## ", 1)[0]
+    """{room: rooms it may include}"""
     table = {}
-    for line in section.splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        room = re.fullmatch(r"`([a-z0-9_/.]+)`", cells[0])
-        if not line.startswith("|") or len(cells) != 3 or not room:
-            continue
-        allowed = set(re.findall(r"`([a-z0-9_/.]+)`", cells[2]))
-        if "all above" in cells[2]:
-            allowed |= set(table)
-        table[room.group(1)] = allowed
+    for entry in json.loads((root / ROOMS).read_text(encoding="utf-8")):
+        allowed = entry["may include"]
+        table[entry["room"]] = set(table) if allowed == "all above" else set(allowed)
     return table
 
 
@@ -158,26 +147,26 @@ def problems_of(root):
     table, headers = read_table(root), read_headers(root)
     found = []
     if not table:
-        found.append(f"{PAGE}: the section \"{SECTION}\" has no table of rooms")
+        found.append(f"{ROOMS}: no rooms")
     for room, allowed in table.items():
         for other in sorted(allowed - set(table)):
-            found.append(f"{PAGE}: {room} may include {other}, which is no room of the table")
+            found.append(f"{ROOMS}: {room} may include {other}, which is not a room")
         if not any(room_of(header, table) == room for header in headers):
-            found.append(f"{PAGE}: {room} holds no header")
+            found.append(f"{ROOMS}: {room} holds no header")
     above = set()
     for room, allowed in table.items():
         above.add(room)
         for other in sorted(allowed & set(table) - above):
-            found.append(f"{PAGE}: {room} may include {other}, which stands below it")
+            found.append(f"{ROOMS}: {room} may include {other}, which is below it")
     circle = circle_in(table)
     if circle:
-        found.append(f"{PAGE}: rooms in a circle: " + " -> ".join(circle))
+        found.append(f"{ROOMS}: rooms in a circle: " + " -> ".join(circle))
 
     arrows = {}
     for header, text in headers.items():
         room = room_of(header, table)
         if room is None:
-            found.append(f"{header}: it is in no room of the table in {PAGE}")
+            found.append(f"{header}: it is in no room of {ROOMS}")
         lines = text.count("\n")
         if lines > LONGEST:
             found.append(f"{header}: {lines} lines; at most {LONGEST}")
@@ -217,10 +206,9 @@ def add_line(path, line):
 
 def change_table(root, room, allowed):
     """Adds `allowed` to what `room` may include."""
-    page = root / PAGE
-    text = page.read_text(encoding="utf-8")
-    row = re.search(rf"^\| `{re.escape(room)}` \|.*\|$", text, re.MULTILINE).group(0)
-    page.write_text(text.replace(row, row[:-1].rstrip() + f", `{allowed}` |"), encoding="utf-8")
+    entries = json.loads((root / ROOMS).read_text(encoding="utf-8"))
+    next(entry for entry in entries if entry["room"] == room)["may include"].append(allowed)
+    (root / ROOMS).write_text(json.dumps(entries), encoding="utf-8")
 
 
 def lowest_and_highest(root):
@@ -268,11 +256,9 @@ def header_in_the_root(root):
 
 
 def empty_room(root):
-    low, *_ = lowest_and_highest(root)
-    page = root / PAGE
-    text = page.read_text(encoding="utf-8")
-    row = f"| `{low}` |"
-    page.write_text(text.replace(row, f"| `empty/` | nothing | |\n{row}", 1), encoding="utf-8")
+    entries = json.loads((root / ROOMS).read_text(encoding="utf-8"))
+    entries.append({"room": "empty/", "holds": "nothing", "may include": []})
+    (root / ROOMS).write_text(json.dumps(entries), encoding="utf-8")
     return "empty/ holds no header"
 
 
@@ -330,8 +316,8 @@ def unnoticed(root):
         with tempfile.TemporaryDirectory() as directory:
             copy = pathlib.Path(directory)
             shutil.copytree(root / HEADERS, copy / HEADERS)
-            (copy / PAGE).parent.mkdir(parents=True)
-            shutil.copy(root / PAGE, copy / PAGE)
+            (copy / ROOMS).parent.mkdir(parents=True)
+            shutil.copy(root / ROOMS, copy / ROOMS)
             expected = control(copy)
             if not any(expected in problem for problem in problems_of(copy)):
                 missed.append(f'negative control {control.__name__}: nothing says "{expected}"')
