@@ -198,7 +198,7 @@ class Build:
     def make(self, targets):
         """Ends this process where the build fails."""
         log = self.directory / "build.log"
-        with open(log, "w", encoding="utf-8") as copy, subprocess.Popen(
+        with open(log, "w", encoding="utf-8", buffering=1) as copy, subprocess.Popen(
                 ["ninja", "-C", str(self.directory), *targets], stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, text=True, errors="replace") as ninja:
             for line in ninja.stdout:

@@ -3,6 +3,8 @@
 // its ranks wait for each other for ever.
 #include "programs.hpp"
 
+#include <rtrain/train/preemption.hpp>
+
 #include <doctest/doctest.h>
 
 #include <chrono>

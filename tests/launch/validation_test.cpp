@@ -2,6 +2,8 @@
 // Validation of checkpoints in whole runs, launched by the driver and by mpirun.
 #include "programs.hpp"
 
+#include <rtrain/journal/result.hpp>
+
 #include <doctest/doctest.h>
 
 #include <string>

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""surroundings.py user|container BUILD COMMAND...: the command where users run rtrain, on a copy of the
+"""surroundings.py user|container|booted BUILD COMMAND...: the command where users run rtrain, on a copy of the
 build directory that is thrown away.
 
     user        a user without rights, with a home and a temporary directory of its own
     container   root, but without CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_SYS_PTRACE, and with 64 MB of
                 /dev/shm, which is what Docker gives
+    booted      a machine that has booted a minute ago (steady_clock counts from there), in another time
+                zone, without a network, for a process that yields to all others and has no terminal
 
 Exits with the command's status, or with 77 (skipped) where this machine does not let us play them."""
 import os
@@ -14,12 +16,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from namespaces import unshared  # noqa: E402
 
 SKIPPED = 77
 NOBODY = 65534
+MINUTE = 60
 DROPPED = "-sys_admin,-net_admin,-sys_ptrace"
 INSIDE = "RTRAIN_SURROUNDINGS"  # the scratch directory, in the process with its own namespaces
 
@@ -59,11 +63,15 @@ def inside(where, build, command):
     overlay(build, scratch)
     if where == "user":
         words = become_user(build, scratch)
-    else:
+    elif where == "container":
         subprocess.run("mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm".split(), check=True)
         words = ["setpriv", f"--bounding-set={DROPPED}", f"--inh-caps={DROPPED}"]
+    else:
+        subprocess.run("ip link set lo up".split(), check=True)
+        os.environ["TZ"] = "Asia/Kathmandu"
+        words = ["setsid", "--wait", "nice", "-n", "19"]
     os.chdir(build)  # the directory that was current is below the overlay
-    return subprocess.run([*words, *command]).returncode
+    return subprocess.run([*words, *command], stdin=subprocess.DEVNULL).returncode
 
 
 def main():
@@ -71,6 +79,9 @@ def main():
     if INSIDE in os.environ:
         return inside(where, build, command)
     namespaces = unshared("--ipc")
+    if where == "booted":
+        offset = str(MINUTE - int(time.clock_gettime(time.CLOCK_BOOTTIME)))
+        namespaces = unshared("--ipc", "--net", "--time", "--monotonic", offset, "--boottime", offset)
     if os.getuid() != 0 or not shutil.which("unshare") or not shutil.which("setpriv"):
         print("SKIPPED: only root can play other surroundings, with unshare and setpriv")
         return SKIPPED
