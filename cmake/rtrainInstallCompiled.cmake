@@ -9,7 +9,11 @@ if(RTRAIN_INSTALL_COMPILED)
   set(rtrain_library_rule "")
   set_target_properties(rtrain_compiled PROPERTIES EXCLUDE_FROM_ALL FALSE)
   target_compile_options(rtrain_compiled PUBLIC $<BUILD_INTERFACE:-fPIC>)
-  target_compile_options(rtrain_compiled PRIVATE -ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
+  # Assertions name files: not by where they are on this machine.
+  target_compile_options(rtrain_compiled PRIVATE "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
+  if(TORCH_INSTALL_PREFIX)
+    target_compile_options(rtrain_compiled PRIVATE "-ffile-prefix-map=${TORCH_INSTALL_PREFIX}/=")
+  endif()
 endif()
 
 rtrain_built_for(rtrain_library_built_for)

@@ -213,7 +213,7 @@ def compiled(build):
     run("cmake", "-S", SOURCE / "tests/package/consumer", "-B", project, "-G", "Ninja", *ARGUMENTS, found)
     run("cmake", "--build", project, "--target", "consumer_compiled")
     built = {path.name for path in project.rglob("*.cpp.o")}
-    assert built == {"main.cpp.o", "other.cpp.o"}, built
+    assert built == {"main.cpp.o", "other.cpp.o", "precompiled.cpp.o"}, built
     assert not list(project.rglob("*.a"))
     said = run(project / "consumer_compiled", SCRATCH / "results")
     assert "weight 2.0" in said, said
