@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # rtrain::compiled, for the build tree and for the installed package alike: rtrain::rtrain whose
-# definitions behind doors (rtrain/base/compiled.hpp) are compiled once. In the package it is the library
-# that was installed (RTRAIN_INSTALL_COMPILED), if that fits the project's libtorch, MPI, Boost and compiler.
-# Else it is compiled in the tree of whoever links it, when a program needs it.
+# definitions behind doors (rtrain/base/compiled.hpp) are compiled once. An installed library
+# (RTRAIN_INSTALL_COMPILED) is used if it fits the project's libtorch, MPI, Boost and compiler.
+# Otherwise, the project's own build compiles it when a program needs it.
 #
 # RTRAIN_COMPILE_SOURCES: ON always compiles it here; OFF makes an installed library that does not fit, or
 # is missing, an error.

@@ -70,7 +70,7 @@ set(CPACK_DEBIAN_COMPILED_PACKAGE_NAME rtrain-compiled-dev)
 set(CPACK_DEBIAN_COMPILED_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_COMPILED_PACKAGE_DEPENDS "rtrain-dev (= ${PROJECT_VERSION})")
 set(CPACK_COMPONENT_COMPILED_DESCRIPTION
-"The part of rtrain that is no template, compiled: projects that link
+"The part of rtrain outside templates, compiled: projects that link
 rtrain::compiled compile only their own files.
 .
 It fits the libtorch, MPI, Boost and compiler that it was built with. Projects that

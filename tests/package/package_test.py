@@ -149,8 +149,8 @@ def install_only(full_install):
 
 
 def compiled(build):
-    """The library that a build of rtrain has compiled is what a project links that has the same libtorch and the
-    rest. For any other, one line names both, and the project compiles the sources."""
+    """A project that has the same libtorch, MPI and compiler as a build of rtrain links the library of that build.
+    For other projects, one line names the difference, and they compile the sources."""
     prefix = install()
     run("cmake", "--install", build, "--component", "compiled", "--prefix", prefix)
     library = prefix / "lib/librtrain_compiled.a"
@@ -173,7 +173,7 @@ def compiled(build):
     torch, mpi = re.search('built_for "(.*)"', recorded)[1].split(";")[:2]
 
     def expect_misfit(name, theirs, ours, *arguments):
-        """One line, and an error for who wants no other than the installed library."""
+        """One line; with RTRAIN_COMPILE_SOURCES=OFF, one error."""
         reason = f"rtrain::compiled: {library} was compiled for {theirs}, but this project has {ours}"
         said = news(name, *arguments)
         assert said.startswith(f"-- {reason}, so the first program") and said.endswith("[RT-C44]"), said
