@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """rtrain for Conan 2: `conan create . -s compiler.cppstd=20`.
 
-The package is headers and CMake files; find_package(rtrain) is rtrain's own, with rtrain::rtrain,
-rtrain::compiled and the components. MPI is always that of the machine: a program and the mpirun that
-starts it must be of one MPI.
+The package is headers, CMake files and a compiled library; find_package(rtrain) is rtrain's own, with
+rtrain::rtrain, rtrain::compiled and the components. MPI is always that of the machine: a program and the
+mpirun that starts it must be of one MPI.
 
+  compiled      True: the package has librtrain_compiled.a, compiled for the libtorch that is found now.
+                A project that has a different one compiles the sources. False: nothing is compiled.
   system_deps   True: libtorch, Boost and the rest are those of the machine, as with any other way to
                 install rtrain. False: they come from Conan, and libtorch is then one without CUDA.
   with_arrow, with_https, with_images, with_nccl
@@ -18,7 +20,7 @@ import re
 from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
-from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
+from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain, cmake_layout
 from conan.tools.files import copy, load
 from conan.tools.scm import Version
 
@@ -31,17 +33,18 @@ COMPONENTS = {
     "images": ["libjpeg-turbo/[>=2.1 <4]", "libpng/[>=1.6 <2]"],
     "nccl": [],
 }
+PARTS = [f"with_{component}" for component in COMPONENTS]
 
 
 class RtrainConan(ConanFile):
     name = "rtrain"
     license = "Apache-2.0"
     description = "Distributed training for C++ on libtorch and MPI"
-    topics = ("machine-learning", "distributed-training", "libtorch", "mpi", "header-only")
-    package_type = "header-library"
+    topics = ("machine-learning", "distributed-training", "libtorch", "mpi")
+    package_type = "static-library"  # with compiled=False, headers only
     settings = "os", "arch", "compiler", "build_type"
-    options = {"system_deps": [True, False]} | {f"with_{part}": [True, False] for part in COMPONENTS}
-    default_options = {"system_deps": True} | {f"with_{part}": False for part in COMPONENTS}
+    options = {name: [True, False] for name in ("compiled", "system_deps", *PARTS)}
+    default_options = {"compiled": True, "system_deps": True} | {part: False for part in PARTS}
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*"
     no_copy_source = True
     test_package_folder = "tests/package/conan"
@@ -72,19 +75,31 @@ class RtrainConan(ConanFile):
         cmake_layout(self)
 
     def generate(self):
+        compiled = bool(self.options.compiled)
+        if compiled:
+            CMakeDeps(self).generate()
         toolchain = CMakeToolchain(self)
         toolchain.user_presets_path = False
-        toolchain.cache_variables["RTRAIN_INSTALL_ONLY"] = True
+        toolchain.cache_variables["RTRAIN_INSTALL_ONLY"] = not compiled
+        toolchain.cache_variables["RTRAIN_INSTALL_COMPILED"] = compiled
         toolchain.generate()
+
+    def build(self):
+        cmake = CMake(self)
+        cmake.configure()
+        if self.options.compiled:
+            cmake.build()
 
     def package(self):
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
-        cmake = CMake(self)
-        cmake.configure()
-        cmake.install()
+        CMake(self).install()
 
     def package_id(self):
-        self.info.clear()
+        if not self.info.options.compiled:
+            self.info.clear()
+            return
+        for part in PARTS:  # components are headers in any case
+            delattr(self.info.options, part)
 
     def package_info(self):
         self.cpp_info.bindirs = []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` brings: headers, and the package of find_package(rtrain) with rtrain::rtrain,
 # rtrain::compiled and its sources, and the components. All of it is text without paths of this machine.
+# rtrainInstallCompiled.cmake adds the library that RTRAIN_INSTALL_COMPILED wants.
 
 if(RTRAIN_INSTALL_ONLY)
   set(CMAKE_INSTALL_LIBDIR lib) # no compiler says which it would be; nothing goes there
@@ -23,7 +24,7 @@ install(FILES ${PROJECT_BINARY_DIR}/rtrainConfig.cmake
               ${PROJECT_BINARY_DIR}/rtrainConfigVersion.cmake
               cmake/rtrainDependencies.cmake cmake/rtrainCompiler.cmake cmake/rtrainComponent.cmake cmake/rtrainNccl.cmake
               cmake/rtrainArrow.cmake cmake/rtrainImages.cmake cmake/rtrainHttps.cmake
-              cmake/rtrainCompiled.cmake cmake/rtrainModule.cmake cmake/rtrainMpiTest.cmake
+              cmake/rtrainCompiled.cmake cmake/rtrainBuiltFor.cmake cmake/rtrainModule.cmake cmake/rtrainMpiTest.cmake
         DESTINATION ${rtrain_package_dir})
 install(DIRECTORY cmake/compiled cmake/module DESTINATION ${rtrain_package_dir})
 configure_file(cmake/packages/rtrain.pc.in rtrain.pc @ONLY)

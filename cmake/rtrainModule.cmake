@@ -26,5 +26,5 @@ if(NOT rtrain_module_missing AND NOT TARGET rtrain_module)
   add_library(rtrain::module ALIAS rtrain_module)
   target_sources(rtrain_module PUBLIC FILE_SET CXX_MODULES BASE_DIRS ${CMAKE_CURRENT_LIST_DIR}/module
                  FILES ${CMAKE_CURRENT_LIST_DIR}/module/rtrain.cppm)
-  target_link_libraries(rtrain_module PUBLIC rtrain_compiled)
+  target_link_libraries(rtrain_module PUBLIC rtrain::compiled)
 endif()

@@ -13,6 +13,7 @@
 /// @endcode
 #pragma once
 
+#include <rtrain/base/compiled_for.hpp>
 #include <rtrain/metric/aggregates.hpp>
 #include <rtrain/metric/calibration.hpp>
 #include <rtrain/metric/classification.hpp>

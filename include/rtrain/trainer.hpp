@@ -12,6 +12,7 @@
 #include <rtrain/backend/mpi.hpp>
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/the_backend.hpp>
+#include <rtrain/base/compiled_for.hpp>
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/checkpoint/sharded.hpp>
 #include <rtrain/checkpoint/sync.hpp>

@@ -141,8 +141,97 @@ def install_only(full_install):
     assert "rtrain's component module needs" in said and "the generator Ninja" in said, said
     if "GNU" in said:  # which cannot do modules as CMake wants them
         assert "clang 16 or later (CMAKE_CXX_COMPILER is GNU" in " ".join(said.split()), said
+    said = run("cmake", "-S", SOURCE, "-B", SCRATCH / "both", "-DRTRAIN_INSTALL_ONLY=ON",
+               "-DRTRAIN_INSTALL_COMPILED=ON", succeeds=False)
+    assert "RTRAIN_INSTALL_ONLY compiles nothing, but RTRAIN_INSTALL_COMPILED" in " ".join(said.split()), said
     if has_openssl():
         configure("components", block("Components", "cmake"), found, "-DRTRAIN_COMPONENTS=https")
+
+
+def compiled(build):
+    """A project that has the same libtorch, MPI and compiler as a build of rtrain links the library of that build.
+    For other projects, one line names the difference, and they compile the sources."""
+    prefix = install()
+    run("cmake", "--install", build, "--component", "compiled", "--prefix", prefix)
+    library = prefix / "lib/librtrain_compiled.a"
+    record = prefix / "share/cmake/rtrain/rtrainCompiledLibrary.cmake"
+    recorded = record.read_text()
+    for file in (record, prefix / "share/pkgconfig/rtrain-compiled.pc"):
+        assert not [path for path in (build, str(SOURCE), str(SCRATCH)) if path in file.read_text()], file
+    moved = prefix.rename(SCRATCH / "moved with library")
+    library, record = (moved / file.relative_to(prefix) for file in (library, record))
+    found = f"-DCMAKE_PREFIX_PATH={moved}"
+    way = block("Install, then find_package", "cmake")
+
+    def news(name, *arguments, succeeds=True):
+        said = configure(name, way, *arguments, found, succeeds=succeeds)
+        lines = [line for line in said.splitlines() if line.startswith("-- rtrain::compiled")]
+        return lines[0] if succeeds and len(lines) == 1 else (lines if succeeds else " ".join(said.split()))
+
+    assert news("same") == f"-- rtrain::compiled is {library}"
+    assert news("same") == [], "said twice"
+    torch, mpi = re.search('built_for "(.*)"', recorded)[1].split(";")[:2]
+
+    def expect_misfit(name, theirs, ours, *arguments):
+        """One line; with RTRAIN_COMPILE_SOURCES=OFF, one error."""
+        reason = f"rtrain::compiled: {library} was compiled for {theirs}, but this project has {ours}"
+        said = news(name, *arguments)
+        assert said.startswith(f"-- {reason}, so the first program") and said.endswith("[RT-C44]"), said
+        said = news(f"{name}, strict", "-DRTRAIN_COMPILE_SOURCES=OFF", *arguments, succeeds=False)
+        assert f"{reason}; install rtrain with" in said and "[RT-C44]" in said, said
+        assert said.count("CMake Error") == 1, said
+
+    record.write_text(recorded.replace(torch, "libtorch 2.8"))
+    expect_misfit("another libtorch was", "libtorch 2.8", torch)
+    record.write_text(recorded.replace(mpi, "Another MPI 1"))
+    expect_misfit("another MPI was", "Another MPI 1", mpi)
+    record.write_text(recorded)
+    other = SCRATCH / "torch 2.8"
+    other.mkdir()
+    (other / "TorchConfig.cmake").write_text("add_library(torch INTERFACE IMPORTED)\nset(Torch_FOUND TRUE)\n")
+    (other / "TorchConfigVersion.cmake").write_text(
+        "set(PACKAGE_VERSION 2.8.0)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n"
+    )
+    expect_misfit("another libtorch is", torch, "libtorch 2.8", f"-DTorch_DIR={other}")
+    flag = "-fsanitize=address"
+    expect_misfit("checked", "no flags that change the ABI", flag, f"-DCMAKE_CXX_FLAGS={flag}")
+    assert "the first program that links it" in news("wanted", "-DRTRAIN_COMPILE_SOURCES=ON")
+
+    # Without CMake, the compiler says it before the linker can.
+    include = torch_directory() / "include"
+    command = [compiler(), "-std=c++20", "-fsyntax-only", f"-I{moved}/include", f"-I{include}"]
+    command += [f"-I{include}/torch/csrc/api/include", "-include", "rtrain/base/compiled_for.hpp"]
+    command += ["-x", "c++", "/dev/null"]
+    defined = ["-D" + name for name in re.findall(r"RTRAIN_COMPILED_LIBTORCH_M[A-Z]+=\d+", recorded)]
+    run(*command, *defined)
+    said = run(*command, "-DRTRAIN_COMPILED_LIBTORCH_MAJOR=2", "-DRTRAIN_COMPILED_LIBTORCH_MINOR=8", succeeds=False)
+    assert "compiled for libtorch 2.8, but this program is compiled with " + torch in said, said
+    assert said.count("error:") == 1 and "[RT-C44]" in said, said
+
+    # A program compiles its own files, and a precompiled header if it likes.
+    project = SCRATCH / "consumer"
+    run("cmake", "-S", SOURCE / "tests/package/consumer", "-B", project, "-G", "Ninja", *ARGUMENTS, found)
+    run("cmake", "--build", project, "--target", "consumer_compiled")
+    built = {path.name for path in project.rglob("*.cpp.o")}
+    assert built == {"main.cpp.o", "other.cpp.o", "precompiled.cpp.o"}, built
+    assert not list(project.rglob("*.a"))
+    said = run(project / "consumer_compiled", SCRATCH / "results")
+    assert "weight 2.0" in said, said
+
+    run("cpack", "--config", Path(build) / "CPackConfig.cmake", "-G", "DEB", "-D", "CPACK_COMPONENTS_ALL=compiled",
+        cwd=SCRATCH)
+    (deb,) = SCRATCH.glob("*.deb")
+    assert deb.name.startswith(f"rtrain-compiled-dev_{VERSION}_") and "_all" not in deb.name, deb
+    assert run("dpkg-deb", "-f", deb, "Depends").strip() == f"rtrain-dev (= {VERSION})"
+    run("dpkg-deb", "-x", deb, SCRATCH / "deb")
+    documents = {f"share/doc/rtrain-compiled-dev/{file}" for file in ("copyright", "changelog.gz")}
+    installed = {str(library.relative_to(moved)), str(record.relative_to(moved)), "share/pkgconfig/rtrain-compiled.pc"}
+    assert files_of(SCRATCH / "deb/usr") == installed | documents, files_of(SCRATCH / "deb")
+
+    header = moved / "include/rtrain/version.hpp"
+    header.write_text(header.read_text() + "// changed\n")
+    said = news("other headers")
+    assert "was compiled from other headers than those installed with it, so" in said, said
 
 
 def missing():
@@ -334,6 +423,10 @@ def torch_directory():
     return Path(next(a for a in ARGUMENTS if a.startswith("-DTorch_DIR=")).split("=")[1]).parents[2]
 
 
+def compiler():
+    return next((a for a in ARGUMENTS if a.startswith("-DCMAKE_CXX_COMPILER=")), "=c++").split("=", 1)[1]
+
+
 def pkg_config():
     """A program compiled with what pkg-config says."""
     if not shutil.which("pkg-config"):
@@ -376,7 +469,7 @@ def module():
 
 
 def conan():
-    """conan create, with the project in test_package/ on two ranks."""
+    """conan create, with the project in test_package/ on two ranks; once with the compiled library."""
     beside = Path(sys.executable).with_name("conan")  # as pip puts it
     found = beside if beside.exists() else shutil.which("conan")
     if not found:
@@ -384,10 +477,12 @@ def conan():
     os.environ["CONAN_HOME"] = str(SCRATCH / "conan home")
     os.environ["Torch_DIR"] = f"{torch_directory()}/share/cmake/Torch"
     run(found, "profile", "detect")
+    headers = ("-o", "rtrain/*:compiled=False")  # compiles nothing
     places = ("--no-remote", "-c", "tools.cmake.cmake_layout:test_folder=$TMP")
     command = block("Conan", "sh").split()
     said = run(found, *command[1:], *places, cwd=SOURCE)
     assert "100% tests passed, 0 tests failed out of 2" in said, said
+    assert re.search("^-- rtrain::compiled is /.*/librtrain_compiled.a$", said, re.M), said
 
     os.environ["STAND_IN_TORCH"] = str(torch_directory())
     stand_in = SOURCE / "tests/package/conan/stand_in.py"
@@ -395,7 +490,7 @@ def conan():
         name, version = name.split("/")
         run(found, "create", stand_in, "--name", name, "--version", version, "--no-remote")
     del os.environ["Torch_DIR"]
-    said = run(found, *command[1:], "-o", "rtrain/*:system_deps=False", *places, cwd=SOURCE)
+    said = run(found, *command[1:], "-o", "rtrain/*:system_deps=False", *headers, *places, cwd=SOURCE)
     assert "100% tests passed, 0 tests failed out of 2" in said, said
 
     command[-1] = "compiler.cppstd=17"
@@ -411,7 +506,7 @@ def skip(why):
 if __name__ == "__main__":
     shutil.rmtree(SCRATCH.parent, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
-    CASES = [install_only, subdirectory, fetched, missing, too_old, mpi_test, vcpkg, cpack, tools, lintian]
+    CASES = [install_only, compiled, subdirectory, fetched, missing, too_old, mpi_test, vcpkg, cpack, tools, lintian]
     CASES += [pkg_config, module, conan]
     extra = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("--of=")]
     ARGUMENTS = [word for word in ARGUMENTS if not word.startswith("--of=")]
