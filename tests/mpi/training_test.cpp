@@ -4,6 +4,7 @@
 
 #include <rtrain/data/json.hpp>
 #include <rtrain/data/position.hpp>
+#include <rtrain/process/step_clock.hpp>
 
 #include <doctest/doctest.h>
 
@@ -164,6 +165,8 @@ TEST_CASE("Report.says_what_the_time_went_to") {
                                          std::this_thread::sleep_for(pause);
                                          return batch;
                                      })}}});
+    StepClock::current().add_step(); // before the run, so in none of its reports
+    StepClock::current().add_rows(7);
     const auto result = trainer.fit([&](auto& worker) {
         auto model = worker.prepare(test::Net{});
         model->parameters().front().register_hook([&](at::Tensor gradient) {

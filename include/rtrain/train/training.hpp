@@ -25,6 +25,7 @@
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/step_clock.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
@@ -102,6 +103,7 @@ private:
         Generators generators;
         for (;;) {
             log.begin();
+            (void)StepClock::current().take(); // steps before the run, or of an attempt that failed
             Attempt attempt = attempt_once(train_function);
             if (attempt.refused) {
                 std::rethrow_exception(attempt.refused);
