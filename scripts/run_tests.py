@@ -28,6 +28,7 @@ CHECKED_BENCHMARK = "rtrain_parity"
 SLOW = 3  # times the expected duration, and a few seconds: then a test is reported
 SLOW_AT_LEAST_S = 10
 RESULT = re.compile(r"\s*\d+/\d+ +Test +#\d+: (\S+) \.*\s*(?:\*\*\*)?(.*?) +([0-9.]+) sec")
+ADDED = re.compile(r"^add_test\(\[=*\[(.+?)\]=*\] (.*)\)$", re.MULTILINE)
 STARTED = re.compile(r"\s*Start +\d+: ")
 
 
@@ -39,14 +40,14 @@ def read_rooms():
 class Test:
     """What ctest knows of one; cmake/rtrainTestTable.cmake has labelled it with room and depth."""
 
-    def __init__(self, entry):
+    def __init__(self, entry, command):
         self.name = entry["name"]
         properties = {each["name"]: each["value"] for each in entry.get("properties", [])}
         self.labels = labels = properties["LABELS"]
         self.room = next(label for label in labels if label.startswith("room:")).removeprefix("room:")
         self.depth = next(depth for depth in DEPTHS if depth in labels)
         self.expected_s = float(properties.get("COST", 1))
-        self.files = [*entry.get("command", []), *properties.get("REQUIRED_FILES", [])]
+        self.files = [*command, *properties.get("REQUIRED_FILES", [])]
         self.processors = int(properties.get("PROCESSORS", 1))
         self.requires = set(properties.get("FIXTURES_REQUIRED", []))
         self.sets_up = set(properties.get("FIXTURES_SETUP", []))
@@ -96,9 +97,14 @@ def did_you_mean(word, known):
 
 
 def registered(build):
+    # ctest leaves out the command of a test whose program is not built yet; its files have it.
+    commands = {}
+    for file in build.rglob("CTestTestfile.cmake"):
+        for name, words in ADDED.findall(file.read_text(encoding="utf-8")):
+            commands[name] = re.findall(r'"((?:\\.|[^"\\])*)"', words)
     shown = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"],
                            capture_output=True, text=True, check=True)
-    return [Test(entry) for entry in json.loads(shown.stdout)["tests"]]
+    return [Test(entry, commands[entry["name"]]) for entry in json.loads(shown.stdout)["tests"]]
 
 
 def is_whole(options):
