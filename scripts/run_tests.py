@@ -79,13 +79,18 @@ def parser(rooms):
 def parse(arguments):
     rooms = read_rooms()
     words = parser(rooms)
-    options, unknown = words.parse_known_args(arguments)
+    options, unknown = words.parse_known_intermixed_args(arguments)
     for option in unknown:
         known = [name for action in words._actions for name in action.option_strings]
         words.error(f"unknown option {option}{did_you_mean(option, known)}; --help lists the options")
     for room in options.rooms:
         if room not in rooms:
             words.error(f"unknown room {room}{did_you_mean(room, rooms)}; the rooms are {', '.join(rooms)}")
+    for regex in (options.tests_regex, options.label_regex):
+        try:
+            re.compile(regex or "")
+        except re.error as error:
+            words.error(f"{regex} is not a regular expression: {error}")
     if options.jobs < 1:
         words.error(f"-j {options.jobs}; expected at least 1")
     return options
@@ -119,7 +124,7 @@ def select(tests, options):
                 and (not options.label_regex or any(re.search(options.label_regex, label)
                                                     for label in test.labels))
                 and (not options.sanitize or "sanitize" in test.labels)]
-    deepest = ("deep" if options.deep else
+    deepest = ("deep" if options.deep or options.sanitize else
                "all" if options.all or not is_whole(options) else "quick")
     depths = DEPTHS[:DEPTHS.index(deepest) + 1]
     chosen = [test for test in narrowed if test.depth in depths]
@@ -381,8 +386,8 @@ def main():
     built = time.monotonic()
     run(directory, tests, options.jobs)
     ended = time.monotonic()
+    print(f"\nBuilt in {built - begin:.0f} s, tested in {ended - built:.0f} s")
     failed = summary(tests, speed.factor)
-    print(f"Took {minutes(ended - begin)} (to build: {built - begin:.0f} s, to test: {ended - built:.0f} s)")
     speed.learn(tests)
     if quick and state:
         record.write_text(json.dumps(

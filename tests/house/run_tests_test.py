@@ -30,6 +30,8 @@ def main():
     assert "the rooms are checkpoint, comm," in refused("xyzzy")
     assert "unknown option --al (did you mean --all?)" in refused("--al")
     assert "expected at least 1" in refused("-j", "0")
+    assert "mpi( is not a regular expression" in refused("-R", "mpi(")
+    assert run_tests.parse(["comm", "-j", "3", "model"]).rooms == ["comm", "model"]
 
     tests = run_tests.registered(build)
 
