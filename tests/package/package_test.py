@@ -288,6 +288,24 @@ def too_old():
         SOURCE / "cmake/rtrainCompiler.cmake")
 
 
+def cuda_build():
+    """A CUDA build of libtorch: its TorchConfig.cmake is an error on a machine without a CUDA toolkit."""
+    torch = SCRATCH / "torch"
+    package = torch / "share/cmake/Torch"
+    for directory in (package, torch / "lib", torch / "include/torch/csrc/api/include"):
+        directory.mkdir(parents=True)
+    for name in ("torch", "torch_cpu", "torch_cuda", "c10"):
+        (torch / f"lib/lib{name}.so").touch()
+    (package / "TorchConfig.cmake").write_text('message(FATAL_ERROR "no CUDA libraries")\n')
+    (package / "TorchConfigVersion.cmake").write_text("set(PACKAGE_VERSION 2.13.0)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
+    found, way = f"-DCMAKE_PREFIX_PATH={install()}", block("Install, then find_package", "cmake")
+    for name, where in (("by directory", f"-DTorch_DIR={package}"),
+                        ("by prefix", f"-DCMAKE_PREFIX_PATH={SCRATCH / 'rtrain'};{torch}")):
+        unset = [] if "Torch_DIR" in where else ["-UTorch_DIR"]
+        said = configure(name, way, found, *unset, where, "-DRTRAIN_NVCC=OFF")
+        assert f"libtorch in {torch} is a CUDA build, and no CUDA toolkit was found" in said, said
+
+
 def subdirectory():
     """rtrain added as a directory, with the component that OpenSSL brings where it is there."""
     components = ["-DRTRAIN_COMPONENTS=https"] if has_openssl() else []
@@ -506,7 +524,7 @@ def skip(why):
 if __name__ == "__main__":
     shutil.rmtree(SCRATCH.parent, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
-    CASES = [install_only, compiled, subdirectory, fetched, missing, too_old, mpi_test, vcpkg, cpack, tools, lintian]
+    CASES = [install_only, compiled, subdirectory, fetched, missing, too_old, cuda_build, mpi_test, vcpkg, cpack, tools, lintian]
     CASES += [pkg_config, module, conan]
     extra = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("--of=")]
     ARGUMENTS = [word for word in ARGUMENTS if not word.startswith("--of=")]
