@@ -17,7 +17,9 @@ import sys
 import tempfile
 
 HEADERS = "include/rtrain"
-INCLUDES = {"libtorch": re.compile(r"#include <(?:torch|ATen|c10)/"), "MPI": re.compile(r"#include <mpi\.h>")}
+# <torch/version.h> holds nothing but macros.
+INCLUDES = {"libtorch": re.compile(r"#include <(?:torch|ATen|c10)/(?!version\.h>)"),
+            "MPI": re.compile(r"#include <mpi\.h>")}
 OURS = re.compile(r'^[ \t]*#include (?:<rtrain/([^>]+)>|"([^"]+)")', re.MULTILINE)
 
 WITHOUT_LIBTORCH = {
