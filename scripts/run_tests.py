@@ -141,7 +141,9 @@ def select(tests, options):
 # What scripts/test has passed, so that --all does not repeat it on the same source.
 
 def source_state():
-    """A hash of all that git sees of the source; None outside a clone."""
+    """A hash of all that git sees of the source; None outside a clone, or without git."""
+    if not shutil.which("git"):
+        return None
     digest = hashlib.sha256()
     for command in ("rev-parse HEAD", "diff HEAD", "ls-files --others --exclude-standard"):
         found = subprocess.run(["git", "-C", str(ROOT), *command.split()], capture_output=True)
