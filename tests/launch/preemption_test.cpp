@@ -42,3 +42,28 @@ TEST_CASE("PreemptionSignals.the_first_of_each_run_is_a_notice") {
     CHECK(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 17);
 }
+
+TEST_CASE("PreemptionSignals.two_in_a_row_are_one_notice_and_a_later_one_ends_the_process") {
+    const auto status_after = [](int pause_us) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            for (const int signal : PreemptionSignals::signals) {
+                ::signal(signal, SIG_DFL);
+            }
+            const PreemptionSignals signals(60);
+            ::raise(SIGUSR1);
+            ::usleep(static_cast<useconds_t>(pause_us));
+            ::raise(SIGTERM);
+            ::_exit(PreemptionNotice::current().given() ? 17 : 1);
+        }
+        int status = 0;
+        CHECK(::waitpid(child, &status, 0) == child);
+        return status;
+    };
+    const int echoed = status_after(0); // as mpirun and a job manager both send it
+    CHECK(WIFEXITED(echoed));
+    CHECK(WEXITSTATUS(echoed) == 17);
+    const int repeated = status_after(1'200'000);
+    CHECK(WIFSIGNALED(repeated));
+    CHECK(WTERMSIG(repeated) == SIGTERM);
+}

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -32,10 +33,19 @@ namespace {
 
 /// Whether closing a temporary file fails in this thread, as on NFS over its quota.
 thread_local bool closing_fails = false;
+/// Whether writing any file to the disk fails in this thread.
+thread_local bool syncing_fails = false;
 
 } // namespace
 
 /// In place of the C library's.
+extern "C" int fsync(int descriptor) {
+    if (syncing_fails) {
+        errno = EIO;
+        return -1;
+    }
+    return static_cast<int>(::syscall(SYS_fsync, descriptor));
+}
 extern "C" int close(int descriptor) {
     std::array<char, 4096> path{};
     const bool fails =
@@ -295,6 +305,21 @@ TEST_CASE("Filesystem.a_download_that_cannot_be_closed_is_an_error_and_leaves_no
     CHECK(fs::is_empty(local.path()));
     files.download("team/file", local.path() / "file");
     CHECK(read_file(local.path() / "file") == "text");
+}
+
+TEST_CASE("Filesystem.a_file_that_cannot_be_synced_replaces_nothing") {
+    const Directory local("unsynced");
+    const auto file = local.path() / "file";
+    replace_file(file, "old");
+    syncing_fails = true;
+    const auto error = caught([&] { replace_file(file, "new"); });
+    syncing_fails = false;
+    CHECK(error.code == "RT-S3");
+    CHECK(contains(error.text, "cannot sync"));
+    CHECK(read_file(file) == "old");
+    CHECK(std::distance(fs::directory_iterator(local.path()), {}) == 1);
+    replace_file(file, "new");
+    CHECK(read_file(file) == "new");
 }
 
 TEST_CASE("Filesystem.google_cloud_storage_has_uris") {

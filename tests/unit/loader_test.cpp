@@ -396,6 +396,13 @@ TEST_CASE_TEMPLATE("Batches.of_random_functions_are_the_same_on_any_threads_and_
         CHECK(by_row(with(0, 1, 0)) != by_row(expected));
         CHECK(by_row(with(0, 0, 1)) != by_row(expected));
 
+        // Without shuffling, rows of all epochs are the same; the numbers are not.
+        const auto in_order = [&](std::int64_t epoch) {
+            return pass<D>(drawn(plain, 0), {.size = 8}, 0, 1, {.epoch = epoch});
+        };
+        CHECK(in_order(0) == in_order(0));
+        CHECK(in_order(1) != in_order(0));
+
         // Micro-batches are the same rows on any number of ranks, and so are their numbers.
         const auto on = [&](int ranks) {
             std::vector<std::vector<std::int64_t>> all;
