@@ -16,7 +16,8 @@ try:
     import optuna
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
     from optuna.trial import TrialState
-except ImportError:
+except ImportError as error:
+    print(f"skipped: Optuna is not installed (pip install optuna): {error}")
     sys.exit(77)
 
 
