@@ -16,11 +16,11 @@ import shutil
 import sys
 import tempfile
 
-HEADERS = "include/rtrain"
+from rooms_test import HEADERS, includes_of, read_headers
+
 # <torch/version.h> holds nothing but macros.
 INCLUDES = {"libtorch": re.compile(r"#include <(?:torch|ATen|c10)/(?!version\.h>)"),
             "MPI": re.compile(r"#include <mpi\.h>")}
-OURS = re.compile(r'^[ \t]*#include (?:<rtrain/([^>]+)>|"([^"]+)")', re.MULTILINE)
 
 WITHOUT_LIBTORCH = {
     "base", "config", "console", "journal", "launch", "launch/control", "launch/supervise", "launch/watch",
@@ -30,15 +30,10 @@ WITHOUT_MPI = WITHOUT_LIBTORCH | {
     "testing", "track"}
 
 
-def read_includes(top):
+def read_includes(root):
     """{header: (headers of ours that it includes, libraries that it includes)}"""
-    found = {}
-    for path in top.rglob("*.hpp"):
-        text = path.read_text(encoding="utf-8")
-        header = path.relative_to(top)
-        ours = [within or str(header.parent / beside) for within, beside in OURS.findall(text)]
-        found[str(header)] = ours, {name for name, pattern in INCLUDES.items() if pattern.search(text)}
-    return found
+    return {header: (includes_of(header, text), {name for name, found in INCLUDES.items() if found.search(text)})
+            for header, text in read_headers(root).items()}
 
 
 def way_to(library, header, includes):
@@ -57,7 +52,7 @@ def way_to(library, header, includes):
 
 
 def faults(root):
-    includes = read_includes(root / HEADERS)
+    includes = read_includes(root)
     rooms = {str(pathlib.PurePosixPath(header).parent) for header in includes} - {"."}
     found = []
     for library, free in (("libtorch", WITHOUT_LIBTORCH), ("MPI", WITHOUT_MPI)):
