@@ -27,5 +27,20 @@ endif()
 if(NOT RTRAIN_CUDA_INCLUDE_DIR)
   list(APPEND rtrain_nccl_missing "cuda_runtime.h (a CUDA toolkit, or set CUDAToolkit_ROOT)")
 endif()
+if(NOT rtrain_nccl_missing) # pip's cuda_runtime.h is a package, and what it includes are two more
+  file(WRITE "${CMAKE_BINARY_DIR}/CMakeFiles/rtrain_nccl.cpp"
+       "#include <cuda_runtime.h>\n#include <nccl.h>\nint main() { return ncclSuccess + cudaSuccess; }\n")
+  try_compile(rtrain_nccl_compiles "${CMAKE_BINARY_DIR}/CMakeFiles/rtrain_nccl"
+    SOURCES "${CMAKE_BINARY_DIR}/CMakeFiles/rtrain_nccl.cpp"
+    CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${RTRAIN_CUDA_INCLUDE_DIR};${RTRAIN_NCCL_INCLUDE_DIR}"
+    OUTPUT_VARIABLE rtrain_nccl_output)
+  if(NOT rtrain_nccl_compiles)
+    string(REGEX MATCH "(fatal )?error: [^\n]*" rtrain_nccl_error "${rtrain_nccl_output}")
+    list(APPEND rtrain_nccl_missing "headers that compile: ${RTRAIN_CUDA_INCLUDE_DIR}/cuda_runtime.h gives \
+\"${rtrain_nccl_error}\" (pip install nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl, or a CUDA toolkit named by \
+CUDAToolkit_ROOT)")
+    unset(rtrain_nccl_compiles CACHE) # try again once they are installed
+  endif()
+endif()
 rtrain_component(nccl LIBRARIES ${RTRAIN_NCCL_LIBRARY}
                  INCLUDES ${RTRAIN_NCCL_INCLUDE_DIR} ${RTRAIN_CUDA_INCLUDE_DIR})

@@ -8,6 +8,7 @@ uses rtrain: where libtorch is, which compiler.
 """
 
 import filecmp
+import itertools
 import json
 import os
 import re
@@ -120,6 +121,8 @@ def use(name, way, *arguments):
     assert f"rank 1 of 2, rtrain {VERSION} --epochs 1\n" in said, said
     built = {path.name for path in build.rglob("*") if path.suffix in (".o", ".a", ".so", ".gch")}
     assert built == {"main.cpp.o"}, built
+    libraries = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", build / "train"))
+    assert libraries[0] == "libstdc++.so.6", f"libtorch could replace parts of libstdc++: {libraries}"
     run("cmake", "--install", build, "--prefix", build / "installed")
     assert files_of(build / "installed") == {"bin/train"}, files_of(build / "installed")
 
@@ -304,6 +307,34 @@ def cuda_build():
         unset = [] if "Torch_DIR" in where else ["-UTorch_DIR"]
         said = configure(name, way, found, *unset, where, "-DRTRAIN_NVCC=OFF")
         assert f"libtorch in {torch} is a CUDA build, and no CUDA toolkit was found" in said, said
+
+
+def options():
+    """rtrain configures with every combination of its options."""
+    names = ["TESTS", "EXAMPLES", "BENCHMARKS"]
+    for chosen in itertools.product(("ON", "OFF"), repeat=4):
+        install, *built = chosen
+        run("cmake", "-S", SOURCE, "-B", SCRATCH / "-".join(chosen), "-G", "Ninja", *ARGUMENTS,
+            f"-DRTRAIN_INSTALL={install}", *(f"-DRTRAIN_BUILD_{n}={on}" for n, on in zip(names, built)))
+    run("cmake", "-S", SOURCE, "-B", SCRATCH / "compiled", "-G", "Ninja", *ARGUMENTS, "-DRTRAIN_INSTALL_COMPILED=ON")
+    # RTRAIN_INSTALL_ONLY is what install() configures, also with RTRAIN_INSTALL_COMPILED.
+
+
+def nccl_headers():
+    """pip's package of cuda_runtime.h lacks what that includes: the component nccl is missing, and says why."""
+    cuda, nccl = SCRATCH / "cuda/include", SCRATCH / "nccl"
+    for directory in (cuda, nccl / "include", nccl / "lib"):
+        directory.mkdir(parents=True)
+    (cuda / "cuda_runtime.h").write_text('#include "crt/host_config.h"\nenum { cudaSuccess };\n')
+    (nccl / "include/nccl.h").write_text("enum { ncclSuccess };\n")
+    (nccl / "lib/libnccl.so.2").touch()
+    found = [f"-DCMAKE_PREFIX_PATH={install()}", f"-DNCCL_ROOT={nccl}", f"-DCUDAToolkit_ROOT={cuda.parent}"]
+    way = "find_package(rtrain REQUIRED COMPONENTS nccl)"
+    words = " ".join(configure("headers", way, *found, succeeds=False).split())
+    assert "crt/host_config.h: No such file" in words and "nvidia-cuda-crt nvidia-cuda-cccl" in words, words
+    (cuda / "crt").mkdir()
+    (cuda / "crt/host_config.h").touch()
+    configure("headers", way, *found)  # after that package was installed
 
 
 def subdirectory():
@@ -524,8 +555,8 @@ def skip(why):
 if __name__ == "__main__":
     shutil.rmtree(SCRATCH.parent, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
-    CASES = [install_only, compiled, subdirectory, fetched, missing, too_old, cuda_build, mpi_test, vcpkg, cpack, tools, lintian]
-    CASES += [pkg_config, module, conan]
+    CASES = [install_only, compiled, subdirectory, fetched, missing, too_old, cuda_build, options, nccl_headers]
+    CASES += [mpi_test, vcpkg, cpack, tools, lintian, pkg_config, module, conan]
     extra = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("--of=")]
     ARGUMENTS = [word for word in ARGUMENTS if not word.startswith("--of=")]
     {case.__name__: case for case in CASES}[sys.argv[1]](*extra)
