@@ -7,7 +7,10 @@
 /// real libraries behave like this.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <memory>
+#include <string>
 
 namespace fake {
 
@@ -20,8 +23,16 @@ struct Faults {
     int refuses = 0;             ///< an ncclResult_t that the next collective returns
     int breaks = 0;              ///< an ncclResult_t that ncclCommGetAsyncError reports
     int connects_slowly = 0;     ///< looks at the state until a collective is on its stream
+    /// ncclCommAbort returns once this is set, or after 20 s.
+    std::shared_ptr<std::atomic<bool>> abort_may_return{};
 };
 Faults& faults();
+
+/// NCCL_HOSTID when the last communicator was made; empty if not set.
+std::string host_id();
+
+/// Threads whose calls do not invalidate a graph that is captured.
+int relaxed_threads();
 
 /// Calls of ncclCommAbort, and of ncclCommDestroy, so far.
 int aborted();

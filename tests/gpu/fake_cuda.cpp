@@ -14,9 +14,12 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <cuda_runtime_api.h>
+
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -307,6 +310,22 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) { // those whose generic version looks f
 }
 
 } // namespace
+
+// Found by name, as those of a CUDA runtime that libtorch has loaded.
+extern "C" cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+    const char* const first = std::getenv("FAKE_FIRST_GPU"); // of those that a cgroup leaves
+    std::snprintf(text, static_cast<std::size_t>(length), "0000:%02d:00.0",
+                  device + (first == nullptr ? 0 : std::atoi(first)));
+    return cudaSuccess;
+}
+static std::atomic<int> relaxed{0};
+extern "C" cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+    relaxed += *mode == cudaStreamCaptureModeRelaxed ? 1 : 0;
+    return cudaSuccess;
+}
+int fake::relaxed_threads() {
+    return relaxed;
+}
 
 void fake::enqueue(void* stream, std::function<void()> task) {
     static_cast<Stream*>(stream)->push(std::move(task));

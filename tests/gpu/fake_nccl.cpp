@@ -34,6 +34,7 @@ struct Shared {
 
 std::atomic<int> abort_calls{0};
 std::atomic<int> destroy_calls{0};
+std::string last_host_id;
 
 } // namespace
 
@@ -163,6 +164,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
     *comm = nullptr;
+    const char* const host = std::getenv("NCCL_HOSTID");
+    last_host_id = host == nullptr ? "" : host;
     if (config->magic != 0xcafebeef || config->blocking != 0 || ranks > most_ranks) {
         return ncclInvalidArgument;
     }
@@ -210,6 +213,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) { // its memory stays: streams may still look at it
     ++abort_calls;
     *comm->stopped = true;
+    if (const auto may_return = fake::faults().abort_may_return) {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (!*may_return && std::chrono::steady_clock::now() < until) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
     return ncclSuccess;
 }
 

@@ -50,16 +50,49 @@ TEST_CASE("NcclFaults.ranks_take_the_devices_in_order") {
     nccl.start({.gpus_per_worker = 0.5});
     CHECK(nccl.device() == at::Device(at::kCUDA, static_cast<at::DeviceIndex>(nccl.rank() / 2)));
     if (nccl.size() > 1) {
-        const char* const host = std::getenv("NCCL_HOSTID");
         const bool alone = nccl.size() % 2 == 1 && last(nccl);
-        CHECK((host == nullptr) == alone);
+        CHECK(fake::host_id().empty() == alone);
+        CHECK(std::getenv("NCCL_HOSTID") == nullptr); // child processes do not inherit it
+        CHECK(std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") == nullptr);
     }
     (void)nccl.finish({});
-    ::unsetenv("NCCL_HOSTID");
-    ::unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
     // More ranks than devices: all ranks throw what one of them met.
     const auto message = message_of([&] { nccl.start({.gpus_per_worker = 3}); });
     CHECK((contains(message, "RT-N2") == (nccl.size() > 1)));
+}
+
+TEST_CASE("NcclFaults.a_cgroup_gives_each_rank_its_own_device_number_0") {
+    auto nccl = patient(std::chrono::seconds(30));
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    ::setenv("FAKE_GPUS", "1", 1);
+    ::setenv("FAKE_FIRST_GPU", std::to_string(rank).c_str(), 1);
+    nccl.start({});
+    CHECK(nccl.device() == at::Device(at::kCUDA, 0));
+    CHECK(fake::host_id().empty());
+    (void)nccl.finish({});
+    ::unsetenv("FAKE_GPUS");
+    ::unsetenv("FAKE_FIRST_GPU");
+}
+
+TEST_CASE("NcclFaults.a_slow_abort_holds_nobody_up" * doctest::timeout(60)) {
+    const WithFaults faults;
+    const auto may_return = std::make_shared<std::atomic<bool>>(false);
+    fake::faults().abort_may_return = may_return;
+    comm::NcclCommunicator communicator(comm::new_nccl_id(), 0, 1);
+    const int aborted = fake::aborted();
+    std::atomic<bool> returned{false};
+    std::thread watchdog([&] {
+        communicator.abort();
+        returned = true;
+    });
+    while (fake::aborted() == aborted) {
+        std::this_thread::yield();
+    }
+    CHECK(communicator.state() == ncclInvalidUsage);
+    CHECK_FALSE(returned);
+    *may_return = true;
+    watchdog.join();
 }
 
 TEST_CASE("NcclFaults.a_communicator_that_cannot_connect_is_given_up_by_all" *
@@ -126,11 +159,13 @@ TEST_CASE("NcclFaults.an_orderly_end_destroys_and_a_failure_aborts" * doctest::t
     if (ranks() > 1) {
         const int destroyed = fake::destroyed();
         const int aborted = fake::aborted();
+        const int relaxed = fake::relaxed_threads();
         auto nccl = patient(std::chrono::seconds(20));
         nccl.start({});
         auto tensor = torch::ones({10}).to(nccl.device());
         nccl.all_reduce(tensor, ReduceOp::sum);
         (void)nccl.finish({});
+        CHECK(fake::relaxed_threads() == relaxed + 1); // the watchdog, for graphs that are captured
         CHECK(fake::destroyed() == destroyed + 1);
         CHECK(fake::aborted() == aborted);
         nccl.start({});

@@ -82,6 +82,22 @@ TEST_CASE("DeviceChoice.a_launcher_may_give_each_rank_its_own") {
     CHECK(choose_device({meeting, 0, 2}).sharing == 2);
 }
 
+TEST_CASE("DeviceChoice.a_cgroup_gives_each_rank_its_own_number_0") { // Slurm's ConstrainDevices
+    DeviceRequest request{{"0", "0", "0"}, 2, 1};
+    CHECK(code_of([&] { (void)choose_device(request); }) == "RT-N2");
+    request.addresses = {{"0000:01:00.0"}, {"0000:02:00.0"}, {"0000:03:00.0"}};
+    CHECK(choose_device(request).index == 0);
+    CHECK(choose_device(request).sharing == 1);
+    request.addresses[2] = request.addresses[0];
+    CHECK(code_of([&] { (void)choose_device(request); }) == "RT-N2");
+    request.gpus_per_worker = 0.5;
+    CHECK(choose_device(request).sharing == 2);
+    CHECK(choose_device(request).place == 1);
+    // Halves of one GPU have one address and different names.
+    CHECK(choose_device({{"MIG-a", "MIG-b"}, 1, 1, 1, {}, {{"0000:01:00.0"}, {"0000:01:00.0"}}})
+              .sharing == 1);
+}
+
 TEST_CASE("DeviceChoice.what_cannot_be_is_refused") {
     const std::vector<Visible> three(3, Visible("6,7"));
     CHECK(choose_device({three, 1, 2}).index == 1);

@@ -26,6 +26,9 @@ struct DeviceRequest {
     int devices = 0; ///< that this rank can use
     double gpus_per_worker = 1;
     std::optional<int> fixed{}; ///< the user's own choice, an index among `devices`
+    /// PCI addresses of the devices of the node's ranks, by local rank; empty where CUDA does not
+    /// say. A cgroup gives each rank its own GPU under the same number.
+    std::vector<std::vector<std::string>> addresses{};
 };
 
 struct DeviceChoice {
@@ -70,15 +73,22 @@ devices_in_order(const std::optional<std::string>& visible, int devices) {
     return listed;
 }
 
+/// Whether two ranks of the node choose from the same list of devices.
+[[nodiscard]] inline bool same_devices(const DeviceRequest& request, std::size_t one,
+                                       std::size_t other) {
+    return request.visible[one] == request.visible[other] &&
+           (request.addresses.empty() || request.addresses[one] == request.addresses[other]);
+}
+
 /// Position in devices_in_order() that `local_rank` takes among the ranks that see the same list.
 [[nodiscard]] inline std::size_t device_position(const DeviceRequest& request,
                                                  std::size_t local_rank) {
-    const auto& visible = request.visible;
-    const auto before =
-        std::count(visible.begin(), visible.begin() + static_cast<std::ptrdiff_t>(local_rank),
-                   visible[local_rank]);
+    std::size_t before = 0;
+    for (std::size_t other = 0; other < local_rank; ++other) {
+        before += same_devices(request, other, local_rank) ? 1 : 0;
+    }
     if (request.gpus_per_worker >= 1) {
-        return static_cast<std::size_t>(before) * static_cast<std::size_t>(request.gpus_per_worker);
+        return before * static_cast<std::size_t>(request.gpus_per_worker);
     }
     constexpr double rounding = 1e-6; // three ranks of 0.3333333 share one
     const double on_each = std::floor(1 / request.gpus_per_worker + rounding);
@@ -108,7 +118,10 @@ devices_in_order(const std::optional<std::string>& visible, int devices) {
     const std::size_t position = device_position(request, mine);
     const double needed = std::max(1.0, share);
     if (static_cast<double>(position) + needed > static_cast<double>(devices.size())) {
-        const auto ranks = std::count(visible.begin(), visible.end(), visible[mine]);
+        int ranks = 0;
+        for (std::size_t other = 0; other < visible.size(); ++other) {
+            ranks += same_devices(request, other, mine) ? 1 : 0;
+        }
         throw ConfigError("RT-N2", concat(ranks, " ranks of this node share ", devices.size(),
                                           " GPU(s) (CUDA_VISIBLE_DEVICES ",
                                           visible[mine] ? *visible[mine] : "is not set", ") at ",
@@ -118,10 +131,17 @@ devices_in_order(const std::optional<std::string>& visible, int devices) {
                                           "ScalingConfig::gpus_per_worker = 0.5 or less"));
     }
     DeviceChoice choice{devices[position].index, 0, 0};
+    const auto address_of = [&](std::size_t rank, const NamedDevice& device) {
+        const auto index = static_cast<std::size_t>(device.index);
+        return rank < request.addresses.size() && index < request.addresses[rank].size()
+                   ? request.addresses[rank][index]
+                   : std::string{};
+    };
     for (std::size_t other = 0; other < visible.size(); ++other) {
         const auto theirs = devices_in_order(visible[other], request.devices);
         const std::size_t place = device_position(request, other);
-        if (place < theirs.size() && theirs[place].name == devices[position].name) {
+        if (place < theirs.size() && theirs[place].name == devices[position].name &&
+            address_of(other, theirs[place]) == address_of(mine, devices[position])) {
             choice.place += other < mine ? 1 : 0;
             ++choice.sharing;
         }

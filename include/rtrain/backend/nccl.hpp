@@ -22,7 +22,9 @@
 #include <rtrain/comm/arguments.hpp>
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/nccl/collectives.hpp>
+#include <rtrain/comm/nccl/cuda.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
+#include <rtrain/comm/nccl/shared_gpu.hpp>
 #include <rtrain/config/config.hpp>
 
 #include <ATen/Functions.h>
@@ -34,9 +36,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -77,16 +81,20 @@ public:
     void start(const ScalingConfig& scaling) {
         state_->gpu.reset();
         state_->cpu->start(scaling);
-        const std::vector<std::optional<std::string>> visible = gather_visible();
-        DeviceChoice choice;
+        int devices = 0;
+        detail::succeed_together(state_->ranks, [&] { devices = usable_devices(); });
+        DeviceRequest request{
+            {}, local_rank(), devices, scaling.gpus_per_worker, state_->options.device};
+        gather_devices(request);
         detail::succeed_together(state_->ranks, [&] {
-            choice = choose_device({visible, local_rank(), usable_devices(),
-                                    scaling.gpus_per_worker, state_->options.device});
+            const DeviceChoice choice = choose_device(request);
             state_->device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(choice.index));
-            c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(state_->device);
+            state_->host_id = choice.sharing > 1 ? detail::concat("rtrain-node", node_rank(),
+                                                                  "-place", choice.place)
+                                                 : "";
+            set_device();
         });
         if (size() > 1) {
-            share_device(choice);
             state_->gpu = connect();
         }
     }
@@ -98,8 +106,10 @@ public:
     void rejoin() {
         state_->gpu.reset();
         (void)state_->cpu->rejoin();
-        detail::succeed_together(
-            state_->ranks, [this] { (void)(at::ones({1}).to(state_->device) + 1).item<float>(); });
+        detail::succeed_together(state_->ranks, [this] {
+            set_device(); // this may be a different thread from that of start()
+            (void)(at::ones({1}).to(state_->device) + 1).item<float>();
+        });
         if (size() > 1) {
             state_->gpu = connect();
         }
@@ -243,6 +253,7 @@ private:
         detail::TheBackend<Mpi> ranks;
         std::mutex mpi; ///< held by the thread that is in MPI
         at::Device device{at::kCPU};
+        std::string host_id; ///< that NCCL is given; empty unless ranks share this GPU
         std::shared_ptr<comm::NcclCollectives> gpu; ///< empty on a single rank
     };
 
@@ -261,20 +272,29 @@ private:
         }
     }
 
-    /// CUDA_VISIBLE_DEVICES of the ranks of this node, by local rank.
-    [[nodiscard]] std::vector<std::optional<std::string>> gather_visible() {
+    void set_device() const { c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(state_->device); }
+
+    /// What the ranks of this node see, by local rank; collective.
+    void gather_devices(DeviceRequest& request) {
         const char* const mine = std::getenv("CUDA_VISIBLE_DEVICES");
-        const auto texts =
+        const auto lists =
             detail::all_gather(state_->ranks, mine == nullptr ? "" : std::string("=") + mine);
+        std::string addresses;
+        for (int device = 0; device < request.devices; ++device) {
+            addresses += comm::pci_address(device) + " ";
+        }
+        const auto all_addresses = detail::all_gather(state_->ranks, addresses);
         const at::Tensor nodes = state_->cpu->all_gather(at::full({1}, node_rank(), at::kInt));
-        std::vector<std::optional<std::string>> visible;
         for (int rank = 0; rank < size(); ++rank) {
             if (nodes[rank].item<int>() == node_rank()) {
-                const std::string& text = texts[static_cast<std::size_t>(rank)];
-                visible.push_back(text.empty() ? std::nullopt : std::optional(text.substr(1)));
+                const std::string& list = lists[static_cast<std::size_t>(rank)];
+                request.visible.push_back(list.empty() ? std::nullopt
+                                                       : std::optional(list.substr(1)));
+                std::istringstream text(all_addresses[static_cast<std::size_t>(rank)]);
+                request.addresses.emplace_back(std::istream_iterator<std::string>(text),
+                                               std::istream_iterator<std::string>());
             }
         }
-        return visible;
     }
 
     /// Throws ConfigError [RT-N1] when there is none.
@@ -297,17 +317,6 @@ private:
         return devices;
     }
 
-    /// NCCL takes two ranks on one GPU for a mistake. Ranks that share one pretend to be on
-    /// different hosts, and then talk over sockets.
-    void share_device(const DeviceChoice& choice) const {
-        if (choice.sharing > 1) {
-            const std::string host =
-                detail::concat("rtrain-node", node_rank(), "-place", choice.place);
-            ::setenv("NCCL_HOSTID", host.c_str(), /*overwrite=*/0);
-            ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", /*overwrite=*/0); // from NCCL 2.29 on
-        }
-    }
-
     /// Collective. All ranks look at each other's progress until all are connected or one is not.
     [[nodiscard]] std::shared_ptr<comm::NcclCollectives> connect() {
         Mpi& cpu = *state_->cpu;
@@ -322,6 +331,7 @@ private:
         cpu.broadcast(id, 0);
         std::memcpy(&name, id.const_data_ptr(), sizeof name);
 
+        const comm::SharedGpu environment(state_->host_id);
         std::unique_ptr<comm::NcclCommunicator> communicator;
         detail::succeed_together(state_->ranks, [&] {
             communicator = std::make_unique<comm::NcclCommunicator>(name, rank(), size());

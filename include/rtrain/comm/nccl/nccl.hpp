@@ -74,8 +74,12 @@ public:
 
     /// Ends what is under way, on this rank alone; kernels that wait for peers leave their streams.
     void abort() noexcept {
-        const std::scoped_lock lock(mutex_);
-        if (auto* const comm = std::exchange(comm_, nullptr); comm != nullptr) {
+        ncclComm_t comm = nullptr;
+        {
+            const std::scoped_lock lock(mutex_);
+            comm = std::exchange(comm_, nullptr);
+        }
+        if (comm != nullptr) {         // without the lock: it may wait for NCCL's threads
             (void)ncclCommAbort(comm); // nothing can be done about a failure here
         }
     }

@@ -8,6 +8,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/backoff.hpp>
+#include <rtrain/comm/nccl/cuda.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
 
 #include <c10/core/Device.h>
@@ -108,16 +109,19 @@ private:
     void run() {
         // Else destroying an event would create a context on the first device.
         c10::impl::VirtualGuardImpl(device_.type()).setDevice(device_);
+        relax_stream_capture();
         std::unique_lock lock(mutex_);
         while (!stopping_ && !failed()) {
             wake_.wait_for(lock, period);
             try {
                 look(lock);
             } catch (const std::exception&) {
-                if (!lock.owns_lock()) {
-                    lock.lock();
+                fail(std::current_exception());
+                if (lock.owns_lock()) { // abort() may take long, and nobody is to wait for it here
+                    lock.unlock();
                 }
-                give_up(std::current_exception());
+                communicator_.abort();
+                lock.lock();
             }
         }
     }
@@ -168,11 +172,6 @@ private:
             suspicion_ = text;
             suspected_ = Clock::now();
         }
-    }
-
-    void give_up(std::exception_ptr error) {
-        fail(std::move(error));
-        communicator_.abort();
     }
 
     void fail(std::exception_ptr error) {
