@@ -119,6 +119,26 @@ TEST_CASE("Preprocess.scalers_keep_types_and_write_where_they_are_told") {
     CHECK(ranged["c"].equal(at::zeros({3}, at::kDouble)));
 }
 
+TEST_CASE("Preprocess.constant_columns_become_zeros_and_close_values_are_told_apart") {
+    // More rows than a piece and than a block, so that means are merged.
+    constexpr std::int64_t rows = 70'000;
+    for (const double value : {14.62, 0.1, 1e8 + 0.1, -1e-9}) {
+        CAPTURE(value);
+        const Batch batch({{"x", at::full({rows}, value, at::kDouble)}});
+        CHECK(
+            fit_transform(StandardScaler({"x"}), batch)["x"].equal(at::zeros({rows}, at::kDouble)));
+        CHECK(fit_transform(SimpleImputer({"x"}), batch)["x"].equal(batch["x"]));
+    }
+    const auto signs = at::arange(rows, at::kDouble).remainder(2).mul(2).sub(1); // -1 and 1
+    // Seconds since 1970, a tenth apart, and values that a tolerance would take for one.
+    for (const auto& [middle, away] : {std::pair(1.7e9, 0.125), std::pair(1e8, 1.0 / 1024),
+                                       std::pair(0.0, 1e-9), std::pair(1.0, 0x1p-40)}) {
+        CAPTURE(middle);
+        const Batch batch({{"x", signs.mul(away).add(middle)}});
+        CHECK(is_close(fit_transform(StandardScaler({"x"}), batch)["x"], signs));
+    }
+}
+
 TEST_CASE("Preprocess.rows_without_a_value") {
     const Batch batch({{"n", at::tensor({4, 100, 8, 8}, at::kLong)}},
                       {{"s", text({"b", "", "b", "a"})}},
