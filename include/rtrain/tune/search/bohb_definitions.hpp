@@ -87,16 +87,19 @@ RTRAIN_DOOR void Bohb::on_result(const std::string& trial, std::int64_t iteratio
 
 RTRAIN_DOOR void Bohb::tell(const std::string& trial, std::optional<double> score, TrialEnd end) {
     const std::uint32_t number = under_way(trial);
-    if (end == TrialEnd::completed && score && std::isnan(*score)) {
-        throw ConfigError("RT-U12", detail::concat("trial \"", trial,
-                                                   "\" has completed with the "
-                                                   "score NaN; expected a number, or none and "
-                                                   "errored"));
-    }
     Trial& ended = trials_[number];
     ended.ended = true;
-    if (ended.iteration == 0 && (score || end == TrialEnd::errored)) {
-        add_loss(1, number, end == TrialEnd::errored ? std::nullopt : score);
+    const bool has_failed = end == TrialEnd::errored || (score && std::isnan(*score));
+    if (has_failed) { // whatever it has reported before
+        for (auto& [budget, losses] : budgets_) {
+            if (std::erase_if(losses, [&](const auto& loss) { return loss.second == number; }) >
+                0) {
+                add_loss(budget, number, std::nullopt);
+            }
+        }
+    }
+    if (ended.iteration == 0 && (score || has_failed)) {
+        add_loss(1, number, has_failed ? std::nullopt : score);
     }
 }
 
@@ -119,9 +122,9 @@ RTRAIN_DOOR Bohb::Row Bohb::unit(const Row& values) const {
     for (std::size_t d = 0; d < modelled_.size(); ++d) {
         const internal::Dimension& dimension = dimensions_[d];
         const double value = values[modelled_[d]];
-        const double x = dimension.range.logarithmic ? std::log(value) : value;
-        row.push_back(
-            dimension.options > 0 ? value : (x - dimension.low) / (dimension.high - dimension.low));
+        row.push_back(dimension.options > 0 ? value
+                                            : (dimension.inner(value) - dimension.low) /
+                                                  (dimension.high - dimension.low));
     }
     return row;
 }
@@ -139,8 +142,7 @@ RTRAIN_DOOR Bohb::Row Bohb::from_unit(const Row& row) {
                 values[p] = row[d];
             } else {
                 const double x = dimension.low + row[d] * (dimension.high - dimension.low);
-                values[p] = internal::nearest(dimension.range,
-                                              dimension.range.logarithmic ? std::exp(x) : x);
+                values[p] = internal::nearest(dimension.range, dimension.outer(x));
             }
         }
         d += is_modelled ? 1 : 0;
