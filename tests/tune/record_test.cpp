@@ -136,7 +136,7 @@ TEST_CASE("Record.a_trial_that_has_failed_is_the_best_only_among_such") {
     CHECK(grid.get_best_result().trial_id == "t_00002");
     CHECK(grid.get_best_result("score", "min").trial_id == "t_00001");
     CHECK(grid.get_best_result("score", "max", "all").trial_id == "t_00002");
-    CHECK(grid.get_dataframe("score", "max").rows[1].at("score") == 3); // not the NaN before
+    CHECK(grid.get_dataframe("score", "max").rows[1].at("score") == 3.0); // not the NaN before
     const ResultGrid failed(directory.path(), {trials[3], trials[0]}, {"score", "max"});
     CHECK(failed.get_best_result().trial_id == "t_00000");
 }

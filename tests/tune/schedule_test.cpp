@@ -613,7 +613,8 @@ TEST_CASE("Schedule.median_has_NaN_and_failures_below_all") {
         {.time_attr = "training_iteration", .grace_period = 0, .min_samples_required = 1}));
     CHECK(says(rule, 0, 1, not_a_number) == 'c');
     CHECK(says(rule, 1, 1, -1e300) == 'c'); // better than NaN
-    CHECK(says(rule, 2, 1, not_a_number) == 's');
+    CHECK(says(rule, 2, 1, 0) == 'c');
+    CHECK(says(rule, 3, 1, not_a_number) == 's');
     CHECK(says(rule, 0, 2, 5) == 'c'); // a number is better than the NaN before it
     rule.on_end("1", TrialEnd::errored, std::nullopt);
     auto other = begun(MedianStopping(

@@ -59,6 +59,7 @@ private:
         Row values;                 ///< as in a Plan
         std::int64_t iteration = 0; ///< of the last report
         bool ended = false;
+        bool failed = false; ///< so it counts as the worst of every budget
     };
     using Losses = std::vector<std::pair<double, std::uint32_t>>; ///< and the trial
     struct Density {
@@ -68,7 +69,7 @@ private:
 
     [[nodiscard]] std::uint32_t under_way(const std::string& trial) const;
     void add_loss(std::int64_t budget, std::uint32_t trial, std::optional<double> score);
-    [[nodiscard]] const Losses* model_of() const;
+    [[nodiscard]] Losses model_of() const;
     [[nodiscard]] Row unit(const Row& values) const;
     [[nodiscard]] Row from_unit(const Row& row);
     [[nodiscard]] Density density(const Losses& losses, std::size_t from, std::size_t to);
