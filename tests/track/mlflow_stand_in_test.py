@@ -114,7 +114,7 @@ def check_server_that_keeps_files(root):
     place.do("sync")
     assert max(run.writes.values()) == 1
     # Another process knows what was refused.
-    said = place.do("begin", 30, "nested", 2, "close", "finished")
+    said = place.do("go_on", 30, 3, "nested", 2, "close", "finished")
     assert "without the" not in said and run.history("zz")[-1] == (32, 32), said
     assert run.tags["rtrain.refused"] == "metric loss/val, parameter lr/nested"
 
@@ -212,6 +212,7 @@ def check_run_from_elsewhere(root):
     assert f"sending what is missing to {server.uri}" in said and "without the environment's credentials" in said, said
     assert server.artifacts_of(place.check(server, runs=1)) == {"inside.txt": b"inside"}, server.artifacts.keys()
     assert "outside and left out" in said and "unencrypted" not in said, said
+    (place.path / "inside.txt").write_text("another")
     place.uri = server.uri  # now the caller has named it
     assert "unencrypted" in place.do("sync") and server.authorizations == {None, f"Bearer {TOKEN}"}
     results = place.path / "result.json"
