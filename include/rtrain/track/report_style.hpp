@@ -76,8 +76,8 @@ path.part { fill: var(--part); }
 footer { margin-top: 40px; }
 @media (max-width: 600px) { main { padding: 16px 12px 32px; } h1 { font-size: 21px; }
   h2 { margin-top: 28px; } .facts { gap: 8px 24px; } dd { font-size: 16px; }
-  .card, .failure { padding: 8px 10px; } .tools select, input[type=search] { width: 100%; }
-  input, select, button { font-size: 16px; min-height: 32px; }
+  .card, .failure { padding: 8px 10px; } input[type=search] { width: 100%; }
+  input[type=search], select, button { font-size: 16px; min-height: 32px; }
   .wide table { width: max-content; min-width: 100%; }
   th, td { max-width: 70vw; padding-right: 12px; } .number { max-width: none; } }
 @media print { .tools { display: none; } .card { break-inside: avoid; } }
