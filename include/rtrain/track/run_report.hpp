@@ -92,6 +92,8 @@ inline std::string write_page(const storage::Location& run, const std::string& p
     return run.filesystem.uri(file);
 }
 
+namespace internal {
+
 /// What a file of a run's directory has; nothing where it is not there, or cannot be read.
 [[nodiscard]] inline Config object_in_file(const storage::Location& run, const char* name) {
     const std::string file = run.path + "/" + name;
@@ -104,6 +106,8 @@ inline std::string write_page(const storage::Location& run, const std::string& p
         return {};
     }
 }
+
+} // namespace internal
 
 /// What the page says at its head.
 [[nodiscard]] inline RunSummary summary_of(const Result& result) {
@@ -123,8 +127,8 @@ inline std::string write_page(const storage::Location& run, const std::string& p
         run.add(line);
     }
     run.last = result.metrics;
-    run.config = object_in_file(at, params_file);
-    run.facts = object_in_file(at, run_file);
+    run.config = internal::object_in_file(at, params_file);
+    run.facts = internal::object_in_file(at, run_file);
     if (const auto file = at.path + "/" + superseded_file; at.filesystem.exists(file)) {
         for (const Config& line : read_reports(at.filesystem.read(file), 0).reports) {
             run.add_superseded(line);
@@ -251,7 +255,7 @@ private:
         RunSummary run;
         run.name = name_;
         run.location = directory_->filesystem.uri(directory_->path);
-        run.config = object_in_file({storage::Local{}, logs_.string()}, params_file);
+        run.config = internal::object_in_file({storage::Local{}, logs_.string()}, params_file);
         run.facts = to_json(facts_, models_);
         visit_lines(logs_ / results_file, [&run](Config line) {
             run.add(line);

@@ -121,12 +121,12 @@ private:
     };
 
     void add_config(std::int64_t iteration, const Config& line) {
-        const auto* const config = line.if_contains("config");
-        if (config == nullptr || !config->is_object() ||
-            (!configs_.empty() && configs_.back().second == config->get_object())) {
+        const auto* const noted = line.if_contains("config");
+        if (noted == nullptr || !noted->is_object() ||
+            (!configs_.empty() && configs_.back().second == noted->get_object())) {
             return;
         }
-        configs_.emplace_back(iteration, config->get_object());
+        configs_.emplace_back(iteration, noted->get_object());
         if (configs_.size() > most_configs) {
             configs_.erase(configs_.begin());
         }
