@@ -9,19 +9,21 @@
 
 #include <exception>
 #include <iostream>
+#include <string>
 
 int main(int argc, char** argv) try {
-    if (argc != 2) {
-        std::cerr << "usage: sync <run directory>\n";
+    if (argc != 2 && argc != 3) {
+        std::cerr << "usage: sync <run directory> [<URI of the MLflow server>]\n";
         return 2;
     }
-    if (!rtrain::track::ending_of(argv[1])) { // it was killed
+    const std::string uri = argc == 3 ? argv[2] : ""; // credentials go to a named server only
+    if (!rtrain::track::ending_of(argv[1])) {         // it was killed
         rtrain::track::write_report(rtrain::Result::from_path(argv[1]));
     }
 #ifdef RTRAIN_EXAMPLE_HTTPS
-    const auto left = rtrain::track::sync(argv[1], rtrain::track::https());
+    const auto left = rtrain::track::sync(argv[1], rtrain::track::https(), uri);
 #else
-    const auto left = rtrain::track::sync(argv[1]);
+    const auto left = rtrain::track::sync(argv[1], {}, uri);
 #endif
     for (const auto& path : left) {
         std::cout << "synced " << path.filename().string() << '\n';

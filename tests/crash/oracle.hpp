@@ -119,7 +119,8 @@ private:
 /// What a thread of a tracker writes, and the page that shows the run.
 [[nodiscard]] inline bool is_of_tracker(const std::string& path) {
     return std::ranges::any_of(
-        std::array{"progress.csv", "trackers.json", "tensorboard", "report.html", copy_file},
+        std::array{"progress.csv", "trackers.json", "tensorboard", "report.html", "run.json",
+                   copy_file},
         [&](const char* part) { return path.find(part) != std::string::npos; });
 }
 

@@ -454,11 +454,12 @@ TEST_CASE("Events.two_trackers_write_to_two_files") {
     };
     CHECK(refused({track::JsonLines("a"), track::JsonLines("b")}).empty());
     CHECK(refused({track::JsonLines("a"), track::JsonLines("a")}) == "RT-C30");
-    for (const char* name :
-         {"result.json", "progress.csv", "report.html",   "stopped.json", "trace.json",
-          "latest",      "logs",         "logs/a",        "./logs/a",     "trainer.json",
-          "error.json",  "live.json",    "trackers.json", ".lock",        ".rtrain-staging-a",
-          "../a",        "/a",           "x/../../a",     "./a/..",       "checkpoint_x"}) {
+    for (const char* name : {"result.json",   "progress.csv", "report.html", "stopped.json",
+                             "trace.json",    "latest",       "logs",        "logs/a",
+                             "./logs/a",      "trainer.json", "error.json",  "live.json",
+                             "trackers.json", "run.json",     ".lock",       ".rtrain-staging-a",
+                             "../a",          "/a",           "x/../../a",   "./a/..",
+                             "checkpoint_x"}) {
         CHECK(refused({track::JsonLines(name)}) == "RT-C30");
     }
 }

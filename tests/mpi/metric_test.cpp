@@ -356,6 +356,42 @@ TEST_CASE("Metric.saving_and_merging_keep_every_metric_s_bits") {
     }
 }
 
+TEST_CASE("Metric.R2Score_neither_cancels_nor_has_a_tolerance") {
+    test::Ranks ranks;
+    const auto steps = at::tensor({-3.0, -1.0, 1.0, 3.0}); // squares add up to 20
+    const auto wrong = at::tensor({1.0, 0.0, 0.0, -1.0});  // to 2: R2 is 0.9
+    const auto score = [&](double middle, double width) {
+        metric::R2Score r2;
+        auto all = metric::Collection{}.add("r2", r2);
+        for (std::int64_t i = 0; i < 4; ++i) { // a row to a rank
+            if (i % ranks.size() == ranks.rank()) {
+                const auto target = steps.slice(0, i, i + 1).mul(width).add(middle);
+                r2.update(target + wrong.slice(0, i, i + 1).mul(width), target);
+            }
+        }
+        return all.reduce(*ranks.any()).at("r2").as_double();
+    };
+    for (const auto& [middle, width] :
+         {std::pair(0.0, 1.0), std::pair(1e8, 1.0), std::pair(1e8, 1.0 / 16), std::pair(-1e12, 1.0),
+          std::pair(0.0, 1e-4), std::pair(1e-4, 1e-8), std::pair(0.0, 1e-20)}) {
+        CAPTURE(middle);
+        CAPTURE(width);
+        CHECK(score(middle, width) == doctest::Approx(0.9).epsilon(1e-6));
+    }
+    const auto constant = at::full({4}, 14.62, at::kDouble);
+    const auto of = [](const metric::R2Options& options, const at::Tensor& predictions,
+                       const at::Tensor& targets) {
+        metric::R2Score r2(options);
+        r2.update(predictions, targets);
+        return r2.compute().numbers().at(0);
+    };
+    CHECK(of({}, constant, constant) == 1);
+    CHECK(of({}, constant + 1e-6, constant) == 0);
+    // Constant targets have no variance to weigh by: their mean, as scikit-learn.
+    CHECK(of({.num_outputs = 2, .multioutput = metric::MultiOutput::variance_weighted},
+             at::stack({constant, constant + 1}, 1), at::stack({constant, constant}, 1)) == 0.5);
+}
+
 TEST_CASE("Metric.wrong_input_names_the_metric_and_changes_nothing") {
     const auto at_index = [](std::int64_t i, std::int64_t value) {
         auto targets = at::zeros({4}, at::kLong);

@@ -139,7 +139,7 @@ TEST_CASE_TEMPLATE("Run.on_s3_from_start_to_restart", Policy, checkpoint::Sync, 
     CHECK(there == std::vector<std::string>{".validate_storage_marker", "checkpoint_000004",
                                             "checkpoint_000005", "latest", "params.json",
                                             "progress.csv", "report.html", "result.json",
-                                            "trainer.json"});
+                                            "run.json", "trainer.json"});
     if (rank_of_world() == 0) { // others may return from fit() before it has written the page
         const std::string page = "bucket/runs/r/report.html";
         CHECK(at.filesystem.read(page).find("<dd>finished</dd>") != std::string::npos);

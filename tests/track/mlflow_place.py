@@ -32,6 +32,8 @@ def check_shown(server, directory, status="FINISHED", runs=None):
     assert active[0].history("loss") == reports_in(directory), (active[0].history("loss"), reports_in(directory))
     assert active[0].history("steps/loss") == steps_in(directory), (active[0].history("steps/loss"), steps_in(directory))
     assert active[0].status == status, active[0].status
+    twice = [point for point, count in getattr(active[0], "writes", {}).items() if count > 1]
+    assert not twice, twice
     assert runs is None or len(server.runs) == runs, len(server.runs)
     return active[0]
 

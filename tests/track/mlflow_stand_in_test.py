@@ -110,9 +110,13 @@ def check_server_that_keeps_files(root):
     assert run.tags["rtrain.refused"] == "metric loss/val, parameter lr/nested"
     assert run.params["lr"] == "2.5E-1" and "lr/nested" not in run.params
     assert said.count("without the metric loss/val,") == 1 and said.count("without the") == 2, said
-    assert "may lack" not in said and max(run.writes.values()) <= 2, (said, run.writes)
+    assert "may lack" not in said and max(run.writes.values()) == 1, (said, run.writes)
     place.do("sync")
-    assert max(run.writes.values()) <= 2
+    assert max(run.writes.values()) == 1
+    # Another process knows what was refused.
+    said = place.do("go_on", 30, 3, "nested", 2, "close", "finished")
+    assert "without the" not in said and run.history("zz")[-1] == (32, 32), said
+    assert run.tags["rtrain.refused"] == "metric loss/val, parameter lr/nested"
 
 
 def check_server_that_keeps_files_is_synced(root):
@@ -142,6 +146,79 @@ def check_nothing_is_left_out_by_a_server_out_of_order(root):
         said = place.do("begin", 2, "report", 3, "sent", 5, "close", "finished")
         run = place.check(server, runs=1)
         assert "without the" not in said and said.count("may lack") == 1 and "rtrain.refused" not in run.tags, said
+
+
+def check_refused_tag_is_of_what_is_missing(root):
+    """The server refuses a batch, then its metric by itself, and then takes it."""
+    server = Server()
+    place = Place(root, "not refused", server.uri)
+    place.do("begin", 0, "close", "paused")
+    failing = times(2, lambda handler, answer: stand_in.status(500)(handler, answer) or True)
+    server.fault = lambda handler, answer: handler.what == "runs/log-batch" and failing(handler, answer)
+    said = place.do("begin", 0, "report", 3, "close", "finished")
+    assert "rtrain.refused" not in place.check(server, runs=1).tags and "without the" not in said, said
+
+
+def check_no_point_is_there_twice(root):
+    """Whatever the server has written of a batch that it did not confirm."""
+    for name, fault in {"hangs up": stand_in.hangs_up_behind_it, "half": stand_in.half}.items():
+        server = Server()
+        place = Place(root, f"twice {name}", server.uri)
+        place.do("begin", 0, "report", 2, "close", "paused")
+        failing = times(2, fault)
+        server.fault = lambda handler, answer: handler.what == "runs/log-batch" and failing(handler, answer)
+        place.do("begin", 2, "report", 3, "close", "paused")
+        server.fault = None
+        place.do("begin", 5, "report", 3, "close", "finished")
+        place.check(server, runs=1)
+
+
+def sync_fails(place):
+    process = place.start("sync")
+    said = "".join(process.communicate(timeout=60))
+    assert process.returncode != 0 or "refused: " in said, said
+    return said
+
+
+def check_run_from_elsewhere(root):
+    """Its note names a server, files and links."""
+    server = Server()
+    place = Place(root, "from elsewhere", "http://127.0.0.1:9")
+    place.do("begin", 0, "report", 2, "close", "finished")
+    outside = root / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret")
+    (place.path / "inside.txt").write_text("inside")
+    (place.path / "link.txt").symlink_to(outside / "secret.txt")
+    (place.path / "linked").symlink_to(outside)
+    (place.path / "deep").mkdir()
+    (place.path / "deep" / "link").symlink_to("../../outside/secret.txt")
+    note = place.path / "mlflow.json"
+    noted = json.loads(note.read_text())
+    noted["artifacts"] = ["*.txt", "linked", "linked/*", "deep", "../outside/secret.txt",
+                          str(outside / "secret.txt"), str(outside), str(place.path / "inside.txt")]
+    noted["uri"], noted["experiment"] = server.uri, "a\x1b[31m"
+    note.write_text(json.dumps(noted, separators=(",", ":")))
+    place.uri = ""
+
+    def wants_credentials(handler, _):
+        return not handler.headers.get("Authorization") and (stand_in.status(401)(handler, _) or True)
+
+    server.fault = wants_credentials
+    assert "only to a server that you name" in sync_fails(place)
+    server.fault = None
+    said = place.do("sync")
+    assert server.authorizations == {None} and "\x1b" not in said, said
+    assert f"sending what is missing to {server.uri}" in said and "without the environment's credentials" in said, said
+    assert server.artifacts_of(place.check(server, runs=1)) == {"inside.txt": b"inside"}, server.artifacts.keys()
+    assert "outside and left out" in said and "unencrypted" not in said, said
+    (place.path / "inside.txt").write_text("another")
+    place.uri = server.uri  # now the caller has named it
+    assert "unencrypted" in place.do("sync") and server.authorizations == {None, f"Bearer {TOKEN}"}
+    results = place.path / "result.json"
+    results.rename(outside / "result.json")
+    results.symlink_to(outside / "result.json")
+    assert "[RT-V102]" in sync_fails(place)
 
 
 def check_foreign_result_json(root):

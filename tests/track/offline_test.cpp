@@ -288,16 +288,20 @@ TEST_CASE("Offline.sync_makes_what_a_killed_run_has_not") {
 
 TEST_CASE("Offline.a_damaged_note_is_an_error") {
     const Scratch scratch("offline-note");
-    for (const char* const directory : {"wandb", "comet"}) {
-        fs::create_directories(scratch.run() / directory);
-        storage::replace_file(scratch.run() / directory / "rtrain.json", "{\"tracker\":1}");
-    }
-    for (const track::AnyTracker& tracker : both()) {
-        try {
-            tracker.start({.name = "r", .directory = scratch.run()});
-            FAIL("no error");
-        } catch (const Error& error) {
-            CHECK(error.code() == "RT-V70");
+    for (const char* const text :
+         {"{\"tracker\":1}", R"({"id":"../../a","start":1,"options":{},"tags":[]})"}) {
+        CAPTURE(text);
+        for (const char* const directory : {"wandb", "comet"}) {
+            fs::create_directories(scratch.run() / directory);
+            storage::replace_file(scratch.run() / directory / "rtrain.json", text);
+        }
+        for (const track::AnyTracker& tracker : both()) {
+            try {
+                tracker.start({.name = "r", .directory = scratch.run()});
+                FAIL("no error");
+            } catch (const Error& error) {
+                CHECK(error.code() == "RT-V70");
+            }
         }
     }
 }

@@ -78,7 +78,7 @@ def check_page(browser, page, reports):
     assert f"<title>a run of {reports} reports</title>" in dom, "a metric's name was run"
     assert "&lt;script&gt;document.title = 'broken'&lt;/script&gt;</h3>" in dom
     curves = re.findall(r'<path class="curve" d="([^"]*)"', dom)
-    assert len(curves) == 5, len(curves)  # loss, grad_norm, <script>, val/loss, val/accuracy
+    assert len(curves) == 6, len(curves)  # loss, grad_norm, <script>, val/loss, val/accuracy, rows/s
     for curve in curves:
         points = len(re.findall("[ML]", curve))
         assert 1 <= points <= 2500, points
@@ -113,6 +113,16 @@ point("pointerup", 0.7);
 seen.push(labels().includes(" 60 ") && !labels().includes(" 20 "));
 document.querySelector("#tools button").click();
 seen.push(labels().includes(" 20 "));
+const select = document.querySelector("#tools select");
+seen.push([...select.options].map(option => option.value).join(" "));
+select.value = "time";
+select.dispatchEvent(new Event("change"));
+seen.push(labels().endsWith(" time") && labels().includes(" min "));
+point("pointermove", 54 / 460);
+seen.push(value());
+select.value = "rows";
+select.dispatchEvent(new Event("change"));
+seen.push(labels().endsWith(" rows") && labels().includes(" 200000 "));
 document.title = seen.join("; ");
 </script>"""
 
@@ -124,7 +134,29 @@ def check_use(browser, page):
     dom, console, _ = browse(browser, used, "--dump-dom")
     assert not console, console
     title = re.search("<title>(.*?)</title>", dom).group(1)
-    assert title == "1: 2.30198; last; 99; 1 10; true; true", title
+    assert title == ("1: 2.30198; last; 99; 1 10; true; true; "
+                     "iteration time rows; true; 1: 2.30198; true"), title
+
+
+PHONE = """<script>
+const sizes = [...document.querySelectorAll("svg.chart text")].map(text =>
+  text.getBoundingClientRect().height);
+document.title = [innerWidth, document.documentElement.scrollWidth, Math.min(...sizes) >= 9,
+  sizes.length > 20].join("; ");
+</script>"""
+
+
+def check_phone(browser, page):
+    """Nothing is wider than the screen but tables, which scroll by themselves; letters can be read."""
+    used = page.with_name("phone.html")
+    used.write_text(page.read_text() + PHONE)
+    frame = page.with_name("frame.html")  # a browser's window may have a least width
+    frame.write_text(f"<iframe src='{used.name}' style='width: 360px; height: 700px' onload='"
+                     "document.title = this.contentDocument.title'></iframe>")
+    dom, console, _ = browse(browser, frame, "--dump-dom", "--allow-file-access-from-files")
+    assert not console, console
+    title = re.search("<title>(.*?)</title>", dom).group(1)
+    assert title == "360; 360; true; true", title
 
 
 def main():
@@ -138,6 +170,7 @@ def main():
             check_page(browser, page, reports)
             if reports == 100:
                 check_use(browser, page)
+                check_phone(browser, page)
             print(reports, "reports:", page.stat().st_size, "bytes")
 
 

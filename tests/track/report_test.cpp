@@ -3,6 +3,7 @@
 #include "../thrown.hpp"
 
 #include <rtrain/track/report_page.hpp>
+#include <rtrain/track/run_facts.hpp>
 
 #include <doctest/doctest.h>
 
@@ -155,6 +156,67 @@ TEST_CASE("RunSummary.time_is_shown_as_shares_but_a_metric_of_that_name_as_a_cur
     add(other, line(1, {{"time", 4}}));
     CHECK(other.curves().find("time") != nullptr);
     CHECK(!contains(report_page(other), "<h2>Time</h2>"));
+}
+
+TEST_CASE("ReportPage.has_the_newest_configuration_and_what_came_before_it") {
+    RunSummary run;
+    add(run, line(1, {{"loss", 1}}));
+    add(run, line(2, {{"loss", 1}}));
+    run.config = {{"lr", 0.5}, {"model", Config{{"width", 8}}}, {"warmup", 3}}; // no report yet
+    std::string page = report_page(run);
+    CHECK(contains(page, "<th scope=\"row\">lr</th><td>0.5</td><td>0.1 up to iteration 2</td>"));
+    CHECK(contains(page, "<th scope=\"row\">warmup</th><td>3</td><td>not set up to iteration 2"));
+    CHECK(contains(page, "<th scope=\"row\">model/width</th><td>8</td><td></td>"));
+    Config third = line(3, {{"loss", 1}}, {.process = 2, .resumed_at = 2});
+    third["config"] = run.config;
+    add(run, third);
+    CHECK(contains(report_page(run), "<td>0.5</td><td>0.1 up to iteration 2</td>"));
+    RunSummary same; // of which nothing was changed
+    add(same, line(1, {}));
+    same.config = same.last.at("config").as_object();
+    CHECK(contains(report_page(same), "<th scope=\"row\">lr</th><td>0.1</td></tr>"));
+}
+
+TEST_CASE("ReportPage.shows_models_ranks_hosts_versions_rates_and_axes") {
+    RunSummary run;
+    run.facts =
+        to_json(track::RunFacts{.ranks = 4,
+                                .hosts = 2,
+                                .threads = 3,
+                                .device = "cpu",
+                                .libraries = {{"libtorch", "2.9.0"}, {"MPI", "Open <MPI>"}}},
+                {{{"", "Net", 0, 1234567, 1000, 4938268}, {"fc1", "Linear", 1, 1000, 1000, 4000}}});
+    const Config time{{"data", 0},      {"forward", 1},    {"backward", 2}, {"communication", 0},
+                      {"optimizer", 1}, {"checkpoint", 0}, {"rows", 640}};
+    add(run, line(1, {{"time", time}}));
+    add(run, line(2, {{"time", time}}));
+    const std::string page = report_page(run);
+    CHECK(contains(page, "<td>Net</td><td class=\"number\">1,234,567</td>"));
+    CHECK(contains(page, ">fc1</span></th><td>Linear</td>"));
+    CHECK(contains(page, "<td>4, 3 threads each, cpu</td>"));
+    CHECK(contains(page, "<th scope=\"row\">hosts</th><td>2, rank 0 on "));
+    CHECK(contains(page, "<th scope=\"row\">rtrain</th><td>" RTRAIN_VERSION "</td>"));
+    CHECK(contains(page, "<td>2.9.0</td>"));
+    CHECK(contains(page, "Open &lt;MPI&gt;"));
+    CHECK(contains(page, R"("rates":[
+{"name":"rows/s","points":{"x":[1,2],"y":[160,160],"per":1}}])"));
+    CHECK(contains(page, R"({"name":"time","points":{"x":[1,2],"y":[1,2],"per":1}})"));
+    CHECK(contains(page, R"({"name":"rows","points":{"x":[1,2],"y":[640,1280],"per":1}})"));
+    run.facts = {{"ranks", "x"}, {"models", {1, {{"parts", 2}}, {{"parts", {3, {{"name", 4}}}}}}}};
+    CHECK(contains(report_page(run), "<h2>Environment</h2>")); // of a damaged file
+}
+
+TEST_CASE("ReportPage.says_that_no_backward_was_seen") {
+    RunSummary run;
+    add(run, line(1, {{"time", Config{{"data", 0},
+                                      {"forward", 3},
+                                      {"backward", 0},
+                                      {"communication", 0},
+                                      {"optimizer", 1},
+                                      {"checkpoint", 0}}}}));
+    const std::string page = report_page(run);
+    CHECK(contains(page, "backward</th><td class=\"number\">not seen</td>"));
+    CHECK(contains(page, "worker.prepare()"));
 }
 
 TEST_CASE("TimeShares.many_reports_share_spans") {

@@ -2,6 +2,7 @@
 // write_report_page <reports> <file>: the page of a run that nobody made, which has all there can
 // be on one.
 #include <rtrain/track/report_page.hpp>
+#include <rtrain/track/run_facts.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -40,7 +41,8 @@ Config report_of(int i, int reports) {
         {"date", "2026-01-02_03-04-05"},
         {"hostname", resumed ? "node-2" : "node-1"},
         {"pid", resumed ? 5678 : 1234},
-        {"config", Config{{"lr", 0.025}, {"optimizer", "adamw"}, {"betas", {0.9, 0.999}}}}};
+        {"config",
+         Config{{"lr", resumed ? 0.01 : 0.025}, {"optimizer", "adamw"}, {"betas", {0.9, 0.999}}}}};
     if (i % 5 == 0 || i == 1) {
         report["val"] = Config{{"loss", 1.1 * loss}, {"accuracy", 1 - std::exp(-5 * progress)}};
     }
@@ -60,6 +62,13 @@ int main(int argc, char** argv) {
     run.status = "failed";
     run.error_code = "RT-X1";
     run.error = "the training function failed:\nrank 1: out of memory in step 12";
+    const track::RunFacts facts{.ranks = 4,
+                                .hosts = 2,
+                                .threads = 2,
+                                .device = "cpu",
+                                .libraries = {{"libtorch", "2.9.0"}}};
+    run.facts = to_json(facts, {{{"", "Net", 0, 1'234'567, 1'234'567, 4'938'268},
+                                 {"layer", "Linear", 1, 1'000, 1'000, 4'000}}});
     for (int i = 1; i <= reports; ++i) {
         Config report = report_of(i, reports);
         run.add(report);

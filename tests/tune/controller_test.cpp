@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Searches over plain functions: the controller, its events, and the threads that run trials.
+#include "../capture.hpp"
 #include "../file_limit.hpp"
+#include "../thrown.hpp"
 #include "search_helpers.hpp"
 
 #include <rtrain/testing/scratch.hpp>
@@ -246,7 +248,9 @@ TEST_CASE("Controller.two_trials_never_share_a_directory") {
 
 TEST_CASE("Restore.a_search_that_a_report_has_ended_goes_on_once_that_is_mended") {
     const rtrain::testing::ScratchDirectory directory;
-    const auto band = [] { return plan(2, tune::HyperBand({.time_attr = "steps", .max_t = 4})); };
+    const auto band = [] {
+        return plan(2, tune::HyperBand({.time_attr = "steps", .max_t = 4, .require_attrs = true}));
+    };
     bool tells_steps = false;
     const auto train = [&](Trial& trial, const Config&) {
         Config report{{"score", 1}};
@@ -319,6 +323,7 @@ TEST_CASE("Restore.another_metric_may_follow_until_one_was_reported") {
         return 1.0;
     };
     auto it = plan(2);
+    it.require_metric = true;
     CHECK(code_of([&] { search(it, directory.path(), train); }) == "RT-U101");
     it.goal.metric = "accuracy"; // as the error has said
     CHECK(search(it, directory.path(), train).size() == 2);
@@ -482,12 +487,37 @@ TEST_CASE("Controller.searches_end_in_time_or_by_stoppers") {
     CHECK(search(other, second.path(), [](Trial&, const Config&) { return 1.0; }).size() == 7);
 }
 
+TEST_CASE("Controller.reports_without_the_metric_are_skipped_with_one_warning") {
+    const rtrain::testing::ScratchDirectory directory;
+    test::Stderr captured;
+    const auto trials = search(plan(3, tune::Asha({.max_t = 4})), directory.path(),
+                               [](Trial& trial, const Config& config) {
+                                   trial.report({{"loss", 1}});
+                                   trial.report({{"score", config.at("x").as_int64() + 1}});
+                                   trial.report({{"score", "none"}});
+                                   return std::optional<double>();
+                               });
+    CHECK(reports_of(trials) == std::vector<std::int64_t>{3, 3, 3});
+    for (const auto& trial : trials) {
+        CHECK(trial.state == TrialState::terminated);
+    }
+    // What searchers hear: each score, and at the end the newest one.
+    CHECK(trials[2].config.at("heard") == 31 * 1 % 1'000'003 + 2);
+    const std::string text = captured.text();
+    CHECK(test::contains(text, "RT-U101"));
+    CHECK(text.find("RT-U101") == text.rfind("RT-U101"));
+    CHECK(test::contains(text, "loss"));
+    CHECK(test::contains(text, "require_metric"));
+}
+
 TEST_CASE("Controller.what_is_wrong_with_a_report_ends_the_search") {
     const rtrain::testing::ScratchDirectory directory;
     std::atomic<int> begun{0};
     const auto wrong = [&] {
+        auto strict = plan(100);
+        strict.require_metric = true;
         search(
-            plan(100), directory.path(),
+            strict, directory.path(),
             [&](Trial& trial, const Config&) {
                 ++begun;
                 CHECK(!trial.report({{"loss", 1}, {"accuracy", 2}}));
@@ -504,6 +534,14 @@ TEST_CASE("Controller.what_is_wrong_with_a_report_ends_the_search") {
     });
     CHECK(trials.size() == 3);
     CHECK(trials[1].state == TrialState::terminated);
+    CHECK(reports_of(trials) == std::vector<std::int64_t>{1, 1, 1});
+    const rtrain::testing::ScratchDirectory reported; // NaN, once
+    const auto same = search(plan(1), reported.path(), [](Trial& trial, const Config&) {
+        const double nan = std::numeric_limits<double>::quiet_NaN();
+        trial.report({{"score", nan}});
+        return nan;
+    });
+    CHECK(reports_of(same) == std::vector<std::int64_t>{1});
 
     auto named = plan(1);
     named.trial_name = [](const tune::TrialInfo&) { return "a/b"; };

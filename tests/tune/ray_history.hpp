@@ -21,6 +21,9 @@
 
 namespace ray_history {
 
+/// Whether the history had a NaN or an infinity, about which rtrain does not decide as Ray.
+inline bool had_odd_scores = false;
+
 using namespace rtrain::tune;
 
 /// splitmix64
@@ -54,6 +57,7 @@ public:
             return trial % 7 + unit();
         }
         const int odd = below(8);
+        had_odd_scores = had_odd_scores || odd < 2;
         if (odd == 0) {
             return std::numeric_limits<double>::quiet_NaN();
         }

@@ -123,6 +123,24 @@ TEST_CASE("Record.the_best_trial_depends_on_the_scope_and_not_on_nan") {
     CHECK(grid.get_best_result("score", "max", "last", false).trial_id == "t_00005");
 }
 
+TEST_CASE("Record.a_trial_that_has_failed_is_the_best_only_among_such") {
+    const rtrain::testing::ScratchDirectory directory;
+    std::vector<TrialRecord> trials{
+        reported(directory.path(), 0, {9}), reported(directory.path(), 1, {not_a_number, 3}),
+        reported(directory.path(), 2, {4}), reported(directory.path(), 3, {not_a_number})};
+    for (const std::size_t failed : {0, 3}) {
+        trials[failed].state = TrialState::errored;
+        trials[failed].error = "it broke";
+    }
+    const ResultGrid grid(directory.path(), trials, {"score", "max"});
+    CHECK(grid.get_best_result().trial_id == "t_00002");
+    CHECK(grid.get_best_result("score", "min").trial_id == "t_00001");
+    CHECK(grid.get_best_result("score", "max", "all").trial_id == "t_00002");
+    CHECK(grid.get_dataframe("score", "max").rows[1].at("score") == 3.0); // not the NaN before
+    const ResultGrid failed(directory.path(), {trials[3], trials[0]}, {"score", "max"});
+    CHECK(failed.get_best_result().trial_id == "t_00000");
+}
+
 TEST_CASE("Record.errors_and_ends_are_counted_and_one_trial_is_the_best") {
     const rtrain::testing::ScratchDirectory directory;
     std::vector<TrialRecord> trials;

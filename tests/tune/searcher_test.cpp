@@ -341,8 +341,7 @@ TEST_CASE("Searcher.bad_input") {
     static_cast<void>(asked(tpe, "a"));
     CHECK(code_of([&] { static_cast<void>(tpe.ask("a")); }) == "RT-U11");
     CHECK(code_of([&] { tpe.tell("b", 1, TrialEnd::completed); }) == "RT-U11");
-    CHECK(code_of([&] { tpe.tell("a", std::nan(""), TrialEnd::completed); }) == "RT-U12");
-    CHECK_NOTHROW(tpe.tell("a", std::nan(""), TrialEnd::errored));
+    CHECK_NOTHROW(tpe.tell("a", std::nan(""), TrialEnd::completed));
     CHECK(code_of([&] { tpe.tell("a", 1, TrialEnd::completed); }) == "RT-U11");
 
     CHECK(code_of([&] { ConcurrencyLimiter(Tpe(), 0); }) == "RT-U13");
@@ -356,4 +355,65 @@ TEST_CASE("Searcher.bad_input") {
     boost::json::object damaged = tpe.save();
     damaged["trials"] = boost::json::array{1};
     CHECK(code_of([&] { tpe.load(damaged); }) == "RT-U14");
+}
+
+namespace {
+
+/// How many of the last 60 of 120 suggestions are in the half where trials fail.
+template <class S>
+int suggested_where_trials_fail(S searcher, std::optional<double> score, TrialEnd end) {
+    searcher.begin(Space{{"x", uniform(0, 1)}}, small_loss, -1);
+    int count = 0;
+    for (int number = 0; number < 120; ++number) {
+        const std::string id = id_of(number);
+        const double x = asked(searcher, id).at("x").as_double();
+        const bool fails = x < 0.5;
+        const double loss = std::abs(x - 0.9);
+        searcher.on_result(id, 1, fails ? -1 : loss); // good before it fails
+        if (!fails || score) {
+            searcher.on_result(id, 2, fails ? *score : loss);
+        }
+        searcher.tell(id, fails ? score : loss, fails ? end : TrialEnd::completed);
+        count += number >= 60 && fails ? 1 : 0;
+    }
+    return count;
+}
+
+} // namespace
+
+TEST_CASE("Searcher.does_not_go_back_to_where_trials_fail_or_report_NaN") {
+    const double nan = std::nan("");
+    for (const std::uint64_t seed : {1, 2, 3}) {
+        CAPTURE(seed);
+        const Tpe tpe({.seed = seed});
+        CHECK(suggested_where_trials_fail(tpe, std::nullopt, TrialEnd::errored) <= 10);
+        CHECK(suggested_where_trials_fail(tpe, std::nullopt, TrialEnd::completed) <= 10);
+        CHECK(suggested_where_trials_fail(tpe, nan, TrialEnd::completed) <= 10);
+        CHECK(suggested_where_trials_fail(tpe, nan, TrialEnd::stopped) <= 10);
+        const Bohb bohb({.random_fraction = 0.1, .seed = seed});
+        CHECK(suggested_where_trials_fail(bohb, std::nullopt, TrialEnd::errored) <= 15);
+        CHECK(suggested_where_trials_fail(bohb, nan, TrialEnd::completed) <= 15);
+    }
+}
+
+TEST_CASE("Searcher.ranges_wider_than_a_double_are_searched") {
+    const Space space{{"u", uniform(-1e308, 1e308)}, {"q", quniform(-1e308, 1e308, 1e307)}};
+    const auto check = [&](auto searcher) {
+        searcher.begin(space, small_loss, -1);
+        int good = 0;
+        for (int number = 0; number < 60; ++number) {
+            const Config config = asked(searcher, id_of(number));
+            const double u = config.at("u").as_double();
+            const double q = config.at("q").as_double();
+            CHECK((u >= -1e308 && u < 1e308)); // not NaN
+            CHECK((q >= -1e308 && q <= 1e308));
+            searcher.tell(id_of(number), std::abs(u / 1e308 - 0.5) + std::abs(q / 1e308),
+                          TrialEnd::completed);
+            good += number >= 30 && std::abs(u / 1e308 - 0.5) < 0.25 ? 1 : 0;
+        }
+        return good;
+    };
+    (void)check(BasicVariant({.seed = 1}));
+    CHECK(check(Tpe({.seed = 1})) >= 15); // a quarter by chance: 7
+    CHECK(check(Bohb({.random_fraction = 0.1, .seed = 1})) >= 12);
 }

@@ -104,6 +104,7 @@ TunerOptions options() {
         options.tune.scheduler = tune::Asha({.max_t = 4, .grace_period = 1});
     } else if (variant == "unknown-metric") {
         options.tune.metric = "score";
+        options.tune.require_metric = true;
     } else if (variant == "class") {
         options.run.stop = stop::MaxIterations{3};
     } else if (tunes_trainer()) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -185,6 +186,28 @@ TEST_CASE("Space.a_seed_gives_the_same_everywhere") {
     other.load(random.save());
     CHECK(other.next() == random.next());
     CHECK(other.normal() == random.normal());
+}
+
+TEST_CASE("Space.the_widest_ranges_do_not_overflow") {
+    constexpr double most = std::numeric_limits<double>::max();
+    const Space space{{"u", uniform(-most, most)},
+                      {"l", loguniform(1e-300, most)},
+                      {"q", quniform(-1e308, 1e308, 1e307)},
+                      {"n", randn(0, most)},
+                      {"qn", qrandn(0, 1e308, 1e307)}};
+    Random random(1);
+    int below = 0;
+    for (int i = 0; i < 200; ++i) {
+        const auto config = space.sample(random);
+        for (const auto& item : config) {
+            CAPTURE(std::string(item.key()));
+            CHECK(std::isfinite(item.value().as_double()));
+        }
+        below += config.at("u").as_double() < 0 ? 1 : 0;
+    }
+    CHECK(below > 70);
+    CHECK(below < 130);
+    CHECK(code_of([] { static_cast<void>(quniform(0, 1e300, 1)); }) == "RT-U3");
 }
 
 TEST_CASE("Space.bad_domains_and_names") {

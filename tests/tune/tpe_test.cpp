@@ -86,11 +86,12 @@ void add_trial(Draws& draws, const internal::Parameters& parameters, const std::
     const int fate = draws.below(20);
     const double score = draws.below(2) == 0 ? draws.uniform() : draws.below(16) / 16.0;
     const int reports = draws.below(4);
+    if (fate == 5) { // it has failed: Optuna forgets it
+        return;
+    }
     history.add(id, values);
     if (fate >= 6) {
         history.end(id, score, TrialEnd::completed);
-    } else if (fate == 5) {
-        history.end(id, std::nullopt, TrialEnd::errored);
     } else if (fate >= 2) {
         if (reports > 0) {
             history.report(id, reports, score);

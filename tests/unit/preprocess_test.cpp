@@ -84,9 +84,12 @@ TEST_CASE("Preprocess.values_equal_scikit_learn") {
     const Batch batch({{"x", table("x")}, {"level", integers("level")}},
                       {{"color", text(boost::json::value_to<std::vector<std::string>>(
                                      scikit_learn().at("color")))}});
-    CHECK(is_close(fit_transform(StandardScaler({"x"}), batch)["x"], table("standard")));
-    // Not the column of 1e6 +- 2: scikit-learn's x * scale + min itself is off by 1e-11 there.
+    // Not the column of 1e6 +- 2: scikit-learn's mean itself is off by 6e-10 there, and its
+    // x * scale + min by 1e-11.
     const auto others = at::tensor({0, 2, 3, 4, 5, 6}, at::kLong);
+    const auto standard = fit_transform(StandardScaler({"x"}), batch)["x"];
+    CHECK(is_close(standard.index_select(1, others), table("standard").index_select(1, others)));
+    CHECK(at::allclose(standard, table("standard"), 0, 1e-9, /*equal_nan=*/true));
     CHECK(is_close(fit_transform(MinMaxScaler({"x"}), batch)["x"].index_select(1, others),
                    table("min_max").index_select(1, others)));
     CHECK(is_close(fit_transform(SimpleImputer({"x"}), batch)["x"], table("mean")));
@@ -117,6 +120,26 @@ TEST_CASE("Preprocess.scalers_keep_types_and_write_where_they_are_told") {
     const Batch ranged = fit_transform(MinMaxScaler({"f", "c"}), batch);
     CHECK(ranged["f"].equal(at::tensor({0.F, 0.5F, 1.F})));
     CHECK(ranged["c"].equal(at::zeros({3}, at::kDouble)));
+}
+
+TEST_CASE("Preprocess.constant_columns_become_zeros_and_close_values_are_told_apart") {
+    // More rows than a piece and than a block, so that means are merged.
+    constexpr std::int64_t rows = 70'000;
+    for (const double value : {14.62, 0.1, 1e8 + 0.1, -1e-9}) {
+        CAPTURE(value);
+        const Batch batch({{"x", at::full({rows}, value, at::kDouble)}});
+        CHECK(
+            fit_transform(StandardScaler({"x"}), batch)["x"].equal(at::zeros({rows}, at::kDouble)));
+        CHECK(fit_transform(SimpleImputer({"x"}), batch)["x"].equal(batch["x"]));
+    }
+    const auto signs = at::arange(rows, at::kDouble).remainder(2).mul(2).sub(1); // -1 and 1
+    // Seconds since 1970, a tenth apart, and values that a tolerance would take for one.
+    for (const auto& [middle, away] : {std::pair(1.7e9, 0.125), std::pair(1e8, 1.0 / 1024),
+                                       std::pair(0.0, 1e-9), std::pair(1.0, 0x1p-40)}) {
+        CAPTURE(middle);
+        const Batch batch({{"x", signs.mul(away).add(middle)}});
+        CHECK(is_close(fit_transform(StandardScaler({"x"}), batch)["x"], signs));
+    }
 }
 
 TEST_CASE("Preprocess.rows_without_a_value") {

@@ -12,6 +12,7 @@
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/testing/backend.hpp>
 #include <rtrain/track/json_lines.hpp>
+#include <rtrain/track/run_report.hpp>
 
 #include <doctest/doctest.h>
 
@@ -290,6 +291,38 @@ TEST_CASE("Run.goes_on_under_the_same_name") {
     CHECK(test::contains(test::read(result.path / "superseded.json"), "\"step\":5"));
 }
 
+TEST_CASE("Run.its_page_shows_its_models_and_what_it_runs_on") {
+    const test::Directory directory("page");
+    Local trainer({.config = {{"lr", 0.1}},
+                   .run = {.name = "shown", .storage_path = directory.path()},
+                   .datasets = {{"train", data::from_tensors({{"x", at::ones({8, 3})}})}}});
+    const Result result = trainer.fit([](auto& worker) {
+        auto model = worker.prepare(torch::nn::Linear(3, 1));
+        torch::optim::SGD optimizer(model->parameters(), 0.1);
+        auto state = State{}.add("model", model);
+        for (const auto& batch : worker.dataset_shard("train").batches({.size = 2})) {
+            optimizer.zero_grad();
+            model(batch["x"]).sum().backward();
+            optimizer.step();
+        }
+        worker.report({{"loss", 1}}, state);
+    });
+    const auto& time = result.metrics.at("time").as_object();
+    CHECK(time.at("backward").to_number<double>() > 0);
+    const auto check = [&](const std::string& page) {
+        CHECK(test::contains(page, "<h2>Models</h2>"));
+        CHECK(test::contains(page, "<td class=\"number\">4</td>")); // parameters
+        CHECK(test::contains(page, "<td>1, "));                     // rank
+        CHECK(test::contains(page, ">libtorch</th>"));
+        CHECK(test::contains(page, "<td>0.1</td>"));
+        CHECK(test::contains(page, "\"name\":\"rows/s\""));
+    };
+    check(test::read(result.path / "report.html"));
+    std::filesystem::remove(result.path / "report.html");
+    (void)track::write_report(Result::from_path(result.path));
+    check(test::read(result.path / "report.html"));
+}
+
 TEST_CASE("Batches.made_anew_in_each_epoch_are_shuffled_anew") {
     const test::Directory directory("anew");
     Local trainer({.run = {.name = "r", .storage_path = directory.path()},
@@ -493,7 +526,7 @@ TEST_CASE("Report.names_and_metadata") {
         CHECK(code_of([&] { worker.report({}, state, {.checkpoint_dir_name = "first"}); }) ==
               "RT-K9");
         for (const char* name :
-             {"../up", "logs", "latest", "report.html", "stopped.json", "shown"}) {
+             {"../up", "logs", "latest", "report.html", "run.json", "stopped.json", "shown"}) {
             CHECK(code_of([&] { worker.report({}, state, {.checkpoint_dir_name = name}); }) ==
                   "RT-K9");
         }

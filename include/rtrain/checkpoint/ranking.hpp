@@ -58,8 +58,9 @@ namespace rtrain::checkpoint {
     return false;
 }
 
-/// The better ones first: by CheckpointConfig::score_attribute, those without a score last; among
-/// equals, and without a score attribute, the newer one first. An item has `metrics` and `index`.
+/// The better ones first: by CheckpointConfig::score_attribute, those without a score last, where
+/// detail::is_worse() has NaN; among equals, and without a score attribute, the newer one first. An
+/// item has `metrics` and `index`.
 template <class Item>
 void rank(std::vector<Item>& items, const CheckpointConfig& config) {
     const auto score = [&](const Item& item) {

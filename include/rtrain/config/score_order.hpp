@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ScoreOrder: which end of a score is the better one. Cost tier 0: std only.
+/// ScoreOrder: which end of a score is the better one, and where NaN and failures are. Cost tier 0:
+/// std only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
 
+#include <cmath>
+#include <limits>
 #include <string_view>
 
 namespace rtrain {
@@ -34,4 +37,20 @@ private:
     Value value_;
 };
 
+namespace detail {
+
+/// The one rule of searches and retention: NaN, as which a failure counts, is worse than any other
+/// result, infinities included.
+[[nodiscard]] inline bool is_worse(double one, double other, ScoreOrder mode) noexcept {
+    return std::isnan(one)           ? !std::isnan(other)
+           : mode == ScoreOrder::max ? one < other
+                                     : one > other;
+}
+
+/// The rule for arithmetic, where more is better: NaN becomes minus infinity.
+[[nodiscard]] inline double or_worst(double score) noexcept {
+    return std::isnan(score) ? -std::numeric_limits<double>::infinity() : score;
+}
+
+} // namespace detail
 } // namespace rtrain

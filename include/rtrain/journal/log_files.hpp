@@ -18,6 +18,8 @@ inline constexpr const char* superseded_file = "superseded.json";
 inline constexpr const char* progress_file = "progress.csv";
 inline constexpr const char* steps_file = "steps.jsonl";
 inline constexpr const char* params_file = "params.json";
+inline constexpr const char* run_file =
+    "run.json"; ///< what the newest start runs on, and its models
 inline constexpr const char* error_file = "error.json"; ///< while the run has failed
 inline constexpr const char* trackers_file = "trackers.json";
 inline constexpr const char* rank_logs_directory =
@@ -32,9 +34,9 @@ inline constexpr std::array log_files{results_file, superseded_file, progress_fi
                                       params_file};
 /// What else rtrain writes, or may write, into a run's directory, besides checkpoints and names
 /// that begin with a dot.
-inline constexpr std::array other_files{trackers_file, error_file,  live_file,
-                                        report_file,   stop_file,   trace_file,
-                                        trainer_file,  latest_file, rank_logs_directory};
+inline constexpr std::array other_files{trackers_file,       error_file, live_file,    report_file,
+                                        stop_file,           trace_file, trainer_file, latest_file,
+                                        rank_logs_directory, run_file};
 
 /// Names in the run's directory that are nobody else's.
 [[nodiscard]] inline std::vector<std::string> own_names() {

@@ -77,8 +77,9 @@ struct R2Options {
     MultiOutput multioutput = MultiOutput::uniform_average;
 };
 
-/// The share of the targets' variance that predictions explain. As in torchmetrics, sums of squares
-/// up to 1e-4 count as 0, and too few rows for `adjusted` give the plain score.
+/// The share of the targets' variance that predictions explain. As in scikit-learn, constant
+/// targets give 1 where all predictions equal them, else 0. As in torchmetrics, too few rows for
+/// `adjusted` give the plain score.
 class R2Score final : public Comparison {
 public:
     /// Throws Error [RT-V43].

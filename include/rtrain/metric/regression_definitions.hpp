@@ -64,8 +64,8 @@ RTRAIN_DOOR R2Score::R2Score(const R2Options& options)
         throw wrong("RT-V43", "num_outputs is ", options.num_outputs, ", adjusted ",
                     options.adjusted, "; expected at least 1, and at least 0");
     }
-    // Of each output: its residuals' squares, the targets, their squares.
-    tally().sums.resize(3 * static_cast<std::size_t>(options.num_outputs));
+    tally().sums.resize(static_cast<std::size_t>(options.num_outputs)); // residuals' squares
+    tally().spreads.resize(tally().sums.size());                        // of targets
 }
 
 RTRAIN_DOOR void R2Score::update(const at::Tensor& predictions, const at::Tensor& targets) {
@@ -79,18 +79,15 @@ RTRAIN_DOOR void R2Score::update(const at::Tensor& predictions, const at::Tensor
     const Numbers predicted(predictions);
     const Numbers wanted(targets);
     for (std::size_t i = 0; i < wanted.all().size(); ++i) {
-        auto* const sums = &tally().sums[3 * (i % static_cast<std::size_t>(outputs))];
-        const double target = wanted.all()[i];
-        const double residual = target - predicted.all()[i];
-        sums[0] += residual * residual;
-        sums[1] += target;
-        sums[2] += target * target;
+        const std::size_t output = i % static_cast<std::size_t>(outputs);
+        const double residual = wanted.all()[i] - predicted.all()[i];
+        tally().sums[output] += residual * residual;
+        tally().spreads[output].see(wanted.all()[i]);
     }
     tally().counts[0] += targets.size(0);
 }
 
 RTRAIN_DOOR Value R2Score::compute() const {
-    constexpr double nothing = 1e-4;
     const auto rows = static_cast<double>(tally().counts[0]);
     if (rows < 2) {
         return std::numeric_limits<double>::quiet_NaN();
@@ -103,22 +100,22 @@ RTRAIN_DOOR Value R2Score::compute() const {
     std::vector<double> scores;
     double sum = 0;
     double weights = 0;
-    for (std::size_t output = 0; output < tally().sums.size(); output += 3) {
+    double plain_sum = 0;
+    for (std::size_t output = 0; output < tally().sums.size(); ++output) {
         const double residuals = tally().sums[output];
-        const double targets = tally().sums[output + 1];
-        const double variance = tally().sums[output + 2] - targets * (targets / rows);
-        const double explained = std::abs(residuals) <= nothing  ? 1
-                                 : std::abs(variance) <= nothing ? 0
-                                                                 : 1 - residuals / variance;
+        const double variance = tally().spreads[output].squares;
+        const double explained = residuals == 0 ? 1 : variance == 0 ? 0 : 1 - residuals / variance;
         const double weight = options_.multioutput == MultiOutput::variance_weighted ? variance : 1;
         sum += weight * explained;
         weights += weight;
+        plain_sum += explained;
         scores.push_back(adjust(explained));
     }
     if (options_.multioutput == MultiOutput::raw_values && scores.size() > 1) {
         return {std::move(scores), {options_.num_outputs}};
     }
-    return adjust(sum / weights);
+    // As in scikit-learn, constant targets have no weights to go by.
+    return adjust(weights == 0 ? plain_sum / static_cast<double>(scores.size()) : sum / weights);
 }
 
 } // namespace rtrain::metric

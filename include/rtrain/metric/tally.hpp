@@ -16,6 +16,32 @@
 
 namespace rtrain::metric {
 
+/// Mean and squared deviations of numbers, without the cancellation of sums of squares: B. Welford,
+/// Technometrics 4, 1962; merge() after T. Chan, G. Golub, R. LeVeque, 1979.
+struct Spread {
+    std::int64_t count = 0;
+    double mean = 0;
+    double squares = 0; ///< of deviations from the mean, added up
+
+    void see(double value) {
+        const double away = value - mean;
+        mean += away / static_cast<double>(++count);
+        squares += away * (value - mean);
+    }
+    void merge(const Spread& next) {
+        if (count == 0 || next.count == 0) {
+            *this = count == 0 ? next : *this;
+            return;
+        }
+        const double its_part =
+            static_cast<double>(next.count) / static_cast<double>(count + next.count);
+        const double away = next.mean - mean;
+        squares += next.squares + away * away * (static_cast<double>(count) * its_part);
+        mean += away * its_part;
+        count += next.count;
+    }
+};
+
 /// A metric chooses how many numbers of each kind it needs, and never changes that, except for
 /// samples.
 struct Tally {
@@ -23,24 +49,26 @@ struct Tally {
     std::vector<double> sums{};         ///< added up
     std::vector<double> maxima{};       ///< the greater one stays; NaN if one is NaN
     std::vector<double> samples{};      ///< as many as there are, one behind the other
+    std::vector<Spread> spreads{};      ///< merged
 
     void clear() {
         std::ranges::fill(counts, 0);
         std::ranges::fill(sums, 0.0);
         std::ranges::fill(maxima, -std::numeric_limits<double>::infinity());
         samples.clear();
+        std::ranges::fill(spreads, Spread());
     }
 
     /// One that is_like() this and has seen nothing.
     [[nodiscard]] Tally empty() const {
-        Tally other{counts, sums, maxima};
+        Tally other{counts, sums, maxima, {}, spreads};
         other.clear();
         return other;
     }
 
     [[nodiscard]] bool is_like(const Tally& other) const {
         return counts.size() == other.counts.size() && sums.size() == other.sums.size() &&
-               maxima.size() == other.maxima.size();
+               maxima.size() == other.maxima.size() && spreads.size() == other.spreads.size();
     }
 
     void see_maximum(std::size_t i, double value) {
@@ -61,6 +89,9 @@ struct Tally {
             see_maximum(i, next.maxima[i]);
         }
         samples.insert(samples.end(), next.samples.begin(), next.samples.end());
+        for (std::size_t i = 0; i < spreads.size(); ++i) {
+            spreads[i].merge(next.spreads[i]);
+        }
     }
 
     /// All but the samples, of which it says how many there are: equally many bytes on all ranks.
@@ -68,6 +99,11 @@ struct Tally {
         out.put_all(counts);
         out.put_all(sums);
         out.put_all(maxima);
+        for (const auto& [count, mean, squares] : spreads) {
+            out.put(count);
+            out.put(mean);
+            out.put(squares);
+        }
         out.put(samples.size());
     }
     /// Takes the same, and returns how many samples there are.
@@ -75,12 +111,14 @@ struct Tally {
         in.take_all(counts);
         in.take_all(sums);
         in.take_all(maxima);
+        in.take_all(spreads);
         return in.take<std::size_t>();
     }
     /// The bytes that pack() gives.
     [[nodiscard]] std::size_t packed_size() const noexcept {
         return counts.size() * sizeof(std::int64_t) +
-               (sums.size() + maxima.size()) * sizeof(double) + sizeof(std::size_t);
+               (sums.size() + maxima.size()) * sizeof(double) + spreads.size() * sizeof(Spread) +
+               sizeof(std::size_t);
     }
 };
 

@@ -37,8 +37,9 @@ public:
             piece.elements_[i % width].see(values[i], name);
         }
         for (Element& element : piece.elements_) {
-            element.mean =
-                element.count > 0 ? element.mean / static_cast<double>(element.count) : 0;
+            element.mean = element.count > 0
+                               ? element.first + element.mean / static_cast<double>(element.count)
+                               : 0;
         }
         for (std::size_t i = 0; i < count; ++i) {
             piece.elements_[i % width].see_deviation(values[i]);
@@ -70,7 +71,7 @@ public:
     void pack(Packer& out) const {
         out.put(is_empty_);
         out.put(shape_);
-        for (const auto& [count, mean, squares, least, most] : elements_) {
+        for (const auto& [count, mean, squares, least, most, first] : elements_) {
             out.put(count);
             out.put(mean);
             out.put(squares);
@@ -82,7 +83,7 @@ public:
         is_empty_ = in.take<bool>();
         shape_ = in.take_vector<std::int64_t>();
         elements_.resize(is_empty_ ? 0 : width_of(shape_));
-        for (auto& [count, mean, squares, least, most] : elements_) {
+        for (auto& [count, mean, squares, least, most, first] : elements_) {
             count = in.take<std::int64_t>();
             mean = in.take<double>();
             squares = in.take<double>();
@@ -104,16 +105,11 @@ public:
     [[nodiscard]] at::Tensor mean() const {
         return each([](const Element& element) { return element.mean; });
     }
-    /// The population's standard deviation; 1 where all values are the same up to rounding, by the
-    /// bound of scikit-learn's StandardScaler.
+    /// The population's standard deviation; 1 where all values are the same.
     [[nodiscard]] at::Tensor scale() const {
         return each([](const Element& element) {
-            const double epsilon = std::numeric_limits<double>::epsilon();
-            const auto count = static_cast<double>(element.count);
-            const double variance = element.squares / count;
-            const double noise = count * element.mean * epsilon;
-            const bool is_constant = variance <= count * epsilon * variance + noise * noise;
-            return is_constant ? 1.0 : std::sqrt(variance);
+            const double scale = std::sqrt(element.squares / static_cast<double>(element.count));
+            return scale > 0 ? scale : 1.0;
         });
     }
     [[nodiscard]] at::Tensor least() const {
@@ -131,10 +127,11 @@ public:
 private:
     struct Element {
         std::int64_t count = 0;
-        double mean = 0;    ///< while a piece is added up: the sum
+        double mean = 0;    ///< while a piece is added up: the sum of distances from `first`
         double squares = 0; ///< of deviations from the mean, added up
         double least = std::numeric_limits<double>::infinity();
         double most = -std::numeric_limits<double>::infinity();
+        double first = 0; ///< of a piece: shifts its sums, so that no digits cancel
 
         void see(double value, const std::string& name) {
             if (std::isinf(value)) {
@@ -144,8 +141,8 @@ private:
                                        "no range; map it to a number, or to NaN"));
             }
             if (!std::isnan(value)) {
-                ++count;
-                mean += value;
+                first = count++ == 0 ? value : first;
+                mean += value - first;
                 least = std::fmin(least, value);
                 most = std::fmax(most, value);
             }

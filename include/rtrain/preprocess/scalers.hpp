@@ -106,7 +106,8 @@ private:
 namespace rtrain::preprocess {
 
 /// (x - mean) / s, where s is the standard deviation of the population (divided by n). A constant
-/// column becomes zeros: its s is 1. Values as scikit-learn's StandardScaler.
+/// column becomes zeros: its s is 1. Values as scikit-learn's StandardScaler, which counts columns
+/// as constant that differ in the last digits.
 ///
 /// @code
 /// rtrain::preprocess::StandardScaler scaler({"height", "weight"});

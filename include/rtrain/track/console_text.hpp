@@ -13,6 +13,7 @@
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/process/loop_status.hpp>
 #include <rtrain/process/step_clock.hpp>
+#include <rtrain/track/run_facts.hpp>
 #include <rtrain/track/run_summary.hpp>
 #include <rtrain/track/time_shares.hpp>
 #include <rtrain/version.hpp>
@@ -28,17 +29,6 @@
 #include <vector>
 
 namespace rtrain::track {
-
-/// What a header says of a run besides what all observers hear.
-struct RunFacts {
-    int ranks = 1;
-    int hosts = 1;
-    int threads = 1;      ///< of rank 0
-    std::string device{}; ///< of rank 0
-    /// Libraries: "libtorch", and its version with the file that it was loaded from.
-    std::vector<std::pair<std::string, std::string>> libraries{};
-    std::string goes_on{}; ///< what to do to go on with the run
-};
 
 namespace console_text {
 

@@ -96,6 +96,9 @@ public:
 
     /// The page as of now.
     [[nodiscard]] std::string page() {
+        const storage::Location logs{storage::Local{}, at_->logs.string()};
+        run_.config = internal::object_in_file(logs, params_file);
+        run_.facts = internal::object_in_file(logs, run_file);
         if (std::exchange(lists_checkpoints_, false)) {
             run_.checkpoints = kept_checkpoints_in(at_->directory);
             mark_best(run_, config_);

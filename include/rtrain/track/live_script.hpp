@@ -11,9 +11,10 @@ function chosen() {
   const search = document.querySelector("#tools input[type=search]");
   return {filter: search?.value ?? "", has_focus: document.activeElement === search,
     range: group && group.range !== group.all ? group.range : null,
+    axis: document.querySelector("#tools select")?.value,
     logs: new Set((group?.charts ?? []).filter(chart => chart.log).map(chart => chart.name))};
 }
-function choose({filter, has_focus, range, logs}) {
+function choose({filter, has_focus, range, axis, logs}) {
   const search = document.querySelector("#tools input[type=search]");
   if (search) {
     search.value = filter;
@@ -21,6 +22,11 @@ function choose({filter, has_focus, range, logs}) {
     if (has_focus) search.focus();
   }
   for (const chart of group?.charts ?? []) if (logs.has(chart.name)) chart.set_log(true);
+  const over = document.querySelector("#tools select");
+  if (over && axis) {
+    over.value = axis;
+    over.dispatchEvent(new Event("change"));
+  }
   if (range && group) group.show(range);
 }
 async function refresh() {

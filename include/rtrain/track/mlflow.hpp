@@ -45,8 +45,11 @@ public:
     /// Whether `file` is one that a tracker of this sort has left.
     [[nodiscard]] static bool has_left(const std::filesystem::path& file);
     /// For a run that is not under way: goes on as the tracker that has left `file` would. What has
-    /// failed was killed. Throws as the constructor does.
-    [[nodiscard]] static MlFlow by_note(std::string file, HttpSender https, bool was_killed);
+    /// failed was killed. `uri`: the server that the caller names; else credentials go only to
+    /// MLFLOW_TRACKING_URI, never to a server that only the file names. Throws as the constructor
+    /// does.
+    [[nodiscard]] static MlFlow by_note(std::string file, HttpSender https, bool was_killed,
+                                        std::string uri = {});
     MlFlow(MlFlow&&) noexcept;
     MlFlow& operator=(MlFlow&&) noexcept;
     ~MlFlow();

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Which files of a run go to the MLflow run's artifacts, and where an MLflow server takes them.
+/// What is inside the run is so by its canonical path: links lead elsewhere.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <fnmatch.h>
@@ -15,36 +18,56 @@
 
 namespace rtrain::track::mlflow {
 
+/// Artifacts by the names that they get, with their canonical paths.
+struct Artifacts {
+    std::map<std::string, std::filesystem::path> files{};
+    std::vector<std::filesystem::path> outside{}; ///< of the run, and so left out
+};
+
 namespace internal {
 
+/// `root`: canonical; what must hold the files. "": nothing.
 inline void add_artifact(const std::filesystem::path& path, const std::string& name,
-                         std::map<std::string, std::filesystem::path>& found) {
-    if (std::filesystem::is_regular_file(path)) {
-        found[name] = path;
-    } else if (std::filesystem::is_directory(path)) {
+                         const std::filesystem::path& root, Artifacts& found) {
+    std::error_code error;
+    const auto real = std::filesystem::canonical(path, error);
+    if (error) { // a link that leads nowhere
+        return;
+    }
+    if (std::mismatch(root.begin(), root.end(), real.begin(), real.end()).first != root.end()) {
+        found.outside.push_back(path);
+    } else if (std::filesystem::is_directory(real)) {
         for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
-            if (entry.is_regular_file()) {
-                found[name + '/' + entry.path().lexically_relative(path).string()] = entry.path();
+            if (!entry.is_directory()) {
+                add_artifact(entry.path(),
+                             name + '/' + entry.path().lexically_relative(path).string(), root,
+                             found);
             }
         }
+    } else if (std::filesystem::is_regular_file(real)) {
+        found.files[name] = real;
     }
 }
 
 } // namespace internal
 
-/// Files by the name that they get. `patterns` are those of MlFlowOptions::artifacts.
-[[nodiscard]] inline std::map<std::string, std::filesystem::path>
-artifacts_of(const std::filesystem::path& directory, const std::vector<std::string>& patterns) {
-    std::map<std::string, std::filesystem::path> found;
+/// `patterns` are those of MlFlowOptions::artifacts; absolute ones may lead out of the run only if
+/// they are `trusted`: the program's own.
+[[nodiscard]] inline Artifacts artifacts_of(const std::filesystem::path& directory,
+                                            const std::vector<std::string>& patterns,
+                                            bool trusted) {
+    Artifacts found;
+    const auto root = std::filesystem::canonical(directory);
     for (const std::string& pattern : patterns) {
         if (const std::filesystem::path path = pattern; path.is_absolute()) {
-            internal::add_artifact(path, path.filename().string(), found);
+            internal::add_artifact(path, path.filename().string(),
+                                   trusted ? std::filesystem::path() : root, found);
             continue;
         }
         for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
             const std::string name = entry.path().lexically_relative(directory).string();
             if (::fnmatch(pattern.c_str(), name.c_str(), FNM_PATHNAME | FNM_PERIOD) == 0) {
-                internal::add_artifact(entry.path(), name, found);
+                internal::add_artifact(entry.path(), name, root, found);
             }
         }
     }

@@ -7,6 +7,7 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/track/mlflow_entries.hpp>
+#include <rtrain/track/mlflow_note.hpp>
 #include <rtrain/track/mlflow_server.hpp>
 
 #include <boost/json/object.hpp>
@@ -14,7 +15,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -39,14 +42,19 @@ public:
         return std::string(kind.name) + ' ' + name;
     }
 
-    /// `left_out`: what this run of the server is to do without; more of it is added.
-    MlFlowBatches(MlFlowServer& server, const std::string& run_id, const Kind& kind,
-                  std::set<std::string>& left_out)
-        : server_(server), run_id_(run_id), kind_(kind), left_out_(left_out) {}
+    static constexpr const char* id_tag = "rtrain.id"; ///< of the run there: MlFlowNote::id
+
+    /// More is added to what `note` has as refused.
+    MlFlowBatches(MlFlowServer& server, MlFlowNote& note, const Kind& kind)
+        : server_(server), note_(note), kind_(kind) {}
 
     /// Removes from `entries` what the server has got, and what it does not take. Throws as
-    /// MlFlowServer::post() does; what is left then is for another call.
-    void send(std::vector<mlflow::Entry>& entries) {
+    /// MlFlowServer::post() does; what is left then is for another call. `in_doubt`: the server may
+    /// have some already.
+    void send(std::vector<mlflow::Entry>& entries, bool in_doubt) {
+        if (in_doubt) {
+            remove_known(entries, entries.size());
+        }
         while (!entries.empty()) {
             const std::size_t count = size_of_batch(entries);
             if (!is_taken(entries, count)) {
@@ -59,6 +67,7 @@ private:
     using Entries = std::vector<mlflow::Entry>;
 
     static constexpr std::size_t most_bytes = 900'000;
+    static constexpr std::size_t most_histories = 200; ///< that are asked for
 
     [[nodiscard]] static Entries::iterator behind(Entries& entries, std::size_t count) {
         return std::next(entries.begin(), static_cast<std::ptrdiff_t>(count));
@@ -74,10 +83,27 @@ private:
         return count;
     }
 
+    /// Of the first `count`, those that the server has: with files, it would show them twice.
+    /// Returns how many of them are left.
+    std::size_t remove_known(Entries& entries, std::size_t count) {
+        std::map<std::string, std::set<std::pair<std::int64_t, std::int64_t>>> known;
+        const auto has = [&](const mlflow::Entry& entry) {
+            auto found = known.find(entry.name);
+            if (found == known.end() && known.size() < most_histories) {
+                found = known.emplace(entry.name, server_.points(note_.run_id, entry.name)).first;
+            }
+            return found != known.end() && found->second.contains(entry.point);
+        };
+        const auto left = std::remove_if(entries.begin(), behind(entries, count), has);
+        const auto many = static_cast<std::size_t>(left - entries.begin());
+        entries.erase(left, behind(entries, count));
+        return many;
+    }
+
     /// Whether the server has the first `count`, which are removed then. False: it refuses one.
     [[nodiscard]] bool is_taken(Entries& entries, std::size_t count) {
-        std::string body = "{\"run_id\":" + json::serialize(boost::json::value(run_id_)) + ",\"" +
-                           kind_.field + "\":[";
+        std::string body = "{\"run_id\":" + json::serialize(boost::json::value(note_.run_id)) +
+                           ",\"" + kind_.field + "\":[";
         for (std::size_t i = 0; i < count; ++i) {
             body += (i > 0 ? "," : "") + entries[i].json;
         }
@@ -97,6 +123,9 @@ private:
     /// The first `count`. What a server refuses it refuses by name: one that keeps metrics in files
     /// has no "loss/val" beside "loss", and no parameter changes.
     void send_by_name(Entries& entries, std::size_t count) {
+        if (kind_.field == metrics.field) { // which a server may have written in part
+            count = remove_known(entries, count);
+        }
         std::ranges::stable_sort(entries.begin(), behind(entries, count), {}, &mlflow::Entry::name);
         while (count > 0) {
             const auto end =
@@ -110,33 +139,36 @@ private:
         }
     }
 
-    /// The first `count`, which have one name. They are to blame if the server, in between, takes a
-    /// tag: else it is out of order, or the run is gone. The tag tells people there what is
-    /// missing.
-    void send_or_leave_out(Entries& entries, std::size_t count) {
-        const std::string name = entries.front().name;
-        auto refused = left_out_;
-        refused.insert(title(kind_, name));
-        std::string list;
-        for (const std::string& one : refused) {
-            list += (list.empty() ? "" : ", ") + one;
-        }
-        boost::json::object tag = mlflow::tag(refused_tag, list);
-        tag["run_id"] = run_id_;
+    void set_tag(const char* name, const std::string& value) {
+        boost::json::object tag = mlflow::tag(name, value);
+        tag["run_id"] = note_.run_id;
         (void)server_.post("runs/set-tag", tag);
+    }
+
+    /// The first `count`, which have one name. They are to blame if the server, in between, takes a
+    /// tag that it has: else it is out of order, or the run is gone.
+    void send_or_leave_out(Entries& entries, std::size_t count) {
+        set_tag(id_tag, note_.id);
         if (is_taken(entries, count)) {
             return;
         }
-        left_out_ = std::move(refused);
+        const std::string name = entries.front().name;
+        auto refused = note_.refused;
+        refused.insert(title(kind_, name));
+        std::string list; // for people there
+        for (const std::string& one : refused) {
+            list += (list.empty() ? "" : ", ") + one;
+        }
+        set_tag(refused_tag, list);
+        note_.refused = std::move(refused);
         std::erase_if(entries, [&](const auto& entry) { return entry.name == name; });
         console::warn("MLflow shows this run without the %s %s, which its server refuses: %s",
                       kind_.name, name.c_str(), refusal_.c_str());
     }
 
     MlFlowServer& server_;
-    const std::string& run_id_;
+    MlFlowNote& note_;
     const Kind& kind_;
-    std::set<std::string>& left_out_;
     std::string refusal_; ///< the last one
 };
 

@@ -16,8 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <random>
-#include <set>
 #include <utility>
 
 #include <errno.h> // program_invocation_name
@@ -26,7 +26,7 @@ namespace rtrain::track {
 
 struct MlFlow::Sender {
     static constexpr std::size_t most_kept = 10'000; ///< metrics of lines; one may have more
-    static constexpr const char* id_tag = "rtrain.id";
+    static constexpr const char* id_tag = MlFlowBatches::id_tag;
     static constexpr const char* running = "RUNNING";
 
     RunInfo run;
@@ -36,7 +36,6 @@ struct MlFlow::Sender {
     bool by_note = false;                 ///< the run is not under way
     std::vector<mlflow::Entry> metrics{}; ///< of lines up to `last` that are to be sent
     Position last{};
-    std::set<std::string> left_out{}; ///< which the run there is without, as it refuses them
 
     void save() const { note.write(file); }
 
@@ -64,7 +63,6 @@ struct MlFlow::Sender {
                 .old = note.old,
                 .steps = note.steps,
                 .artifacts = note.artifacts};
-        left_out.clear();
         save();
     }
 
@@ -157,13 +155,9 @@ struct MlFlow::Sender {
         tags.erase(MlFlowBatches::refused_tag);
     }
 
-    void send(const MlFlowBatches::Kind& kind, std::vector<mlflow::Entry>& entries) {
-        MlFlowBatches(server, note.run_id, kind, left_out).send(entries);
-    }
-
     void send_parameters() {
         auto parameters = mlflow::parameters_of(run.config);
-        send(MlFlowBatches::parameters, parameters);
+        MlFlowBatches(server, note, MlFlowBatches::parameters).send(parameters, false);
         note.has_parameters = true;
         save();
     }
@@ -172,19 +166,24 @@ struct MlFlow::Sender {
         if (note.sent == last) {
             return;
         }
+        const bool in_doubt = note.on_its_way != note.sent;
         if (note.on_its_way.iteration < last.iteration || note.on_its_way.step < last.step) {
             note.on_its_way = last;
             save();
         }
-        send(MlFlowBatches::metrics, metrics);
+        MlFlowBatches(server, note, MlFlowBatches::metrics).send(metrics, in_doubt);
         note.sent = last;
         save();
     }
 
     /// What the server has not got, or not as it is now.
     void send_artifacts() {
-        std::map<std::string, std::filesystem::path> missing =
-            mlflow::artifacts_of(run.directory, note.artifacts);
+        auto [missing, outside] = mlflow::artifacts_of(run.directory, note.artifacts, !by_note);
+        if (!outside.empty()) {
+            console::warn("MLflow gets only files inside the run's directory; %zu are outside and "
+                          "left out, the first is %s",
+                          outside.size(), mlflow::printable(outside.front().string()).c_str());
+        }
         std::erase_if(missing, [this](const auto& item) {
             const auto& [name, path] = item;
             return note.stored.contains(name) && note.stored.at(name) == mlflow::mark_of(path);
@@ -212,12 +211,30 @@ namespace internal {
 
 inline constexpr const char* uri_variable = "MLFLOW_TRACKING_URI";
 
+/// Before anything goes there.
+RTRAIN_DOOR void show_target(const MlFlowServer& server, const MlFlowNote& note, bool by_note) {
+    const std::string uri = server.url().text();
+    if (by_note) {
+        console::say("MLflow: sending what is missing to %s, experiment \"%s\"%s", uri.c_str(),
+                     mlflow::printable(note.experiment).c_str(),
+                     server.withholds_credentials()
+                         ? ", without the environment's credentials, which go only to a server "
+                           "that you name (MLFLOW_TRACKING_URI)"
+                         : "");
+    }
+    if (server.sends_credentials() && !server.url().encrypted) {
+        console::warn("MLflow's credentials go to %s unencrypted, where others may read them on "
+                      "their way; use https://",
+                      uri.c_str());
+    }
+}
+
 } // namespace internal
 
 RTRAIN_DOOR MlFlow::MlFlow(MlFlowOptions options) : options_(std::move(options)) {
     const std::string uri = option_or(options_.uri, internal::uri_variable, "");
     if (!uri.empty()) {
-        (void)MlFlowServer(parse_url(uri), options_.https);
+        (void)MlFlowServer(parse_url(uri), options_.https, true);
     }
 }
 RTRAIN_DOOR MlFlow::MlFlow(MlFlow&&) noexcept = default;
@@ -225,11 +242,15 @@ RTRAIN_DOOR MlFlow& MlFlow::operator=(MlFlow&&) noexcept = default;
 RTRAIN_DOOR MlFlow::~MlFlow() = default;
 
 RTRAIN_DOOR bool MlFlow::has_left(const std::filesystem::path& file) {
-    return storage::read_file(file).starts_with(MlFlowNote::begin);
+    std::string begin(MlFlowNote::begin.size(), '\0');
+    std::ifstream(file, std::ios::binary)
+        .read(begin.data(), static_cast<std::streamsize>(begin.size()));
+    return begin == MlFlowNote::begin;
 }
 
-RTRAIN_DOOR MlFlow MlFlow::by_note(std::string file, HttpSender https, bool was_killed) {
-    MlFlow tracker({.file = std::move(file), .https = std::move(https)});
+RTRAIN_DOOR MlFlow MlFlow::by_note(std::string file, HttpSender https, bool was_killed,
+                                   std::string uri) {
+    MlFlow tracker({.uri = std::move(uri), .file = std::move(file), .https = std::move(https)});
     tracker.by_note_ = true;
     tracker.was_killed_ = was_killed;
     return tracker;
@@ -238,8 +259,10 @@ RTRAIN_DOOR MlFlow MlFlow::by_note(std::string file, HttpSender https, bool was_
 RTRAIN_DOOR void MlFlow::start(const RunInfo& info) {
     const auto file = info.directory / options_.file;
     MlFlowNote note = MlFlowNote::read(file).value_or(MlFlowNote{.id = Sender::new_id()});
-    const Url server = parse_url(option_or(options_.uri, internal::uri_variable, note.uri));
-    note.uri = server.text();
+    const std::string named = option_or(options_.uri, internal::uri_variable, "");
+    MlFlowServer server(parse_url(named.empty() ? note.uri : named), options_.https,
+                        !named.empty());
+    note.uri = server.url().text();
     note.experiment = option_or(options_.experiment, "MLFLOW_EXPERIMENT_NAME",
                                 note.experiment.empty() ? "Default" : note.experiment);
     note.run_name = options_.run_name.empty() ? note.run_name : options_.run_name;
@@ -248,12 +271,10 @@ RTRAIN_DOOR void MlFlow::start(const RunInfo& info) {
         note.steps = options_.steps;
         note.artifacts = options_.artifacts;
     }
+    internal::show_target(server, note, by_note_);
     storage::create_directories(file.parent_path());
-    sender_ = std::make_unique<Sender>(Sender{.run = info,
-                                              .file = file,
-                                              .note = note,
-                                              .server = MlFlowServer(server, options_.https),
-                                              .by_note = by_note_});
+    sender_ = std::make_unique<Sender>(Sender{
+        .run = info, .file = file, .note = note, .server = std::move(server), .by_note = by_note_});
     sender_->save();
 }
 
@@ -276,7 +297,7 @@ RTRAIN_DOOR void MlFlow::write(const Line& line) {
         flush();
     }
     for (mlflow::Entry& metric : mlflow::metrics_of(line)) {
-        if (!sender_->left_out.contains(
+        if (!sender_->note.refused.contains(
                 MlFlowBatches::title(MlFlowBatches::metrics, metric.name))) {
             sender_->metrics.push_back(std::move(metric));
         }

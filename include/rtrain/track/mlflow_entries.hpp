@@ -10,11 +10,13 @@
 
 #include <boost/json/object.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rtrain::track::mlflow {
@@ -27,6 +29,7 @@ inline constexpr std::size_t longest_tag = 5000;
 struct Entry {
     std::string name; ///< that it has there
     std::string json;
+    std::pair<std::int64_t, std::int64_t> point{}; ///< of a metric: step and timestamp
 };
 
 namespace internal {
@@ -84,10 +87,12 @@ namespace internal {
     const auto time_ms = static_cast<std::int64_t>(std::llround(line.time_s * 1000));
     visit_numbers(line, [&](const std::string& name, double number) {
         const std::string key = name_of_metric(name, line.is_step);
-        metrics.push_back({key, json::serialize({{"key", key},
-                                                 {"value", number_or_name(number)},
-                                                 {"timestamp", time_ms},
-                                                 {"step", line.number}})});
+        metrics.push_back({key,
+                           json::serialize({{"key", key},
+                                            {"value", number_or_name(number)},
+                                            {"timestamp", time_ms},
+                                            {"step", line.number}}),
+                           {line.number, time_ms}});
     });
     return metrics;
 }
@@ -104,6 +109,13 @@ namespace internal {
                       {{"key", key}, {"value", json::clean_text(text, longest_parameter)}})});
     });
     return parameters;
+}
+
+/// For one line of a message.
+[[nodiscard]] inline std::string printable(std::string text) {
+    std::ranges::replace_if(
+        text, [](unsigned char letter) { return letter < ' ' || letter == 0x7f; }, ' ');
+    return json::clean_text(text, 300);
 }
 
 [[nodiscard]] inline boost::json::object tag(std::string_view name, std::string_view value) {

@@ -19,6 +19,7 @@
 #include <map>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,7 @@ struct MlFlowNote {
     bool steps = true;                           ///< they are sent, too
     std::vector<std::string> artifacts{};        ///< patterns
     std::map<std::string, std::string> stored{}; ///< artifacts that are there, each with its mark
+    std::set<std::string> refused{};             ///< what the run there is without
 
     /// None when there is no such file. Throws Error [RT-V65].
     [[nodiscard]] static std::optional<MlFlowNote> read(const std::filesystem::path& file);
@@ -68,7 +70,8 @@ struct MlFlowNote {
                              {"old", boost::json::array(old.begin(), old.end())},
                              {"steps", steps},
                              {"artifacts", boost::json::array(artifacts.begin(), artifacts.end())},
-                             {"stored", object_of(stored)}}) +
+                             {"stored", object_of(stored)},
+                             {"refused", boost::json::array(refused.begin(), refused.end())}}) +
                 "\n");
     }
 
@@ -119,6 +122,9 @@ inline std::optional<MlFlowNote> MlFlowNote::read(const std::filesystem::path& f
         read_map("stored", note.stored);
         read_list("old", note.old);
         read_list("artifacts", note.artifacts);
+        std::vector<std::string> refused;
+        read_list("refused", refused);
+        note.refused.insert(refused.begin(), refused.end());
         return note;
     } catch (const std::bad_alloc&) {
         throw;

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <rtrain/base/base64.hpp>
-#include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/track/http_exchange.hpp>
 #include <rtrain/track/mlflow_artifacts.hpp>
+#include <rtrain/track/mlflow_entries.hpp>
 #include <rtrain/track/url.hpp>
 
 #include <boost/json/array.hpp>
@@ -24,6 +24,7 @@
 #include <filesystem>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,12 +62,15 @@ public:
     static constexpr const char* does_not_exist = "RESOURCE_DOES_NOT_EXIST";
     static constexpr const char* already_exists = "RESOURCE_ALREADY_EXISTS";
 
-    /// Takes MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN.
-    /// `https` sends what goes to an https:// server. Throws ConfigError [RT-V60], or [RT-V66] when
-    /// it is empty.
-    explicit MlFlowServer(Url server, const HttpSender& https)
+    /// Takes MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, if
+    /// the caller has named the server: a note in a directory may be anyone's. `https` sends what
+    /// goes to an https:// server. Throws ConfigError [RT-V60], or [RT-V66] when it is empty.
+    MlFlowServer(Url server, const HttpSender& https, bool is_named)
         : server_(std::move(server)), send_(server_.encrypted ? https : http_exchange),
-          authorization_(authorization()) {
+          authorization_(authorization()), withholds_(!is_named && !authorization_.empty()) {
+        if (withholds_) {
+            authorization_.clear();
+        }
         if (!send_) {
             throw ConfigError(
                 "RT-V66",
@@ -77,6 +81,11 @@ public:
                     "rtrain::track::https()");
         }
     }
+
+    [[nodiscard]] const Url& url() const noexcept { return server_; }
+    [[nodiscard]] bool sends_credentials() const noexcept { return !authorization_.empty(); }
+    /// Whether the environment has some that are not for this server.
+    [[nodiscard]] bool withholds_credentials() const noexcept { return withholds_; }
 
     /// Makes it when there is none.
     [[nodiscard]] std::string experiment(const std::string& name) {
@@ -126,6 +135,26 @@ public:
         return std::nullopt;
     }
 
+    /// The points of a metric that the server has; none when it does not say.
+    [[nodiscard]] std::set<std::pair<std::int64_t, std::int64_t>>
+    points(const std::string& id, const std::string& metric) {
+        std::set<std::pair<std::int64_t, std::int64_t>> points; // step and timestamp
+        try {
+            const Config found =
+                request({.target = api + ("metrics/get-history?run_id=" + percent_encoded(id) +
+                                          "&metric_key=" + percent_encoded(metric))});
+            const auto* const all = found.if_contains("metrics");
+            for (const auto& point : all != nullptr ? all->as_array() : boost::json::array()) {
+                points.emplace(point.at("step").to_number<std::int64_t>(),
+                               point.at("timestamp").to_number<std::int64_t>());
+            }
+        } catch (const std::bad_alloc&) {
+            throw;
+        } catch (const std::exception&) { // too long for an answer, or none: all is sent again
+        }
+        return points;
+    }
+
     /// Moves it to the bin. One that is gone is no error.
     void delete_run(const std::string& id) {
         try {
@@ -162,6 +191,9 @@ public:
 
 private:
     static constexpr const char* api = "/api/2.0/mlflow/";
+    static constexpr const char* withheld =
+        "; credentials of the environment go only to a server that you name: set "
+        "MLFLOW_TRACKING_URI, or give it to sync";
     static constexpr std::chrono::seconds longest_wait{60};
 
     [[nodiscard]] static std::string authorization() {
@@ -216,10 +248,13 @@ private:
                                                          " with what is no JSON object; is it an "
                                                          "MLflow server?"));
         }
-        throw MlFlowRefusal(rtrain::detail::concat(
-                                server_.text(), " answers ", target, " with status ", answer.status,
-                                body ? ": " + shortened(text_or_none(*body, "message")) : ""),
-                            body ? text_or_none(*body, "error_code") : "", answer.status);
+        const bool wants_credentials = answer.status == 401 || answer.status == 403;
+        throw MlFlowRefusal(
+            rtrain::detail::concat(
+                server_.text(), " answers ", target, " with status ", answer.status,
+                body ? ": " + mlflow::printable(text_or_none(*body, "message")) : "",
+                wants_credentials && withholds_ ? withheld : ""),
+            body ? text_or_none(*body, "error_code") : "", answer.status);
     }
 
     void wait_as_told(const HttpAnswer& answer) {
@@ -245,13 +280,6 @@ private:
         return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
     }
 
-    /// For one line of a message.
-    [[nodiscard]] static std::string shortened(std::string message) {
-        std::ranges::replace_if(
-            message, [](unsigned char letter) { return letter < ' ' || letter == 0x7f; }, ' ');
-        return json::clean_text(message, 300);
-    }
-
     [[nodiscard]] std::string text(const Config& object, const char* field) const {
         std::string found = text_or_none(object, field);
         if (found.empty()) {
@@ -268,6 +296,7 @@ private:
     Url server_;
     HttpSender send_;
     std::string authorization_;
+    bool withholds_;
     Clock::time_point not_before_{};
 };
 

@@ -22,6 +22,7 @@
 #include <filesystem>
 #include <new>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,6 +49,9 @@ public:
         try {
             const Config noted = json::parse(text).as_object();
             id_ = noted.at("id").as_string();
+            if (id_.find_first_not_of("0123456789abcdef") != std::string::npos) {
+                throw std::invalid_argument("an id that may lead elsewhere: it names files");
+            }
             start_s_ = noted.at("start").as_int64();
             options_ = noted.at("options").as_object();
             for (const auto& tag : noted.at("tags").as_array()) {

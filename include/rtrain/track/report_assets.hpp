@@ -1,86 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Style and script of the page that shows a run (report_page.hpp). The script draws what the page
-/// has as JSON, as text and shapes only: no markup of a metric's name gets into the document.
-/// Cost tier 0: std only.
+/// Script of the page that shows a run (report_page.hpp). It draws what the page has as JSON, as
+/// text and shapes only: no markup of a metric's name gets into the document. Cost tier 0: std
+/// only.
 #pragma once
 
 namespace rtrain::track {
 
-inline constexpr const char* report_style = R"css(
-:root { color-scheme: light dark; --back: #f7f7f5; --card: #fff; --line: #e2e2de; --text: #1d1d1b;
-  --soft: #63635f; --curve: #2458c5; --bad: #b3261e; --best: #8a5a00; }
-@media (prefers-color-scheme: dark) { :root { --back: #15171a; --card: #1d2024; --line: #33373d;
-  --text: #e8e8e4; --soft: #a2a4a8; --curve: #7fb0ff; --bad: #ff8a80; --best: #f2c14e; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--back); color: var(--text);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-main { max-width: 1280px; margin: 0 auto; padding: 32px 20px 48px; }
-h1 { margin: 0; font-size: 26px; overflow-wrap: anywhere; }
-h2 { margin: 40px 0 12px; font-size: 18px; }
-h3 { margin: 0; font-size: 14px; font-weight: 600; flex: 1; min-width: 0;
-  overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-p { margin: 4px 0; max-width: 75ch; }
-.soft, figcaption, footer { color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
-.facts { display: flex; flex-wrap: wrap; gap: 12px 36px; margin: 20px 0 0; }
-dt { color: var(--soft); font-size: 13px; }
-dd { margin: 0; font-size: 18px; font-variant-numeric: tabular-nums; }
-.card, .failure { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
-  padding: 12px 14px; }
-.failure { margin-top: 24px; border-left: 4px solid var(--bad); }
-.failure h2 { margin: 0 0 4px; color: var(--bad); }
-pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.5 ui-monospace,
-  "DejaVu Sans Mono", monospace; max-height: 24em; overflow: auto; }
-.charts { display: grid; gap: 14px; grid-template-columns:
-  repeat(auto-fill, minmax(min(100%, 390px), 1fr)); }
-.head { display: flex; align-items: baseline; gap: 12px; }
-.head label { color: var(--soft); font-size: 13px; white-space: nowrap; }
-.value { font-size: 13px; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.tools { display: flex; flex-wrap: wrap; align-items: center; gap: 8px 20px; margin-bottom: 12px;
-  font-size: 14px; }
-input[type=search] { font: inherit; color: inherit; background: var(--card);
-  border: 1px solid var(--line); border-radius: 6px; padding: 3px 10px; width: 220px; }
-input[type=checkbox] { accent-color: var(--curve); vertical-align: -2px; margin: 0 4px 0 0; }
-button { font: inherit; color: var(--curve); background: none; border: 0; padding: 0;
-  text-decoration: underline; cursor: pointer; }
-svg.chart { display: block; width: 100%; margin-top: 4px; touch-action: pan-y; cursor: crosshair;
-  user-select: none; }
-:focus-visible { outline: 2px solid var(--curve); outline-offset: 2px; border-radius: 4px; }
-svg text { fill: var(--soft); font-size: 11px; font-variant-numeric: tabular-nums; }
-svg path { fill: none; vector-effect: non-scaling-stroke; }
-.grid { stroke: var(--line); }
-.curve { stroke: var(--curve); stroke-width: 1.6; stroke-linejoin: round; stroke-linecap: round; }
-.again { stroke: var(--soft); stroke-width: 3.5; stroke-linecap: round; opacity: .5; }
-.alone { stroke: var(--curve); stroke-width: 5; stroke-linecap: round; }
-.odd { stroke: var(--bad); stroke-width: 1.6; }
-.restart { stroke: var(--soft); stroke-dasharray: 4 3; }
-path.kept { fill: var(--soft); } path.best { fill: var(--best); }
-.cursor { stroke: var(--soft); } .chosen { fill: var(--curve); opacity: .15; }
-circle { fill: var(--curve); }
-table { border-collapse: collapse; width: 100%; font-size: 14px; }
-th, td { text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line);
-  vertical-align: top; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-thead th { color: var(--soft); font-weight: 400; font-size: 13px; white-space: nowrap; }
-tbody th { font-weight: 400; } tr:last-child > * { border-bottom: 0; }
-.number { text-align: right; white-space: nowrap; }
-.best { color: var(--best); font-weight: 600; }
-.wide { overflow-x: auto; } td img { display: block; max-width: 256px; height: auto; }
-.bar { display: flex; height: 22px; border-radius: 5px; overflow: hidden; margin: 4px 0 10px; }
-.swatch { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 8px; }
-.data { --part: #e69f00; } .forward { --part: #56b4e9; } .backward { --part: #0072b2; }
-.communication { --part: #d55e00; } .optimizer { --part: #009e73; } .checkpoint { --part: #cc79a7; }
-.bar > *, .swatch { background: var(--part); }
-path.part { fill: var(--part); }
-#time table { max-width: 480px; }
-.two { display: grid; gap: 0 28px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); }
-footer { margin-top: 40px; }
-@media print { .tools { display: none; } .card { break-inside: avoid; } }
-)css";
-
 inline constexpr const char* report_script = R"js(
 "use strict";
 let data = JSON.parse(document.getElementById("data").textContent);
-const width = 460, height = 210, left = 54, right = 10, top_ = 10, bottom = 34;
+// A phone shows charts in the size in which they are drawn, so that their letters can be read.
+const is_narrow = matchMedia("(max-width: 600px)").matches;
+const width = is_narrow ? 340 : 460, wide = is_narrow ? width : 2 * width, height = 210, left = 54, right = 10, top_ = 10, bottom = 34;
 const plot_width = width - left - right, plot_height = height - top_ - bottom, inset = 5;
 
 function make(parent, tag, attributes = {}, text = "") {
@@ -107,8 +39,8 @@ function ticks(low, high, most) {
     found.push(Number((i * step).toPrecision(12)));
   return found;
 }
-function label_below(svg, x, end, mark) {
-  const text = shown(mark), half = text.length * 3.4;
+function label_below(svg, x, end, mark, text = shown(mark)) {
+  const half = text.length * 3.4;
   make(svg, "text", {x: Math.min(x, end - half), y: height - bottom + 15, "text-anchor": "middle"}, text);
 }
 /// The point nearest to a place, by bisection.
@@ -121,19 +53,54 @@ function nearest(x, place) {
   return Math.abs(x[low] - place) <= Math.abs(x[high] - place) ? low : high;
 }
 
+/// Where `to` rises with `from`: what `to` is at a value of `from`, on lines between points.
+function between(from, to) {
+  return value => {
+    if (from.length === 1) return to[0];
+    let low = 0, high = from.length - 1;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (from[middle] <= value) low = middle; else high = middle;
+    }
+    const part = from[high] === from[low] ? 0 : (value - from[low]) / (from[high] - from[low]);
+    return to[low] + part * (to[high] - to[low]);
+  };
+}
+function duration(seconds) {
+  const unit = [[86400, "d"], [3600, "h"], [60, "min"]].find(([size]) => seconds >= size);
+  return unit ? `${shown(Number((seconds / unit[0]).toPrecision(3)))} ${unit[1]}` : `${shown(seconds)} s`;
+}
+/// What curves can be drawn over: what an iteration is there, and back.
+function all_axes() {
+  const same = value => value;
+  return [{name: "iteration", of: same, place: same, text: shown, is_whole: true},
+    ...data.axes.filter(({points: {y}}) => y[0] < y.at(-1)).map(({name, points: {x, y}}) => ({name, of: between(x, y), place: between(y, x),
+      text: name === "time" ? duration : shown, is_whole: false}))];
+}
+
 /// Charts that are looked at together: they show the same iterations.
 class Group {
   constructor(first, last) {
     this.charts = [];
+    this.axes = all_axes();
+    this.axis = this.axes[0];
     this.range = this.all = [first, last];
+  }
+  /// The range as the axis has it.
+  span() { return this.range.map(this.axis.of); }
+  choose(name) {
+    this.axis = this.axes.find(axis => axis.name === name) ?? this.axes[0];
+    for (const chart of this.charts) chart.draw();
   }
   at(pixel) {
     const share = Math.min(1, Math.max(0, (pixel - left - inset) / (plot_width - 2 * inset)));
-    return this.range[0] + share * (this.range[1] - this.range[0]);
+    const [from, to] = this.span();
+    return this.axis.place(from + share * (to - from));
   }
-  x(place) { // a single report is in the middle
-    const [from, to] = this.range;
-    return from === to ? plot_width / 2 : inset + (place - from) / (to - from) * (plot_width - 2 * inset);
+  x(place) { return this.x_of(this.axis.of(place)); }
+  x_of(value) { // a single report is in the middle
+    const [from, to] = this.span();
+    return from === to ? plot_width / 2 : inset + (value - from) / (to - from) * (plot_width - 2 * inset);
   }
   show(range) {
     this.range = range;
@@ -240,10 +207,12 @@ class Chart {
       make(this.svg, "path", {class: "grid", d: `M${left} ${y}H${width - right}`});
       make(this.svg, "text", {x: left - 6, y: y + 4, "text-anchor": "end"}, shown(mark));
     }
-    const [from, to] = this.group.range;
-    for (const mark of from === to ? [from] : ticks(from, to, 6).filter(Number.isInteger))
-      label_below(this.svg, left + this.group.x(mark), width, mark);
-    make(this.svg, "text", {x: width - right, y: height - 4, "text-anchor": "end"}, "iteration");
+    const [from, to] = this.group.span(), {name, text, is_whole} = this.group.axis;
+    const marks_below = from === to ? [from]
+      : ticks(from, to, is_narrow ? 4 : 6).filter(mark => !is_whole || Number.isInteger(mark));
+    for (const mark of marks_below)
+      label_below(this.svg, left + this.group.x_of(mark), width, mark, text(mark));
+    make(this.svg, "text", {x: width - right, y: height - 4, "text-anchor": "end"}, name);
   }
   draw() {
     this.svg.replaceChildren();
@@ -314,6 +283,11 @@ function tools(parent, group) {
   const label = make(parent, "label"), box = make(label, "input", {type: "checkbox"});
   label.append("log scale");
   box.addEventListener("change", () => group.charts.forEach(chart => chart.set_log(box.checked)));
+  if (group.axes.length > 1) {
+    const over = make(parent, "label", {}, "over "), select = make(over, "select");
+    for (const {name} of group.axes) make(select, "option", {value: name}, name);
+    select.addEventListener("change", () => group.choose(select.value));
+  }
   const all = make(parent, "button", {type: "button", hidden: ""}, "show all iterations");
   all.addEventListener("click", () => group.show(group.all));
   group.zoomed = zoomed => { all.hidden = !zoomed; };
@@ -328,11 +302,12 @@ function tools(parent, group) {
 
 function draw_curves() {
   const place = document.getElementById("charts");
-  if (data.curves.length === 0) return null;
-  const ends = data.curves.flatMap(({points: {x}}) => [x[0], x.at(-1)]);
+  const curves = [...data.curves, ...data.rates];
+  if (curves.length === 0) return null;
+  const ends = curves.flatMap(({points: {x}}) => [x[0], x.at(-1)]);
   const group = new Group(Math.min(...ends), Math.max(...ends));
   const again = new Map(data.superseded.map(curve => [curve.name, curve.points]));
-  for (const {name, points} of data.curves)
+  for (const {name, points} of curves)
     new Chart(place, group, name, points, again.get(name));
   tools(document.getElementById("tools"), group);
   return group;
@@ -342,10 +317,10 @@ function draw_curves() {
 function draw_time() {
   const {parts, x, y} = data.time, place = document.getElementById("time");
   if (!place || x.length < 2) return;
-  const svg = make(place, "svg", {class: "chart", viewBox: `0 0 ${2 * width} ${height}`, role: "img",
+  const svg = make(place, "svg", {class: "chart", viewBox: `0 0 ${wide} ${height}`, role: "img",
     "aria-label": "shares of time by iteration; the table has the totals"});
-  const wide = 2 * width - left - right, first = data.curves[0]?.points.x[0] ?? x[0];
-  const at = place => left + wide * (place - first + 1) / (x.at(-1) - first + 1);
+  const first = data.curves[0]?.points.x[0] ?? x[0];
+  const at = place => left + (wide - left - right) * (place - first + 1) / (x.at(-1) - first + 1);
   const sums = y.map(seconds => seconds.reduce((a, b) => a + b, 0) || 1), base = y.map(() => 0);
   parts.forEach((part, p) => {
     let d = "";
@@ -360,9 +335,9 @@ function draw_time() {
   for (const share of [0, 0.25, 0.5, 0.75, 1])
     make(svg, "text", {x: left - 6, y: top_ + plot_height * (1 - share) + 4, "text-anchor": "end"},
       `${100 * share} %`);
-  for (const mark of ticks(first, x.at(-1), 10).filter(Number.isInteger))
-    label_below(svg, at(mark - 0.5), 2 * width, mark);
-  make(svg, "text", {x: 2 * width - right, y: height - 4, "text-anchor": "end"}, "iteration");
+  for (const mark of ticks(first, x.at(-1), is_narrow ? 4 : 10).filter(Number.isInteger))
+    label_below(svg, at(mark - 0.5), wide, mark);
+  make(svg, "text", {x: wide - right, y: height - 4, "text-anchor": "end"}, "iteration");
 }
 let group = null;
 function draw_all() {

@@ -4,11 +4,13 @@
 /// its script; all else can be read without.
 #pragma once
 
+#include <rtrain/console/numbers.hpp>
 #include <rtrain/track/curves.hpp>
 #include <rtrain/track/html.hpp>
 #include <rtrain/track/live_script.hpp>
 #include <rtrain/track/metrics.hpp>
 #include <rtrain/track/report_assets.hpp>
+#include <rtrain/track/report_style.hpp>
 #include <rtrain/track/reported_image.hpp>
 #include <rtrain/track/run_summary.hpp>
 #include <rtrain/track/time_shares.hpp>
@@ -17,10 +19,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace rtrain::track {
 
@@ -111,23 +117,136 @@ namespace html {
                    table(head, rows) + left_out(count - std::min(count, RunSummary::most_rows)));
 }
 
+using Settings = std::unordered_map<std::string, std::string>; ///< as HTML, by name
+
+[[nodiscard]] inline Settings settings_of(const Config& config) {
+    Settings settings;
+    visit_settings(config, [&](const std::string& name, const boost::json::value& value) {
+        settings.emplace(name, of(value));
+    });
+    return settings;
+}
+
+/// Configurations of earlier starts, oldest first, each with the last iteration that had it.
+using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
+
+[[nodiscard]] inline Earlier earlier_than(const Config& newest, const RunSummary& run) {
+    Earlier earlier;
+    const auto& configs = run.configs();
+    for (std::size_t i = 0; i < configs.size(); ++i) {
+        const bool is_last = i + 1 == configs.size();
+        if (!is_last || configs[i].second != newest) {
+            earlier.emplace_back(is_last ? number_of(run.last) : configs[i + 1].first - 1,
+                                 settings_of(configs[i].second));
+        }
+    }
+    return earlier;
+}
+
+/// "0.1 up to iteration 12" where an earlier start had another value; "" where none had.
+[[nodiscard]] inline std::string value_before(const Earlier& earlier, const std::string& name,
+                                              const std::string& now) {
+    for (auto start = earlier.rbegin(); start != earlier.rend(); ++start) {
+        const auto found = start->second.find(name);
+        const std::string then = found == start->second.end() ? "not set" : found->second;
+        if (then != now) {
+            return then + " up to iteration " + std::to_string(start->first);
+        }
+    }
+    return "";
+}
+
+/// Of the newest start, with what earlier ones had instead.
 [[nodiscard]] inline std::string configuration(const RunSummary& run) {
-    const auto* const config = run.last.if_contains("config");
+    const auto* const reported = run.last.if_contains("config");
+    const Config* const config = !run.config.empty()   ? &run.config
+                                 : reported != nullptr ? reported->if_object()
+                                                       : nullptr;
+    if (config == nullptr) {
+        return "";
+    }
+    const Earlier earlier = earlier_than(*config, run);
     std::string rows;
     std::size_t count = 0;
-    if (config != nullptr && config->is_object()) {
-        const auto all = [](std::string_view /*name*/) { return true; };
-        visit_leaves_if(config->get_object(), all,
-                        [&](const std::string& name, const boost::json::value& value) {
-                            if (++count <= RunSummary::most_rows) {
-                                rows += row(escaped(name), cell(of(value)));
-                            }
-                        });
+    bool has_changed = false;
+    visit_settings(*config, [&](const std::string& name, const boost::json::value& value) {
+        if (++count <= RunSummary::most_rows) {
+            const std::string now = of(value);
+            const std::string before = value_before(earlier, name, now);
+            has_changed = has_changed || !before.empty();
+            rows += row(escaped(name), cell(now) + (earlier.empty() ? "" : cell(before)));
+        }
+    });
+    return rows.empty()
+               ? ""
+               : section("Configuration",
+                         table(has_changed ? column("") + column("newest start") + column("before")
+                                           : "",
+                               rows) +
+                             left_out(count - std::min(count, RunSummary::most_rows)));
+}
+
+/// What the newest start runs on.
+[[nodiscard]] inline std::string environment(const RunSummary& run) {
+    const Config& facts = run.facts;
+    std::string rows;
+    const auto add = [&](const char* name, const std::string& text) {
+        rows += text.empty() ? "" : row(escaped(name), cell(text));
+    };
+    const auto counted = [&](const char* field) {
+        return number(RunSummary::number_in(facts, field));
+    };
+    if (facts.contains("ranks")) {
+        add("ranks", counted("ranks") + ", " + counted("threads") + " threads each, " +
+                         escaped(RunSummary::text_of(facts, "device")));
+        add("hosts",
+            counted("hosts") + ", rank 0 on " + escaped(RunSummary::text_of(facts, "host")));
     }
-    return rows.empty() ? ""
-                        : section("Configuration",
-                                  table("", rows) +
-                                      left_out(count - std::min(count, RunSummary::most_rows)));
+    add("rtrain", escaped(RunSummary::text_of(facts, "rtrain")));
+    if (const auto* const libraries = facts.if_contains("libraries");
+        libraries != nullptr && libraries->is_object()) {
+        for (const auto& item : libraries->get_object()) {
+            rows += row(escaped(item.key()), cell(of(item.value())));
+        }
+    }
+    return rows.empty() ? "" : section("Environment", table("", rows));
+}
+
+/// The models that the newest start has prepared.
+[[nodiscard]] inline std::string models(const RunSummary& run) {
+    const auto* const all = run.facts.if_contains("models");
+    std::string text;
+    for (const auto& model :
+         all != nullptr && all->is_array() ? all->get_array() : boost::json::array()) {
+        const auto* const object = model.if_object();
+        const auto* const parts = object != nullptr ? object->if_contains("parts") : nullptr;
+        if (parts == nullptr || !parts->is_array()) {
+            continue;
+        }
+        std::string rows;
+        for (const auto& item : parts->get_array()) {
+            if (const auto* const part = item.if_object()) {
+                const auto whole = [&](const char* field) {
+                    return static_cast<std::int64_t>(RunSummary::number_in(*part, field));
+                };
+                const auto depth = static_cast<int>(std::clamp<std::int64_t>(whole("depth"), 0, 9));
+                const std::string name = RunSummary::text_of(*part, "name");
+                rows += row(
+                    "<span style=\"padding-left: " + std::to_string(12 * depth) + "px\">" +
+                        escaped(depth == 0 && name.empty() ? "all" : name) + "</span>",
+                    cell(escaped(RunSummary::text_of(*part, "type"))) +
+                        number_cell(console::grouped(whole("parameters"))) +
+                        number_cell(console::grouped(whole("trainable"))) +
+                        number_cell(console::scaled(RunSummary::number_in(*part, "bytes"), "B")));
+            }
+        }
+        const auto modules = static_cast<std::size_t>(RunSummary::number_in(*object, "modules"));
+        text += table(column("part") + column("type") + column("parameters", true) +
+                          column("trainable", true) + column("size", true),
+                      rows) +
+                left_out(modules - std::min(modules, parts->get_array().size()));
+    }
+    return text.empty() ? "" : section("Models", text);
 }
 
 [[nodiscard]] inline std::string time(const RunSummary& run) {
@@ -137,19 +256,30 @@ namespace html {
     }
     std::string bar;
     std::string rows;
+    const auto total = [&](StepPart part) {
+        return run.time().total()[static_cast<std::size_t>(part)];
+    };
+    const bool unseen = total(StepPart::forward) > 0 && total(StepPart::backward) == 0;
     for (std::size_t i = 0; i < step_part_names.size(); ++i) {
         const std::string part(step_part_names[i]);
         const double spent = run.time().total()[i];
         char share[16] = {};
         std::snprintf(share, sizeof share, "%.1f", 100 * spent / seconds);
         bar += "<div class=\"" + part + "\" style=\"width: " + share + "%\"></div>";
+        const bool is_unseen = unseen && part == "backward";
         rows += row("<span class=\"swatch " + part + "\"></span>" +
                         (part == "optimizer" ? "optimizer and rest" : part),
-                    number_cell(duration(spent)) + number_cell(std::string(share) + " %"));
+                    number_cell(is_unseen ? "not seen" : duration(spent)) +
+                        number_cell(is_unseen ? "" : std::string(share) + " %"));
     }
+    const std::string note =
+        unseen ? "<p class=\"soft\">Of no prepared model a backward pass was seen: its time is in "
+                 "&ldquo;forward&rdquo;. That is seen where the model is called through what "
+                 "worker.prepare() returned, and returns tensors.</p>\n"
+               : "";
     return section("Time",
                    "<div class=\"card\" id=\"time\"><div class=\"bar\" aria-hidden=\"true\">" +
-                       bar + "</div>\n" + table("", rows) + "</div>\n");
+                       bar + "</div>\n" + table("", rows) + note + "</div>\n");
 }
 
 [[nodiscard]] inline std::string checkpoints(const RunSummary& run) {
@@ -221,9 +351,10 @@ namespace html {
                            ",\"best\":" + (item.is_best ? "true}" : "false}");
         }
     }
-    return "{\"curves\":" + to_json(run.curves()) +
-           ",\n\"superseded\":" + to_json(run.superseded()) + ",\n\"restarts\":[" + restarts +
-           "],\n\"checkpoints\":[" + checkpoints + "],\n\"time\":" + to_json(run.time()) + "}";
+    return "{\"curves\":" + to_json(run.curves()) + ",\n\"rates\":" + to_json(run.rates()) +
+           ",\n\"axes\":" + to_json(run.axes()) + ",\n\"superseded\":" + to_json(run.superseded()) +
+           ",\n\"restarts\":[" + restarts + "],\n\"checkpoints\":[" + checkpoints +
+           "],\n\"time\":" + to_json(run.time()) + "}";
 }
 
 /// The whole page. `is_live`: it is served while the run goes on, and asks its server for news.
@@ -246,7 +377,8 @@ namespace html {
                                   html::left_out(run.curves().left_out()));
     }
     page += html::time(run) + "<div class=\"two\">" + html::last_report(run) +
-            html::configuration(run) + "</div>\n" + html::checkpoints(run) + html::starts(run) +
+            html::configuration(run) + "</div>\n" + html::models(run) + html::checkpoints(run) +
+            html::starts(run) + html::environment(run) +
             "<footer>Written by rtrain " RTRAIN_VERSION ".</footer>\n</main>\n"
             "<script type=\"application/json\" id=\"data\">" +
             html::script_data(report_data(run)) + "</script>\n<script>";

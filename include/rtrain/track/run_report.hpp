@@ -18,6 +18,7 @@
 #include <rtrain/storage/location.hpp>
 #include <rtrain/track/log_reader.hpp>
 #include <rtrain/track/report_page.hpp>
+#include <rtrain/track/run_facts.hpp>
 #include <rtrain/track/run_summary.hpp>
 
 #include <exception>
@@ -91,6 +92,23 @@ inline std::string write_page(const storage::Location& run, const std::string& p
     return run.filesystem.uri(file);
 }
 
+namespace internal {
+
+/// What a file of a run's directory has; nothing where it is not there, or cannot be read.
+[[nodiscard]] inline Config object_in_file(const storage::Location& run, const char* name) {
+    const std::string file = run.path + "/" + name;
+    try {
+        return run.filesystem.exists(file) ? json::parse(run.filesystem.read(file)).as_object()
+                                           : Config();
+    } catch (const std::bad_alloc&) { // says nothing about the file
+        throw;
+    } catch (const std::exception&) {
+        return {};
+    }
+}
+
+} // namespace internal
+
 /// What the page says at its head.
 [[nodiscard]] inline RunSummary summary_of(const Result& result) {
     const storage::Location at = location_of(result);
@@ -109,6 +127,8 @@ inline std::string write_page(const storage::Location& run, const std::string& p
         run.add(line);
     }
     run.last = result.metrics;
+    run.config = internal::object_in_file(at, params_file);
+    run.facts = internal::object_in_file(at, run_file);
     if (const auto file = at.path + "/" + superseded_file; at.filesystem.exists(file)) {
         for (const Config& line : read_reports(at.filesystem.read(file), 0).reports) {
             run.add_superseded(line);
@@ -177,7 +197,17 @@ public:
         name_ = event.name;
         directory_ = event.directory;
         logs_ = event.logs;
+        models_.clear();
+        write_facts();
     }
+    void prepared(const Prepared& event) override {
+        models_.push_back(event.parts);
+        write_facts();
+    }
+    void restarting(const Restarting& event) override { facts_.ranks = event.ranks; }
+
+    /// Before started().
+    void describe(RunFacts facts) { facts_ = std::move(facts); }
 
     /// For trackers that take it elsewhere.
     void closing(const Closing& event) override {
@@ -193,6 +223,11 @@ public:
     }
 
 private:
+    /// Where pages find it that are made later.
+    void write_facts() const {
+        storage::leave_word(logs_ / run_file, json::serialize(to_json(facts_, models_)) + "\n");
+    }
+
     void write(Ended::How how, const std::string& message) const {
         const storage::Location& at = *directory_;
         const bool has_logs = std::filesystem::exists(logs_ / results_file);
@@ -209,6 +244,8 @@ private:
         const std::string page = report_page(run);
         write_page(at, page);
         if (has_logs && !at.filesystem.is_local()) {
+            at.filesystem.write(at.path + "/" + run_file,
+                                json::serialize(to_json(facts_, models_)));
             write_page({storage::Local{}, logs_.string()}, page);
         }
     }
@@ -218,6 +255,8 @@ private:
         RunSummary run;
         run.name = name_;
         run.location = directory_->filesystem.uri(directory_->path);
+        run.config = internal::object_in_file({storage::Local{}, logs_.string()}, params_file);
+        run.facts = to_json(facts_, models_);
         visit_lines(logs_ / results_file, [&run](Config line) {
             run.add(line);
             run.last = std::move(line);
@@ -234,6 +273,8 @@ private:
     }
 
     CheckpointConfig config_;
+    RunFacts facts_;
+    std::vector<std::vector<console::ModelPart>> models_; ///< prepared in this start
     std::string name_;
     std::optional<storage::Location> directory_;
     std::filesystem::path logs_;

@@ -58,12 +58,22 @@ public:
     std::string error{};                       ///< "" for none
     std::vector<KeptCheckpoint> checkpoints{}; ///< oldest first
     Config last{};                             ///< the newest line; empty before the first
+    Config
+        config{};   ///< of the newest start, which may have reported nothing; empty: that of `last`
+    Config facts{}; ///< run.json, or nothing
 
     /// The next line of result.json.
     void add(const Config& line) {
-        curves_.add(number_of(line), line, IsMetric{line});
-        time_.add(number_of(line), line);
+        const std::int64_t iteration = number_of(line);
+        curves_.add(iteration, line, IsMetric{line});
+        time_.add(iteration, line);
+        axes_.add(iteration, {{"time", number_in(line, RunLog::total_time_field)}}, Any());
+        if (const auto rate = TimeShares::rows_per_second(line)) {
+            rates_.add(iteration, {{"rows/s", *rate}}, Any());
+            axes_.add(iteration, {{"rows", time_.rows()}}, Any());
+        }
         add_to(starts_, line);
+        add_config(iteration, line);
         ++reports_;
     }
 
@@ -77,6 +87,14 @@ public:
     [[nodiscard]] const Curves& curves() const noexcept { return curves_; }
     [[nodiscard]] const Curves& superseded() const noexcept { return superseded_; }
     [[nodiscard]] const TimeShares& time() const noexcept { return time_; }
+    /// Rows per second, as a curve.
+    [[nodiscard]] const Curves& rates() const noexcept { return rates_; }
+    /// What else curves can be drawn over, by iteration: seconds of training, rows read.
+    [[nodiscard]] const Curves& axes() const noexcept { return axes_; }
+    /// Configurations, each with the iteration that had it first, the newest most_configs.
+    [[nodiscard]] const std::vector<std::pair<std::int64_t, Config>>& configs() const noexcept {
+        return configs_;
+    }
     /// At most most_rows.
     [[nodiscard]] const std::vector<RunStart>& starts() const noexcept { return starts_; }
     [[nodiscard]] const std::vector<RunStart>& superseded_starts() const noexcept {
@@ -96,6 +114,24 @@ public:
     }
 
 private:
+    static constexpr std::size_t most_configs = 20;
+
+    struct Any {
+        bool operator()(std::string_view /*name*/) const { return true; }
+    };
+
+    void add_config(std::int64_t iteration, const Config& line) {
+        const auto* const noted = line.if_contains("config");
+        if (noted == nullptr || !noted->is_object() ||
+            (!configs_.empty() && configs_.back().second == noted->get_object())) {
+            return;
+        }
+        configs_.emplace_back(iteration, noted->get_object());
+        if (configs_.size() > most_configs) {
+            configs_.erase(configs_.begin());
+        }
+    }
+
     /// A start of the run counts its reports from 1.
     static void add_to(std::vector<RunStart>& starts, const Config& line) {
         const std::int64_t iteration = number_of(line);
@@ -119,6 +155,9 @@ private:
     Curves curves_{800};
     Curves superseded_{100};
     TimeShares time_;
+    Curves rates_{800};
+    Curves axes_{400};
+    std::vector<std::pair<std::int64_t, Config>> configs_;
     std::vector<RunStart> starts_;
     std::vector<RunStart> superseded_starts_;
     std::size_t reports_ = 0;

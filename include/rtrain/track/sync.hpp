@@ -72,11 +72,28 @@ inline void catch_up(const AnyTracker& tracker, const RunInfo& info) {
     tracker.finish(ending_of(info.directory).value_or(Ending::failed));
 }
 
+/// Throws Error [RT-V102] for a link or a pipe, by which a run from elsewhere would have other
+/// files read or written.
+inline void require_file(const std::filesystem::path& path) {
+    const auto status = std::filesystem::symlink_status(path);
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+        !std::filesystem::is_directory(status)) {
+        throw Error("RT-V102",
+                    rtrain::detail::concat(path.string(), " is a link or another special file; "
+                                                          "sync() takes only files inside the run: "
+                                                          "replace it by the file itself"));
+    }
+}
+
 /// The tracker that such an entry of a run's directory is of, set up as it was.
 [[nodiscard]] inline std::optional<AnyTracker>
-tracker_that_left(const std::filesystem::directory_entry& entry, const HttpSender& https) {
+tracker_that_left(const std::filesystem::directory_entry& entry, const HttpSender& https,
+                  const std::string& uri) {
     const auto& path = entry.path();
     const std::string name = path.filename().string();
+    if (entry.is_symlink()) {
+        return std::nullopt;
+    }
     if (entry.is_directory()) {
         return Wandb::has_left(path)   ? std::optional<AnyTracker>(Wandb({.directory = name}))
                : Comet::has_left(path) ? std::optional<AnyTracker>(Comet({.directory = name}))
@@ -84,9 +101,10 @@ tracker_that_left(const std::filesystem::directory_entry& entry, const HttpSende
     }
     const bool may_be_note =
         entry.is_regular_file() && path.extension() == ".json" && name != results_file;
-    return may_be_note && MlFlow::has_left(path) ? std::optional<AnyTracker>(MlFlow::by_note(
-                                                       name, https, !ending_of(path.parent_path())))
-                                                 : std::nullopt;
+    return may_be_note && MlFlow::has_left(path)
+               ? std::optional<AnyTracker>(
+                     MlFlow::by_note(name, https, !ending_of(path.parent_path()), uri))
+               : std::nullopt;
 }
 
 } // namespace internal
@@ -95,22 +113,35 @@ tracker_that_left(const std::filesystem::directory_entry& entry, const HttpSende
 /// own there get what they lack, and hear how the run has ended. Those are of servers (MlFlow), and
 /// of files for other programs to upload (Wandb, Comet). Returns what they have left. Throws
 /// StorageError [RT-S4] without a result.json, Error [RT-V61] to [RT-V70] when one cannot have all;
-/// another call goes on from there. `https` is for servers at https://..., which else are a
-/// ConfigError [RT-V66].
+/// another call goes on from there; [RT-V102] for links. `https` is for servers at https://...,
+/// which else are a ConfigError [RT-V66].
+///
+/// The run may be anyone's: only files inside it are uploaded, and credentials of the environment
+/// go only to the server that `uri` or MLFLOW_TRACKING_URI names. The target is shown first.
 inline std::vector<std::filesystem::path> sync(const std::filesystem::path& run_directory,
-                                               const HttpSender& https = {}) {
+                                               const HttpSender& https = {},
+                                               const std::string& uri = {}) {
     const auto directory = std::filesystem::canonical(run_directory);
+    for (const char* const name : {results_file, steps_file, trackers_file, error_file}) {
+        internal::require_file(directory / name);
+    }
     const RunInfo info = internal::info_of(directory);
     std::vector<std::filesystem::path> left;
     for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-        if (internal::tracker_that_left(entry, https)) {
-            left.push_back(entry.path());
+        if (!internal::tracker_that_left(entry, https, uri)) {
+            continue;
+        }
+        left.push_back(entry.path());
+        if (entry.is_directory()) {
+            for (const auto& its : std::filesystem::recursive_directory_iterator(entry.path())) {
+                internal::require_file(its.path());
+            }
         }
     }
     std::sort(left.begin(), left.end());
     for (const auto& path : left) {
         internal::catch_up(
-            *internal::tracker_that_left(std::filesystem::directory_entry(path), https), info);
+            *internal::tracker_that_left(std::filesystem::directory_entry(path), https, uri), info);
     }
     return left;
 }

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,21 @@ public:
                                const auto* const value = time->get_object().if_contains(part);
                                return value != nullptr && value->is_number();
                            });
+    }
+
+    /// None where a report does not say how many, or has read none.
+    [[nodiscard]] static std::optional<double> rows_per_second(const Config& report) {
+        if (!has(report)) {
+            return std::nullopt;
+        }
+        const boost::json::object& time = report.at(time_field).get_object();
+        const auto* const rows = time.if_contains("rows");
+        double seconds = 0;
+        for (const std::string_view part : step_part_names) {
+            seconds += time.at(part).to_number<double>();
+        }
+        const double count = rows != nullptr && rows->is_number() ? rows->to_number<double>() : 0;
+        return count > 0 && seconds > 0 ? std::optional(count / seconds) : std::nullopt;
     }
 
     void add(std::int64_t iteration, const Config& report) {

@@ -35,10 +35,12 @@
 
 namespace rtrain::detail {
 
-/// Those that need not know who trains.
-inline void add_recorders(track::Observers& observers, const TrainerOptions& options,
-                          launch::Session& session) {
-    observers.add(std::make_shared<track::RunReport>(options.run.checkpoint));
+/// Those that need not know who trains. Returns the one that add_viewers() describes the run to.
+inline std::shared_ptr<track::RunReport> add_recorders(track::Observers& observers,
+                                                       const TrainerOptions& options,
+                                                       launch::Session& session) {
+    auto report = std::make_shared<track::RunReport>(options.run.checkpoint);
+    observers.add(report);
     observers.add(
         std::make_shared<track::Trackers>(options.run.trackers, options.config)); // take it
     observers.add(std::make_shared<DriverNews>(session));
@@ -46,6 +48,7 @@ inline void add_recorders(track::Observers& observers, const TrainerOptions& opt
     if (const auto& port = options.run.console.live) {
         observers.add(std::make_shared<track::LivePage>(*port, options.run.checkpoint));
     }
+    return report;
 }
 
 /// Callbacks. Those that are called in the background share a thread, which has come to its end
@@ -115,8 +118,9 @@ inline void add_callbacks(track::Observers& observers, const TrainerOptions& opt
 /// ones, another may become rank 0. *Collective.*
 inline void add_viewers(track::Observers& observers, AnyBackend& backend,
                         const TrainerOptions& options, launch::Session& session,
-                        const std::string& run_name) {
+                        const std::string& run_name, track::RunReport& report) {
     track::RunFacts facts = facts_of(backend, options, session, run_name);
+    report.describe(facts);
     std::shared_ptr<console::Display> display;
     if (session.has_driver()) {
         display = std::make_shared<launch::DriverDisplay>(session);

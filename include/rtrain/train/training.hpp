@@ -58,7 +58,7 @@ public:
         : backend_(backend), checkpoint_(checkpoint), options_(options),
           run_name_(std::move(run_name)), call_(call), session_(call.session),
           policy_(options.run.failure) {
-        add_recorders(observers_, options_, session_);
+        report_ = add_recorders(observers_, options_, session_);
     }
 
     /// One more who hears of the run, behind those of rtrain's own; before run().
@@ -92,7 +92,7 @@ private:
         require_same_config(backend_, options_.config,
                             call_.follows ? std::nullopt : session_.driver_config(call_.number));
         skipped_ = call_.follows ? std::vector<std::string>() : session_.skipped_checkpoints();
-        add_viewers(observers_, backend_, options_, session_, run_name_);
+        add_viewers(observers_, backend_, options_, session_, run_name_, *report_);
         check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
         const launch::PreemptionSignals signals(grace_s);
@@ -346,7 +346,8 @@ private:
     std::string run_name_;
     launch::FitCall call_;
     launch::Session& session_;
-    track::Observers observers_;       ///< told by rank 0, through all attempts
+    track::Observers observers_; ///< told by rank 0, through all attempts
+    std::shared_ptr<track::RunReport> report_;
     launch::FailurePolicy policy_;     ///< used by rank 0 without a driver
     std::vector<std::string> skipped_; ///< checkpoints that the run is not to go on from
     bool restarted_ = false;

@@ -8,6 +8,7 @@
 /// controller has heard the same events.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/tune/base/goal.hpp>
 #include <rtrain/tune/base/metric.hpp>
@@ -76,16 +77,15 @@ public:
 
     /// A running trial has reported. `time_s`: since it was begun. `saved`: it has left a state
     /// under the name that next_state() has given. True: it goes on; else it is to return. Throws
-    /// ConfigError [RT-U101] when the report lacks the goal's metric, [RT-C32].
+    /// ConfigError [RT-U101] when the report lacks a metric that is required, [RT-C32].
     bool report(const std::string& id, Config metrics, double time_s, bool saved, double now_s) {
         state_.set_time(now_s);
         LiveTrial& it = state_.trials().at(id);
         if (it.told != Told::nothing) {
             return false;
         }
-        if (!state_.plan().goal.metric.empty() &&
-            find(metrics, state_.plan().goal.metric) == nullptr) {
-            throw unknown_metric(state_.plan().goal.metric, metrics);
+        if (!plan().goal.metric.empty() && !number_at(metrics, plan().goal.metric)) {
+            lacks_metric(it, metrics);
         }
         Config event;
         if (log_ != nullptr) {
@@ -280,15 +280,21 @@ private:
                                "search was begun, or give it another name")};
     }
 
-    [[nodiscard]] static ConfigError unknown_metric(const std::string& name, const Config& report) {
-        std::string names;
-        for (const auto& item : report) {
-            names += (names.empty() ? "" : ", ") + std::string(item.key());
+    void lacks_metric(const LiveTrial& it, const Config& report) {
+        const ConfigError error("RT-U101",
+                                detail::concat("the search is for the metric ", plan().goal.metric,
+                                               ", but a report of trial ", it.record.id,
+                                               " has no such number; it has ",
+                                               internal::names_in_report(report),
+                                               "; report it, or set tune.metric to one of these"));
+        if (plan().require_metric) {
+            throw ConfigError(error);
         }
-        return {"RT-U101",
-                detail::concat("the search is for the metric ", name, ", but a trial has reported ",
-                               names.empty() ? "nothing" : names,
-                               "; report it, or set tune.metric to one of these")};
+        if (!std::exchange(warned_, true)) {
+            console::warn("%s; such reports are skipped (logged once; tune.require_metric makes "
+                          "them an error)",
+                          error.what());
+        }
     }
 
     /// Has a trial wait that has not begun, if the searcher gives one, and all that the scheduler
@@ -370,6 +376,7 @@ private:
 
     internal::SearchState state_;
     EventLog* log_ = nullptr;
+    bool warned_ = false; ///< of a report without the metric
 };
 
 } // namespace rtrain::tune

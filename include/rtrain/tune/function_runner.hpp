@@ -16,6 +16,7 @@
 #include <rtrain/tune/trial.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -159,7 +160,9 @@ private:
             };
             Trial trial(assignment, place, state_of(assignment), listen, saved);
             const auto value = function_(trial, trial.config());
-            if (value && !trial.should_stop() && value != score) {
+            const bool is_known =
+                value == score || (value && score && std::isnan(*value) && std::isnan(*score));
+            if (value && !is_known && !trial.should_stop()) {
                 (void)hear(assignment, {{metric_name(), *value}}, std::nullopt,
                            seconds_since(begin), files);
             }

@@ -69,6 +69,8 @@ struct SearchPlan {
     /// twice. Else a trial is begun with a state of its own, and repeats what it reported behind
     /// it.
     bool keeps_states_itself = false;
+    /// Whether a report without the goal's metric ends the search.
+    bool require_metric = false;
 
     /// Of a new trial.
     [[nodiscard]] TrialRecord new_record(const std::string& id, Config config) const;

@@ -127,9 +127,11 @@ public:
             forget_old_states(it);
         }
         const auto score = number_at(metrics, plan_.goal.metric);
-        it.score = score && !std::isnan(*score) ? score : std::nullopt;
-        if (score && !it.searcher_knows) {
-            plan_.searcher.on_result(record.id, record.reports, *score);
+        if (score) { // else the newest one before stays
+            it.score = std::isnan(*score) ? std::nullopt : score;
+            if (!it.searcher_knows) {
+                plan_.searcher.on_result(record.id, record.reports, *score);
+            }
         }
         record.metrics = metrics;
         TrialReport report{.trial = record.id,

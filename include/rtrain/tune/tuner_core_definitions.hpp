@@ -111,7 +111,8 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan() const {
                           .states_to_keep = options_.run.checkpoint.num_to_keep,
                           .trial_name = tune.trial_name_creator,
                           .trial_dirname = tune.trial_dirname_creator,
-                          .identity = {{"trainable", trainable_}}};
+                          .identity = {{"trainable", trainable_}},
+                          .require_metric = tune.require_metric};
     boost::json::array names;
     for (const auto& [name, dataset] : options_.datasets) {
         names.emplace_back(name);

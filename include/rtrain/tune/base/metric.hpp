@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace rtrain::tune {
@@ -37,4 +38,16 @@ namespace rtrain::tune {
     return value == nullptr ? std::nullopt : json::number(*value);
 }
 
+namespace internal {
+
+/// The names of a report, for messages.
+[[nodiscard]] inline std::string names_in_report(const Config& report) {
+    std::string names;
+    for (const auto& item : report) {
+        names += (names.empty() ? "" : ", ") + std::string(item.key());
+    }
+    return names.empty() ? "nothing" : names;
+}
+
+} // namespace internal
 } // namespace rtrain::tune

@@ -90,14 +90,9 @@ inline void flatten(const std::string& name, const boost::json::value& value, co
         return values.back();
     }
     if (scope == "all") {
-        std::optional<double> best;
-        for (const double value : values) {
-            if (!std::isnan(value)) {
-                best = !best || (mode == ScoreOrder::max ? value > *best : value < *best) ? value
-                                                                                          : *best;
-            }
-        }
-        return best.value_or(std::numeric_limits<double>::quiet_NaN());
+        return *std::max_element(values.begin(), values.end(), [&](double one, double other) {
+            return detail::is_worse(one, other, mode);
+        });
     }
     const std::size_t most = scope == "avg" ? values.size() : scope == "last-5-avg" ? 5 : 10;
     const std::size_t count = std::min(most, values.size());
@@ -176,8 +171,11 @@ RTRAIN_DOOR const TrialResult& ResultGrid::get_best_result(std::optional<std::st
         if (!score || std::isnan(*score) || (filter_nan_and_inf && std::isinf(*score))) {
             continue;
         }
-        if (best == nullptr ||
-            (*mode == ScoreOrder::max ? *score > best_score : *score < best_score)) {
+        const bool is_better =
+            best == nullptr || (result.error.has_value() == best->error.has_value()
+                                    ? detail::is_worse(best_score, *score, *mode)
+                                    : best->error.has_value());
+        if (is_better) {
             best = &result;
             best_score = *score;
         }
@@ -215,8 +213,7 @@ RTRAIN_DOOR TrialTable ResultGrid::get_dataframe(std::optional<std::string> filt
         for (const Config& report : result.metrics_history) {
             const auto value =
                 filter_metric ? tune::number_at(report, *filter_metric) : std::optional<double>();
-            if (value &&
-                (!best || (*filter_mode == ScoreOrder::max ? *value > *best : *value < *best))) {
+            if (value && (!best || detail::is_worse(*best, *value, *filter_mode))) {
                 best = value;
                 shown = &report;
             }

@@ -13,8 +13,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <set>
 #include <span>
 #include <string>
@@ -71,12 +71,8 @@ inline void names_in(const Config& config, const std::string& above,
     }
     const auto score = number_at(one.metrics, goal.metric);
     const auto its_score = number_at(other.metrics, goal.metric);
-    const bool counts = score && !std::isnan(*score);
-    const bool its_counts = its_score && !std::isnan(*its_score);
-    if (counts != its_counts) {
-        return counts;
-    }
-    return counts && (goal.mode == ScoreOrder::max ? *score > *its_score : *score < *its_score);
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    return rtrain::detail::is_worse(its_score.value_or(nan), score.value_or(nan), goal.mode);
 }
 
 } // namespace internal

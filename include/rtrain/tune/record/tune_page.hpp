@@ -8,7 +8,7 @@
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/track/html.hpp>
-#include <rtrain/track/report_assets.hpp>
+#include <rtrain/track/report_style.hpp>
 #include <rtrain/tune/record/policy_log.hpp>
 #include <rtrain/tune/record/trial_table.hpp>
 #include <rtrain/tune/record/tune_charts.hpp>

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -26,7 +27,8 @@ namespace rtrain::tune {
 
 /// How Asha stops trials.
 struct AshaOptions {
-    /// Any number of the reports that grows. A report without it, or without the metric, goes on.
+    /// Any number of the reports that grows. A report without it, or without the metric, is
+    /// skipped.
     std::string time_attr = "training_iteration";
     double max_t = 100;          ///< of `time_attr`
     double grace_period = 1;     ///< the first rung; more than 0, at most max_t
@@ -41,8 +43,9 @@ struct AshaOptions {
 /// Rungs of bracket s lie at grace_period * reduction_factor^(k + s), k = 0, 1, ..., as long as
 /// that is at most max_t. At its first report at or past a rung, the highest it has come to, a
 /// trial stops when its score is below the quantile 1 - 1 / reduction_factor of those that were
-/// there before; then its own counts, too. A NaN stops no trial and does not count. Trials are
-/// spread over brackets at random, in proportion to e^rungs.
+/// there before; then its own counts, too. NaN and the scores of trials that have failed count as
+/// worse than any other, and a trial with NaN stops at its next rung, where Ray lets it continue.
+/// Trials are spread over brackets at random, in proportion to e^rungs.
 class Asha {
 public:
     static constexpr const char* name = "Asha";
@@ -90,10 +93,15 @@ public:
         return passes(report.trial, *point) ? Verdict(GoOn{}) : Verdict(Stop{});
     }
 
-    void on_end(const std::string& trial, TrialEnd /*end*/,
-                const std::optional<TrialReport>& last) {
+    void on_end(const std::string& trial, TrialEnd end, const std::optional<TrialReport>& last) {
         if (const auto point = last ? read_(*last) : std::nullopt) {
             (void)passes(trial, *point);
+        }
+        const auto bracket = bracket_of_.find(trial);
+        if (end == TrialEnd::errored && bracket != bracket_of_.end()) {
+            for (Rung& rung : brackets_[bracket->second]) {
+                rung.fail(trial);
+            }
         }
         bracket_of_.erase(trial);
     }
@@ -154,12 +162,18 @@ private:
     struct Rung {
         double time = 0;
         std::map<std::string, double> scores{};
-        std::vector<double> in_order{}; ///< those that are no NaN
+        std::vector<double> in_order{};
 
         void add(const std::string& trial, double score) {
             scores[trial] = score;
-            if (!std::isnan(score)) {
-                in_order.insert(std::upper_bound(in_order.begin(), in_order.end(), score), score);
+            score = rtrain::detail::or_worst(score);
+            in_order.insert(std::upper_bound(in_order.begin(), in_order.end(), score), score);
+        }
+        void fail(const std::string& trial) {
+            if (const auto found = scores.find(trial); found != scores.end()) {
+                in_order.erase(std::lower_bound(in_order.begin(), in_order.end(),
+                                                rtrain::detail::or_worst(found->second)));
+                add(trial, std::numeric_limits<double>::quiet_NaN());
             }
         }
     };
@@ -203,7 +217,7 @@ private:
             }
             const double cutoff = internal::quantile_of_sorted(rung.in_order, quantile);
             rung.add(trial, point.score);
-            return !(point.score < cutoff);
+            return !std::isnan(point.score) && !(point.score < cutoff);
         }
         return true;
     }

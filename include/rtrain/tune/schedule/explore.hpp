@@ -157,7 +157,9 @@ private:
             return was_integer && drawn_value.is_double() ? rounded(drawn_value.get_double())
                                                           : drawn_value;
         }
-        const double changed = value.to_number<double>() * factors[random.below(factors.size())];
+        constexpr double most = std::numeric_limits<double>::max();
+        const double changed = std::clamp(
+            value.to_number<double>() * factors[random.below(factors.size())], -most, most);
         return value.is_double() ? boost::json::value(changed) : rounded(changed);
     }
 

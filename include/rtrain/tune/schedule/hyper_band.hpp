@@ -24,8 +24,8 @@ namespace rtrain::tune {
 
 /// How HyperBand halves.
 struct HyperBandOptions {
-    /// Any number of the reports that grows. A report without it, or without the metric, is an
-    /// error [RT-U64]: trials that wait for each other would wait for ever.
+    /// Any number of the reports that grows. A report without it, or without the metric, is
+    /// skipped: the others wait for a later one, or for the trial's end.
     std::string time_attr = "training_iteration";
     double max_t = 81; ///< of `time_attr`, more than 0
     double reduction_factor =
@@ -33,6 +33,8 @@ struct HyperBandOptions {
     /// Whether trials stop at max_t; else the last of a bracket go on to their own end.
     bool stop_last_trials = true;
     std::optional<Goal> goal{}; ///< another than the search's
+    /// Whether a report without `time_attr` or the metric is an error [RT-U64].
+    bool require_attrs = false;
 };
 
 /// A band has s_max + 1 brackets, s_max = round(log max_t / log eta); bracket s holds
@@ -76,12 +78,15 @@ public:
 
     /// Throws ConfigError [RT-U64].
     [[nodiscard]] Verdict on_result(const TrialReport& report) {
-        const auto point = read_.require(report);
+        const auto point = read_(report, options_.require_attrs);
         internal::Bracket* const bracket = bracket_of(report.trial);
         if (bracket == nullptr) { // it was stopped, and has reported once more
             return Stop{};
         }
-        bracket->hear(report.trial, point);
+        if (!point) {
+            return GoOn{};
+        }
+        bracket->hear(report.trial, *point);
         if (bracket->goes_on(report.trial)) {
             return GoOn{};
         }

@@ -94,7 +94,7 @@ public:
             order.push_back(&live);
         }
         std::stable_sort(order.begin(), order.end(), [](const Live* one, const Live* other) {
-            return ranks_below(one->last->score, other->last->score);
+            return rtrain::detail::is_worse(one->last->score, other->last->score, ScoreOrder::max);
         });
         const std::size_t kept = std::min(order.size(), static_cast<std::size_t>(size_));
         Halves halves;
@@ -160,10 +160,6 @@ private:
         std::optional<Point> last;
     };
 
-    /// NaN is the worst.
-    [[nodiscard]] static bool ranks_below(double one, double other) {
-        return std::isnan(one) ? !std::isnan(other) : one < other;
-    }
     [[nodiscard]] static double time_of(const Live& live) {
         return live.last ? live.last->time : 0;
     }

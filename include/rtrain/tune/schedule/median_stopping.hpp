@@ -9,7 +9,7 @@
 #include <rtrain/tune/schedule/reading.hpp>
 #include <rtrain/tune/schedule/statistics.hpp>
 
-#include <cmath>
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <map>
@@ -24,7 +24,8 @@ namespace rtrain::tune {
 
 /// When MedianStopping stops a trial.
 struct MedianStoppingOptions {
-    /// Any number of the reports that grows. A report without it, or without the metric, goes on.
+    /// Any number of the reports that grows. A report without it, or without the metric, is
+    /// skipped.
     std::string time_attr = "time_total_s";
     /// No trial stops before this time, and means begin with it; at least 0.
     double grace_period = 60;
@@ -38,8 +39,8 @@ struct MedianStoppingOptions {
 
 /// At a report of a trial at time t, past the grace period: it stops when its best value so far is
 /// strictly worse than the median, over other trials that have come to t, of the mean of their
-/// values in [grace_period, t]. Means that are no finite numbers do not count. A trial whose first
-/// value is NaN stops.
+/// values in [grace_period, t]. NaN, and the values of trials that have failed, count as worse than
+/// any other, where Ray leaves them out.
 class MedianStopping {
 public:
     static constexpr const char* name = "MedianStopping";
@@ -75,9 +76,8 @@ public:
         std::vector<double> means;
         for (auto& [other, its] : past_) {
             if (other != report.trial && its.times.back() >= point->time) {
-                const double mean = its.mean(options_.grace_period, point->time);
-                if (std::isfinite(mean)) {
-                    means.push_back(mean);
+                if (const auto mean = its.mean(options_.grace_period, point->time)) {
+                    means.push_back(rtrain::detail::or_worst(*mean));
                 }
             }
         }
@@ -85,18 +85,20 @@ public:
             return yield(past, report);
         }
         const double median = internal::median_of(std::move(means));
-        if (past.best >= median) {
+        if (!(rtrain::detail::or_worst(past.best) < median)) {
             return GoOn{};
         }
         stopped_.insert(report.trial);
         return options_.hard_stop ? Verdict(Stop{}) : Verdict(Pause{});
     }
 
-    void on_end(const std::string& trial, TrialEnd /*end*/,
-                const std::optional<TrialReport>& last) {
+    void on_end(const std::string& trial, TrialEnd end, const std::optional<TrialReport>& last) {
         const auto point = last ? read_(*last) : std::nullopt;
         if (point) {
             past_[trial].append(*point);
+        }
+        if (const auto past = past_.find(trial); end == TrialEnd::errored && past != past_.end()) {
+            past->second.fail();
         }
     }
 
@@ -151,17 +153,24 @@ private:
         double last_pause = -std::numeric_limits<double>::infinity();
 
         void append(const internal::Point& point) {
-            // A NaN that comes first stays.
-            best = scores.empty() || point.score > best ? point.score : best;
+            if (scores.empty() || rtrain::detail::is_worse(best, point.score, ScoreOrder::max)) {
+                best = point.score;
+            }
             in_order = in_order && (times.empty() || times.back() <= point.time);
             times.push_back(point.time);
             scores.push_back(point.score);
             means.emplace_back();
         }
 
-        /// Of the scores with from <= time <= to. Trials are asked at the same times again and
-        /// again, so means are kept.
-        [[nodiscard]] double mean(double from, double to) {
+        void fail() {
+            best = std::numeric_limits<double>::quiet_NaN();
+            std::fill(scores.begin(), scores.end(), best);
+            std::fill(means.begin(), means.end(), std::nullopt);
+        }
+
+        /// Of the scores with from <= time <= to; none without any. Trials are asked at the same
+        /// times again and again, so means are kept.
+        [[nodiscard]] std::optional<double> mean(double from, double to) {
             if (!in_order) {
                 std::vector<double> some;
                 for (std::size_t at = 0; at < times.size(); ++at) {
@@ -169,19 +178,19 @@ private:
                         some.push_back(scores[at]);
                     }
                 }
-                return internal::mean_of(some);
+                return some.empty() ? std::nullopt : std::optional(internal::mean_of(some));
             }
             const auto begin = std::lower_bound(times.begin(), times.end(), from) - times.begin();
             const auto end = std::upper_bound(times.begin(), times.end(), to) - times.begin();
             if (begin >= end) {
-                return std::numeric_limits<double>::quiet_NaN();
+                return std::nullopt;
             }
             auto& kept = means[static_cast<std::size_t>(end - 1)];
             if (!kept) {
                 kept = internal::mean_of(std::span(scores).subspan(
                     static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
             }
-            return *kept;
+            return kept;
         }
 
     private:

@@ -24,8 +24,8 @@ namespace rtrain::tune {
 
 /// The lower quantile are the ceil(n * quantile_fraction) trials with the lowest scores at their
 /// last perturbation interval, at most half of n; the upper quantile as many with the highest.
-/// Trials that are over, or whose score is NaN, are in none. While others wait, trials take turns:
-/// the one that has come least far runs.
+/// Trials that are over are in none. Trials whose score is NaN are all in the lower one, where Ray
+/// never replaces them. While others wait, trials take turns: the one that has come least far runs.
 ///
 /// A trial that has failed and runs again stays where it was, and others may take over its newest
 /// state meanwhile; Ray forgets its score until its next perturbation interval. One that is resumed
@@ -59,7 +59,7 @@ public:
 
     /// Throws ConfigError [RT-U64].
     [[nodiscard]] Verdict on_result(const TrialReport& report) {
-        const auto point = options_.require_attrs ? read_.require(report) : read_(report);
+        const auto point = read_(report, options_.require_attrs);
         Member* const member = find(report.trial);
         if (member == nullptr || !point) {
             return GoOn{};
@@ -175,12 +175,12 @@ private:
     [[nodiscard]] std::pair<Members, Members> quantiles() {
         Members ranked;
         for (Member& member : trials_) {
-            if (!member.over && member.score && !std::isnan(*member.score)) {
+            if (!member.over && member.score) {
                 ranked.push_back(&member);
             }
         }
         std::stable_sort(ranked.begin(), ranked.end(), [](const Member* one, const Member* other) {
-            return *one->score < *other->score;
+            return rtrain::detail::is_worse(*one->score, *other->score, ScoreOrder::max);
         });
         if (ranked.size() < 2) {
             return {};
@@ -189,8 +189,15 @@ private:
             std::min(static_cast<std::ptrdiff_t>(std::ceil(static_cast<double>(ranked.size()) *
                                                            options_.quantile_fraction)),
                      static_cast<std::ptrdiff_t>(ranked.size() / 2));
-        return {Members(ranked.begin(), ranked.begin() + count),
-                Members(ranked.end() - count, ranked.end())};
+        const auto numbers = std::find_if(ranked.begin(), ranked.end(), [](const Member* member) {
+            return !std::isnan(*member->score);
+        });
+        Members best(std::max(numbers, ranked.end() - count), ranked.end());
+        if (best.empty()) {
+            return {};
+        }
+        return {Members(ranked.begin(), std::max(numbers, ranked.begin() + count)),
+                std::move(best)};
     }
 
     /// What `member` is to become of one of `donors`.

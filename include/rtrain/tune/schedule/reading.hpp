@@ -4,6 +4,7 @@
 /// Cost tier 1: std and Boost.JSON.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/tune/base/goal.hpp>
@@ -46,31 +47,21 @@ public:
         }
     }
 
-    /// None when the report lacks one of the two.
-    [[nodiscard]] std::optional<Point> operator()(const TrialReport& report) const {
+    /// None when the report lacks one of the two. The first time is a warning, unless it lacks the
+    /// search's own metric, of which the search warns. `require`: throws ConfigError [RT-U64].
+    [[nodiscard]] std::optional<Point> operator()(const TrialReport& report, bool require = false) {
         const auto time = time_of(report);
         const auto value = number_at(report.metrics, goal_->metric);
-        if (!time || !value) {
-            return std::nullopt;
+        if (time && value) {
+            return Point{*time, goal_->mode == ScoreOrder::max ? *value : -*value};
         }
-        return Point{*time, goal_->mode == ScoreOrder::max ? *value : -*value};
-    }
-
-    /// Throws ConfigError [RT-U64], which lists what the report has, when it lacks one of the two.
-    [[nodiscard]] Point require(const TrialReport& report) const {
-        if (const auto point = (*this)(report)) {
-            return *point;
+        if (require) {
+            throw missing(report);
         }
-        const std::string& missing = time_of(report) ? goal_->metric : time_attr_;
-        std::string names;
-        for (const auto& item : report.metrics) {
-            names += (names.empty() ? "" : ", ") + std::string(item.key());
+        if ((!time || has_own_goal_) && !std::exchange(warned_, true)) {
+            console::warn("%s; such reports are skipped (logged once)", missing(report).what());
         }
-        throw ConfigError("RT-U64", rtrain::detail::concat("trial ", report.trial,
-                                                           " has reported no number \"", missing,
-                                                           "\", which ", scheduler_,
-                                                           " judges by; it has reported ",
-                                                           names.empty() ? "nothing" : names));
+        return std::nullopt;
     }
 
     [[nodiscard]] const char* scheduler() const noexcept { return scheduler_; }
@@ -83,6 +74,14 @@ public:
     }
 
 private:
+    /// Lists what the report has.
+    [[nodiscard]] ConfigError missing(const TrialReport& report) const {
+        return {"RT-U64",
+                rtrain::detail::concat("trial ", report.trial, " has reported no number \"",
+                                       time_of(report) ? goal_->metric : time_attr_, "\", which ",
+                                       scheduler_, " judges by; it has reported ",
+                                       names_in_report(report.metrics))};
+    }
     [[nodiscard]] std::optional<double> time_of(const TrialReport& report) const {
         if (const auto time = number_at(report.metrics, time_attr_)) {
             return time;
@@ -96,6 +95,8 @@ private:
     const char* scheduler_;
     std::string time_attr_;
     std::optional<Goal> goal_;
+    bool has_own_goal_ = goal_.has_value();
+    bool warned_ = false;
 };
 
 /// A number that a scheduler has saved, through json::finite().

@@ -77,7 +77,13 @@ namespace rtrain::tune::internal {
     const double from = values[below];
     const double to = values[std::min(below + 1, values.size() - 1)];
     const double way = place - floor;
+    if (way == 0 || from == to || std::isinf(from)) { // infinities have no difference
+        return from;
+    }
     const double difference = to - from;
+    if (std::isinf(difference)) {
+        return std::lerp(from, to, way);
+    }
     return way >= 0.5 ? to - difference * (1 - way) : from + difference * way;
 }
 

@@ -34,7 +34,8 @@ struct BohbOptions {
 /// Suggests what is likely among the good trials and unlikely among the others, as HpBandSter 0.7.4
 /// does. A budget is a number of reports: what a trial has reported then is its score there. The
 /// densities are those of the largest budget that d + 1 good and d + 1 other trials have, for d
-/// parameters; until there is one, suggestions are random. Trials that fail count as the worst.
+/// parameters; until there is one, suggestions are random. Trials that fail, and NaN, count as the
+/// worst.
 ///
 /// Falkner, Klein, Hutter (2018). The kernels of a choice are spread over all of its options, where
 /// HpBandSter counts those that were seen.
@@ -46,7 +47,7 @@ public:
     void begin(const Space& space, const Goal& goal, std::int64_t num_samples);
     [[nodiscard]] Suggestion ask(const std::string& trial);
     void on_result(const std::string& trial, std::int64_t iteration, double score);
-    /// Throws ConfigError: RT-U11 for a trial that is not under way, RT-U12 for NaN.
+    /// Throws ConfigError: RT-U11 for a trial that is not running.
     void tell(const std::string& trial, std::optional<double> score, TrialEnd end);
     [[nodiscard]] boost::json::object save() const;
     void load(const boost::json::object& state);
@@ -58,6 +59,7 @@ private:
         Row values;                 ///< as in a Plan
         std::int64_t iteration = 0; ///< of the last report
         bool ended = false;
+        bool failed = false; ///< so it counts as the worst of every budget
     };
     using Losses = std::vector<std::pair<double, std::uint32_t>>; ///< and the trial
     struct Density {
@@ -67,7 +69,7 @@ private:
 
     [[nodiscard]] std::uint32_t under_way(const std::string& trial) const;
     void add_loss(std::int64_t budget, std::uint32_t trial, std::optional<double> score);
-    [[nodiscard]] const Losses* model_of() const;
+    [[nodiscard]] Losses model_of() const;
     [[nodiscard]] Row unit(const Row& values) const;
     [[nodiscard]] Row from_unit(const Row& row);
     [[nodiscard]] Density density(const Losses& losses, std::size_t from, std::size_t to);

@@ -87,31 +87,39 @@ RTRAIN_DOOR void Bohb::on_result(const std::string& trial, std::int64_t iteratio
 
 RTRAIN_DOOR void Bohb::tell(const std::string& trial, std::optional<double> score, TrialEnd end) {
     const std::uint32_t number = under_way(trial);
-    if (end == TrialEnd::completed && score && std::isnan(*score)) {
-        throw ConfigError("RT-U12", detail::concat("trial \"", trial,
-                                                   "\" has completed with the "
-                                                   "score NaN; expected a number, or none and "
-                                                   "errored"));
-    }
     Trial& ended = trials_[number];
     ended.ended = true;
-    if (ended.iteration == 0 && (score || end == TrialEnd::errored)) {
-        add_loss(1, number, end == TrialEnd::errored ? std::nullopt : score);
+    ended.failed = end == TrialEnd::errored || (score && std::isnan(*score));
+    if (ended.failed) { // whatever it has reported before
+        for (auto& [budget, losses] : budgets_) {
+            std::erase_if(losses, [&](const auto& loss) { return loss.second == number; });
+        }
+    } else if (ended.iteration == 0 && score) {
+        add_loss(1, number, score);
     }
 }
 
-/// The trials of the largest budget that has enough of them, the best first; null: there is none.
-RTRAIN_DOOR const Bohb::Losses* Bohb::model_of() const {
-    const std::size_t least = modelled_.size() + 1;
-    for (auto budget = budgets_.rbegin(); budget != budgets_.rend(); ++budget) {
-        const std::size_t count = budget->second.size();
-        const std::size_t good =
-            std::max(least, static_cast<std::size_t>(options_.top_percent) * count / 100);
-        if (count >= good + least) {
-            return &budget->second;
+/// The trials of the largest budget that has enough of them, the best first, behind them those that
+/// have failed; empty: there is none.
+RTRAIN_DOOR Bohb::Losses Bohb::model_of() const {
+    Losses failed;
+    for (std::uint32_t number = 0; number < trials_.size(); ++number) {
+        if (trials_[number].failed) {
+            failed.emplace_back(std::numeric_limits<double>::infinity(), number);
         }
     }
-    return nullptr;
+    const std::size_t least = modelled_.size() + 1;
+    for (auto budget = budgets_.rbegin(); budget != budgets_.rend(); ++budget) {
+        const std::size_t count = budget->second.size() + failed.size();
+        const std::size_t good =
+            std::max(least, static_cast<std::size_t>(options_.top_percent) * count / 100);
+        if (count >= good + least && budget->second.size() >= good) {
+            Losses losses = budget->second;
+            losses.insert(losses.end(), failed.begin(), failed.end());
+            return losses;
+        }
+    }
+    return {};
 }
 
 RTRAIN_DOOR Bohb::Row Bohb::unit(const Row& values) const {
@@ -119,9 +127,9 @@ RTRAIN_DOOR Bohb::Row Bohb::unit(const Row& values) const {
     for (std::size_t d = 0; d < modelled_.size(); ++d) {
         const internal::Dimension& dimension = dimensions_[d];
         const double value = values[modelled_[d]];
-        const double x = dimension.range.logarithmic ? std::log(value) : value;
-        row.push_back(
-            dimension.options > 0 ? value : (x - dimension.low) / (dimension.high - dimension.low));
+        row.push_back(dimension.options > 0 ? value
+                                            : (dimension.inner(value) - dimension.low) /
+                                                  (dimension.high - dimension.low));
     }
     return row;
 }
@@ -139,8 +147,7 @@ RTRAIN_DOOR Bohb::Row Bohb::from_unit(const Row& row) {
                 values[p] = row[d];
             } else {
                 const double x = dimension.low + row[d] * (dimension.high - dimension.low);
-                values[p] = internal::nearest(dimension.range,
-                                              dimension.range.logarithmic ? std::exp(x) : x);
+                values[p] = internal::nearest(dimension.range, dimension.outer(x));
             }
         }
         d += is_modelled ? 1 : 0;
@@ -259,18 +266,18 @@ RTRAIN_DOOR double Bohb::pdf(const Density& density, const Row& row) const {
 }
 
 RTRAIN_DOOR std::optional<Bohb::Row> Bohb::suggest() {
-    const Losses* losses = model_of();
-    if (losses == nullptr || modelled_.empty() ||
+    const Losses losses = model_of();
+    if (losses.empty() || modelled_.empty() ||
         plan_.random().uniform() < options_.random_fraction) {
         return std::nullopt;
     }
     const std::size_t least = modelled_.size() + 1;
-    const std::size_t count = losses->size();
+    const std::size_t count = losses.size();
     const auto percent = static_cast<std::size_t>(options_.top_percent);
     const std::size_t good = std::max(least, percent * count / 100);
     const std::size_t bad = std::max(least, (100 - percent) * count / 100);
-    const Density likely = density(*losses, 0, good);
-    const Density unlikely = density(*losses, good, std::min(good + bad, count));
+    const Density likely = density(losses, 0, good);
+    const Density unlikely = density(losses, good, std::min(good + bad, count));
     constexpr double floor = 1e-32;
     Row best;
     double least_ratio = std::numeric_limits<double>::infinity();
@@ -295,7 +302,7 @@ RTRAIN_DOOR boost::json::object Bohb::save() const {
     for (const Trial& trial : trials_) {
         trials.push_back(json::finite(boost::json::array{
             trial.id, boost::json::array(trial.values.begin(), trial.values.end()), trial.iteration,
-            trial.ended}));
+            trial.ended, trial.failed}));
     }
     boost::json::array budgets;
     for (const auto& [budget, losses] : budgets_) {
@@ -325,6 +332,7 @@ RTRAIN_DOOR void Bohb::load(const boost::json::object& state) {
             }
             trial.iteration = fields.at(2).as_int64();
             trial.ended = fields.at(3).as_bool();
+            trial.failed = fields.at(4).as_bool();
             numbers_[trial.id] = static_cast<std::uint32_t>(trials_.size());
             trials_.push_back(std::move(trial));
         }

@@ -56,6 +56,10 @@ RTRAIN_DOOR void check_bounds(const std::string& call, double low, double high,
     if (q && !(*q > 0 && std::isfinite(*q))) {
         throw ConfigError("RT-U3", call + " has no step: expected a q above 0");
     }
+    if (q && high / *q - low / *q > 0x1p62) {
+        throw ConfigError("RT-U3", call + " has more than 2^62 multiples of q, which cannot be "
+                                          "counted; expected a larger q, or a range without one");
+    }
     if (q && (!divides(*q, low) || !divides(*q, high))) {
         throw ConfigError("RT-U3", call + " has a bound that is no multiple of q, so no value "
                                           "could be there; expected multiples of q");

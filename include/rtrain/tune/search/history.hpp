@@ -25,12 +25,13 @@ public:
     History() = default;
     History(const Parameters& parameters, ScoreOrder mode);
 
-    /// A trial begins; its values stand in the densities from now on, among the bad ones.
+    /// A trial begins; its values are in the densities from now on, among the bad ones.
     void add(const std::string& id, std::vector<double> values);
     void report(const std::string& id, std::int64_t iteration, double score);
+    /// A trial without a score, or with NaN, has failed: it stays among the bad ones.
     void end(const std::string& id, std::optional<double> score, TrialEnd end);
 
-    /// How many trials have ended with a score.
+    /// How many trials have ended, and have not failed.
     [[nodiscard]] std::size_t finished() const noexcept {
         return completed_.size() + stopped_.size();
     }
@@ -53,7 +54,7 @@ public:
     void load(const boost::json::array& saved);
 
 private:
-    enum class State : unsigned char { running, completed, stopped, gone };
+    enum class State : unsigned char { running, completed, stopped, failed };
     struct Trial {
         std::string id;
         std::vector<double> values; ///< one a parameter; absent where it has none
@@ -65,20 +66,19 @@ private:
         std::tuple<std::int64_t, double, std::uint32_t>; ///< 0 or minus reports, score, trial
 
     [[nodiscard]] std::uint32_t running(const std::string& id) const;
-    [[nodiscard]] double comparable(double score) const noexcept;
     void settle(std::uint32_t number);
-    void drop(std::uint32_t number);
     void refine_groups(const Trial& trial);
     [[nodiscard]] std::vector<char> good() const;
 
     ScoreOrder mode_ = ScoreOrder::max;
-    std::vector<char> logarithmic_; ///< of each parameter
-    std::vector<Trial> trials_;     ///< in the order of add()
+    std::vector<Dimension> dimensions_; ///< of each parameter
+    std::vector<Trial> trials_;         ///< in the order of add()
     std::unordered_map<std::string, std::uint32_t> numbers_;
     std::vector<std::vector<double>> columns_; ///< of each parameter, by trial: as kernels see it
     std::vector<std::vector<std::uint32_t>> orders_; ///< of each, trials by value
     std::vector<Rank> completed_;                    ///< sorted, the best first
     std::vector<Rank> stopped_;
+    std::size_t failed_ = 0;
     std::vector<std::uint32_t> groups_; ///< of each parameter; 0: in no finished trial
     bool whole_ = false;                ///< all are in one group, and always were
 };

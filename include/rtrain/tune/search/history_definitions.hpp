@@ -19,8 +19,7 @@ RTRAIN_DOOR History::History(const Parameters& parameters, ScoreOrder mode)
     : mode_(mode), columns_(parameters.size()), orders_(parameters.size()),
       groups_(parameters.size(), 0) {
     for (const Parameter& parameter : parameters) {
-        const auto* range = std::get_if<Range>(&parameter.domain);
-        logarithmic_.push_back(range != nullptr && range->logarithmic ? 1 : 0);
+        dimensions_.push_back(dimension_of(parameter.domain));
     }
 }
 
@@ -33,7 +32,7 @@ RTRAIN_DOOR void History::add(const std::string& id, std::vector<double> values)
     }
     for (std::size_t p = 0; p < columns_.size(); ++p) {
         std::vector<double>& column = columns_[p];
-        column.push_back(logarithmic_[p] != 0 ? std::log(values[p]) : values[p]);
+        column.push_back(dimensions_[p].inner(values[p]));
         if (!std::isnan(column.back())) {
             const auto above = std::upper_bound(
                 orders_[p].begin(), orders_[p].end(), column.back(),
@@ -54,42 +53,29 @@ RTRAIN_DOOR std::uint32_t History::running(const std::string& id) const {
     return found->second;
 }
 
-/// Small is good; NaN is the worst.
-RTRAIN_DOOR double History::comparable(double score) const noexcept {
-    return std::isnan(score)          ? std::numeric_limits<double>::infinity()
-           : mode_ == ScoreOrder::max ? -score
-                                      : score;
-}
-
 RTRAIN_DOOR void History::report(const std::string& id, std::int64_t iteration, double score) {
     Trial& trial = trials_[running(id)];
     trial.iteration = iteration;
-    trial.score = comparable(score);
+    trial.score = mode_ == ScoreOrder::max ? -score : score;
 }
 
 RTRAIN_DOOR void History::end(const std::string& id, std::optional<double> score, TrialEnd end) {
     const std::uint32_t number = running(id);
     Trial& trial = trials_[number];
-    if (end == TrialEnd::completed && score && std::isnan(*score)) {
-        throw ConfigError("RT-U12", detail::concat("trial \"", id,
-                                                   "\" has completed with the score "
-                                                   "NaN; expected a number, or none and errored"));
-    }
-    trial.state = end == TrialEnd::errored   ? State::gone
-                  : end == TrialEnd::stopped ? State::stopped
-                  : score                    ? State::completed
-                                             : State::gone;
     if (score && (end == TrialEnd::completed || trial.iteration < 0)) {
-        trial.score = comparable(*score);
-        trial.iteration = std::max<std::int64_t>(trial.iteration, 0);
+        report(id, std::max<std::int64_t>(trial.iteration, 0), *score);
     }
+    const bool lacks_score = end == TrialEnd::completed && !score;
+    trial.state = end == TrialEnd::errored || lacks_score || std::isnan(trial.score) ? State::failed
+                  : end == TrialEnd::stopped ? State::stopped
+                                             : State::completed;
     settle(number);
 }
 
 RTRAIN_DOOR void History::settle(std::uint32_t number) {
     const Trial& trial = trials_[number];
-    if (trial.state == State::gone) {
-        drop(number);
+    if (trial.state == State::failed) {
+        ++failed_;
         return;
     }
     const bool completed = trial.state == State::completed;
@@ -100,12 +86,6 @@ RTRAIN_DOOR void History::settle(std::uint32_t number) {
     std::vector<Rank>& ranks = completed ? completed_ : stopped_;
     ranks.insert(std::upper_bound(ranks.begin(), ranks.end(), rank), rank);
     refine_groups(trial);
-}
-
-RTRAIN_DOOR void History::drop(std::uint32_t number) {
-    for (std::vector<std::uint32_t>& order : orders_) {
-        order.erase(std::remove(order.begin(), order.end(), number), order.end());
-    }
 }
 
 RTRAIN_DOOR void History::refine_groups(const Trial& trial) {
@@ -138,10 +118,11 @@ RTRAIN_DOOR std::vector<std::size_t> History::group_of(std::size_t parameter) co
     return group;
 }
 
-/// Of each trial, whether it counts among the best: a tenth of them, and at most 25.
+/// Of each trial, whether it counts among the best: a tenth of them, failed ones included, and at
+/// most 25.
 RTRAIN_DOOR std::vector<char> History::good() const {
     std::vector<char> good(trials_.size(), 0);
-    std::size_t left = std::min<std::size_t>((finished() + 9) / 10, 25);
+    std::size_t left = std::min<std::size_t>((finished() + failed_ + 9) / 10, 25);
     for (const std::vector<Rank>* ranks : {&completed_, &stopped_}) {
         for (std::size_t i = 0; i < ranks->size() && left > 0; ++i, --left) {
             good[std::get<2>((*ranks)[i])] = 1;
@@ -159,12 +140,10 @@ RTRAIN_DOOR History::Split History::split(const std::vector<std::size_t>& group)
     std::vector<char> counts(trials_.size(), 0);
     for (std::size_t number = 0; number < trials_.size(); ++number) {
         const Trial& trial = trials_[number];
-        counts[number] =
-            trial.state != State::gone &&
-                    std::none_of(group.begin(), group.end(),
-                                 [&](std::size_t p) { return std::isnan(trial.values[p]); })
-                ? 1
-                : 0;
+        counts[number] = std::none_of(group.begin(), group.end(),
+                                      [&](std::size_t p) { return std::isnan(trial.values[p]); })
+                             ? 1
+                             : 0;
         if (counts[number] != 0) {
             std::size_t& count = is_good[number] != 0 ? split.below_count : split.above_count;
             places[number] = static_cast<std::uint32_t>(count++);

@@ -11,6 +11,8 @@
 #include <rtrain/tune/search/space.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace rtrain::tune::internal {
 
@@ -54,15 +56,20 @@ RTRAIN_DOOR double nearest(const Range& range, double value) {
     return std::clamp(std::round(value / range.step) * range.step, range.low, range.high);
 }
 
+/// Steps from the lowest value to the highest.
+[[nodiscard]] RTRAIN_DOOR std::uint64_t steps_of(const Range& range) {
+    return static_cast<std::uint64_t>(
+        std::llround(range.high / range.step - range.low / range.step));
+}
+
 /// Multiples are equally likely; Ray rounds, which leaves the outer ones half as likely.
 [[nodiscard]] RTRAIN_DOOR double draw_range(const Range& range, Random& random) {
     if (!range.logarithmic) {
         if (range.step == 0) {
             return random.uniform(range.low, range.high);
         }
-        const auto last =
-            static_cast<std::uint64_t>(std::llround((range.high - range.low) / range.step));
-        return nearest(range, range.low + static_cast<double>(random.below(last + 1)) * range.step);
+        const auto drawn = static_cast<double>(random.below(steps_of(range) + 1));
+        return nearest(range, (range.low / range.step + drawn) * range.step);
     }
     if (range.step == 0) {
         return nearest(range, std::exp(random.uniform(std::log(range.low), std::log(range.high))));
@@ -93,7 +100,9 @@ RTRAIN_DOOR boost::json::value as_json(const Domain& domain, double value) {
     }
     if (const auto* normal = std::get_if<Normal>(&domain)) {
         const double x = normal->mean + normal->deviation * normal_quantile(value);
-        return normal->step == 0 ? x : std::round(x / normal->step) * normal->step;
+        const double rounded = normal->step == 0 ? x : std::round(x / normal->step) * normal->step;
+        constexpr double most = std::numeric_limits<double>::max();
+        return std::clamp(rounded, -most, most);
     }
     const auto place = static_cast<std::size_t>(value);
     if (const auto* choice = std::get_if<Choice>(&domain)) {
@@ -135,9 +144,7 @@ RTRAIN_DOOR std::optional<double> from_json(const Domain& domain, const boost::j
 
 RTRAIN_DOOR std::optional<std::size_t> count_of(const Domain& domain) {
     if (const auto* range = std::get_if<Range>(&domain)) {
-        return range->step == 0 ? std::nullopt
-                                : std::optional(static_cast<std::size_t>(
-                                      std::llround((range->high - range->low) / range->step) + 1));
+        return range->step == 0 ? std::nullopt : std::optional<std::size_t>(steps_of(*range) + 1);
     }
     if (const auto* choice = std::get_if<Choice>(&domain)) {
         return choice->options.size();

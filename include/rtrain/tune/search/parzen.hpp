@@ -9,6 +9,7 @@
 #include <rtrain/tune/search/domain.hpp>
 #include <rtrain/tune/search/random.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,8 +23,17 @@ struct Dimension {
     Range range{};           ///< of a number
     double low = 0;          ///< of kernels: half a step below the range's, of its logarithms
     double high = 1;
+    double scale = 1; ///< of kernels: less where the range's width is no finite number
 
     [[nodiscard]] bool discrete() const noexcept { return options == 0 && range.step != 0; }
+    /// A value as kernels have it.
+    [[nodiscard]] double inner(double value) const noexcept {
+        return range.logarithmic ? std::log(value) : value * scale;
+    }
+    /// The inverse of inner().
+    [[nodiscard]] double outer(double x) const noexcept {
+        return range.logarithmic ? std::exp(x) : x / scale;
+    }
 };
 
 /// A normal distribution is searched as its quantile, so that its prior is itself.

@@ -17,11 +17,14 @@ RTRAIN_DOOR Dimension dimension_of(const Domain& domain) {
     Dimension dimension;
     if (const auto* range = std::get_if<Range>(&domain)) {
         dimension.range = *range;
-        dimension.low = range->low - range->step / 2;
-        dimension.high = range->high + range->step / 2;
+        if (!std::isfinite((range->high - range->low) + range->step)) {
+            dimension.scale = 0.25;
+        }
+        dimension.low = range->low * dimension.scale - range->step * dimension.scale / 2;
+        dimension.high = range->high * dimension.scale + range->step * dimension.scale / 2;
         if (range->logarithmic) {
-            dimension.low = std::log(dimension.low);
-            dimension.high = std::log(dimension.high);
+            dimension.low = std::log(dimension.low / dimension.scale);
+            dimension.high = std::log(dimension.high / dimension.scale);
         }
     } else if (!std::holds_alternative<Normal>(domain)) {
         dimension.options = *count_of(domain);
@@ -199,17 +202,13 @@ RTRAIN_DOOR double ParzenEstimator::sample_number(const Dimension& dimension,
     if (!dimension.discrete()) {
         return x;
     }
-    return nearest(dimension.range, dimension.range.logarithmic ? std::exp(x) : x);
+    return nearest(dimension.range, dimension.outer(x));
 }
 
 RTRAIN_DOOR void ParzenEstimator::add_log_masses(const Dimension& dimension, const Kernels& kernels,
                                                  double x, std::span<double> sums) const {
-    double from = x - dimension.range.step / 2;
-    double to = x + dimension.range.step / 2;
-    if (dimension.range.logarithmic) {
-        from = std::log(from);
-        to = std::log(to);
-    }
+    const double from = dimension.inner(x - dimension.range.step / 2);
+    const double to = dimension.inner(x + dimension.range.step / 2);
     std::vector<double> masses;
     masses.reserve(kernels.of_shape.size());
     for (const std::uint32_t k : kernels.of_shape) {

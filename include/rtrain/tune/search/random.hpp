@@ -47,7 +47,10 @@ public:
 
     /// In [low, high); for `low` < `high`.
     [[nodiscard]] double uniform(double low, double high) noexcept {
-        const double drawn = low + uniform() * (high - low);
+        const double part = uniform();
+        const double width = high - low; // infinite for -1e308 and 1e308
+        const double drawn =
+            std::isfinite(width) ? low + part * width : low * (1 - part) + high * part;
         return drawn < high ? drawn : std::nextafter(high, low); // the sum may have been rounded up
     }
 

@@ -63,8 +63,8 @@ concept HasLoad = requires(S& searcher, const boost::json::object& state) {
 ///   ConfigError for a space that it cannot search.
 /// - `ask(trial)`: the configuration of a new trial, whose id it is.
 /// - `tell(trial, score, end)`: a trial has ended. `score` as reported, not negated, also where the
-///   goal is a small one. None: the trial has reported none. It must be a number (RT-U12); the end
-///   of a trial whose score is NaN is `errored`.
+///   goal is a small one. None: the trial has reported none. NaN counts as a failure, and failures
+///   are worse than any other score.
 /// - `save()`, `load(state)`: after begin() with the same space, load(save()) makes it suggest what
 ///   the other would have suggested from then on, with the same trials under way.
 ///

@@ -30,8 +30,9 @@ struct TpeOptions {
 /// Suggests what is likely among the good trials and unlikely among the others, as Optuna 5.0.0's
 /// TPESampler with `group=True` does, and by default where a space has no conditions: densities are
 /// of all parameters together; the best tenth of the trials, and at most 25, are good; trials under
-/// way count among the others ("constant liar"), so that several can run at once; stopped trials
-/// count as the worse the earlier they were stopped. Parameters within the options of a choice have
+/// way count among the others ("constant liar"), so that several can run at once, as do trials that
+/// have failed or have the score NaN, which Optuna forgets; stopped trials count as the worse the
+/// earlier they were stopped. Parameters within the options of a choice have
 /// densities of their own. A randn is searched by its quantile; what sample_from() gives is not
 /// learned from. A suggestion after n trials takes O(n) time.
 ///
@@ -46,7 +47,7 @@ public:
     void on_result(const std::string& trial, std::int64_t iteration, double score) {
         history_.report(trial, iteration, score);
     }
-    /// Throws ConfigError: RT-U11 for a trial that is not under way, RT-U12 for NaN.
+    /// Throws ConfigError: RT-U11 for a trial that is not running.
     void tell(const std::string& trial, std::optional<double> score, TrialEnd end) {
         history_.end(trial, score, end);
     }

@@ -77,10 +77,9 @@ RTRAIN_DOOR void Tpe::suggest_group(const std::vector<std::size_t>& group,
     for (std::size_t d = 0; d < group.size(); ++d) {
         const double x = candidates[best][d];
         const internal::Dimension& dimension = dimensions[d];
-        const bool logarithm = dimension.range.logarithmic && !dimension.discrete();
-        values[group[d]] = dimension.options > 0
+        values[group[d]] = dimension.options > 0 || dimension.discrete()
                                ? x
-                               : internal::nearest(dimension.range, logarithm ? std::exp(x) : x);
+                               : internal::nearest(dimension.range, dimension.outer(x));
     }
 }
 
