@@ -45,7 +45,8 @@ class Batches::Reader {
 public:
     /// At the end when `pass` has ended.
     Reader(const Batches& batches, std::int64_t epoch, std::int64_t taken, Pass pass)
-        : batches_(&batches), epoch_(epoch),
+        : batches_(&batches), epoch_(epoch), steps_(StepClock::current().steps()),
+          reads_once_(batches.course_of(epoch).epoch.each_once),
           feed_(make_feed(batches.policy_, batches.course_of(epoch), taken)), loader_(new_loader()),
           pass_(std::move(pass)), prefetch_(batches.device_) {
         const bool is_whole = taken == 0 && !pass_.has_ended();
@@ -92,6 +93,10 @@ private:
         count(begin, prefetch_.busy() - transferred);
         (void)StepClock::current().enter(StepPart::optimizer);
         if (!read_) {
+            if (given_ && batches_->rank_ == 0 && !pass_.has_ended() &&
+                StepClock::current().steps() == steps_) {
+                say_repeated(pass_.position(), feed_->repeated(), batches_->dataset_.size());
+            }
             pass_.end();
             return;
         }
@@ -126,8 +131,12 @@ private:
             loader_.reset();
             prefetch_.drop();
             if (lanes->is_over()) {
+                const Batches& all = *batches_;
+                if (all.position_->samples == 0 && !all.options_.drop_last && !reads_once_) {
+                    throw lanes->no_batch(all.is_split_ ? all.size_ : 1);
+                }
                 const LeftOut& left = lanes->left_out();
-                batches_->position_->leave_out(left.lanes, left.rows, batches_->rank_ == 0);
+                all.position_->leave_out(left.lanes, left.rows, all.rank_ == 0 && !reads_once_);
                 return std::nullopt;
             }
             lanes->restart();
@@ -236,6 +245,8 @@ private:
 
     const Batches* batches_;
     std::int64_t epoch_;
+    std::int64_t steps_; ///< of StepClock, when the pass began
+    bool reads_once_;    ///< each row
     std::shared_ptr<Feed> feed_;
     std::unique_ptr<Loader<Read>> loader_; ///< null: the loop reads
     Pass pass_;
@@ -337,7 +348,8 @@ RTRAIN_DOOR Course Batches::course_of(std::int64_t epoch) const {
     const auto uncounted = policy_.lanes() ? dataset_.uncounted() : nullptr;
     const Dataset* const rows = uncounted ? uncounted->input() : &dataset_;
     return {{rows ? rows->size() : 0, is_split_ ? rank_ : 0, ranks, epoch, options_.shuffle,
-             options_.seed, options_.drop_last},
+             options_.seed, options_.drop_last,
+             options_.each_row_once.value_or(!c10::GradMode::is_enabled())},
             options_.size,
             passes(),
             policy_.ranks_sharing(ranks),

@@ -93,13 +93,16 @@ public:
     [[nodiscard]] Batch read(std::int64_t block) const override {
         const Place& place = places_.at(static_cast<std::size_t>(block));
         const FileRows rows = rows_of(place);
-        require_unchanged(rows.file);
-        Batch batch = format_->read(rows);
-        if (batch.size() != rows.block.rows) {
-            throw changed_file(rows.file, detail::concat("there are ", batch.size(), " rows where ",
-                                                         rows.block.rows, " were"));
-        }
-        return batch;
+        return with_sound_index(rows.file, format_->kind(), [&] {
+            require_unchanged(rows.file);
+            Batch batch = format_->read(rows);
+            if (batch.size() != rows.block.rows) {
+                throw changed_file(rows.file,
+                                   detail::concat("there are ", batch.size(), " rows where ",
+                                                  rows.block.rows, " were"));
+            }
+            return batch;
+        });
     }
 
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
@@ -133,7 +136,7 @@ template <class MakeFormat>
 [[nodiscard]] Dataset read_files(Paths paths, FileOptions options, MakeFormat make_format) {
     return lazy([paths = std::move(paths), options = std::move(options),
                  make_format = std::move(make_format)] {
-        auto files = list_files(paths, options);
+        auto files = open_files(paths, options);
         std::shared_ptr<const FileFormat> format = make_format(files);
         return from_blocks(std::make_shared<const FileBlocks>(std::move(files), std::move(format)));
     });

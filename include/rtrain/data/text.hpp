@@ -82,7 +82,8 @@ struct TextOptions {
         TextOptions options_;
         LineOptions lines_;
     };
-    const FileOptions files = options.files;
+    FileOptions files = options.files;
+    files.unpacks = true;
     return read_files(std::move(paths), files, [options = std::move(options)](const auto&) {
         return std::make_shared<const Text>(options);
     });

@@ -11,6 +11,7 @@
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/index_cache.hpp>
 #include <rtrain/data/json_columns.hpp>
+#include <rtrain/data/lines.hpp>
 #include <rtrain/format/json_row.hpp>
 #include <rtrain/format/webdataset.hpp>
 
@@ -27,6 +28,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,12 +36,16 @@ namespace rtrain::data {
 
 /// How read_webdataset() reads.
 struct WebdatasetOptions {
-    /// The files of a sample to read, such as {"jpg", "cls"}; empty: those of the first one.
+    /// The files of a sample to read, and keys of JSON ones: {"jpg", "cls", "json.width"}; empty:
+    /// those of the first one.
     std::vector<std::string> columns = {};
     OnError on_error = OnError::raise; ///< what follows a sample that cannot be read
     std::int64_t max_errors = 100;     ///< bad samples that are skipped before it is an error
     std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time, at least a sample
     FileOptions files = {.endings = {".tar"}};       ///< which files
+    /// Of columns: `{{"json.id", ValueType::text}, {"cls", ValueType::text}}`. Files are int64,
+    /// float64 or text.
+    ValueTypes types = {};
 };
 
 /// The samples of tar archives.
@@ -85,6 +91,7 @@ public:
                 block.rows += 1;
             }
         } catch (const format::TarError& error) {
+            refuse_packed(file.read_at(0, 4), file.uri());
             throw DataError("RT-D35", detail::concat(file.uri(), " is no sound tar archive: ",
                                                      error.what(), "; write or copy it again"));
         }
@@ -122,10 +129,11 @@ public:
     }
 
 private:
-    enum class Kind : unsigned char { bytes, integer, json };
+    enum class Kind : unsigned char { bytes, integer, real, json };
     struct Field {
         std::string name;
         Kind kind = Kind::bytes;
+        std::vector<std::string> keys = {}; ///< of JSON, those to read; empty: all
         std::vector<JsonColumn> json = {};
     };
 
@@ -138,6 +146,7 @@ private:
         const Field* field;
         TextBuilder bytes;
         std::vector<std::int64_t> integers;
+        std::vector<double> reals;
         std::unique_ptr<format::JsonRowParser> parser;
         JsonBatch json;
     };
@@ -153,22 +162,80 @@ private:
                                                                                     : Kind::bytes;
     }
 
+    /// The file that a column is of: "json" of "json.width".
+    [[nodiscard]] static std::string_view file_of(std::string_view column) {
+        for (std::size_t dot = column.find('.'); dot != std::string_view::npos;
+             dot = column.find('.', dot + 1)) {
+            if (kind_of(column.substr(0, dot)) == Kind::json) {
+                return column.substr(0, dot);
+            }
+        }
+        return column;
+    }
+
+    [[nodiscard]] Field field_of(const std::string& name) const {
+        const auto type = options_.types.find(name);
+        if (type == options_.types.end()) {
+            return {.name = name, .kind = kind_of(name)};
+        }
+        switch (type->second) {
+        case ValueType::int64:
+            return {.name = name, .kind = Kind::integer};
+        case ValueType::float64:
+            return {.name = name, .kind = Kind::real};
+        case ValueType::text:
+            return {.name = name, .kind = Kind::bytes};
+        default:
+            throw DataError("RT-D36",
+                            detail::concat("options of read_webdataset(): .types has \"", name,
+                                           "\" as booleans or lists; files are "
+                                           "int64, float64 or text"));
+        }
+    }
+
+    /// Of JSON, by key.
+    [[nodiscard]] ValueTypes types_in(const std::string& field) const {
+        ValueTypes types;
+        for (const auto& [column, type] : options_.types) {
+            if (column.size() > field.size() && file_of(column) == field) {
+                types.emplace(column.substr(field.size() + 1), type);
+            }
+        }
+        return types;
+    }
+
+    /// The fields that the options name.
+    void choose_fields() {
+        for (const std::string& column : options_.columns) {
+            const std::string name(file_of(column));
+            auto field = std::ranges::find(fields_, name, &Field::name);
+            const bool is_new = field == fields_.end();
+            field = is_new ? fields_.insert(field, field_of(name)) : field;
+            if (column == name) {
+                field->keys.clear();
+            } else if (is_new || !field->keys.empty()) {
+                field->keys.push_back(column.substr(name.size() + 1));
+            }
+        }
+    }
+
     /// The first sample tells the fields, unless the options do; samples of the first block tell
     /// the columns within JSON.
     void find_fields(const FileRows& rows) {
-        for (const std::string& name : options_.columns) {
-            fields_.push_back({.name = name, .kind = kind_of(name)});
-        }
+        choose_fields();
         std::vector<JsonSchema> schemas;
         format::JsonRowParser parser;
         std::int64_t row = 0;
         for_each_sample(rows, [&](const format::TarSample& sample, std::string_view block) {
             if (fields_.empty()) {
                 for (const auto& file : sample.files) {
-                    fields_.push_back({.name = file.field, .kind = kind_of(file.field)});
+                    fields_.push_back(field_of(file.field));
                 }
             }
-            schemas.resize(fields_.size(), JsonSchema({}));
+            while (schemas.size() < fields_.size()) {
+                const Field& field = fields_[schemas.size()];
+                schemas.emplace_back(field.keys, types_in(field.name));
+            }
             for (std::size_t i = 0; i < fields_.size(); ++i) {
                 const auto* const file = find(sample, fields_[i].name);
                 if (file == nullptr || fields_[i].kind != Kind::json) {
@@ -187,6 +254,16 @@ private:
         });
         for (std::size_t i = 0; i < fields_.size(); ++i) {
             fields_[i].json = schemas[i].finish();
+            for (const std::string& key : fields_[i].keys) {
+                if (std::ranges::find(fields_[i].json, key, &JsonColumn::name) ==
+                    fields_[i].json.end()) {
+                    throw DataError(
+                        "RT-D36", detail::concat(rows.file.uri(), ": no column \"", fields_[i].name,
+                                                 '.', key, "\" is in the first ", row,
+                                                 " samples; if it comes later, give it a "
+                                                 "type with .types"));
+                }
+            }
         }
     }
 
@@ -221,14 +298,17 @@ private:
                             static_cast<std::size_t>(file.size));
     }
 
-    [[nodiscard]] static std::int64_t integer_in(std::string_view text) {
+    template <class Number>
+    [[nodiscard]] static Number number_in(std::string_view text) {
         const auto first = text.find_first_not_of(" \t\r\n");
         text.remove_prefix(std::min(first, text.size()));
         text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
-        std::int64_t number = 0;
+        Number number = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
         if (error != std::errc() || end != text.data() + text.size()) {
-            throw std::invalid_argument("holds no integer");
+            throw std::invalid_argument(std::is_integral_v<Number>
+                                            ? "holds no integer; give it another type with .types"
+                                            : "holds no number");
         }
         return number;
     }
@@ -238,6 +318,7 @@ private:
              std::uint64_t begin) const {
         std::vector<std::string_view> values;
         std::vector<std::int64_t> integers(columns.size());
+        std::vector<double> reals(columns.size());
         for (std::size_t i = 0; i < columns.size(); ++i) {
             const auto* const file = find(sample, fields_[i].name);
             if (file == nullptr) {
@@ -252,7 +333,9 @@ private:
         for (std::size_t i = 0; i < columns.size(); ++i) {
             try {
                 if (fields_[i].kind == Kind::integer) {
-                    integers[i] = integer_in(values[i]);
+                    integers[i] = number_in<std::int64_t>(values[i]);
+                } else if (fields_[i].kind == Kind::real) {
+                    reals[i] = number_in<double>(values[i]);
                 } else if (fields_[i].kind == Kind::json) {
                     cells[i] = columns[i].parser->parse(values[i]);
                     columns[i].json.check(cells[i]);
@@ -265,6 +348,8 @@ private:
         for (std::size_t i = 0; i < columns.size(); ++i) {
             if (fields_[i].kind == Kind::integer) {
                 columns[i].integers.push_back(integers[i]);
+            } else if (fields_[i].kind == Kind::real) {
+                columns[i].reals.push_back(reals[i]);
             } else if (fields_[i].kind == Kind::json) {
                 columns[i].json.add(cells[i]);
             } else {
@@ -281,6 +366,8 @@ private:
             const std::string& name = column.field->name;
             if (column.field->kind == Kind::integer) {
                 plain.emplace_back(name, at::tensor(column.integers, at::kLong));
+            } else if (column.field->kind == Kind::real) {
+                plain.emplace_back(name, at::tensor(column.reals, at::kDouble));
             } else if (column.field->kind == Kind::bytes) {
                 ragged.emplace_back(name, column.bytes.finish());
             } else {
