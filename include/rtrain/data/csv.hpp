@@ -16,6 +16,7 @@
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/index_cache.hpp>
+#include <rtrain/data/partitions.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
@@ -73,6 +74,10 @@ public:
             }
             return batch;
         });
+    }
+
+    [[nodiscard]] std::size_t file_of(std::int64_t block) const {
+        return places_[static_cast<std::size_t>(block)].file;
     }
 
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
@@ -307,8 +312,13 @@ private:
 [[nodiscard]] inline Dataset read_csv(Paths paths, CsvOptions options = {}) {
     options.files.unpacks = true;
     return lazy([paths = std::move(paths), options = std::move(options)] {
-        return from_blocks(
-            std::make_shared<const CsvSource>(open_files(paths, options.files), options));
+        const auto files = open_files(paths, options.files);
+        return from_partitioned(paths, options.files, files, options.columns,
+                                [&](std::vector<std::string> columns) {
+                                    CsvOptions chosen = options;
+                                    chosen.columns = std::move(columns);
+                                    return std::make_shared<const CsvSource>(files, chosen);
+                                });
     });
 }
 

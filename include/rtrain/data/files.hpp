@@ -61,6 +61,8 @@ struct FileOptions {
     std::vector<std::string> endings = {};
     storage::TransferConfig transfer = {}; ///< how patient to be with a storage service
     bool take_empty = false;               ///< an empty file is no error: the reader judges it
+    /// Whether directories named "year=2024" are a column of the files in them, as Hive has it.
+    bool partitions = true;
     bool unpacks = false; ///< endings may be followed by .gz or .zst; readers of text set it
 };
 

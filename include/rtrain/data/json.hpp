@@ -172,9 +172,14 @@ private:
 [[nodiscard]] inline Dataset read_json(Paths paths, JsonOptions options = {}) {
     FileOptions files = options.files;
     files.unpacks = true;
-    return read_files(std::move(paths), files, [options = std::move(options)](const auto& found) {
-        return std::make_shared<const JsonLines>(options, found.front());
-    });
+    auto columns = options.columns;
+    return read_files(
+        std::move(paths), files, std::move(columns),
+        [options = std::move(options)](const auto& found, std::vector<std::string> of_files) {
+            JsonOptions chosen = options;
+            chosen.columns = std::move(of_files);
+            return std::make_shared<const JsonLines>(std::move(chosen), found.front());
+        });
 }
 
 } // namespace rtrain::data

@@ -84,9 +84,10 @@ struct TextOptions {
     };
     FileOptions files = options.files;
     files.unpacks = true;
-    return read_files(std::move(paths), files, [options = std::move(options)](const auto&) {
-        return std::make_shared<const Text>(options);
-    });
+    return read_files(std::move(paths), files, {},
+                      [options = std::move(options)](const auto&, const auto&) {
+                          return std::make_shared<const Text>(options);
+                      });
 }
 
 } // namespace rtrain::data

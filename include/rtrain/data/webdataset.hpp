@@ -12,6 +12,7 @@
 #include <rtrain/data/index_cache.hpp>
 #include <rtrain/data/json_columns.hpp>
 #include <rtrain/data/lines.hpp>
+#include <rtrain/data/webdataset_fields.hpp>
 #include <rtrain/format/json_row.hpp>
 #include <rtrain/format/webdataset.hpp>
 
@@ -21,7 +22,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -33,20 +33,6 @@
 #include <vector>
 
 namespace rtrain::data {
-
-/// How read_webdataset() reads.
-struct WebdatasetOptions {
-    /// The files of a sample to read, and keys of JSON ones: {"jpg", "cls", "json.width"}; empty:
-    /// those of the first one.
-    std::vector<std::string> columns = {};
-    OnError on_error = OnError::raise; ///< what follows a sample that cannot be read
-    std::int64_t max_errors = 100;     ///< bad samples that are skipped before it is an error
-    std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time, at least a sample
-    FileOptions files = {.endings = {".tar"}};       ///< which files
-    /// Of columns: `{{"json.id", ValueType::text}, {"cls", ValueType::text}}`. Files are int64,
-    /// float64 or text.
-    ValueTypes types = {};
-};
 
 /// The samples of tar archives.
 class WebdatasetFiles : public FileFormat {
@@ -129,13 +115,8 @@ public:
     }
 
 private:
-    enum class Kind : unsigned char { bytes, integer, real, json };
-    struct Field {
-        std::string name;
-        Kind kind = Kind::bytes;
-        std::vector<std::string> keys = {}; ///< of JSON, those to read; empty: all
-        std::vector<JsonColumn> json = {};
-    };
+    using Field = webdataset::Field;
+    using Kind = webdataset::Kind;
 
     /// A field's values.
     struct Column {
@@ -151,90 +132,22 @@ private:
         JsonBatch json;
     };
 
-    /// As webdataset's own decoder takes them.
-    [[nodiscard]] static Kind kind_of(std::string_view field) {
-        const std::string_view last = field.substr(field.rfind('.') + 1);
-        const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
-            return std::ranges::find(names, last) != names.end();
-        };
-        return is_one_of({"json", "jsn"})                                           ? Kind::json
-               : is_one_of({"cls", "cls2", "class", "count", "index", "inx", "id"}) ? Kind::integer
-                                                                                    : Kind::bytes;
-    }
-
-    /// The file that a column is of: "json" of "json.width".
-    [[nodiscard]] static std::string_view file_of(std::string_view column) {
-        for (std::size_t dot = column.find('.'); dot != std::string_view::npos;
-             dot = column.find('.', dot + 1)) {
-            if (kind_of(column.substr(0, dot)) == Kind::json) {
-                return column.substr(0, dot);
-            }
-        }
-        return column;
-    }
-
-    [[nodiscard]] Field field_of(const std::string& name) const {
-        const auto type = options_.types.find(name);
-        if (type == options_.types.end()) {
-            return {.name = name, .kind = kind_of(name)};
-        }
-        switch (type->second) {
-        case ValueType::int64:
-            return {.name = name, .kind = Kind::integer};
-        case ValueType::float64:
-            return {.name = name, .kind = Kind::real};
-        case ValueType::text:
-            return {.name = name, .kind = Kind::bytes};
-        default:
-            throw DataError("RT-D36",
-                            detail::concat("options of read_webdataset(): .types has \"", name,
-                                           "\" as booleans or lists; files are "
-                                           "int64, float64 or text"));
-        }
-    }
-
-    /// Of JSON, by key.
-    [[nodiscard]] ValueTypes types_in(const std::string& field) const {
-        ValueTypes types;
-        for (const auto& [column, type] : options_.types) {
-            if (column.size() > field.size() && file_of(column) == field) {
-                types.emplace(column.substr(field.size() + 1), type);
-            }
-        }
-        return types;
-    }
-
-    /// The fields that the options name.
-    void choose_fields() {
-        for (const std::string& column : options_.columns) {
-            const std::string name(file_of(column));
-            auto field = std::ranges::find(fields_, name, &Field::name);
-            const bool is_new = field == fields_.end();
-            field = is_new ? fields_.insert(field, field_of(name)) : field;
-            if (column == name) {
-                field->keys.clear();
-            } else if (is_new || !field->keys.empty()) {
-                field->keys.push_back(column.substr(name.size() + 1));
-            }
-        }
-    }
-
     /// The first sample tells the fields, unless the options do; samples of the first block tell
     /// the columns within JSON.
     void find_fields(const FileRows& rows) {
-        choose_fields();
+        fields_ = webdataset::chosen_fields(options_);
         std::vector<JsonSchema> schemas;
         format::JsonRowParser parser;
         std::int64_t row = 0;
         for_each_sample(rows, [&](const format::TarSample& sample, std::string_view block) {
             if (fields_.empty()) {
                 for (const auto& file : sample.files) {
-                    fields_.push_back(field_of(file.field));
+                    fields_.push_back(webdataset::field_of(options_, file.field));
                 }
             }
             while (schemas.size() < fields_.size()) {
                 const Field& field = fields_[schemas.size()];
-                schemas.emplace_back(field.keys, types_in(field.name));
+                schemas.emplace_back(field.keys, webdataset::types_in(options_, field.name));
             }
             for (std::size_t i = 0; i < fields_.size(); ++i) {
                 const auto* const file = find(sample, fields_[i].name);
@@ -405,9 +318,14 @@ private:
 /// @endcode
 [[nodiscard]] inline Dataset read_webdataset(Paths paths, WebdatasetOptions options = {}) {
     const FileOptions files = options.files;
-    return read_files(std::move(paths), files, [options = std::move(options)](const auto& found) {
-        return std::make_shared<const WebdatasetFiles>(options, found.front());
-    });
+    auto columns = options.columns;
+    return read_files(
+        std::move(paths), files, std::move(columns),
+        [options = std::move(options)](const auto& found, std::vector<std::string> of_files) {
+            WebdatasetOptions chosen = options;
+            chosen.columns = std::move(of_files);
+            return std::make_shared<const WebdatasetFiles>(std::move(chosen), found.front());
+        });
 }
 
 } // namespace rtrain::data
