@@ -30,7 +30,7 @@ struct ArrowForm {
     std::vector<std::int64_t> shape;
     bool is_ragged = false;
     std::int64_t units_a_day = 0; ///< of times and dates, which are integers in their unit
-    std::string time;             ///< what kind of time: "timestamp in UTC"
+    std::string time; ///< what kind of them, so that none is taken for another: "timestamp"
 
     friend bool operator==(const ArrowForm&, const ArrowForm&) = default;
 };
@@ -78,11 +78,9 @@ struct ArrowForm {
     case arrow::Type::TIME32:
     case arrow::Type::TIME64:
         return with(units_a_day(static_cast<const arrow::TimeType&>(type).unit()), "time");
-    case arrow::Type::TIMESTAMP: { // without a zone, it is not known in which one
-        const auto& timestamp = static_cast<const arrow::TimestampType&>(type);
-        return with(units_a_day(timestamp.unit()),
-                    timestamp.timezone().empty() ? "timestamp" : "timestamp in UTC");
-    }
+    case arrow::Type::TIMESTAMP:
+        return with(units_a_day(static_cast<const arrow::TimestampType&>(type).unit()),
+                    "timestamp");
     case arrow::Type::DURATION:
         return with(units_a_day(static_cast<const arrow::DurationType&>(type).unit()), "duration");
     default:
