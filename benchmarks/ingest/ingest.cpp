@@ -5,9 +5,10 @@
 //                      [--from 0] [--batches -1]
 //
 // READER: csv, parquet, json, tar, mds and jpeg (a directory of images, resized to 64 x 64) by
-// data::Streaming; sharded-csv, sharded-parquet and sharded-json by data::Sharded; arrow-csv and arrow-parquet, Arrow alone, and turbojpeg, that alone; files, each
-// text file of a directory a row; memory and index-select, rows that are in memory (PATH: their
-// number); train-memory and train-csv, a small network on such rows.
+// data::Streaming; sharded-csv, sharded-parquet and sharded-json by data::Sharded; arrow-csv and
+// arrow-parquet, Arrow alone, and turbojpeg, that alone; files, each text file of a directory a
+// row; memory and index-select, rows that are in memory (PATH: their number); train-memory and
+// train-csv, a small network on such rows.
 //
 // Prints a line of JSON for each epoch: rows, seconds, seconds to the first batch, the
 // bytes of their columns, and by how many bytes the resident set has grown at most.

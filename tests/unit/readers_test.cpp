@@ -413,6 +413,10 @@ TEST_CASE("Readers.webdataset_columns_may_be_keys_and_have_types") {
     const std::string packed = error_of(data::read_webdataset(half + ".gz"));
     CHECK(contains(packed, "half.tar.gz is compressed by gzip"));
     CHECK(contains(packed, "[RT-D31]"));
+    fs::create_directory(scratch.path() / "archives");
+    fs::rename(half + ".gz", scratch.path() / "archives" / "half.tar.gz");
+    CHECK(contains(error_of(data::read_webdataset(scratch.path() / "archives")),
+                   "archives/half.tar.gz"));
 }
 
 TEST_CASE("Readers.packed_text_is_unpacked") {

@@ -160,8 +160,9 @@ private:
     [[nodiscard]] static bool may_be_rounded(const arrow::ChunkedArray& column) {
         return std::ranges::any_of(column.chunks(), [](const auto& chunk) {
             const auto* const value = static_cast<const arrow::DoubleArray&>(*chunk).raw_values();
-            return std::any_of(value, value + chunk->length(),
-                               [](double one) { return std::abs(one) >= 0x1p53; });
+            return std::any_of(value, value + chunk->length(), [](double one) {
+                return std::abs(one) >= 0x1p53 && std::isfinite(one);
+            });
         });
     }
 

@@ -39,7 +39,7 @@ struct FileIndex {
     /// formats that say themselves where rows are, that and what head_bytes of rows are: a checksum
     /// of all would cost as much as an epoch.
     std::uint32_t content = 0;
-    std::uint32_t sample = 0; ///< sample_of() the file
+    std::uint32_t sample = 0; ///< sample_of() the file; 0: it is not known
     friend bool operator==(const FileIndex&, const FileIndex&) = default;
 };
 
@@ -145,7 +145,7 @@ inline void append(std::string& bytes, std::uint64_t number) {
         sum.add(file.read_at(last / pieces * i, between));
     }
     sum.add(file.read_at(last, ends));
-    return sum.sum();
+    return std::max(sum.sum(), std::uint32_t{1});
 }
 
 /// Throws DataError [RT-D29] when a file of this machine was modified since it was listed.

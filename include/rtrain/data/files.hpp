@@ -104,7 +104,8 @@ public:
                 concat(uri(at_.path), ": no data file is there",
                        options_.endings.empty() ? "" : " whose name ends in " + expected_endings(),
                        entry ? "; names that begin with . or _ are left out"
-                             : "; a glob finds files, not directories"));
+                             : "; a glob finds files, not directories",
+                       packed_.empty() ? "" : "; unpack " + packed_));
         }
         return std::move(found_);
     }
@@ -177,6 +178,8 @@ private:
                 add_below(path);
             } else if (options_.endings.empty() || std::ranges::any_of(options_.endings, has)) {
                 add(path, entry);
+            } else if (without_packing(name).size() < name.size()) {
+                packed_ = uri(path);
             }
         }
         leave();
@@ -254,6 +257,7 @@ private:
     storage::Location at_;
     std::vector<std::filesystem::path> entered_; ///< without links
     std::vector<storage::RandomAccessFile> found_;
+    std::string packed_; ///< a file that would have to be unpacked
 };
 
 } // namespace rtrain::detail

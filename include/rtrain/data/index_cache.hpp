@@ -48,12 +48,11 @@ public:
         return cache;
     }
 
-    /// Null when it is not known, or is of a file with another sample_of().
-    [[nodiscard]] std::shared_ptr<const FileIndex> find(const std::string& key,
-                                                        std::uint32_t sample) const {
+    /// Null when it is not known.
+    [[nodiscard]] std::shared_ptr<const FileIndex> find(const std::string& key) const {
         const std::scoped_lock lock(mutex_);
         const auto found = known_.find(key);
-        return found == known_.end() || found->second->sample != sample ? nullptr : found->second;
+        return found == known_.end() ? nullptr : found->second;
     }
     void forget(const std::string& key) {
         const std::scoped_lock lock(mutex_);
@@ -156,7 +155,14 @@ template <class Make>
     constexpr std::uint64_t worth_sharing = std::uint64_t{1} << 20U; // bytes to be read
     constexpr std::chrono::minutes patience{10};
     constexpr std::chrono::milliseconds pause{5};
-    const std::uint32_t sample = sample_of(file);
+    const std::string key = index_key(file, kind);
+    const auto known = IndexCache::instance().find(key);
+    const bool is_small = file.size() < worth_sharing;
+    // Of small files, of which there may be very many, when they are opened again.
+    const std::uint32_t sample = known || !is_small ? sample_of(file) : 0;
+    if (known && known->sample == sample && file.modified_ns() != 0) {
+        return known;
+    }
     const auto made = [&] {
         FileIndex index = make();
         index.sample = sample;
@@ -165,15 +171,11 @@ template <class Make>
     if (file.modified_ns() == 0) {
         return made();
     }
-    const std::string key = index_key(file, kind);
     const auto kept = [&](std::shared_ptr<const FileIndex> index) {
         IndexCache::instance().keep(key, index);
         return index;
     };
-    if (auto index = IndexCache::instance().find(key, sample)) {
-        return index;
-    }
-    if (file.size() < worth_sharing) {
+    if (is_small) {
         return kept(made());
     }
     NodeIndex shared(file, kind);
