@@ -22,6 +22,9 @@ namespace rtrain::data {
 /// Of rows at a file's beginning: see FileIndex::content.
 inline constexpr std::size_t head_bytes = std::size_t{1} << 16U;
 
+/// The FileIndex::sample of an index that holds for any bytes of the file's size.
+inline constexpr std::uint32_t any_sample = 1;
+
 /// Whole rows that follow each other in a file.
 struct FileBlock {
     std::uint64_t offset = 0; ///< in the file
@@ -39,7 +42,7 @@ struct FileIndex {
     /// formats that say themselves where rows are, that and what head_bytes of rows are: a checksum
     /// of all would cost as much as an epoch.
     std::uint32_t content = 0;
-    std::uint32_t sample = 0; ///< sample_of() the file; 0: it is not known
+    std::uint32_t sample = 0; ///< sample_of() the file, or any_sample
     friend bool operator==(const FileIndex&, const FileIndex&) = default;
 };
 
@@ -139,13 +142,17 @@ inline void append(std::string& bytes, std::uint64_t number) {
         return 0;
     }
     checkpoint::Crc32c sum;
-    const std::uint64_t last = file.size() - std::min(file.size(), ends);
-    sum.add(file.read_at(0, ends));
-    for (std::uint64_t i = 1; i < pieces && last > ends; ++i) {
-        sum.add(file.read_at(last / pieces * i, between));
+    if (file.size() <= 2 * ends) {
+        sum.add(file.read_at(0, 2 * ends));
+    } else {
+        const std::uint64_t last = file.size() - ends;
+        sum.add(file.read_at(0, ends));
+        for (std::uint64_t i = 1; i < pieces; ++i) {
+            sum.add(file.read_at(last / pieces * i, between));
+        }
+        sum.add(file.read_at(last, ends));
     }
-    sum.add(file.read_at(last, ends));
-    return std::max(sum.sum(), std::uint32_t{1});
+    return std::max(sum.sum(), any_sample + 1);
 }
 
 /// Throws DataError [RT-D29] when a file of this machine was modified since it was listed.

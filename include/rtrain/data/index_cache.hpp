@@ -113,7 +113,7 @@ public:
             return nullptr;
         }
         auto index = std::make_shared<const FileIndex>(parse_index(content.substr(key_.size())));
-        return index->sample == sample ? index : nullptr;
+        return index->sample == sample || index->sample == any_sample ? index : nullptr;
     }
 
     /// So that the next one who asks makes it again.
@@ -155,33 +155,35 @@ template <class Make>
     constexpr std::uint64_t worth_sharing = std::uint64_t{1} << 20U; // bytes to be read
     constexpr std::chrono::minutes patience{10};
     constexpr std::chrono::milliseconds pause{5};
-    const std::string key = index_key(file, kind);
-    const auto known = IndexCache::instance().find(key);
-    const bool is_small = file.size() < worth_sharing;
-    // Of small files, of which there may be very many, when they are opened again.
-    const std::uint32_t sample = known || !is_small ? sample_of(file) : 0;
-    if (known && known->sample == sample && file.modified_ns() != 0) {
-        return known;
-    }
+    std::uint32_t known_sample = 0;
+    const auto sample = [&] {
+        known_sample = known_sample == 0 ? sample_of(file) : known_sample;
+        return known_sample;
+    };
     const auto made = [&] {
         FileIndex index = make();
-        index.sample = sample;
+        index.sample = index.sample == any_sample ? any_sample : sample();
         return std::make_shared<const FileIndex>(std::move(index));
     };
     if (file.modified_ns() == 0) {
         return made();
     }
+    const std::string key = index_key(file, kind);
     const auto kept = [&](std::shared_ptr<const FileIndex> index) {
         IndexCache::instance().keep(key, index);
         return index;
     };
-    if (is_small) {
+    const auto known = IndexCache::instance().find(key);
+    if (known && (known->sample == any_sample || known->sample == sample())) {
+        return known;
+    }
+    if (file.size() < worth_sharing) {
         return kept(made());
     }
     NodeIndex shared(file, kind);
     for (const auto limit = std::chrono::steady_clock::now() + patience;;) {
         const bool is_mine = shared.try_lock();
-        if (auto index = shared.read(sample)) {
+        if (auto index = shared.read(sample())) {
             return kept(std::move(index));
         }
         if (is_mine || std::chrono::steady_clock::now() >= limit) {

@@ -64,7 +64,8 @@ struct TextOptions {
             }
             return {.size = file.size(),
                     .modified_ns = file.modified_ns(),
-                    .blocks = {{.offset = 0, .bytes = file.size(), .rows = 1}}};
+                    .blocks = {{.offset = 0, .bytes = file.size(), .rows = 1}},
+                    .sample = any_sample};
         }
 
         [[nodiscard]] Batch read(const FileRows& rows) const override {
