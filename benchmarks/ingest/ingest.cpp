@@ -5,9 +5,10 @@
 //                      [--from 0] [--batches -1]
 //
 // READER: csv, parquet, json, tar, mds and jpeg (a directory of images, resized to 64 x 64) by
-// data::Streaming; arrow-csv and arrow-parquet, Arrow alone, and turbojpeg, that alone; files, each
-// text file of a directory a row; memory and index-select, rows that are in memory (PATH: their
-// number); train-memory and train-csv, a small network on such rows.
+// data::Streaming; sharded-csv, sharded-parquet and sharded-json by data::Sharded; arrow-csv and
+// arrow-parquet, Arrow alone, and turbojpeg, that alone; files, each text file of a directory a
+// row; memory and index-select, rows that are in memory (PATH: their number); train-memory and
+// train-csv, a small network on such rows.
 //
 // Prints a line of JSON for each epoch: rows, seconds, seconds to the first batch, the
 // bytes of their columns, and by how many bytes the resident set has grown at most.
@@ -18,6 +19,7 @@
 #include <rtrain/data/permuted.hpp>
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/shard.hpp>
+#include <rtrain/data/sharded.hpp>
 #include <rtrain/data/streaming.hpp>
 #include <rtrain/data/text.hpp>
 #include <rtrain/data/webdataset.hpp>
@@ -293,6 +295,12 @@ void run(const std::string& reader, const std::string& path, const Arguments& ar
         loop<data::Streaming>(data::read_parquet(path), arguments, idle);
     } else if (reader == "json") {
         loop<data::Streaming>(data::read_json(path), arguments, idle);
+    } else if (reader == "sharded-csv") {
+        loop<data::Sharded>(data::read_csv(path), arguments, idle);
+    } else if (reader == "sharded-parquet") {
+        loop<data::Sharded>(data::read_parquet(path), arguments, idle);
+    } else if (reader == "sharded-json") {
+        loop<data::Sharded>(data::read_json(path), arguments, idle);
     } else if (reader == "tar") {
         loop<data::Streaming>(data::read_webdataset(path), arguments, idle);
     } else if (reader == "mds") {

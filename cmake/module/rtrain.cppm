@@ -43,6 +43,7 @@ module;
 #include <rtrain/data/idx.hpp>
 #include <rtrain/data/image_classes.hpp>
 #include <rtrain/data/json.hpp>
+#include <rtrain/data/json_schema.hpp>
 #include <rtrain/data/mds.hpp>
 #include <rtrain/data/permutation.hpp>
 #include <rtrain/data/permuted.hpp>
@@ -56,6 +57,7 @@ module;
 #include <rtrain/data/text.hpp>
 #include <rtrain/data/torch_data.hpp>
 #include <rtrain/data/webdataset.hpp>
+#include <rtrain/data/webdataset_fields.hpp>
 #include <rtrain/fwd.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/metric/aggregates.hpp>

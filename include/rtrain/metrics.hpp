@@ -6,8 +6,11 @@
 /// @code
 /// rtrain::metric::Accuracy accuracy({.num_classes = 10});
 /// auto metrics = rtrain::metric::Collection{}.add("accuracy", accuracy);
-/// for (const auto& batch : worker.dataset_shard("test").batches({.size = 256})) {
-///     metrics.update(model(batch["image"]), batch["label"]);
+/// {
+///     const torch::NoGradGuard evaluation; // each row once
+///     for (const auto& batch : worker.dataset_shard("test").batches({.size = 256})) {
+///         metrics.update(model(batch["image"]), batch["label"]);
+///     }
 /// }
 /// worker.report({}, metrics);
 /// @endcode

@@ -12,6 +12,8 @@
 
 #include <ATen/ATen.h>
 
+#include <zlib.h>
+
 #include <random>
 #include <set>
 #include <thread>
@@ -292,6 +294,11 @@ TEST_CASE("Parquet.columns_that_do_not_fit_are_named") {
     CHECK(has(message({table("at-ms"), table("one")}, {.columns = {"a"}}), {"RT-D44", "int64"}));
     CHECK(has(message({table("days-in-lists"), table("at-us-in-lists")}), {"RT-D44", "date32"}));
     CHECK(message({table("at-us"), table("at-us-utc")}).empty());
+    CHECK(has(message({table("at-us"), table("duration-us")}), {"RT-D44", "duration[us]"}));
+    CHECK(has(message({table("time-us"), table("at-us")}), {"RT-D44", "time64[us]"}));
+    CHECK(has(message({table("time-us"), table("duration-us")}), {"RT-D44", "time64[us]"}));
+    CHECK(has(message(table("rounded-decimals")), {"RT-D42", "9007199254740993"}));
+    CHECK(message(table("decimals")).empty());
     CHECK(has(message({table("fewer"), table("one")}), {"RT-D44", "\"b\"", "/one"}));
     CHECK(has(message({table("more"), table("one")}), {"RT-D43", "\"c\"", "/one"}));
     CHECK(message({table("more"), table("one")}, {.columns = {"a", "b"}}).empty());
@@ -300,6 +307,115 @@ TEST_CASE("Parquet.columns_that_do_not_fit_are_named") {
     CHECK(has(message(table("lists")), {"RT-D41", "\"l\"", "list<"}));
     CHECK(has(message(table("null-in-list")), {"RT-D42", "\"l\""}));
     CHECK(has(message(table("large")), {"RT-D42", "\"u\", row 1", "18446744073709551615"}));
+}
+
+TEST_CASE("Parquet.directories_of_Hive_are_columns") {
+    const auto read = [](const ParquetOptions& options = {}) {
+        return rtrain::data::read_parquet(table("hive"), options);
+    };
+    const Dataset all = read();
+    const Batch rows = all.take(10);
+    REQUIRE(rows.size() == 4);
+    CHECK(same(rows["year"], at::tensor({2023, 2023, 2024, 2024}, at::kLong)));
+    CHECK(same(rows["x"], rows["year"] * 10));
+    CHECK(rows.ragged("kind").text(1) == "b c");
+    const auto index = all.blocks();
+    CHECK(same(index->source().open(3, 0)->next(1)["year"], at::tensor({2024}, at::kLong)));
+    const Batch some = read({.columns = {"x", "kind"}}).take(10);
+    CHECK(some.columns().size() == 1);
+    CHECK(some.ragged("kind").text(2) == "a");
+    const Batch none = read({.files = {.endings = {".parquet"}, .partitions = false}}).take(10);
+    CHECK(none.columns().size() + none.ragged_columns().size() == 1);
+    CHECK(code_of([&] { (void)read({.columns = {"year"}}).take(1); }) == "RT-D108");
+    CHECK(code_of([&] {
+              (void)rtrain::data::read_parquet({table("hive"), table("one")}).take(1);
+          }) == "RT-D108");
+    const Batch slash = parquet_rows(table("slash"));
+    CHECK(same(slash["a/b"], at::tensor({1}, at::kLong)));
+    CHECK(same(slash["a.b"], at::tensor({2}, at::kLong)));
+    CHECK(same(slash.ragged("a").values, at::tensor({3}, at::kLong)));
+}
+
+TEST_CASE("Csv.numbers_are_exact_or_errors_that_name_types") {
+    const auto error_of = [](const std::string& text, const CsvOptions& options = {}) {
+        const Text file(text);
+        return message_of([&] { csv_rows(file.path(), options); });
+    };
+    for (const std::string text :
+         {"id\n1.5\n9007199254740993\n",   // with fractions
+          "id\n18446744073709551615\n1\n", // beyond int64
+          "id\n0.5\n-9007199254740993\n", "id\n123456789012345678901234567891\n"}) {
+        CAPTURE(text);
+        const std::string error = error_of(text);
+        CHECK(contains(error, "RT-D50"));
+        CHECK(contains(error, "\"id\", row "));
+        CHECK(contains(error, ".types"));
+        CHECK(error_of(text, {.types = {{"id", arrow::utf8()}}}).empty());
+        CHECK(error_of(text, {.types = {{"id", arrow::float64()}}}).empty());
+    }
+    CHECK(error_of("id\n1.5\n9007199254740992\n").empty());
+    CHECK(error_of("id\n1.5\n1e300\n123456789012345678.5\nNA\n").empty());
+    CHECK(same(csv_rows(Text("id\n9007199254740993\n").path())["id"],
+               at::tensor({9007199254740993}, at::kLong)));
+    const Text skipped("id\n1.5\n9007199254740993\n2.5\n");
+    CHECK(same(csv_rows(skipped.path(), {.on_error = rtrain::data::OnError::skip})["id"],
+               at::tensor({1.5, 1.5, 2.5}, at::kDouble)));
+}
+
+TEST_CASE("Csv.timestamps_have_one_unit") {
+    const std::int64_t second = 1'577'836'800'000'000'000; // 2020-01-01
+    const Text whole("at\n2020-01-01 00:00:00\n");
+    const Text fraction("at\n2020-01-01 00:00:00.000000001\n");
+    const Text zone("at\n2020-01-01 01:00:00+01:00\n");
+    CHECK(same(csv_rows(whole.path())["at"], at::tensor({second}, at::kLong)));
+    const at::Tensor both = csv_rows({whole.path(), fraction.path()})["at"];
+    CHECK(same(std::get<0>(both.sort()), at::tensor({second, second + 1}, at::kLong)));
+    CHECK(same(csv_rows(zone.path())["at"], at::tensor({second}, at::kLong)));
+    const auto years = [&](const CsvOptions& options) {
+        return message_of([&] { csv_rows(Text("at\n1500-01-01 00:00:00\n").path(), options); });
+    };
+    CHECK(contains(years({}), "RT-D50"));
+    CHECK(contains(years({}), ".types"));
+    CHECK(years({.types = {{"at", arrow::timestamp(arrow::TimeUnit::SECOND)}}}).empty());
+}
+
+TEST_CASE("Csv.lines_are_skipped_and_numbers_have_commas") {
+    const Text file("made by x, \"1\r\n\r\n# one, two\r\na;b\r\n# a comment; with ; more\r\n"
+                    "1,5;\"#\r\n# text\"\r\n#;\r\n-2,25;#x\r\n#");
+    const CsvOptions options{.delimiter = ';', .skip_rows = 2, .comment = '#', .decimal = ','};
+    const Batch rows = csv_rows(file.path(), options);
+    REQUIRE(rows.size() == 2);
+    CHECK(same(rows["a"], at::tensor({1.5, -2.25}, at::kDouble)));
+    CHECK(rows.ragged("b").text(0) == "#\r\n# text");
+    CHECK(rows.ragged("b").text(1) == "#x");
+    const CsvOptions named{.names = {"n"}, .skip_rows = 1, .comment = '%'};
+    CHECK(same(csv_rows(Text("% or not\n%\n1\n%2\n3").path(), named)["n"],
+               at::tensor({1, 3}, at::kLong)));
+    const CsvOptions bad{.comment = '#', .on_error = rtrain::data::OnError::skip};
+    CHECK(same(csv_rows(Text("n\n1\n#\nx\n#\n3\n").path(), bad)["n"],
+               at::tensor({1, 1, 3}, at::kLong)));
+    for (const CsvOptions& wrong : std::vector<CsvOptions>{{.skip_rows = -1},
+                                                           {.comment = ','},
+                                                           {.comment = '\n'},
+                                                           {.decimal = ','},
+                                                           {.decimal = '1'}}) {
+        CHECK(code_of([&] { csv_rows(file.path(), wrong); }) == "RT-D51");
+    }
+}
+
+TEST_CASE("Csv.packed_files_are_unpacked") {
+    const rtrain::testing::ScratchDirectory directory;
+    const std::string path = (directory.path() / "a.csv.gz").string();
+    const gzFile out = gzopen(path.c_str(), "wb");
+    gzwrite(out, "a,b\n1,x\n2,y\n", 12);
+    gzclose(out);
+    CHECK(
+        same(rtrain::data::read_csv(directory.path()).take(2)["a"], at::tensor({1, 2}, at::kLong)));
+    std::ofstream(directory.path() / "b.csv.gz") << "\x1f\x8b damaged";
+    const std::string error =
+        message_of([&] { (void)rtrain::data::read_csv(directory.path()).take(2); });
+    CHECK(contains(error, "RT-D31"));
+    CHECK(contains(error, "b.csv.gz by gzip"));
 }
 
 TEST_CASE("Csv.options_say_what_the_file_has") {

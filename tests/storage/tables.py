@@ -189,6 +189,9 @@ def write_csv(directory, number):
     table = pa.csv.read_csv(path + ".csv",
                             read_options=pa.csv.ReadOptions(block_size=1 << 30, use_threads=False),
                             parse_options=pa.csv.ParseOptions(newlines_in_values=True))
+    for i, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):  # always in nanoseconds
+            table = table.set_column(i, field.name, table[i].cast(pa.timestamp("ns", field.type.tz)))
     save_expected(path + ".safetensors", table)
 
 
@@ -212,11 +215,25 @@ def write_others(directory):
         "large": one.append_column("u", pa.array([1, 2**64 - 1], pa.uint64())),
         **{f"at-{name}": pa.table({"a": pa.array([1, 2], pa.timestamp(*type))})
            for name, type in {"ms": ("ms",), "us": ("us",), "us-utc": ("us", "UTC")}.items()},
+        **{f"{name}-us": pa.table({"a": pa.array([1, 2], pa.int64()).cast(type)})
+           for name, type in {"time": pa.time64("us"), "duration": pa.duration("us")}.items()},
+        "decimals": pa.table({"a": pa.array([decimal.Decimal(2**60), decimal.Decimal(7)],
+                                            pa.decimal128(38, 0))}),
+        "rounded-decimals": pa.table({"a": pa.array([decimal.Decimal(2**53 + 1)],
+                                                    pa.decimal128(38, 0))}),
+        "slash": pa.table({"a/b": pa.array([1]), "a.b": pa.array([2]),
+                           "a": pa.array([[3]], pa.list_(pa.field("b", pa.int64())))}),
         "days-in-lists": pa.table({"a": pa.array([[1], [2]], pa.list_(pa.date32()))}),
         "at-us-in-lists": pa.table({"a": pa.array([[1], [2]], pa.list_(pa.timestamp("us")))}),
         "twice": pa.table([one["a"], one["b"]], names=["a", "a"]),
     }.items():
         pq.write_table(table, f"{directory}/{name}")
+    for year in (2023, 2024):
+        for kind in ("a", "b c"):
+            pq.write_to_dataset(pa.table({"x": pa.array([year * 10]), "year": pa.array([year]),
+                                          "kind": pa.array([kind])}),
+                                f"{directory}/hive", partition_cols=["year", "kind"],
+                                basename_template="part-{i}.parquet")
     wide = np.random.default_rng(1).standard_normal((400_000, 4)).astype(np.float32)
     pq.write_table(pa.table({f"x{i}": wide[:, i] for i in range(4)}), f"{directory}/wide",
                    compression="zstd", use_dictionary=False, data_page_size=1 << 16)

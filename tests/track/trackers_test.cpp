@@ -394,6 +394,18 @@ TEST_CASE("Csv.is_a_table_of_the_reports_with_all_columns") {
     CHECK(test::count_of(text, "\r\n") == 4);
 }
 
+TEST_CASE("Csv.a_name_with_a_slash_is_beside_the_same_in_an_object") {
+    const Scratch scratch("csv_slash");
+    TrackedRun run(scratch.run(), {track::Csv("progress.csv")});
+    run.begin();
+    run.report({{"a", {{"b", 1}}}, {"a/b", 2}, {"c", 3}});
+    run.close();
+    std::ifstream input(scratch.run() / "progress.csv", std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(input), {});
+    CHECK(text.starts_with("a/b_2,a/b,c,"));
+    CHECK(test::count_of(text, "\r\n1,2,3,") == 1);
+}
+
 TEST_CASE("Csv.has_what_counts_after_a_restart") {
     const Scratch scratch("csv_restart");
     TrackedRun run(scratch.run(), {track::Csv("progress.csv")});

@@ -8,11 +8,15 @@
 #include <rtrain/data/sampler.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/sharded.hpp>
+#include <rtrain/data/streaming.hpp>
+#include <rtrain/process/step_clock.hpp>
 
 #include <doctest/doctest.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 using namespace rtrain;
 using test::code_of;
@@ -318,6 +322,56 @@ TEST_CASE("Blocks.are_read_once_in_order") {
     CHECK(some["pair"].equal(torch::tensor({{7, -7}, {0, 0}, {4, -4}, {0, 0}}, torch::kLong)));
 }
 
+TEST_CASE("Blocks.are_kept_by_a_shuffled_loop") {
+    const auto blocks = std::make_shared<Counted>(std::vector<std::int64_t>{3, 0, 4, 1, 11, 2, 0});
+    for (const std::int64_t size : {1, 4}) {
+        data::Batches batches(data::from_blocks(blocks), data::Sharded{}, 0, 1, torch::kCPU,
+                              {.size = size, .shuffle = true}, std::make_shared<data::Position>());
+        CHECK(pass(batches) != pass(batches));
+        CHECK(blocks->reads == std::vector<int>{1, 0, 1, 1, 1, 1, 0});
+        blocks->reads.assign(7, 0);
+    }
+    // What functions make, which may be drawn at random, is made again.
+    int calls = 0;
+    const auto counted = data::from_blocks(blocks)
+                             .map_batches([&](data::Batch batch) {
+                                 ++calls;
+                                 return batch;
+                             })
+                             .filter([](const data::Batch& batch) { return batch["x"] >= 0; })
+                             .counted();
+    data::Batches batches(counted, data::Sharded{}, 0, 1, torch::kCPU,
+                          {.size = 21, .shuffle = true}, std::make_shared<data::Position>());
+    (void)pass(batches);
+    const int before = calls;
+    (void)pass(batches);
+    CHECK(calls > before);
+}
+
+TEST_CASE_TEMPLATE("Blocks.too_many_to_keep_are_streamed", D, data::Sharded, data::Replicated) {
+    constexpr std::int64_t rows = 1000; // 1 KiB each, as far as is known
+    const auto blocks = std::make_shared<Counted>(std::vector<std::int64_t>(100, 10));
+    const bool is_split = std::is_same_v<D, data::Sharded>;
+    std::vector<std::int64_t> all;
+    for (const int rank : {0, 1}) {
+        data::Batches batches(data::from_blocks(blocks), D{}, rank, 2, torch::kCPU,
+                              {.size = 10, .shuffle = true, .memory_bytes = 480 << 10},
+                              std::make_shared<data::Position>());
+        CHECK(batches.size() == (is_split ? 50 : 100));
+        const auto taken = pass(batches);
+        CHECK(taken.size() == (is_split ? 50 : 100));
+        for (const auto& batch : taken) {
+            all.insert(all.end(), batch.begin(), batch.end());
+        }
+    }
+    CHECK_FALSE(std::ranges::is_sorted(all));
+    std::ranges::sort(all);
+    CHECK(std::ssize(all) == (is_split ? rows : 2 * rows));
+    CHECK((std::ranges::adjacent_find(all) == all.end()) == is_split);
+    // Before, each of the 100 batches of a rank read ten blocks.
+    CHECK(std::accumulate(blocks->reads.begin(), blocks->reads.end(), 0) < 400);
+}
+
 TEST_CASE("Blocks.with_other_numbers_of_rows_are_errors") {
     CHECK(code_of([] {
               (void)data::from_blocks(std::make_shared<Counted>(std::vector<std::int64_t>{2, -1}));
@@ -381,6 +435,100 @@ TEST_CASE("Batch.rows_are_selected_sliced_and_joined") {
     CHECK(code_of([&] {
               (void)data::concatenate({batch, data::Batch({{"y", torch::arange(3)}})});
           }) == "RT-D19");
+}
+
+namespace {
+
+/// What each rank gets in one pass over numbers, batch by batch.
+template <class D>
+std::vector<std::vector<std::vector<std::int64_t>>>
+passes_of(const data::Dataset& dataset, int ranks, const data::BatchOptions& options) {
+    std::vector<std::vector<std::vector<std::int64_t>>> of_ranks;
+    for (int rank = 0; rank < ranks; ++rank) {
+        data::Batches batches(dataset, D{}, rank, ranks, torch::kCPU, options,
+                              std::make_shared<data::Position>());
+        of_ranks.push_back(pass(batches));
+        CHECK(batches.size() == std::ssize(of_ranks.back()));
+    }
+    return of_ranks;
+}
+
+std::vector<std::int64_t>
+sorted(const std::vector<std::vector<std::vector<std::int64_t>>>& of_ranks) {
+    std::vector<std::int64_t> all;
+    for (const auto& batches : of_ranks) {
+        for (const auto& batch : batches) {
+            all.insert(all.end(), batch.begin(), batch.end());
+        }
+    }
+    std::ranges::sort(all);
+    return all;
+}
+
+/// Ranks have equally many batches, unless there are fewer rows than ranks.
+void check_equal_batches(const std::vector<std::vector<std::vector<std::int64_t>>>& of_ranks,
+                         std::int64_t rows) {
+    for (const auto& batches : of_ranks) {
+        CHECK((rows < std::ssize(of_ranks) || batches.size() == of_ranks.front().size()));
+        CHECK(std::ranges::none_of(batches, [](const auto& batch) { return batch.empty(); }));
+    }
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("Batches.an_evaluation_reads_each_row_once", D, data::Sharded, data::Permuted,
+                   data::Streaming) {
+    for (const std::int64_t rows : {1, 2, 3, 9, 10, 13}) {
+        std::vector<std::int64_t> each(static_cast<std::size_t>(rows));
+        std::iota(each.begin(), each.end(), 0);
+        const auto in_memory = data::from_tensors({{"x", torch::arange(rows)}});
+        const auto in_blocks = data::from_blocks(std::make_shared<Counted>(
+            std::vector<std::int64_t>(static_cast<std::size_t>(rows), 1)));
+        for (const int ranks : {1, 2, 3, 4, 7}) {
+            for (const std::int64_t size : {1, 2, 3, 256}) {
+                for (const bool shuffle : {false, true}) {
+                    CAPTURE(rows);
+                    CAPTURE(ranks);
+                    CAPTURE(size);
+                    data::BatchOptions options{.size = size, .shuffle = shuffle};
+                    for (const auto& dataset : {in_memory, in_blocks}) {
+                        const torch::NoGradGuard guard;
+                        const auto evaluated = passes_of<D>(dataset, ranks, options);
+                        CHECK(sorted(evaluated) == each);
+                        check_equal_batches(evaluated, rows);
+                    }
+                    options.each_row_once = true;
+                    CHECK(sorted(passes_of<D>(in_memory, ranks, options)) == each);
+                    options.each_row_once = false;
+                    const torch::NoGradGuard guard;
+                    const auto trained = passes_of<D>(in_memory, ranks, options);
+                    CHECK(std::ranges::none_of(trained, [](auto& of) { return of.empty(); }));
+                }
+            }
+        }
+    }
+    // With drop_last, what fills no batch is left out, as in training.
+    const torch::NoGradGuard guard;
+    CHECK(sorted(passes_of<D>(data::from_tensors({{"x", torch::arange(10)}}), 4,
+                              {.size = 2, .drop_last = true})) ==
+          std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
+}
+
+TEST_CASE("Batches.an_evaluation_goes_on_on_other_ranks") {
+    const torch::NoGradGuard guard;
+    for (const std::int64_t taken : {2, 4, 6, 8}) {
+        std::vector<std::int64_t> rest;
+        for (int rank = 0; rank < 3; ++rank) {
+            auto batches = batches_of(rank, 3, {.size = 1},
+                                      std::make_shared<data::Position>(data::Position{0, taken}));
+            for (const auto& batch : pass(batches)) {
+                rest.insert(rest.end(), batch.begin(), batch.end());
+            }
+        }
+        std::ranges::sort(rest);
+        CHECK(std::ssize(rest) == 10 - taken);
+        CHECK(rest.front() == taken);
+    }
 }
 
 TEST_CASE("Batches.replicated_reads_everything") {
@@ -454,4 +602,72 @@ TEST_CASE("TorchData.loader_gets_a_distributed_sampler") {
         std::make_shared<data::Position>(data::Position{0, 8}));
     CHECK(rows_of(resumed) == std::vector<std::int64_t>{9, 0});
     CHECK(rows_of(resumed) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 0});
+}
+
+TEST_CASE("TorchData.an_evaluation_reads_each_row_once") {
+    using torch::data::samplers::SequentialSampler;
+    const auto dataset = [] { return Squares{}.map(torch::data::transforms::Stack<>()); };
+    for (const int ranks : {1, 2, 3, 4, 13}) {
+        for (const std::size_t size : {1, 2, 5, 256}) {
+            CAPTURE(ranks);
+            CAPTURE(size);
+            std::vector<std::vector<std::vector<std::int64_t>>> evaluated;
+            std::size_t trained = 0;
+            for (int rank = 0; rank < ranks; ++rank) {
+                auto loader = data::distribute_loader(
+                    torch::data::make_data_loader<SequentialSampler>(dataset(), size),
+                    {.rank = rank, .size = ranks}, torch::kCPU, std::make_shared<data::Position>());
+                const auto rows_of = [&] {
+                    std::vector<std::vector<std::int64_t>> batches;
+                    for (auto& batch : *loader) { // as of torch's pointer
+                        const auto x = batch.data.contiguous();
+                        batches.emplace_back(x.template data_ptr<std::int64_t>(),
+                                             x.template data_ptr<std::int64_t>() + x.numel());
+                    }
+                    return batches;
+                };
+                {
+                    const torch::NoGradGuard guard;
+                    evaluated.push_back(rows_of());
+                }
+                for (const auto& batch : rows_of()) {
+                    trained += batch.size();
+                }
+                CHECK(loader->options().batch_size == size);
+            }
+            CHECK(sorted(evaluated) == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+            check_equal_batches(evaluated, 11);
+            const auto each =
+                (11 + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
+            CHECK(trained == each * static_cast<std::size_t>(ranks));
+        }
+    }
+}
+
+TEST_CASE("TorchData.time_and_rows_of_a_loader_count") {
+    struct Slow : torch::data::Dataset<Slow> {
+        torch::data::Example<> get(std::size_t index) override {
+            CHECK((StepClock::current().part() == StepPart::data));
+            return {torch::tensor(static_cast<std::int64_t>(index)), torch::tensor(0)};
+        }
+        [[nodiscard]] std::optional<std::size_t> size() const override { return 7; }
+    };
+    auto stacked = data::make_distributed_loader(Slow{}.map(torch::data::transforms::Stack<>()),
+                                                 torch::data::DataLoaderOptions(2), {.size = 1},
+                                                 torch::kCPU, std::make_shared<data::Position>());
+    auto examples =
+        data::make_distributed_loader(Slow{}, torch::data::DataLoaderOptions(2), {.size = 1},
+                                      torch::kCPU, std::make_shared<data::Position>());
+    (void)StepClock::current().take();
+    const auto rows_of = [](auto& loader) {
+        for (auto& batch : loader) {
+            (void)batch;
+            CHECK((StepClock::current().part() == StepPart::optimizer));
+        }
+        return StepClock::current().take().rows;
+    };
+    CHECK(rows_of(stacked) == 7);
+    CHECK(rows_of(examples) == 7);
+    const torch::NoGradGuard guard;
+    CHECK(rows_of(stacked) == 0); // which trains nothing
 }

@@ -348,16 +348,21 @@ TEST_CASE("Lines.an_index_is_kept_as_long_as_the_file_is_the_same") {
     CHECK(rows() == 3);
     CHECK(made == 2);
     CHECK(contains(error_of([&] { data::require_unchanged(before); }), "[RT-D29]"));
+    const auto time = fs::last_write_time(path);
+    write(path, "one\ntwo\n3\n4th\n"); // of the same size and time, as `cp -p` leaves it
+    fs::last_write_time(path, time);
+    CHECK(rows() == 4);
     const auto after = data::list_files(path).front();
     CHECK(contains(error_of([&] { static_cast<void>(data::read_exactly(after, 10, 100)); }),
                    "[RT-D29]"));
     const data::FileIndex other{.size = after.size(),
                                 .modified_ns = after.modified_ns(),
                                 .blocks = {{.offset = 0, .bytes = 5, .rows = 1}},
-                                .content = 0xFFFF'FFFF};
+                                .content = 0xFFFF'FFFF,
+                                .sample = 0xFFFF'FFFE};
     CHECK(data::parse_index(data::to_bytes(other)) == other);
     for (std::string bytes :
-         {data::to_bytes(other) + "x", std::string("RTRAINI2"), std::string()}) {
+         {data::to_bytes(other) + "x", std::string("RTRAINI3"), std::string()}) {
         CHECK(contains(error_of([&] { static_cast<void>(data::parse_index(bytes)); }), "[RT-D28]"));
     }
     std::string overlapping = data::to_bytes(other);
@@ -449,7 +454,8 @@ TEST_CASE("Tar.damaged_archives_are_errors_with_a_place") {
 
 TEST_CASE("Tar.samples_are_files_of_one_key") {
     const std::string archive = tar_file("README", "no dot") + tar_file("__index__.txt", "d/01") +
-                                tar_file("__meta__/a.json", "{}") + tar_file("d/01.cls", "7") +
+                                tar_file("__meta__/a.json", "{}") +
+                                tar_file("./__index__.txt", "d/01") + tar_file("d/01.cls", "7") +
                                 tar_file("d/01.Seg.PNG", "x") + tar_file("__meta__", "") +
                                 tar_file(".hidden.txt", "") + tar_file("d/._02.cls", "") +
                                 tar_file("d.e/02.cls", "8") + tar_file("d/01.cls", "9") + tar_end;
@@ -479,6 +485,10 @@ TEST_CASE("Tar.samples_may_have_names_with_underscores") {
     for (const char* const name : {"__a.txt", "a__.txt", "d/__a__.txt", "__.txt", "___/a.txt"}) {
         CHECK(format::split_sample_name(name).has_value());
     }
+    for (const char* const name : {"./__a__.txt", "././__index__/a.txt"}) {
+        CHECK_FALSE(format::split_sample_name(name).has_value());
+    }
+    CHECK(format::split_sample_name("./a.txt")->first == "./a");
 }
 
 TEST_CASE("Zip.records_lie_apart") {

@@ -132,7 +132,8 @@ TEST_CASE("Images.pixels_are_those_of_Pillow") {
     for (const std::string kind : {"jpeg", "png"}) {
         for (const data::ImageMode mode : {data::ImageMode::rgb, data::ImageMode::grey}) {
             const auto batch = all_of(data::read_images(
-                fixtures / "kinds" / kind, {.mode = mode, .labels = false, .include_paths = true}));
+                fixtures / "kinds" / kind,
+                {.mode = mode, .labels = false, .include_paths = true, .bits = 8}));
             CHECK((batch["image"].scalar_type() == at::kByte));
             CHECK(batch["image"].is_contiguous());
             const Texts names = paths_of(batch, fixtures / "kinds");
@@ -290,7 +291,8 @@ TEST_CASE("Images.what_is_no_image_is_named") {
     CHECK(contains(error_of(data::read_images(scratch.path() / "gone.png")), "[RT-D25]"));
     const std::string sizes =
         error_of(data::read_images({(fixtures / "kinds" / "png").string() + "/*.png",
-                                    (fixtures / "large" / "photo.png").string()}));
+                                    (fixtures / "large" / "photo.png").string()},
+                                   {.bits = 8}));
     CHECK(contains(sizes, "large/photo.png has 96 x 128 pixels, the first image has 29 x 37"));
     CHECK(contains(sizes, "[RT-D82]"));
     for (const auto& size :
@@ -299,6 +301,88 @@ TEST_CASE("Images.what_is_no_image_is_named") {
                              doctest::Contains("[RT-D83]"), DataError);
     }
     CHECK_THROWS_AS(static_cast<void>(data::read_images("x", {.max_pixels = 0})), DataError);
+}
+
+TEST_CASE("Images.of_16_bits_are_exact_or_an_error") {
+    const fs::path wide = fixtures / "kinds" / "png" / "16-bits.png";
+    const std::string error =
+        error_of(data::read_images(wide, {.labels = false, .on_error = data::OnError::skip}));
+    CHECK(contains(error, "16-bits.png has 16 bits a channel"));
+    CHECK(contains(error, ".bits = 16"));
+    CHECK(contains(error, "[RT-D107]"));
+    for (const data::ImageMode mode : {data::ImageMode::rgb, data::ImageMode::grey}) {
+        const auto read = [&](const fs::path& path, int bits, data::ImageSize size = {}) {
+            return all_of(data::read_images(
+                path, {.size = size, .mode = mode, .labels = false, .bits = bits}))["image"];
+        };
+        const at::Tensor all = read(wide, 16);
+        CHECK((all.scalar_type() == at::kInt));
+        const bool has_low_bytes =
+            all.bitwise_and(255).ne(all.bitwise_right_shift(8)).any().item<bool>();
+        CHECK(has_low_bytes);
+        if (mode == data::ImageMode::rgb) { // greys are computed of all bits
+            CHECK(all.bitwise_right_shift(8).equal(read(wide, 8).to(at::kInt)));
+        } else {
+            const at::Tensor off = all.bitwise_right_shift(8) - read(wide, 8).to(at::kInt);
+            CHECK(off.abs().max().item<std::int64_t>() <= 1);
+        }
+        for (const char* const name :
+             {"png/rgb.png", "png/grey.png", "png/palette.png", "png/1-bit.png", "jpeg/444.jpg"}) {
+            CAPTURE(name);
+            const fs::path path = fixtures / "kinds" / name;
+            const at::Tensor off = read(path, 16) - read(path, 0).to(at::kInt) * 257;
+            CHECK(off.abs().max().item<std::int64_t>() <=
+                  (mode == data::ImageMode::grey ? 257 : 0));
+        }
+        const at::Tensor small = read(wide, 16, {8, 8}).div(257.0);
+        const at::Tensor bytes = read(wide, 8, {8, 8}).to(at::kDouble);
+        CHECK((small - bytes).abs().max().item<double>() <= 1.5);
+    }
+    CHECK_THROWS_WITH_AS(static_cast<void>(data::read_images("x", {.bits = 4})),
+                         doctest::Contains("[RT-D83]"), DataError);
+}
+
+TEST_CASE("Images.names_may_end_in_any_case") {
+    const testing::ScratchDirectory scratch;
+    int number = 0;
+    for (const char* const ending : {"jpg", "Jpg", "JPG", "jpe", "JPE", "jpeg", "Jpeg", "jfif"}) {
+        put(fixtures / "large" / "photo.jpg",
+            scratch.path() / "of" / (std::to_string(number++) + '.' + ending));
+    }
+    put(fixtures / "large" / "photo.png", scratch.path() / "of" / "8.Png");
+    put(fixtures / "large" / "photo.png", scratch.path() / "of" / "9.txt");
+    CHECK(data::read_images(scratch.path(), {.size = {8, 8}}).size() == 9);
+}
+
+TEST_CASE("Images.bytes_that_belong_to_nothing_are_passed_over") {
+    const testing::ScratchDirectory scratch;
+    const auto pixels_of = [&](const std::string& bytes) {
+        std::ofstream(scratch.path() / "a.jpg", std::ios::binary) << bytes;
+        return all_of(data::read_images(scratch.path() / "a.jpg", {.labels = false}))["image"];
+    };
+    for (const char* const name : {"420.jpg", "progressive.jpg", "grey.jpg"}) {
+        CAPTURE(name);
+        const std::string sound = storage::read_file(fixtures / "kinds" / "jpeg" / name);
+        const at::Tensor pixels = pixels_of(sound);
+        const std::size_t scan = sound.find("\xFF\xDA");
+        const std::size_t end = sound.size() - 2;
+        for (const std::string noise :
+             {std::string("x"), std::string(5, '\0'), std::string(700, 'n'),
+              std::string("a\xFF\0b", 4), std::string("noise\xFF")}) {
+            CAPTURE(noise.size());
+            for (const std::size_t at : {std::size_t{2}, scan, end}) {
+                CAPTURE(at);
+                CHECK(pixels_of(std::string(sound).insert(at, noise)).equal(pixels));
+            }
+            CHECK(pixels_of(std::string(sound).insert(end, noise).insert(scan, "y")).equal(pixels));
+            CHECK(pixels_of(sound + noise).equal(pixels)); // behind the end nobody looks
+            // Cut off all the same.
+            std::ofstream(scratch.path() / "a.jpg", std::ios::binary)
+                << std::string(sound).insert(scan, noise).substr(0, end - 40);
+            CHECK(contains(error_of(data::read_images(scratch.path() / "a.jpg", {.labels = false})),
+                           "[RT-D80]"));
+        }
+    }
 }
 
 TEST_CASE("Images.flipped_bytes_are_errors_or_pixels") {

@@ -425,6 +425,67 @@ TEST_CASE("Lanes.few_rows_are_left_out_where_ranks_have_unequal_lanes") {
     }
 }
 
+TEST_CASE("Lanes.fewer_rows_than_ranks_are_an_error_with_both_numbers") {
+    for (const std::int64_t rows : {0, 1, 3}) {
+        for (const int ranks : {1, 4}) {
+            for (const std::int64_t size : {2, 16}) {
+                CAPTURE(rows);
+                CAPTURE(ranks);
+                const Loop loop{numbers_in_blocks({40, 40, 40}).filter([=](const Batch& batch) {
+                                    return batch["x"].lt(rows * 30).logical_and(
+                                        batch["x"].remainder(30) == 0);
+                                }),
+                                {},
+                                {.size = size}};
+                const Taken taken = loop.take(ranks);
+                if (rows >= ranks) {
+                    check_equal(taken);
+                    CHECK(std::ssize(taken.all()) == rows);
+                    continue;
+                }
+                for (const auto& error : taken.errors) {
+                    const std::string text =
+                        test::message_of([&] { std::rethrow_exception(error); });
+                    CHECK(test::contains(text, "RT-D106"));
+                    CHECK(test::contains(text, "no batch: " + std::to_string(rows) + " row"));
+                    CHECK(test::contains(text, std::to_string(ranks) + " ranks"));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("Lanes.an_evaluation_takes_each_row_once") {
+    for (const int ranks : {1, 2, 4, 5, 30}) {
+        for (const std::int64_t rows : {0, 1, 7, 333}) {
+            CAPTURE(ranks);
+            CAPTURE(rows);
+            const Loop loop{numbers_in_blocks(std::vector<std::int64_t>(25, 40))
+                                .filter([=](const Batch& batch) {
+                                    return batch["x"].remainder(3).eq(0).logical_and(
+                                        batch["x"].lt(3 * rows));
+                                }),
+                            {},
+                            {.size = 4, .shuffle = true, .threads = 2, .each_row_once = true}};
+            const Taken taken = loop.take(ranks);
+            CHECK(taken.agreements == 0); // ranks do not wait for each other
+            Rows all;
+            for (std::size_t rank = 0; rank < taken.batches.size(); ++rank) {
+                REQUIRE(!taken.errors[rank]);
+                for (const Rows& batch : taken.batches[rank]) {
+                    CHECK(batch.size() > 0);
+                    all.insert(all.end(), batch.begin(), batch.end());
+                }
+            }
+            std::ranges::sort(all);
+            REQUIRE(std::ssize(all) == rows);
+            for (std::int64_t row = 0; row < rows; ++row) {
+                CHECK(all[static_cast<std::size_t>(row)] == 3 * row);
+            }
+        }
+    }
+}
+
 TEST_CASE("Lanes.what_collate_is_given_is_what_the_loop_gets") {
     Loop loop{numbers(100).filter([](const Batch& batch) { return batch["x"].lt(50); }),
               {},

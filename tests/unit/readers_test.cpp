@@ -22,12 +22,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace readers_test {
@@ -300,6 +302,237 @@ TEST_CASE("Readers.bad_json_rows_leave_no_column_or_type_behind") {
     REQUIRE(batch.size() == 3);
     CHECK(batch.columns().size() == 1);
     CHECK(batch["x"][2].item<std::int64_t>() == 2);
+}
+
+TEST_CASE("Readers.json_integers_are_exact_or_errors_that_name_types") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "a.json";
+    const auto read = [&](const std::string& text, data::JsonOptions options = {}) {
+        write(path, text);
+        return data::read_json(path, options);
+    };
+    using data::ValueType;
+    for (const std::string text :
+         {"{\"id\": 0.5}\n{\"id\": 9007199254740993}", "{\"id\": 9007199254740993}\n{\"id\": 0.5}",
+          "{\"id\": 0.5}\n{\"id\": 1}\n{\"id\": -9007199254740993}",
+          "{\"id\": 18446744073709551615}",
+          "{\"id\": null}\n{\"id\": 123456789012345678901234567890}",
+          "{\"id\": [0.5, 9007199254740993]}", "{\"id\": [1.5]}\n{\"id\": [9007199254740993]}"}) {
+        CAPTURE(text);
+        for (const std::int64_t schema_rows : {1, 1000}) {
+            const std::string error = error_of(read(text, {.schema_rows = schema_rows}));
+            CHECK(contains(error, "[RT-D33]"));
+            CHECK(contains(error, "column \"id\" has "));
+            CHECK(contains(error, ".types"));
+        }
+        const bool is_list = contains(text, "[");
+        CHECK(error_of(read(text, {.types = {{"id", is_list ? ValueType::float64_list
+                                                            : ValueType::float64}}})) ==
+              "no error");
+    }
+    const std::string exact = "{\"id\": 0.5}\n{\"id\": 9007199254740992}\n"
+                              "{\"id\": 18446744073709551616}\n{\"id\": 1e300}";
+    CHECK(all_of(read(exact))["id"][2].item<double>() == 18446744073709551616.0);
+    const std::string ids = "{\"id\": 9007199254740993}\n{\"id\": 18446744073709551615}\n"
+                            "{\"id\": 123456789012345678901234567890}\n{\"id\": \"x\"}\n"
+                            "{\"id\": 100000000000000000000}";
+    CHECK(texts(all_of(read(ids, {.types = {{"id", ValueType::text}}})), "id") ==
+          Texts{"9007199254740993", "18446744073709551615", "123456789012345678901234567890", "x",
+                "100000000000000000000"});
+    CHECK(all_of(read("{\"id\": 9007199254740993}"))["id"].item<std::int64_t>() ==
+          9007199254740993);
+}
+
+TEST_CASE("Readers.json_columns_may_be_given_types") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "a.json";
+    write(path, "{\"a\": 1.0}\n{\"a\": 2, \"late\": [1]}\n{\"late\": null, \"b\": true}\n");
+    using data::ValueType;
+    // What a message advises, helps.
+    CHECK(contains(error_of(data::read_json(path, {.schema_rows = 1})),
+                   "column \"late\" is not in the first rows; give it a type with .types"));
+    CHECK(contains(error_of(data::read_json(path, {.columns = {"late"}, .schema_rows = 1})),
+                   "give it a type with .types"));
+    const data::ValueTypes types{
+        {"a", ValueType::int64}, {"b", ValueType::boolean}, {"late", ValueType::float64_list}};
+    const data::Batch batch = all_of(data::read_json(path, {.schema_rows = 1, .types = types}));
+    CHECK(batch["a"].equal(at::tensor({1, 2, 0}, at::kLong)));
+    CHECK(batch.ragged("late").values.equal(at::tensor({1.0}, at::kDouble)));
+    CHECK(batch.valid("b").equal(at::tensor({0, 0, 1}, at::kLong).to(at::kBool)));
+    const auto late =
+        data::read_json(path, {.columns = {"late"}, .schema_rows = 1, .types = types});
+    CHECK(all_of(late).columns().empty());
+    CHECK(contains(error_of(data::read_json(path, {.types = {{"a", ValueType::boolean},
+                                                             {"b", ValueType::boolean},
+                                                             {"late", ValueType::int64_list}}})),
+                   "expected a boolean, as .types has it"));
+}
+
+TEST_CASE("Readers.webdataset_columns_may_be_keys_and_have_types") {
+    const testing::ScratchDirectory scratch;
+    const auto archive = [&](const std::string& name, const std::string& cls,
+                             const std::string& json) {
+        const fs::path directory = scratch.path() / name;
+        fs::create_directories(directory);
+        write(directory / "1.cls", cls);
+        write(directory / "1.json", json);
+        write(directory / "__index__.txt", "1");
+        const std::string tar = (scratch.path() / (name + ".tar")).string();
+        REQUIRE(std::system(
+                    ("tar --sort=name -C " + directory.string() + " -cf " + tar + " .").c_str()) ==
+                0); // names begin with "./"
+        return tar;
+    };
+    using data::ValueType;
+    const std::string one =
+        archive("one", "007", R"({"id": 18446744073709551615, "box": {"x": 1}, "w": 3})");
+    const std::string error = error_of(data::read_webdataset(one));
+    CHECK(contains(error, "column \"box\" has an object"));
+    CHECK_FALSE(contains(error, "JsonOptions"));
+    const data::Batch batch =
+        all_of(data::read_webdataset(one, {.columns = {"cls", "json.w", "json.id", "json.late"},
+                                           .types = {{"cls", ValueType::text},
+                                                     {"json.id", ValueType::text},
+                                                     {"json.late", ValueType::int64}}}));
+    REQUIRE(batch.size() == 1);
+    CHECK(batch.ragged("cls").text(0) == "007");
+    CHECK(batch.ragged("json.id").text(0) == "18446744073709551615");
+    CHECK(batch["json.w"].item<std::int64_t>() == 3);
+    CHECK_FALSE(batch.valid("json.late").item<bool>());
+    CHECK(contains(error_of(data::read_webdataset(one, {.columns = {"json.none"}})),
+                   "no column \"json.none\""));
+    CHECK(contains(error_of(data::read_webdataset(one, {.columns = {"json.id"}})), ".types"));
+    const std::string half = archive("half", "0.5", R"({"id": 1})");
+    CHECK(contains(error_of(data::read_webdataset(half)), ".types"));
+    CHECK(all_of(data::read_webdataset(half, {.types = {{"cls", ValueType::float64}}}))["cls"]
+              .item<double>() == 0.5);
+    CHECK(contains(error_of(data::read_webdataset(half, {.types = {{"cls", ValueType::boolean}}})),
+                   "[RT-D36]"));
+    // An archive that is packed is named so.
+    REQUIRE(std::system(("gzip " + half).c_str()) == 0);
+    const std::string packed = error_of(data::read_webdataset(half + ".gz"));
+    CHECK(contains(packed, "half.tar.gz is compressed by gzip"));
+    CHECK(contains(packed, "[RT-D31]"));
+    fs::create_directory(scratch.path() / "archives");
+    fs::rename(half + ".gz", scratch.path() / "archives" / "half.tar.gz");
+    CHECK(contains(error_of(data::read_webdataset(scratch.path() / "archives")),
+                   "archives/half.tar.gz"));
+}
+
+TEST_CASE("Readers.packed_text_is_unpacked") {
+    const testing::ScratchDirectory scratch;
+    const auto gzip = [&](const std::string& name, const std::string& text, const char* mode) {
+        const gzFile out = gzopen((scratch.path() / name).c_str(), mode);
+        REQUIRE(gzwrite(out, text.data(), static_cast<unsigned>(text.size())) ==
+                static_cast<int>(text.size()));
+        REQUIRE(gzclose(out) == Z_OK);
+    };
+    std::string many;
+    for (int i = 0; i < 300'000; ++i) {
+        many += "{\"x\": " + std::to_string(i) + "}\n";
+    }
+    gzip("a.json.gz", many, "wb");
+    gzip("a.json.gz", "{\"x\": 300000}\n", "ab"); // another member
+    // A frame of zstd with a block that is not packed, and one of zeros that is skipped.
+    const std::string text = "{\"x\": -1}\n";
+    std::string frame("\x28\xB5\x2F\xFD\x20", 5);
+    frame += static_cast<char>(text.size());
+    frame += static_cast<char>(text.size() << 3 | 1);
+    frame += std::string(2, '\0') + text;
+    write(scratch.path() / "b.JSON.ZST", frame + frame);
+    write(scratch.path() / "c.json", "{\"x\": -2}\n");
+    const data::JsonOptions options{.files = {.endings = {".json"}}};
+    const auto dataset = data::read_json(scratch.path(), options);
+    const data::Batch batch = all_of(dataset);
+    REQUIRE(batch.size() == 300'004);
+    CHECK(batch["x"].slice(0, 0, 300'001).equal(at::arange(300'001)));
+    CHECK(batch["x"].slice(0, 300'001).equal(at::tensor({-1, -1, -2}, at::kLong)));
+    CHECK(all_of(data::read_text((scratch.path() / "b.JSON.ZST").string())).size() == 2);
+    CHECK(texts(all_of(data::read_text((scratch.path() / "b.JSON.ZST").string(),
+                                       {.whole_files = true})),
+                "text") == Texts{text + text});
+    // Messages have the name that was given.
+    gzip("bad.json.gz", "{\"x\": \"text\"}\n", "wb");
+    CHECK(contains(error_of(data::read_json(scratch.path(), options)), "bad.json.gz, row 0"));
+    const std::string whole = storage::read_file(scratch.path() / "a.json.gz");
+    for (const std::string& damaged :
+         {whole.substr(0, whole.size() / 2), whole + "more", frame.substr(0, frame.size() - 1)}) {
+        write(scratch.path() / "d.txt.gz", damaged);
+        const std::string error = error_of(data::read_text(scratch.path() / "d.txt.gz"));
+        CHECK(contains(error, "d.txt.gz by "));
+        CHECK(contains(error, "[RT-D31]"));
+    }
+    write(scratch.path() / "plain.txt.gz", "not packed");
+    CHECK(texts(all_of(data::read_text(scratch.path() / "plain.txt.gz")), "text") ==
+          Texts{"not packed"});
+    write(scratch.path() / "unnamed", whole);
+    CHECK(contains(error_of(data::read_text(scratch.path() / "unnamed")), "unnamed is compressed"));
+}
+
+TEST_CASE("Readers.directories_of_Hive_are_columns") {
+    const testing::ScratchDirectory scratch;
+    for (const std::string part :
+         {"year=2023/of=a%20b", "year=2024/of=__HIVE_DEFAULT_PARTITION__"}) {
+        fs::create_directories(scratch.path() / part);
+        write(scratch.path() / part / "1.json", "{\"x\": 1}\n{\"x\": 2}\n");
+    }
+    const data::Batch batch = all_of(data::read_json(scratch.path()));
+    CHECK(batch["year"].equal(at::tensor({2023, 2023, 2024, 2024}, at::kLong)));
+    CHECK(texts(batch, "of") == Texts{"a b", "a b", "", ""});
+    CHECK(batch.valid("of").equal(at::tensor({1, 1, 0, 0}, at::kLong).to(at::kBool)));
+    CHECK(all_of(data::read_json(scratch.path(), {.columns = {"year", "x"}}))
+              .ragged_columns()
+              .empty());
+    const std::string glob = (scratch.path() / "year=*" / "*" / "*.json").string();
+    CHECK(all_of(data::read_json(glob))["year"].equal(batch["year"]));
+    CHECK(all_of(data::read_text(scratch.path())).columns().front().first == "year");
+    CHECK(all_of(data::read_json(scratch.path(), {.files = {.partitions = false}}))
+              .columns()
+              .size() == 1);
+    write(scratch.path() / "2.json", "{\"x\": 1}\n");
+    const std::string error = error_of(data::read_json(scratch.path()));
+    CHECK(contains(error, "[RT-D108]"));
+    CHECK(contains(error, ".partitions = false"));
+}
+
+TEST_CASE("Readers.an_index_of_another_file_is_made_anew") {
+    const testing::ScratchDirectory scratch;
+    const fs::path path = scratch.path() / "a.txt";
+    const auto write_rows = [&](std::size_t length, std::size_t from, std::size_t to) {
+        std::string text(2 << 20, '.');
+        for (std::size_t at = 63; at < text.size(); at += 64) {
+            text[at] = '\n';
+        }
+        for (std::size_t at = from + length; at < to; at += length + 1) {
+            text[at] = '\n';
+        }
+        const bool is_new = !fs::exists(path);
+        const auto time = is_new ? fs::file_time_type() : fs::last_write_time(path);
+        write(path, text);
+        if (!is_new) {
+            fs::last_write_time(path, time); // as `cp -p` and archives have it
+        }
+    };
+    const auto rows = [&] { return data::read_text(path).size(); };
+    write_rows(63, 0, 0);
+    CHECK(rows() == 32768);
+    for (const auto [from, to] :
+         std::vector<std::pair<std::size_t, std::size_t>>{{0, 640},
+                                                          {(2 << 20) - 640, 2 << 20},
+                                                          {0, 2 << 20},
+                                                          {1 << 20, (1 << 20) + (1 << 19)}}) {
+        write_rows(31, from, to);
+        CHECK(rows() > 32768);
+        write_rows(63, 0, 0);
+        CHECK(rows() == 32768);
+    }
+    // Where no sample shows it, reading does, and to start again helps.
+    const std::size_t hidden = (1 << 20) + 64 * 80;
+    write_rows(31, hidden, hidden + 128);
+    if (rows() == 32768) {
+        CHECK(contains(error_of(data::read_text(path)), "[RT-D29]"));
+        CHECK(all_of(data::read_text(path)).size() > 32768);
+    }
 }
 
 TEST_CASE("Readers.webdataset_reads_what_webdataset_wrote") {

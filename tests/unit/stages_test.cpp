@@ -194,6 +194,40 @@ TEST_CASE("Stages.union_stands_in_order") {
         }) == "RT-D19");
 }
 
+TEST_CASE("Stages.columns_of_different_types_are_not_joined") {
+    const auto of = [](const at::Tensor& y) { return data::from_tensors({{"y", y}}); };
+    const Dataset whole = of(torch::arange(3));
+    for (const at::Tensor& other : {torch::tensor({0.5F}), torch::tensor({1}, torch::kInt),
+                                    torch::zeros({1, 2}).to(torch::kLong), torch::tensor({true})}) {
+        const Dataset rest = of(other);
+        const auto code = [&](const Dataset& joined) {
+            return code_of([&] { (void)joined.rows(torch::tensor({0}, torch::kLong)); });
+        };
+        CHECK(code(whole.union_with({rest})) == "RT-D19"); // whatever rows a batch has
+        CHECK(code(rest.union_with({whole, whole})) == "RT-D19");
+        CHECK(code(data::mix({{whole, 0.5}, {rest, 0.5}})) == "RT-D19");
+        CHECK(code_of([&] {
+                  (void)whole
+                      .map([&](Batch row) {
+                          return row["y"].item<std::int64_t>() == 1 ? Batch({{"y", other}}) : row;
+                      })
+                      .take(3);
+              }) == "RT-D19");
+        CHECK(code_of([&] {
+                  (void)whole
+                      .flat_map([&](Batch row) {
+                          return row["y"].item<std::int64_t>() == 1 ? Batch({{"y", other}}) : row;
+                      })
+                      .take(3);
+              }) == "RT-D19");
+    }
+    CHECK(test::contains(
+        test::message_of([&] { (void)whole.union_with({of(torch::tensor({0.5F}))}).take(1); }),
+        "column \"y\" is Long in some rows and Float in others; convert one of them with "
+        "map_batches()"));
+    CHECK(whole.union_with({of(torch::tensor({7}))}).take(4)["y"].sum().item<std::int64_t>() == 10);
+}
+
 TEST_CASE("Stages.zip_puts_columns_side_by_side") {
     const auto y = data::from_tensors({{"y", torch::arange(5) * 10}});
     for (const Dataset& x : {numbers(0, 5), in_blocks({2, 3})}) {

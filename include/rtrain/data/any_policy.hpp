@@ -45,6 +45,9 @@ public:
     /// None: it does not read blocks.
     [[nodiscard]] std::optional<std::int64_t> lanes() const { return held_->lanes(); }
 
+    /// Whether shuffled blocks that are too many to be kept are read as by data::Streaming.
+    [[nodiscard]] bool streams_shuffled_blocks() const { return held_->streams_shuffled_blocks(); }
+
 private:
     struct Interface {
         virtual ~Interface() = default;
@@ -57,6 +60,7 @@ private:
         [[nodiscard]] virtual at::Tensor rows_at(const EpochRequest& epoch, std::int64_t begin,
                                                  std::int64_t end) const = 0;
         [[nodiscard]] virtual std::optional<std::int64_t> lanes() const = 0;
+        [[nodiscard]] virtual bool streams_shuffled_blocks() const = 0;
     };
 
     template <class D>
@@ -89,6 +93,11 @@ private:
             } else {
                 return {};
             }
+        }
+        [[nodiscard]] bool streams_shuffled_blocks() const override {
+            return requires {
+                requires D::streams_shuffled_blocks;
+            };
         }
         [[nodiscard]] std::optional<std::int64_t> lanes() const override {
             if constexpr (detail::HasLanes<D>) {

@@ -12,6 +12,7 @@
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/ragged.hpp>
 #include <rtrain/data/rows.hpp>
+#include <rtrain/format/plain_json.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -23,6 +24,7 @@
 #include <arrow/table.h>
 #include <arrow/util/decimal.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -104,15 +106,26 @@ private:
         return tensor;
     }
 
+    /// Throws DataError [RT-D42] for an integer that a double does not hold.
     template <class Decimal>
-    [[nodiscard]] static at::Tensor doubles(const arrow::Array& array) {
+    [[nodiscard]] at::Tensor doubles(const arrow::Array& array) const {
         const auto& values = static_cast<const arrow::FixedSizeBinaryArray&>(array);
         const auto scale = static_cast<const arrow::DecimalType&>(*array.type()).scale();
         at::Tensor tensor = at::zeros({array.length()}, at::kDouble);
         auto* const to = tensor.mutable_data_ptr<double>();
         for (std::int64_t row = 0; row < array.length(); ++row) {
             if (array.IsValid(row)) {
-                to[row] = nearest_double(Decimal(values.GetValue(row)), scale);
+                const Decimal decimal(values.GetValue(row));
+                to[row] = nearest_double(decimal, scale);
+                if (scale <= 0 && std::abs(to[row]) >= 0x1p53 &&
+                    !format::holds_integer(to[row], decimal.ToString(scale))) {
+                    throw DataError(
+                        "RT-D42",
+                        concat("column \"", name_, "\", row ", first_row_ + row, " of ", file_,
+                               " is ", decimal.ToString(scale),
+                               ", which float64 does not hold exactly; write the column as int64 "
+                               "or text, or leave it out with .columns"));
+                }
             }
         }
         return tensor;

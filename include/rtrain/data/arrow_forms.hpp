@@ -30,6 +30,7 @@ struct ArrowForm {
     std::vector<std::int64_t> shape;
     bool is_ragged = false;
     std::int64_t units_a_day = 0; ///< of times and dates, which are integers in their unit
+    std::string time; ///< what kind of them, so that none is taken for another: "timestamp"
 
     friend bool operator==(const ArrowForm&, const ArrowForm&) = default;
 };
@@ -66,19 +67,22 @@ struct ArrowForm {
 
 /// Of times and dates; none for other types.
 [[nodiscard]] inline std::optional<ArrowForm> form_of_time(const arrow::DataType& type) {
-    const auto with = [](std::int64_t units) { return ArrowForm{at::kLong, {}, false, units}; };
+    const auto with = [](std::int64_t units, std::string time) {
+        return ArrowForm{at::kLong, {}, false, units, std::move(time)};
+    };
     switch (type.id()) {
     case arrow::Type::DATE32:
-        return with(1);
+        return with(1, "date");
     case arrow::Type::DATE64:
-        return with(units_a_day(arrow::TimeUnit::MILLI));
+        return with(units_a_day(arrow::TimeUnit::MILLI), "date");
     case arrow::Type::TIME32:
     case arrow::Type::TIME64:
-        return with(units_a_day(static_cast<const arrow::TimeType&>(type).unit()));
+        return with(units_a_day(static_cast<const arrow::TimeType&>(type).unit()), "time");
     case arrow::Type::TIMESTAMP:
-        return with(units_a_day(static_cast<const arrow::TimestampType&>(type).unit()));
+        return with(units_a_day(static_cast<const arrow::TimestampType&>(type).unit()),
+                    "timestamp");
     case arrow::Type::DURATION:
-        return with(units_a_day(static_cast<const arrow::DurationType&>(type).unit()));
+        return with(units_a_day(static_cast<const arrow::DurationType&>(type).unit()), "duration");
     default:
         return std::nullopt;
     }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -44,6 +45,10 @@ struct BatchOptions {
     /// Puts batches into page-locked memory behind `dtypes`, where `threads` read them: their way
     /// to a GPU then takes less of the loop's time. Without CUDA nothing is done.
     bool pin_memory = false;
+    /// Whether each row is read once, so that some ranks may have one row less, or none; else rows
+    /// are repeated, so that all have equally many batches. Not said: what c10::GradMode says when
+    /// the loop begins. Under torch::NoGradGuard, which is an evaluation, each row is read once.
+    std::optional<bool> each_row_once = std::nullopt;
 };
 
 /// Throws DataError [RT-D8, RT-D14, RT-D70] for options that `ranks` cannot read with.

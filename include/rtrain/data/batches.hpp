@@ -96,6 +96,8 @@ public:
     [[nodiscard]] std::int64_t left_out() const noexcept;
 
 private:
+    /// The one that was given, or data::Streaming where it would read blocks again and again.
+    [[nodiscard]] const AnyPolicy& policy() const;
     [[nodiscard]] Course course_of(std::int64_t epoch) const;
     [[nodiscard]] std::int64_t batches_of(std::int64_t epoch) const;
 

@@ -21,6 +21,7 @@
 #include <rtrain/data/row_feeds.hpp>
 #include <rtrain/data/steps.hpp>
 #include <rtrain/data/stream_feed.hpp>
+#include <rtrain/data/streaming.hpp>
 #include <rtrain/data/uncounted.hpp>
 #include <rtrain/data/window_memory.hpp>
 #include <rtrain/process/loop_status.hpp>
@@ -45,9 +46,10 @@ class Batches::Reader {
 public:
     /// At the end when `pass` has ended.
     Reader(const Batches& batches, std::int64_t epoch, std::int64_t taken, Pass pass)
-        : batches_(&batches), epoch_(epoch),
-          feed_(make_feed(batches.policy_, batches.course_of(epoch), taken)), loader_(new_loader()),
-          pass_(std::move(pass)), prefetch_(batches.device_) {
+        : batches_(&batches), epoch_(epoch), steps_(StepClock::current().steps()),
+          reads_once_(batches.course_of(epoch).epoch.each_once),
+          feed_(make_feed(batches.policy(), batches.course_of(epoch), taken)),
+          loader_(new_loader()), pass_(std::move(pass)), prefetch_(batches.device_) {
         const bool is_whole = taken == 0 && !pass_.has_ended();
         if (pass_.leads()) {
             LoopStatus::current().begin_loop(length());
@@ -92,6 +94,10 @@ private:
         count(begin, prefetch_.busy() - transferred);
         (void)StepClock::current().enter(StepPart::optimizer);
         if (!read_) {
+            if (given_ && batches_->rank_ == 0 && !pass_.has_ended() &&
+                StepClock::current().steps() == steps_) {
+                say_repeated(pass_.position(), feed_->repeated(), batches_->dataset_.size());
+            }
             pass_.end();
             return;
         }
@@ -126,8 +132,12 @@ private:
             loader_.reset();
             prefetch_.drop();
             if (lanes->is_over()) {
+                const Batches& all = *batches_;
+                if (all.position_->samples == 0 && !all.options_.drop_last && !reads_once_) {
+                    throw lanes->no_batch(all.is_split_ ? all.size_ : 1);
+                }
                 const LeftOut& left = lanes->left_out();
-                batches_->position_->leave_out(left.lanes, left.rows, batches_->rank_ == 0);
+                all.position_->leave_out(left.lanes, left.rows, all.rank_ == 0 && !reads_once_);
                 return std::nullopt;
             }
             lanes->restart();
@@ -212,10 +222,12 @@ private:
         return length;
     }
 
-    /// What data::Random depends on besides the rows.
-    [[nodiscard]] static std::uint64_t pass_of(const Batches& batches,
-                                               std::int64_t epoch) noexcept {
-        return hash_of(batches.options_.seed, batches.random_seed_.value_or(0), epoch);
+    /// What data::Random depends on besides the rows, and what BlockRows may keep.
+    [[nodiscard]] static ReadingFor::Pass pass_of(const Batches& batches,
+                                                  std::int64_t epoch) noexcept {
+        const BatchOptions& options = batches.options_;
+        return {hash_of(options.seed, batches.random_seed_.value_or(0), epoch), options.shuffle,
+                options.memory_bytes};
     }
 
     /// Once: an epoch has no batch.
@@ -236,6 +248,8 @@ private:
 
     const Batches* batches_;
     std::int64_t epoch_;
+    std::int64_t steps_; ///< of StepClock, when the pass began
+    bool reads_once_;    ///< each row
     std::shared_ptr<Feed> feed_;
     std::unique_ptr<Loader<Read>> loader_; ///< null: the loop reads
     Pass pass_;
@@ -302,7 +316,7 @@ RTRAIN_DOOR Batches::Iterator Batches::begin() const {
         Loops::current().skip(*position_);
     } else {
         const Course course = course_of(position_->epoch);
-        position_->begin_pass(course.epoch.rows, order_of(policy_, course),
+        position_->begin_pass(course.epoch.rows, order_of(policy(), course),
                               course.blocks ? course.blocks->digest() : 0, course.content);
         pass = Pass(position_, c10::GradMode::is_enabled());
     }
@@ -332,15 +346,28 @@ RTRAIN_DOOR std::int64_t Batches::left_out() const noexcept {
     return position_->left_out;
 }
 
+RTRAIN_DOOR const AnyPolicy& Batches::policy() const {
+    static const AnyPolicy streaming = Streaming{};
+    if (!options_.shuffle || !policy_.streams_shuffled_blocks() || dataset_.uncounted()) {
+        return policy_;
+    }
+    const auto blocks = dataset_.blocks();
+    return blocks && blocks->bytes() > options_.memory_bytes ? streaming : policy_;
+}
+
 RTRAIN_DOOR Course Batches::course_of(std::int64_t epoch) const {
-    const int ranks = is_split_ ? size_ : 1;
+    const AnyPolicy& policy = this->policy();
+    const bool replicates = &policy != &policy_ && policy_.ranks_sharing(size_) == 1;
+    const bool is_split = is_split_ && !replicates;
+    const int ranks = is_split ? size_ : 1;
     const auto uncounted = policy_.lanes() ? dataset_.uncounted() : nullptr;
     const Dataset* const rows = uncounted ? uncounted->input() : &dataset_;
-    return {{rows ? rows->size() : 0, is_split_ ? rank_ : 0, ranks, epoch, options_.shuffle,
-             options_.seed, options_.drop_last},
+    return {{rows ? rows->size() : 0, is_split ? rank_ : 0, ranks, epoch, options_.shuffle,
+             options_.seed, options_.drop_last,
+             options_.each_row_once.value_or(!c10::GradMode::is_enabled())},
             options_.size,
             passes(),
-            policy_.ranks_sharing(ranks),
+            policy.ranks_sharing(ranks),
             rows ? rows->blocks() : nullptr,
             options_.memory_bytes,
             memory_,
@@ -351,7 +378,7 @@ RTRAIN_DOOR Course Batches::course_of(std::int64_t epoch) const {
 }
 
 RTRAIN_DOOR std::int64_t Batches::batches_of(std::int64_t epoch) const {
-    return make_feed(policy_, course_of(epoch), 0)->batches();
+    return make_feed(policy(), course_of(epoch), 0)->batches();
 }
 
 } // namespace rtrain::data

@@ -33,6 +33,7 @@ public:
             ends_.push_back(this->rows() + rows);
             const std::int64_t of_row =
                 rows == 0 ? 0 : (bytes > 0 ? (bytes - 1) / rows + 1 : unknown_row_bytes);
+            bytes_ += bytes > 0 ? bytes : rows * unknown_row_bytes;
             if (of_row > row_bytes_) {
                 row_bytes_ = of_row;
                 widest_ = block;
@@ -64,6 +65,8 @@ public:
     /// What a row takes in memory, on the average of the block that has the largest rows. A row of
     /// a block that does not say counts as 1 KiB.
     [[nodiscard]] std::int64_t row_bytes() const noexcept { return row_bytes_; }
+    /// Of all blocks in memory, about.
+    [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
     /// The block with the largest rows.
     [[nodiscard]] std::int64_t widest() const noexcept { return widest_; }
 
@@ -88,6 +91,7 @@ private:
     std::shared_ptr<const Dataset::BlockSource> source_;
     std::vector<std::int64_t> ends_;
     std::int64_t row_bytes_ = 1;
+    std::int64_t bytes_ = 0;
     std::int64_t widest_ = 0;
     std::uint64_t digest_ = 0;
     std::uint64_t content_ = 0;

@@ -137,6 +137,9 @@ public:
         return made_.index().source().name_of(block);
     }
 
+    /// Functions may draw random numbers.
+    [[nodiscard]] bool is_fixed() const override { return false; }
+
 private:
     MadeBlocks made_;
     std::vector<Block> counted_;

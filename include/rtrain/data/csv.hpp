@@ -6,34 +6,27 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/arrow_columns.hpp>
 #include <rtrain/data/arrow_forms.hpp>
-#include <rtrain/data/arrow_memory.hpp>
 #include <rtrain/data/bad_rows.hpp>
 #include <rtrain/data/blocks.hpp>
 #include <rtrain/data/csv_blocks.hpp>
 #include <rtrain/data/csv_options.hpp>
+#include <rtrain/data/csv_tables.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/file_blocks.hpp>
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/index_cache.hpp>
+#include <rtrain/data/partitions.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
-#include <arrow/buffer.h>
-#include <arrow/csv/options.h>
-#include <arrow/csv/reader.h>
-#include <arrow/io/interfaces.h>
-#include <arrow/io/memory.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,7 +41,7 @@ public:
     /// Throws DataError [RT-D29], [RT-D41], [RT-D43] to [RT-D51], and StorageError.
     CsvSource(const std::vector<storage::RandomAccessFile>& files, CsvOptions options)
         : options_(std::move(options)), bad_(options_.on_error, options_.max_errors),
-          columns_(options_.columns) {
+          tables_(options_) {
         require_usable(options_);
         const auto indices = index_all(files);
         for (std::size_t i = 0; i < files.size(); ++i) {
@@ -71,15 +64,20 @@ public:
     /// Throws DataError [RT-D29], [RT-D34], [RT-D42], [RT-D49], [RT-D50], and StorageError.
     [[nodiscard]] Batch read(std::int64_t block) const override {
         const Place& place = places_[static_cast<std::size_t>(block)];
-        require_unchanged(files_[place.file].input);
-        try {
-            return batch_of(place, *table_of(place, text_of(place), types_));
-        } catch (const DataError& error) {
-            if (options_.on_error == OnError::raise || !is_of_row(error)) {
-                throw;
+        const storage::RandomAccessFile& file = files_[place.file].input;
+        return with_sound_index(file, tables_.format().kind(), [&] {
+            require_unchanged(file);
+            Batch batch = rows_at(place);
+            if (batch.size() != place.rows) {
+                throw changed_file(file, detail::concat("there are ", batch.size(), " rows where ",
+                                                        place.rows, " were"));
             }
-        }
-        return good_rows_of(place, text_of(place));
+            return batch;
+        });
+    }
+
+    [[nodiscard]] std::size_t file_of(std::int64_t block) const {
+        return places_[static_cast<std::size_t>(block)].file;
     }
 
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
@@ -89,7 +87,7 @@ public:
     }
 
 private:
-    using Types = std::map<std::string, std::shared_ptr<arrow::DataType>>;
+    using Types = CsvTables::Types;
 
     struct File {
         storage::RandomAccessFile input;
@@ -104,6 +102,18 @@ private:
         std::int64_t rows = 0;
     };
 
+    [[nodiscard]] Batch rows_at(const Place& place) const {
+        const std::string text = text_of(place);
+        try {
+            return batch_of(place, *tables_.exact_table(part_of(place), text, types_));
+        } catch (const DataError& error) {
+            if (options_.on_error == OnError::raise || !CsvTables::is_of_row(error)) {
+                throw;
+            }
+        }
+        return good_rows_of(place, text);
+    }
+
     void add(const storage::RandomAccessFile& input, const FileIndex& index) {
         const std::size_t number = files_.size();
         files_.push_back({input, options_.names, index.content});
@@ -115,12 +125,14 @@ private:
             if (header.starts_with(byte_order_mark)) {
                 header.erase(0, byte_order_mark.size());
             }
+            header = tables_.without_comments(header, input.uri(), options_.skip_rows);
             if (header.find_first_not_of("\r\n") == std::string::npos) {
                 throw DataError("RT-D45",
                                 detail::concat(input.uri(), " has no row; expected a header with "
                                                             "the names of the columns, or .names"));
             }
-            file.names = table_of({.file = number}, std::move(header), {})->schema()->field_names();
+            file.names =
+                tables_.table({input.uri(), file.names}, header, {})->schema()->field_names();
         }
         require_columns(file);
         std::int64_t row = 0;
@@ -133,10 +145,7 @@ private:
     [[nodiscard]] std::vector<std::shared_ptr<const FileIndex>>
     index_all(const std::vector<storage::RandomAccessFile>& files) const {
         constexpr std::uint64_t step = std::uint64_t{1} << 22U;
-        const detail::CsvBlocks::Format format{.delimiter = options_.delimiter,
-                                               .quote = options_.quote,
-                                               .has_header = options_.names.empty(),
-                                               .max_row_bytes = options_.max_row_bytes};
+        const auto format = tables_.format();
         return index_files(files, format.kind(), [&](const storage::RandomAccessFile& input) {
             const std::uint64_t begin = after_byte_order_mark(input);
             detail::CsvBlocks blocks(format, input.uri(), begin);
@@ -166,10 +175,11 @@ private:
             fields.push_back(arrow::field(column, arrow::utf8()));
         }
         const arrow::Schema schema(std::move(fields));
-        if (columns_.empty()) {
-            columns_ = file.names;
+        if (tables_.columns.empty()) {
+            tables_.columns = file.names;
         }
-        static_cast<void>(detail::choose_fields(schema, columns_, options_.columns.empty(), name));
+        static_cast<void>(
+            detail::choose_fields(schema, tables_.columns, options_.columns.empty(), name));
         for (const auto& [column, type] : options_.types) {
             static_cast<void>(detail::choose_fields(schema, {column}, false, name));
         }
@@ -184,9 +194,17 @@ private:
         const Place& place = places_.front();
         const bool skips = options_.on_error == OnError::skip;
         // Bad rows are no reason to refuse what was given, and tell nothing else.
-        const auto table = table_of(place, text_of(place), skips ? Types() : types_, skips);
-        for (const std::string& column : columns_) {
+        const auto table =
+            tables_.table(part_of(place), text_of(place), skips ? Types() : types_, skips);
+        for (const std::string& column : tables_.columns) {
             const auto type = table->GetColumnByName(column)->type();
+            if (type->id() == arrow::Type::TIMESTAMP) { // whatever the precision of these rows
+                types_.emplace(
+                    column,
+                    arrow::timestamp(arrow::TimeUnit::NANO,
+                                     static_cast<const arrow::TimestampType&>(*type).timezone()));
+                continue;
+            }
             // None of these rows has a value. Most such columns hold numbers.
             types_.emplace(column, type->id() == arrow::Type::NA ? arrow::float64() : type);
         }
@@ -197,33 +215,31 @@ private:
         bytes_of_text_ = static_cast<double>(bytes) / static_cast<double>(place.bytes);
     }
 
+    [[nodiscard]] CsvPart part_of(const Place& place) const {
+        const File& file = files_[place.file];
+        return {file.input.uri(), file.names, place.first_row};
+    }
+
     [[nodiscard]] Batch batch_of(const Place& place, const arrow::Table& table) const {
-        return detail::batch_of(table, columns_, files_[place.file].input.uri(), place.first_row);
+        return detail::batch_of(table, tables_.columns, files_[place.file].input.uri(),
+                                place.first_row);
     }
 
     [[nodiscard]] std::string text_of(const Place& place) const {
-        return read_exactly(files_[place.file].input, place.offset, place.bytes);
-    }
-
-    /// Whether a row is to blame, and not the file.
-    [[nodiscard]] static bool is_of_row(const DataError& error) {
-        return error.code() == "RT-D49" || error.code() == "RT-D50";
+        const storage::RandomAccessFile& file = files_[place.file].input;
+        return tables_.without_comments(read_exactly(file, place.offset, place.bytes), file.uri());
     }
 
     /// The rows of a block, the good one before in place of each bad one.
     [[nodiscard]] Batch good_rows_of(const Place& place, const std::string& text) const {
-        detail::CsvBlocks each_row({.delimiter = options_.delimiter,
-                                    .quote = options_.quote,
-                                    .has_header = false,
-                                    .block_bytes = 1,
-                                    .max_row_bytes = options_.max_row_bytes},
-                                   files_[place.file].input.uri(), 0);
+        detail::CsvBlocks each_row(tables_.format_of_rows(), files_[place.file].input.uri(), 0);
         each_row.feed(text);
         GoodRows good;
         add_good_rows(place, text, each_row.finish(), place.first_row, good);
         if (good.stand_ins.none_is_good()) {
             throw DataError("RT-D34",
-                            detail::concat(row_name(place, 1), " and all ", place.rows,
+                            detail::concat(tables_.row_name(part_of(place), 1), " and all ",
+                                           place.rows,
                                            " rows from there on cannot be read, so that none can "
                                            "stand in for them"));
         }
@@ -245,13 +261,15 @@ private:
                           .first_row = first_row,
                           .rows = std::ssize(rows)};
         try {
-            good.batches.push_back(
-                batch_of(place, *table_of(place, text.substr(begin, place.bytes), types_)));
+            good.batches.push_back(batch_of(
+                place,
+                *tables_.exact_table(part_of(place),
+                                     std::string_view(text).substr(begin, place.bytes), types_)));
             for (std::size_t i = 0; i < rows.size(); ++i) {
                 good.stand_ins.add(true);
             }
         } catch (const DataError& error) {
-            if (!is_of_row(error)) {
+            if (!CsvTables::is_of_row(error)) {
                 throw;
             }
             if (rows.size() == 1) {
@@ -266,91 +284,11 @@ private:
         }
     }
 
-    /// `text`: rows at a place, or the header of a file whose names are not known yet.
-    [[nodiscard]] std::shared_ptr<arrow::Table> table_of(const Place& place, std::string text,
-                                                         const Types& types,
-                                                         bool skips_ragged = false) const {
-        const File& file = files_[place.file];
-        if (!text.ends_with('\n')) {
-            text += '\n'; // Arrow wants one behind a header
-        }
-        arrow::csv::ReadOptions read;
-        read.use_threads = false;
-        read.block_size = static_cast<std::int32_t>(text.size());
-        read.column_names = file.names;
-        arrow::csv::ParseOptions parse;
-        parse.delimiter = options_.delimiter;
-        parse.quoting = options_.quote != 0;
-        parse.quote_char = options_.quote;
-        parse.newlines_in_values = parse.quoting;
-        std::optional<arrow::csv::InvalidRow> ragged;
-        parse.invalid_row_handler = [&](const arrow::csv::InvalidRow& row) {
-            if (skips_ragged) {
-                return arrow::csv::InvalidRowResult::Skip;
-            }
-            ragged.emplace(row);
-            return arrow::csv::InvalidRowResult::Error;
-        };
-        const auto reader = arrow::csv::TableReader::Make(
-            arrow::io::IOContext(detail::ArrowMemory::instance()),
-            std::make_shared<arrow::io::BufferReader>(arrow::Buffer::FromString(std::move(text))),
-            read, parse, conversion(file, types));
-        auto table = reader.ok() ? (*reader)->Read() : reader.status();
-        if (ragged) {
-            throw DataError("RT-D49",
-                            detail::concat(row_name(place, ragged->number), " has ",
-                                           ragged->actual_columns, " values; expected ",
-                                           ragged->expected_columns, " as in ",
-                                           options_.names.empty() ? "the header" : ".names"));
-        }
-        if (!table.ok()) {
-            throw_bad_value(place, table.status().message());
-        }
-        return *std::move(table);
-    }
-
-    [[nodiscard]] arrow::csv::ConvertOptions conversion(const File& file,
-                                                        const Types& types) const {
-        auto convert = arrow::csv::ConvertOptions::Defaults();
-        convert.column_types.insert(types.begin(), types.end());
-        convert.strings_can_be_null = options_.text_can_be_null;
-        if (!options_.null_values.empty()) {
-            convert.null_values = options_.null_values;
-        }
-        if (!file.names.empty()) {
-            convert.include_columns = columns_;
-        }
-        return convert;
-    }
-
-    /// `row`: from 1, as Arrow counts in what it was given.
-    [[nodiscard]] std::string row_name(const Place& place, std::int64_t row) const {
-        return detail::concat("row ", place.first_row + row - 1, " of ",
-                              files_[place.file].input.uri());
-    }
-
-    [[noreturn]] void throw_bad_value(const Place& place, const std::string& text) const {
-        const File& file = files_[place.file];
-        unsigned long column = 0;
-        long row = 0;
-        int prefix = 0;
-        const bool is_known = std::sscanf(text.c_str(), "In CSV column #%lu: Row #%ld: %n", &column,
-                                          &row, &prefix) == 2 &&
-                              prefix > 0 && column < file.names.size();
-        const std::string where =
-            is_known ? detail::concat("column \"", file.names[column], "\", ", row_name(place, row))
-                     : detail::concat(file.input.uri(), ", from row ", place.first_row, " on");
-        throw DataError("RT-D50",
-                        detail::concat(where, ": ", text.substr(static_cast<std::size_t>(prefix)),
-                                       "; the type comes from the first rows; give another with "
-                                       ".types, or what stands for no value with .null_values"));
-    }
-
     static constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
     CsvOptions options_;
     BadRows bad_;
-    std::vector<std::string> columns_;
+    CsvTables tables_;
     std::vector<File> files_;
     std::vector<Place> places_;
     Types types_;
@@ -362,8 +300,9 @@ private:
 /// first, not by a process that only launches others.
 ///
 /// The first 256 KiB tell the types of columns as they tell pyarrow: int64, double, bool, dates and
-/// times (int64, see arrow_forms.hpp), else text (Ragged). They hold for all rows of all files,
-/// which have the same columns in any order. A number that is missing is NaN, or is masked where
+/// times (int64, see arrow_forms.hpp), else text (Ragged). Timestamps are in nanoseconds. They hold
+/// for all rows of all files, which have the same columns in any order. An integer that a column of
+/// doubles does not hold exactly is an error. A number that is missing is NaN, or is masked where
 /// the column has integers: batch.valid(). Throws, when rows are first asked for, DataError
 /// [RT-D25] to [RT-D29], [RT-D41] to [RT-D51], and StorageError.
 ///
@@ -371,9 +310,15 @@ private:
 /// .datasets = {{"train", rtrain::data::read_csv("data/*.csv", {.columns = {"x", "label"}})}}
 /// @endcode
 [[nodiscard]] inline Dataset read_csv(Paths paths, CsvOptions options = {}) {
+    options.files.unpacks = true;
     return lazy([paths = std::move(paths), options = std::move(options)] {
-        return from_blocks(
-            std::make_shared<const CsvSource>(list_files(paths, options.files), options));
+        const auto files = open_files(paths, options.files);
+        return from_partitioned(paths, options.files, files, options.columns,
+                                [&](std::vector<std::string> columns) {
+                                    CsvOptions chosen = options;
+                                    chosen.columns = std::move(columns);
+                                    return std::make_shared<const CsvSource>(files, chosen);
+                                });
     });
 }
 

@@ -2,7 +2,7 @@
 /// @file
 /// Cuts a CSV file into blocks of whole rows, in one pass over its bytes. A row ends where it does
 /// for Arrow's reader: at "\n", "\r\n" or "\r" outside of quotes, and quotes count where a field
-/// begins. Empty lines are no rows. Includes no libtorch.
+/// begins. Empty lines and those of comments are no rows. Includes no libtorch.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -27,18 +27,21 @@ public:
         bool has_header = true;
         std::uint64_t block_bytes = 1U << 18U;   ///< a block ends with the row that reaches these
         std::uint64_t max_row_bytes = 1U << 26U; ///< longer rows are errors
+        char comment = 0;                        ///< lines that begin with it are no rows; 0: none
+        std::int64_t skip_rows = 0;              ///< lines that are passed over before the first
 
         /// Equal for formats that give equal blocks.
         [[nodiscard]] std::string kind() const {
             return concat("csv ", static_cast<int>(delimiter), ' ', static_cast<int>(quote), ' ',
-                          has_header, ' ', block_bytes, ' ', max_row_bytes);
+                          has_header, ' ', block_bytes, ' ', max_row_bytes, ' ',
+                          static_cast<int>(comment), ' ', skip_rows);
         }
     };
 
     /// `begin`: where the first row does, behind a byte order mark. `file` is for messages.
     CsvBlocks(const Format& format, std::string file, std::uint64_t begin)
         : format_(format), file_(std::move(file)), position_(begin), row_begin_(begin),
-          awaits_header_(format.has_header) {
+          awaits_header_(format.has_header), left_to_skip_(format.skip_rows) {
         block_.offset = begin;
         for (const char c : {'\n', '\r', '\0', format_.quote}) {
             is_special_[static_cast<unsigned char>(c)] = true;
@@ -62,6 +65,9 @@ public:
                 const auto end = quoted_end(text, at);
                 may_close_ = end < text.size() && text[end] == format_.quote;
                 at = end + (may_close_ ? 1U : 0U);
+            } else if (left_to_skip_ > 0 || begins_comment(c, at)) {
+                is_passed_over_ = true;
+                at = feed_passed_over(text, at);
             } else {
                 at = feed_unquoted(text, at);
             }
@@ -103,6 +109,25 @@ private:
         return end;
     }
 
+    [[nodiscard]] bool begins_comment(char c, std::size_t at) const {
+        return is_passed_over_ ||
+               (format_.comment != 0 && c == format_.comment && here(at) == row_begin_);
+    }
+
+    /// To the end of a line that is no row. Returns how far it came.
+    [[nodiscard]] std::size_t feed_passed_over(std::string_view text, std::size_t at) {
+        const std::size_t end = std::min(text.find_first_of("\r\n", at), text.size());
+        if (end == text.size()) {
+            return end;
+        }
+        if (text[end] == '\n') {
+            end_row(here(end + 1), 1);
+        } else {
+            ends_with_cr_ = true;
+        }
+        return end + 1;
+    }
+
     /// Returns how far it came.
     [[nodiscard]] std::size_t feed_unquoted(std::string_view text, std::size_t at) {
         const std::size_t begin = at;
@@ -134,12 +159,17 @@ private:
     /// `end`: behind the row's `newline` bytes of "\n" or its like.
     void end_row(std::uint64_t end, std::size_t newline) {
         require_short(end);
-        const bool is_empty = end - row_begin_ == newline;
+        const bool is_passed_over = std::exchange(is_passed_over_, false);
+        const bool is_empty = end - row_begin_ == newline || is_passed_over;
+        left_to_skip_ -= left_to_skip_ > 0 ? 1 : 0;
         row_begin_ = end;
         if (awaits_header_) {
             awaits_header_ = is_empty;
             block_.offset = end;
             return;
+        }
+        if (is_passed_over && block_.rows == 0) {
+            block_.offset = end;
         }
         block_.rows += is_empty ? 0 : 1;
         if (end - block_.offset >= format_.block_bytes) {
@@ -181,6 +211,8 @@ private:
     std::uint64_t quote_begin_ = 0;
     char previous_ = '\0';
     bool awaits_header_;
+    std::int64_t left_to_skip_;
+    bool is_passed_over_ = false; ///< the line, which is no row
     bool is_quoted_ = false;
     bool may_close_ = false;
     bool ends_with_cr_ = false;

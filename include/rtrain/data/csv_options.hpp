@@ -37,6 +37,9 @@ struct CsvOptions {
     /// Of rows with too many or too few values, or values of another type.
     OnError on_error = OnError::raise;
     std::int64_t max_errors = 100; ///< bad rows that are skipped before it is an error
+    std::int64_t skip_rows = 0;    ///< lines at the beginning of each file, before its header
+    char comment = 0;              ///< lines that begin with it are no rows; 0: there are none
+    char decimal = '.';            ///< of numbers: ',' in 1,5
 };
 
 /// Throws DataError [RT-D51].
@@ -51,6 +54,15 @@ inline void require_usable(const CsvOptions& options) {
                 (options.quote == 0 || ends.find(options.quote) == std::string_view::npos) &&
                 options.delimiter != options.quote,
             ".delimiter and .quote must be two characters, and not the end of a line");
+    require(options.skip_rows >= 0, ".skip_rows must be at least 0");
+    require(options.comment == 0 ||
+                (ends.find(options.comment) == std::string_view::npos &&
+                 options.comment != options.delimiter && options.comment != options.quote),
+            ".comment must be another character than .delimiter and .quote, and not the end of a "
+            "line");
+    require(options.decimal > ' ' && (options.decimal < '0' || options.decimal > '9') &&
+                options.decimal != options.delimiter && options.decimal != options.quote,
+            ".decimal must be another character than .delimiter and .quote, and no digit");
     require(options.max_row_bytes >= 1 && options.max_row_bytes <= std::size_t{1} << 30U,
             ".max_row_bytes must be 1 to 2^30");
     for (const auto& [column, type] : options.types) {

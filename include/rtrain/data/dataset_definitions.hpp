@@ -149,7 +149,7 @@ RTRAIN_DOOR Dataset Dataset::map_batches(std::function<Batch(Batch, Random&)> fu
         }
         return Dataset(std::make_shared<MappedRows>(
             inner, [function, seed](Batch batch, std::int64_t first_row) {
-                Random random(hash_of(ReadingFor::pass(), seed, first_row));
+                Random random(hash_of(ReadingFor::pass().hash, seed, first_row));
                 return function(std::move(batch), random);
             }));
     });

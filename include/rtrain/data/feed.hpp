@@ -82,6 +82,9 @@ public:
     /// counted.
     [[nodiscard]] virtual std::int64_t batches() const = 0;
 
+    /// Rows that ranks have taken twice so far, so that all have equally many.
+    [[nodiscard]] virtual std::int64_t repeated() const { return 0; }
+
     /// Before threads read: makes what they share.
     virtual void begin_reading() {}
     /// Something that a later portion will need. False when there is nothing to do now.

@@ -11,6 +11,7 @@
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/index_cache.hpp>
+#include <rtrain/data/partitions.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
@@ -93,13 +94,20 @@ public:
     [[nodiscard]] Batch read(std::int64_t block) const override {
         const Place& place = places_.at(static_cast<std::size_t>(block));
         const FileRows rows = rows_of(place);
-        require_unchanged(rows.file);
-        Batch batch = format_->read(rows);
-        if (batch.size() != rows.block.rows) {
-            throw changed_file(rows.file, detail::concat("there are ", batch.size(), " rows where ",
-                                                         rows.block.rows, " were"));
-        }
-        return batch;
+        return with_sound_index(rows.file, format_->kind(), [&] {
+            require_unchanged(rows.file);
+            Batch batch = format_->read(rows);
+            if (batch.size() != rows.block.rows) {
+                throw changed_file(rows.file,
+                                   detail::concat("there are ", batch.size(), " rows where ",
+                                                  rows.block.rows, " were"));
+            }
+            return batch;
+        });
+    }
+
+    [[nodiscard]] std::size_t file_of(std::int64_t block) const {
+        return places_.at(static_cast<std::size_t>(block)).file;
     }
 
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
@@ -127,15 +135,19 @@ private:
     std::vector<Place> places_;
 };
 
-/// A data set of files that are looked for and indexed when it is first read. `format` makes the
-/// FileFormat from the files that were found.
+/// A data set of files that are looked for and indexed when it is first read. `make_format` makes
+/// the FileFormat from the files that were found and those of `columns` that they have.
 template <class MakeFormat>
-[[nodiscard]] Dataset read_files(Paths paths, FileOptions options, MakeFormat make_format) {
+[[nodiscard]] Dataset read_files(Paths paths, FileOptions options, std::vector<std::string> columns,
+                                 MakeFormat make_format) {
     return lazy([paths = std::move(paths), options = std::move(options),
-                 make_format = std::move(make_format)] {
-        auto files = list_files(paths, options);
-        std::shared_ptr<const FileFormat> format = make_format(files);
-        return from_blocks(std::make_shared<const FileBlocks>(std::move(files), std::move(format)));
+                 columns = std::move(columns), make_format = std::move(make_format)] {
+        const auto files = open_files(paths, options);
+        return from_partitioned(
+            paths, options, files, columns, [&](std::vector<std::string> of_files) {
+                std::shared_ptr<const FileFormat> format = make_format(files, std::move(of_files));
+                return std::make_shared<const FileBlocks>(files, std::move(format));
+            });
     });
 }
 

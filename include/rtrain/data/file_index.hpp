@@ -9,6 +9,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -20,6 +21,9 @@ namespace rtrain::data {
 
 /// Of rows at a file's beginning: see FileIndex::content.
 inline constexpr std::size_t head_bytes = std::size_t{1} << 16U;
+
+/// The FileIndex::sample of an index that holds for any bytes of the file's size.
+inline constexpr std::uint32_t any_sample = 1;
 
 /// Whole rows that follow each other in a file.
 struct FileBlock {
@@ -38,12 +42,13 @@ struct FileIndex {
     /// formats that say themselves where rows are, that and what head_bytes of rows are: a checksum
     /// of all would cost as much as an epoch.
     std::uint32_t content = 0;
+    std::uint32_t sample = 0; ///< sample_of() the file, or any_sample
     friend bool operator==(const FileIndex&, const FileIndex&) = default;
 };
 
 namespace index {
 
-inline constexpr std::string_view magic = "RTRAINI2";
+inline constexpr std::string_view magic = "RTRAINI3";
 
 inline void append(std::string& bytes, std::uint64_t number) {
     for (int i = 0; i < 8; ++i) {
@@ -67,7 +72,7 @@ inline void append(std::string& bytes, std::uint64_t number) {
     std::string bytes(index::magic);
     index::append(bytes, file.size);
     index::append(bytes, static_cast<std::uint64_t>(file.modified_ns));
-    index::append(bytes, file.content);
+    index::append(bytes, std::uint64_t{file.sample} << 32U | file.content);
     for (const FileBlock& block : file.blocks) {
         index::append(bytes, block.offset);
         index::append(bytes, block.bytes);
@@ -91,10 +96,8 @@ inline void append(std::string& bytes, std::uint64_t number) {
     FileIndex file{.size = index::number_at(bytes, 8),
                    .modified_ns = static_cast<std::int64_t>(index::number_at(bytes, 16)),
                    .blocks = {},
-                   .content = static_cast<std::uint32_t>(index::number_at(bytes, 24))};
-    if (index::number_at(bytes, 24) != file.content) {
-        throw damaged("a checksum has more than 32 bits");
-    }
+                   .content = static_cast<std::uint32_t>(index::number_at(bytes, 24)),
+                   .sample = static_cast<std::uint32_t>(index::number_at(bytes, 24) >> 32U)};
     std::uint64_t end = 0;
     for (std::size_t at = head; at < bytes.size(); at += of_block) {
         const FileBlock block{.offset = index::number_at(bytes, at),
@@ -126,6 +129,30 @@ inline void append(std::string& bytes, std::uint64_t number) {
         throw changed_file(file, detail::concat("it ends at byte ", offset + read.size()));
     }
     return read;
+}
+
+/// CRC-32C of a file's first and last bytes and of some between, by which an index is known to be
+/// of another file that has the same size and time: what `cp -p` and archives leave behind. 0 on a
+/// service, where each write has a new time.
+[[nodiscard]] inline std::uint32_t sample_of(const storage::RandomAccessFile& file) {
+    constexpr std::uint64_t ends = 4096;
+    constexpr std::uint64_t between = 256;
+    constexpr std::uint64_t pieces = 16;
+    if (!file.filesystem().is_local()) {
+        return 0;
+    }
+    checkpoint::Crc32c sum;
+    if (file.size() <= 2 * ends) {
+        sum.add(file.read_at(0, 2 * ends));
+    } else {
+        const std::uint64_t last = file.size() - ends;
+        sum.add(file.read_at(0, ends));
+        for (std::uint64_t i = 1; i < pieces; ++i) {
+            sum.add(file.read_at(last / pieces * i, between));
+        }
+        sum.add(file.read_at(last, ends));
+    }
+    return std::max(sum.sum(), any_sample + 1);
 }
 
 /// Throws DataError [RT-D29] when a file of this machine was modified since it was listed.

@@ -5,14 +5,22 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/format/unpack.hpp>
+#include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/local.hpp>
 #include <rtrain/storage/locate.hpp>
+#include <rtrain/storage/node_copy.hpp>
 #include <rtrain/storage/random_access_file.hpp>
+#include <rtrain/storage/retry.hpp>
 #include <rtrain/storage/retrying.hpp>
+#include <rtrain/storage/safe_name.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <initializer_list>
 #include <iterator>
@@ -23,7 +31,9 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <fnmatch.h>
+#include <sys/stat.h>
 
 namespace rtrain::data {
 
@@ -46,15 +56,29 @@ private:
 
 /// Which files a reader takes, and where they are looked for.
 struct FileOptions {
-    /// Of a directory, only files whose names end in one of these: {".txt", ".text"}. Empty: all.
+    /// Of a directory, only files whose names end in one of these, in upper or lower case:
+    /// {".txt", ".text"}. Empty: all.
     std::vector<std::string> endings = {};
     storage::TransferConfig transfer = {}; ///< how patient to be with a storage service
     bool take_empty = false;               ///< an empty file is no error: the reader judges it
+    /// Whether directories named "year=2024" are a column of the files in them, as Hive has it.
+    bool partitions = true;
+    bool unpacks = false; ///< endings may be followed by .gz or .zst; readers of text set it
 };
 
 } // namespace rtrain::data
 
 namespace rtrain::detail {
+
+/// A name in lower case without the ending of a packed file.
+[[nodiscard]] inline std::string_view without_packing(std::string_view name) {
+    for (const std::string_view ending : {".gz", ".zst"}) {
+        if (name.ends_with(ending)) {
+            return name.substr(0, name.size() - ending.size());
+        }
+    }
+    return name;
+}
 
 /// Finds the files of one path.
 class FileSearch {
@@ -80,7 +104,8 @@ public:
                 concat(uri(at_.path), ": no data file is there",
                        options_.endings.empty() ? "" : " whose name ends in " + expected_endings(),
                        entry ? "; names that begin with . or _ are left out"
-                             : "; a glob finds files, not directories"));
+                             : "; a glob finds files, not directories",
+                       packed_.empty() ? "" : "; unpack " + packed_));
         }
         return std::move(found_);
     }
@@ -140,8 +165,11 @@ private:
     void add_below(const std::string& directory) {
         for (const storage::Entry& entry : list(directory)) {
             const std::string path = join(directory, entry.name);
+            const std::string name = checkpoint::names::lower_case(entry.name);
             const auto has = [&](const std::string& ending) {
-                return entry.name.ends_with(ending);
+                const std::string lower = checkpoint::names::lower_case(ending);
+                return name.ends_with(lower) ||
+                       (options_.unpacks && without_packing(name).ends_with(lower));
             };
             if (entry.name.starts_with('.') || entry.name.starts_with('_')) {
                 continue;
@@ -150,6 +178,8 @@ private:
                 add_below(path);
             } else if (options_.endings.empty() || std::ranges::any_of(options_.endings, has)) {
                 add(path, entry);
+            } else if (without_packing(name).size() < name.size()) {
+                packed_ = uri(path);
             }
         }
         leave();
@@ -227,6 +257,7 @@ private:
     storage::Location at_;
     std::vector<std::filesystem::path> entered_; ///< without links
     std::vector<storage::RandomAccessFile> found_;
+    std::string packed_; ///< a file that would have to be unpacked
 };
 
 } // namespace rtrain::detail
@@ -262,6 +293,69 @@ list_files(const Paths& paths, const FileOptions& options = {}) {
         std::unique(files.begin(), files.end(),
                     [](const auto& one, const auto& other) { return one.uri() == other.uri(); }),
         files.end());
+    return files;
+}
+
+/// A file that is packed by gzip or zstd, unpacked once a node below TMPDIR as long as anyone has
+/// it open; another as it is. Throws DataError [RT-D31] for a damaged one, StorageError.
+[[nodiscard]] inline storage::RandomAccessFile unpacked(const storage::RandomAccessFile& file,
+                                                        const storage::TransferConfig& transfer) {
+    constexpr std::size_t piece = std::size_t{4} << 20U;
+    const auto packing = format::packing_of(file.read_at(0, 4));
+    if (packing == format::Packing::none) {
+        return file;
+    }
+    const auto fill = [&](const std::filesystem::path& directory) {
+        storage::OutputFile plain(directory / "unpacked");
+        std::uint64_t at = 0;
+        const auto next = [&] {
+            std::string packed = file.read_at(at, piece);
+            at += packed.size();
+            return packed;
+        };
+        try {
+            format::unpack(packing, next, [&](std::string_view text) { plain.write(text); });
+        } catch (const format::UnpackError& error) {
+            throw DataError("RT-D31",
+                            detail::concat("cannot unpack ", file.uri(), " by ",
+                                           format::name_of(packing), ": ", error.what(),
+                                           "; write or copy it again, or give it unpacked"));
+        }
+        if (file.modified_ns() != 0) { // of which the index of a former run may be
+            const struct timespec times[2] = {
+                {0, UTIME_OMIT},
+                {file.modified_ns() / 1'000'000'000, file.modified_ns() % 1'000'000'000}};
+            ::utimensat(AT_FDCWD, (directory / "unpacked").c_str(), times, 0);
+        }
+    };
+    auto copy = storage::NodeCopy::make(
+        detail::concat("unpacked ", file.uri(), '\n', file.size(), '\n', file.modified_ns(), '\n'),
+        {}, storage::deadline_of(transfer), fill);
+    if (!copy) {
+        throw TransientStorageError(
+            "RT-S12", detail::concat("another process of this node did not finish to unpack ",
+                                     file.uri(), " within deadline_s = ", transfer.deadline_s,
+                                     " s; look at what it does, or allow more time"));
+    }
+    const std::string path = (copy->directory() / "unpacked").string();
+    const auto entry = storage::Local{}.look_at(path);
+    if (!entry || entry->size == 0) {
+        throw DataError("RT-D26", file.uri() + " is empty when unpacked; a data file has at least "
+                                               "one row");
+    }
+    return {*std::move(copy), path, entry->size, entry->modified_ns, file.uri()};
+}
+
+/// As list_files(), with packed files unpacked where the options allow it.
+[[nodiscard]] inline std::vector<storage::RandomAccessFile> open_files(const Paths& paths,
+                                                                       const FileOptions& options) {
+    auto files = list_files(paths, options);
+    for (auto& file : files) {
+        const std::string name = checkpoint::names::lower_case(file.path());
+        if (options.unpacks && detail::without_packing(name).size() < name.size()) {
+            file = unpacked(file, options.transfer);
+        }
+    }
     return files;
 }
 

@@ -13,10 +13,8 @@
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/image_classes.hpp>
+#include <rtrain/data/image_decoder.hpp>
 #include <rtrain/data/permutation.hpp>
-#include <rtrain/format/image.hpp>
-#include <rtrain/format/jpeg.hpp>
-#include <rtrain/format/png.hpp>
 #include <rtrain/process/reading.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
@@ -36,9 +34,6 @@
 
 namespace rtrain::data {
 
-using format::ImageMode;
-using format::ImageSize;
-
 /// How read_images() reads.
 struct ImageOptions {
     /// What each image is resized to: {height, width}. {}: all images have one size.
@@ -54,115 +49,10 @@ struct ImageOptions {
     OnError on_error = OnError::raise; ///< what follows a file that is no image
     std::int64_t max_errors = 100;     ///< bad files that are skipped before it is an error
     /// Which files.
-    FileOptions files = {.endings = {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"}};
-};
-
-/// Decodes images of any size into planes of one size.
-class ImageDecoder {
-public:
-    ImageDecoder(ImageMode mode, std::int64_t max_pixels)
-        : channels_(format::channels_of(mode)), mode_(mode), max_pixels_(max_pixels) {}
-
-    /// Bytes of an image of this size.
-    [[nodiscard]] std::size_t bytes_of(ImageSize size) const noexcept {
-        return static_cast<std::size_t>(channels_ * size.pixels());
-    }
-
-    /// Of an image in a file. Throws DataError [RT-D80, RT-D81]; `name` is the file's.
-    [[nodiscard]] ImageSize size_of(std::string_view file, const std::string& name) const {
-        ImageSize size;
-        with_image(file, name, [&](const auto& image) { size = image.size(); });
-        return size;
-    }
-
-    /// Writes channels of height × width bytes each to `planes`. An image of another size is
-    /// resized; where it may not be, that throws DataError [RT-D82]. Throws as size_of() besides.
-    void decode(std::string_view file, const std::string& name, ImageSize size, bool may_resize,
-                std::uint8_t* planes) const {
-        with_image(file, name, [&](auto& image) {
-            if (image.size() == size) {
-                decode_as_is(image, planes);
-            } else if (may_resize) {
-                decode_resized(image, size, planes);
-            } else {
-                throw DataError("RT-D82",
-                                detail::concat(name, " has ", text_of(image.size()),
-                                               " pixels, the first image has ", text_of(size),
-                                               "; say .size = {height, width}, to which "
-                                               "all are resized"));
-            }
-        });
-    }
-
-private:
-    template <class Visit>
-    void with_image(std::string_view file, const std::string& name, Visit&& visit) const {
-        const auto visit_small = [&](auto image) {
-            if (image.size().pixels() > max_pixels_) {
-                throw DataError(
-                    "RT-D81", detail::concat(name, " has ", text_of(image.size()),
-                                             " pixels; expected at most max_pixels = ", max_pixels_,
-                                             ", because it may be a bomb"));
-            }
-            visit(image);
-        };
-        try {
-            if (format::JpegImage::is_one(file)) {
-                return visit_small(format::JpegImage(file));
-            }
-            if (format::PngImage::is_one(file)) {
-                return visit_small(format::PngImage(file));
-            }
-        } catch (const format::ImageError& error) {
-            throw DataError("RT-D80", detail::concat("cannot read ", name, ' ', error.what(),
-                                                     "; the file is damaged or cut off"));
-        }
-        throw DataError("RT-D80",
-                        detail::concat(name,
-                                       file.empty() ? " is empty"
-                                                    : " is neither JPEG nor PNG, whatever "
-                                                      "its name says",
-                                       "; remove it, or skip it with .on_error"));
-    }
-
-    template <class Image>
-    void decode_as_is(Image& image, std::uint8_t* planes) const {
-        if (channels_ == 1) {
-            image.decode(image.size(), mode_, planes);
-            return;
-        }
-        const auto pixels = std::make_unique_for_overwrite<std::uint8_t[]>(bytes_of(image.size()));
-        image.decode(image.size(), mode_, pixels.get());
-        const auto count = static_cast<std::size_t>(image.size().pixels());
-        for (std::size_t i = 0; i < count; ++i) {
-            for (std::size_t channel = 0; channel < 3; ++channel) {
-                planes[channel * count + i] = pixels[3 * i + channel];
-            }
-        }
-    }
-
-    /// Each pixel of the result is the mean of the pixels below a triangle, as Pillow's and
-    /// torchvision's bilinear filter has it.
-    template <class Image>
-    void decode_resized(Image& image, ImageSize size, std::uint8_t* planes) const {
-        const ImageSize decoded = image.size_for(size);
-        at::Tensor pixels = at::empty({1, decoded.height, decoded.width, channels_}, at::kByte);
-        image.decode(decoded, mode_, pixels.mutable_data_ptr<std::uint8_t>());
-        pixels = pixels.permute({0, 3, 1, 2});
-        if (decoded != size) {
-            pixels = at::_upsample_bilinear2d_aa(pixels, at::IntArrayRef{size.height, size.width},
-                                                 /*align_corners=*/false, std::nullopt);
-        }
-        at::from_blob(planes, {1, channels_, size.height, size.width}, at::kByte).copy_(pixels);
-    }
-
-    [[nodiscard]] static std::string text_of(ImageSize size) {
-        return detail::concat(size.height, " x ", size.width);
-    }
-
-    std::int64_t channels_;
-    ImageMode mode_;
-    std::int64_t max_pixels_;
+    FileOptions files = {.endings = {".jpg", ".jpeg", ".jpe", ".jfif", ".png"}};
+    /// Of a channel. 0: 8, and a PNG of 16 is an error. 8: of 16, the higher 8 are taken, as Pillow
+    /// does. 16: "image" is int32 of 0 to 65535, of 8 bits each times 257.
+    int bits = 0;
 };
 
 /// Image files, by row number: each is opened when its row is read.
@@ -172,7 +62,7 @@ public:
     ImageFiles(std::vector<storage::RandomAccessFile> files, std::vector<std::int64_t> labels,
                ImageOptions options)
         : files_(std::move(files)), labels_(std::move(labels)), options_(std::move(options)),
-          decoder_(options_.mode, options_.max_pixels),
+          decoder_(options_.mode, options_.max_pixels, options_.bits),
           bad_(options_.on_error, options_.max_errors) {
         for (std::size_t i = 0; i < files_.size(); ++i) {
             const std::string& path = files_[i].path();
@@ -195,8 +85,8 @@ public:
         const ImageSize size = size_of_all();
         at::Tensor images = at::empty(
             {numbers.numel(), format::channels_of(options_.mode), size.height, size.width},
-            at::kByte);
-        auto* image = images.mutable_data_ptr<std::uint8_t>();
+            decoder_.type());
+        auto* image = static_cast<std::uint8_t*>(images.mutable_data_ptr());
         at::Tensor labels = at::empty({numbers.numel()}, at::kLong);
         auto* const label = labels.mutable_data_ptr<std::int64_t>();
         TextBuilder paths;
@@ -255,7 +145,8 @@ private:
                 read(file);
                 return file;
             } catch (const DataError& error) {
-                if (error.code() == "RT-D29") { // a file that changes is no bad row
+                // A file that changes is no bad row, nor is one that an option reads.
+                if (error.code() == "RT-D29" || error.code() == "RT-D107") {
                     throw;
                 }
                 bad_.add(error, files_[file].uri(), 0);
@@ -329,9 +220,9 @@ private:
 /// shuffled over all files, and only batches are kept in memory.
 ///
 /// Throws DataError: now RT-D83 for options that cannot be; when it is first read as list_files(),
-/// and RT-D84 a file has no class; for rows RT-D80 a file is no image or is damaged, RT-D81 an
-/// image is too large, RT-D82 it has another size, all three of which `.on_error` skips; RT-D34
-/// more than may be are skipped, RT-D29 a file has changed.
+/// and RT-D84 a file has no class; for rows RT-D107 an image has 16 bits a channel, RT-D80 a file
+/// is no image or is damaged, RT-D81 an image is too large, RT-D82 it has another size, all three
+/// of which `.on_error` skips; RT-D34 more than may be are skipped, RT-D29 a file has changed.
 ///
 /// @code
 /// auto photos = rtrain::data::read_images("photos/train", {.size = {64, 64}});
@@ -350,6 +241,10 @@ private:
     if (options.max_pixels < 1 || options.max_pixels > std::int64_t{1} << 30U) {
         throw DataError("RT-D83", detail::concat("read_images() was given max_pixels = ",
                                                  options.max_pixels, "; expected 1 to 2^30"));
+    }
+    if (options.bits != 0 && options.bits != 8 && options.bits != 16) {
+        throw DataError("RT-D83", detail::concat("read_images() was given bits = ", options.bits,
+                                                 "; expected 8, 16, or 0 for 8 without loss"));
     }
     options.files.take_empty = true; // a bad row
     return lazy([paths = std::move(paths), options = std::move(options)] {

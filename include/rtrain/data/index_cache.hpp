@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -52,6 +53,10 @@ public:
         const std::scoped_lock lock(mutex_);
         const auto found = known_.find(key);
         return found == known_.end() ? nullptr : found->second;
+    }
+    void forget(const std::string& key) {
+        const std::scoped_lock lock(mutex_);
+        known_.erase(key);
     }
     void keep(const std::string& key, std::shared_ptr<const FileIndex> index) {
         const std::scoped_lock lock(mutex_);
@@ -90,8 +95,8 @@ public:
         }
     }
 
-    /// Null when it is not there.
-    [[nodiscard]] std::shared_ptr<const FileIndex> read() const {
+    /// Null when it is not there, or is of a file with another sample_of().
+    [[nodiscard]] std::shared_ptr<const FileIndex> read(std::uint32_t sample) const {
         if (!lock_) {
             return nullptr;
         }
@@ -107,7 +112,14 @@ public:
         if (index::number_at(bytes, content.size()) != checkpoint::crc32c(content)) {
             return nullptr;
         }
-        return std::make_shared<const FileIndex>(parse_index(content.substr(key_.size())));
+        auto index = std::make_shared<const FileIndex>(parse_index(content.substr(key_.size())));
+        return index->sample == sample || index->sample == any_sample ? index : nullptr;
+    }
+
+    /// So that the next one who asks makes it again.
+    void forget() const noexcept {
+        std::error_code ignored;
+        std::filesystem::resize_file(path_, 0, ignored);
     }
 
     void write(const FileIndex& index) const {
@@ -143,7 +155,16 @@ template <class Make>
     constexpr std::uint64_t worth_sharing = std::uint64_t{1} << 20U; // bytes to be read
     constexpr std::chrono::minutes patience{10};
     constexpr std::chrono::milliseconds pause{5};
-    const auto made = [&] { return std::make_shared<const FileIndex>(make()); };
+    std::uint32_t known_sample = 0;
+    const auto sample = [&] {
+        known_sample = known_sample == 0 ? sample_of(file) : known_sample;
+        return known_sample;
+    };
+    const auto made = [&] {
+        FileIndex index = make();
+        index.sample = index.sample == any_sample ? any_sample : sample();
+        return std::make_shared<const FileIndex>(std::move(index));
+    };
     if (file.modified_ns() == 0) {
         return made();
     }
@@ -152,8 +173,9 @@ template <class Make>
         IndexCache::instance().keep(key, index);
         return index;
     };
-    if (auto index = IndexCache::instance().find(key)) {
-        return index;
+    const auto known = IndexCache::instance().find(key);
+    if (known && (known->sample == any_sample || known->sample == sample())) {
+        return known;
     }
     if (file.size() < worth_sharing) {
         return kept(made());
@@ -161,7 +183,7 @@ template <class Make>
     NodeIndex shared(file, kind);
     for (const auto limit = std::chrono::steady_clock::now() + patience;;) {
         const bool is_mine = shared.try_lock();
-        if (auto index = shared.read()) {
+        if (auto index = shared.read(sample())) {
             return kept(std::move(index));
         }
         if (is_mine || std::chrono::steady_clock::now() >= limit) {
@@ -175,6 +197,22 @@ template <class Make>
             return nullptr;
         }
         std::this_thread::sleep_for(pause);
+    }
+}
+
+/// What `read()` returns. When it throws that the file is another than was indexed (RT-D29), the
+/// index is forgotten: who starts again has it made anew.
+template <class Read>
+[[nodiscard]] auto with_sound_index(const storage::RandomAccessFile& file, const std::string& kind,
+                                    const Read& read) {
+    try {
+        return read();
+    } catch (const DataError& error) {
+        if (error.code() == "RT-D29") {
+            IndexCache::instance().forget(index_key(file, kind));
+            NodeIndex(file, kind).forget();
+        }
+        throw;
     }
 }
 

@@ -8,8 +8,10 @@
 #include <rtrain/data/block_index.hpp>
 #include <rtrain/data/dataset_handle.hpp>
 #include <rtrain/data/gather.hpp>
+#include <rtrain/data/rows.hpp>
 #include <rtrain/data/views.hpp>
 
+#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -76,10 +78,30 @@ private:
     return content;
 }
 
+/// Reads a row of each data set. Throws DataError [RT-D19] where those of one cannot be in a batch
+/// with those of another.
+inline void require_like_rows(const std::vector<Dataset>& parts) {
+    std::vector<Batch> rows;
+    for (const Dataset& part : parts) {
+        if (part.size() == 0) {
+            continue;
+        }
+        const auto blocks = part.blocks();
+        rows.push_back(blocks ? blocks->source().open(blocks->block_of(0), 0)->next(1)
+                              : part.rows(at::zeros({1}, at::kLong)));
+    }
+    std::erase_if(rows, [](const Batch& row) { return row.size() == 0; });
+    if (!rows.empty()) {
+        static_cast<void>(concatenate(rows));
+    }
+}
+
 /// All rows of one data set, then all of the next.
 class UnionOfRows : public Dataset::Source {
 public:
+    /// Throws DataError [RT-D19].
     explicit UnionOfRows(std::vector<Dataset> parts) : parts_(std::move(parts)) {
+        require_like_rows(parts_);
         std::vector<std::shared_ptr<const BlockIndex>> blocks;
         for (const Dataset& part : parts_) {
             ends_.push_back(size() + part.size());
@@ -232,9 +254,10 @@ private:
 /// Rows of several data sets in fixed proportions, each in its order, until one has no more.
 class MixOfRows : public Dataset::Source {
 public:
-    /// Throws DataError [RT-D68].
+    /// Throws DataError [RT-D19], [RT-D68].
     MixOfRows(std::vector<Dataset> parts, const std::vector<double>& weights)
         : parts_(std::move(parts)), order_(weights) {
+        require_like_rows(parts_);
         std::vector<std::int64_t> rows;
         for (const Dataset& part : parts_) {
             rows.push_back(part.size());

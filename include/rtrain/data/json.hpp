@@ -36,6 +36,8 @@ struct JsonOptions {
     std::size_t max_line_bytes = std::size_t{1} << 26U;
     std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time
     FileOptions files = {};                          ///< which files
+    /// Of columns whose first rows do not tell, or tell otherwise: `{{"id", ValueType::text}}`.
+    ValueTypes types = {};
 };
 
 /// The rows of files in one format, JSON lines.
@@ -119,7 +121,7 @@ private:
         const FileRows rows{.file = file, .block = index->blocks.front(), .first_row = 0};
         const std::string bytes = rows.bytes();
         format::JsonRowParser parser(options_.max_depth);
-        JsonSchema schema(options_.columns);
+        JsonSchema schema(options_.columns, options_.types);
         std::int64_t row = 0;
         for_each_line(bytes, lines_, [&](std::string_view line) {
             if (row < options_.schema_rows) {
@@ -137,8 +139,11 @@ private:
         auto columns = schema.finish();
         for (const std::string& wanted : options_.columns) {
             if (std::ranges::find(columns, wanted, &JsonColumn::name) == columns.end()) {
-                throw DataError("RT-D33", detail::concat(file.uri(), ": no column \"", wanted,
-                                                         "\" is in the first ", row, " rows"));
+                throw DataError("RT-D33",
+                                detail::concat(file.uri(), ": no column \"", wanted,
+                                               "\" is in the first ", row,
+                                               " rows; if it comes later, give it a type with "
+                                               ".types"));
             }
         }
         return columns;
@@ -151,10 +156,11 @@ private:
 };
 
 /// Rows that are JSON objects, each in a line; blank lines are no rows. Columns and their types
-/// come from the first rows: booleans are bool, integers int64, other numbers float64 (integers
-/// among them, too), texts ragged bytes, lists of numbers ragged int64 or float64. null, or no such
-/// key, is NaN in float64, else 0 or empty with a mask (batch.valid(name)). Files are looked for
-/// when the data set is first read. Throws then DataError: as read_text() and
+/// come from the first rows, unless .types has them: booleans are bool, integers int64, other
+/// numbers float64 (integers among them, too, which it has to hold exactly), texts ragged bytes,
+/// lists of numbers ragged int64 or float64. null, or no such key, is NaN in float64, else 0 or
+/// empty with a mask (batch.valid(name)). Files are looked for when the data set is first read.
+/// Throws then DataError: as read_text() and
 /// - RT-D32 a line is no JSON object in UTF-8, or objects are in each other too deeply;
 /// - RT-D33 a value has another type than its column, or a column is not in the first rows;
 /// - RT-D34 more rows are bad than may be.
@@ -164,10 +170,16 @@ private:
 ///                                                     .on_error = rtrain::data::OnError::skip});
 /// @endcode
 [[nodiscard]] inline Dataset read_json(Paths paths, JsonOptions options = {}) {
-    const FileOptions files = options.files;
-    return read_files(std::move(paths), files, [options = std::move(options)](const auto& found) {
-        return std::make_shared<const JsonLines>(options, found.front());
-    });
+    FileOptions files = options.files;
+    files.unpacks = true;
+    auto columns = options.columns;
+    return read_files(
+        std::move(paths), files, std::move(columns),
+        [options = std::move(options)](const auto& found, std::vector<std::string> of_files) {
+            JsonOptions chosen = options;
+            chosen.columns = std::move(of_files);
+            return std::make_shared<const JsonLines>(std::move(chosen), found.front());
+        });
 }
 
 } // namespace rtrain::data

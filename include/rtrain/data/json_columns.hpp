@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The columns of JSON rows: their types, found in some rows, and batches of others.
+/// Batches of JSON rows.
 #pragma once
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/file_blocks.hpp>
+#include <rtrain/data/json_schema.hpp>
 #include <rtrain/format/json_row.hpp>
 #include <rtrain/format/plain_json.hpp>
 
@@ -25,79 +26,6 @@
 #include <vector>
 
 namespace rtrain::data {
-
-/// A column and the kind of its values, which is not null.
-struct JsonColumn {
-    std::string name;
-    format::JsonKind kind = format::JsonKind::null;
-};
-
-/// Finds the columns of rows. An integer beside a real number is one; a column of nulls is taken
-/// for numbers.
-class JsonSchema {
-public:
-    /// Columns that are not in `selected` are passed over; with none selected, none is.
-    explicit JsonSchema(std::vector<std::string> selected) : selected_(std::move(selected)) {}
-
-    /// Adds all of a row, or nothing: throws std::invalid_argument for values that no column can
-    /// have, or of two types.
-    void add(std::span<const format::JsonCell> row) {
-        using format::JsonKind;
-        std::vector<JsonColumn> columns = columns_;
-        for (const format::JsonCell& cell : row) {
-            if (!is_selected(cell.key)) {
-                continue;
-            }
-            auto found = std::ranges::find(columns, cell.key, &JsonColumn::name);
-            if (found == columns.end()) {
-                found = columns.insert(found, {.name = cell.key, .kind = JsonKind::null});
-            }
-            JsonKind& kind = found->kind;
-            if (cell.kind == JsonKind::other) {
-                throw std::invalid_argument(detail::concat(
-                    "column \"", cell.key, "\" has ", name_of(cell.kind),
-                    "; leave it out by naming those to read in JsonOptions::columns"));
-            }
-            const auto is_pair = [&](JsonKind less, JsonKind more) {
-                return (kind == less && cell.kind == more) || (kind == more && cell.kind == less);
-            };
-            if (kind == JsonKind::null || kind == cell.kind) {
-                kind = cell.kind;
-            } else if (is_pair(JsonKind::integer, JsonKind::real)) {
-                kind = JsonKind::real;
-            } else if (is_pair(JsonKind::integers, JsonKind::reals)) {
-                kind = JsonKind::reals;
-            } else if (cell.kind != JsonKind::null) {
-                throw std::invalid_argument(detail::concat("column \"", cell.key, "\" has ",
-                                                           name_of(cell.kind), ", and ",
-                                                           name_of(kind), " in a row before"));
-            }
-        }
-        columns_ = std::move(columns);
-    }
-
-    /// In the order in which they were met, or selected.
-    [[nodiscard]] std::vector<JsonColumn> finish() {
-        for (JsonColumn& column : columns_) {
-            if (column.kind == format::JsonKind::null) {
-                column.kind = format::JsonKind::real;
-            }
-        }
-        if (!selected_.empty()) {
-            std::ranges::sort(columns_, {}, [&](const JsonColumn& column) {
-                return std::ranges::find(selected_, column.name) - selected_.begin();
-            });
-        }
-        return columns_;
-    }
-
-private:
-    [[nodiscard]] bool is_selected(const std::string& name) const {
-        return selected_.empty() || std::ranges::find(selected_, name) != selected_.end();
-    }
-    std::vector<std::string> selected_;
-    std::vector<JsonColumn> columns_;
-};
 
 /// Makes a batch of rows. Booleans become bool, integers int64, other numbers float64 with NaN for
 /// null; texts and lists are ragged. Where null or nothing stands for another value, it is 0 or
@@ -165,8 +93,8 @@ public:
             } else if (others_are_errors_) {
                 throw std::invalid_argument(
                     detail::concat("column \"", cell.key,
-                                   "\" is not in the first rows; name the columns to read in "
-                                   "JsonOptions::columns, or write all of them in the first row"));
+                                   "\" is not in the first rows; give it a type with .types, or "
+                                   "leave it out by naming those to read in .columns"));
             }
         }
     }
@@ -201,7 +129,9 @@ private:
             valid.push_back(is_null ? 0 : 1);
             switch (is.kind) {
             case format::JsonKind::text:
-                texts.add(is_null ? std::string_view() : cell.text);
+                texts.add(is_null                               ? std::string()
+                          : cell.kind == format::JsonKind::text ? cell.text
+                                                                : integer_text(cell));
                 break;
             case format::JsonKind::real:
                 reals.push_back(is_null ? nan : cell.real);
@@ -215,7 +145,9 @@ private:
                 offsets.push_back(static_cast<std::int64_t>(reals.size()));
                 break;
             default:
-                integers.push_back(is_null ? 0 : cell.integer);
+                integers.push_back(is_null                               ? 0
+                                   : cell.kind == format::JsonKind::real ? std::int64_t(cell.real)
+                                                                         : cell.integer);
             }
         }
 
@@ -323,18 +255,6 @@ private:
             if (found_[column] == nullptr) {
                 without_key_.push_back(column);
             }
-        }
-    }
-
-    static void require_type(const JsonColumn& column, const format::JsonCell& cell) {
-        using format::JsonKind;
-        const bool fits = cell.kind == column.kind || cell.kind == JsonKind::null ||
-                          (cell.kind == JsonKind::integer && column.kind == JsonKind::real) ||
-                          (cell.kind == JsonKind::integers && column.kind == JsonKind::reals);
-        if (!fits) {
-            throw std::invalid_argument(
-                detail::concat("column \"", column.name, "\" has ", name_of(cell.kind),
-                               "; expected ", name_of(column.kind), ", as in the first rows"));
         }
     }
 

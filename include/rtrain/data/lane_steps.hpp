@@ -17,6 +17,7 @@
 /// are left out.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/feed.hpp>
 #include <rtrain/data/greatest_of_ranks.hpp>
@@ -75,6 +76,8 @@ public:
     [[nodiscard]] bool is_over() const noexcept { return is_over_; }
     /// At the end.
     [[nodiscard]] const LeftOut& left_out() const noexcept { return left_out_; }
+    /// The error that the epoch, which is_over(), had too few rows for a single step on `ranks`.
+    [[nodiscard]] DataError no_batch(std::int64_t ranks) const;
 
 private:
     /// What ranks together know of lanes when they have read a step.
@@ -98,6 +101,8 @@ private:
     bool is_last_ = false;              ///< the next step
     bool is_over_ = false;
     LeftOut left_out_;
+    std::int64_t found_ = 0; ///< rows, when a micro-batch had too few
+    bool found_all_ = false; ///< there are no others
 
     std::int64_t next_number_ = 0;
     std::int64_t next_pass_ = 0;

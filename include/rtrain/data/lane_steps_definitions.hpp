@@ -117,7 +117,24 @@ RTRAIN_DOOR LaneSteps::Agreed LaneSteps::exchange(const LaneStep& step,
     return agreed;
 }
 
+RTRAIN_DOOR DataError LaneSteps::no_batch(std::int64_t ranks) const {
+    return {"RT-D106",
+            detail::concat("an epoch has no batch: ", found_all_ ? "" : "at least ", found_,
+                           found_ == 1 ? " row is" : " rows are", " left for ",
+                           shape_.micro_batches, " micro-batches of ", ranks,
+                           " ranks, each of which needs one",
+                           found_all_ ? "" : ", in too few lanes",
+                           "; keep more rows, start fewer ranks, or make the data set .counted(), "
+                           "which repeats rows. An evaluation under torch::NoGradGuard reads any "
+                           "number of them")};
+}
+
 RTRAIN_DOOR void LaneSteps::settle_short(const Agreed& agreed) {
+    found_ = 0;
+    for (const LanePlace& place : agreed.after) {
+        found_ += place.taken;
+    }
+    found_all_ = std::ranges::all_of(agreed.after, &LanePlace::has_ended);
     for (std::size_t lane = 0; lane < places_.size(); ++lane) {
         places_[lane].has_ended = agreed.had_ended[lane];
     }

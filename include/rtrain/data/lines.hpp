@@ -8,6 +8,7 @@
 #include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/file_index.hpp>
+#include <rtrain/format/unpack.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
 #include <algorithm>
@@ -57,6 +58,17 @@ void for_each_line(std::string_view lines, const LineOptions& options, Visit&& v
     }
 }
 
+/// Throws DataError [RT-D31] where the bytes at a file's beginning are those of a packed one.
+inline void refuse_packed(std::string_view begin, const std::string& name) {
+    if (const auto packing = format::packing_of(begin); packing != format::Packing::none) {
+        throw DataError("RT-D31",
+                        detail::concat(name, " is compressed by ", format::name_of(packing),
+                                       ", so that ranks cannot begin anywhere in it; "
+                                       "unpack it first. Files of text whose names end "
+                                       "in .gz or .zst are unpacked by rtrain"));
+    }
+}
+
 /// Finds the blocks of a file, given its bytes in pieces of any size.
 class LineIndexer {
 public:
@@ -66,7 +78,7 @@ public:
     /// Throws DataError: RT-D30 a line is longer than max_line_bytes, RT-D31 the file is packed.
     void add(std::string_view piece) {
         if (offset_ == 0 && kept_.empty()) {
-            refuse_packed(piece);
+            refuse_packed(piece, name_);
         }
         kept_ += piece;
         const std::size_t end = kept_.rfind('\n') + 1; // 0 when there is none
@@ -112,16 +124,6 @@ private:
         }
         begin_ = offset_;
         rows_ = 0;
-    }
-
-    void refuse_packed(std::string_view begin) const {
-        const bool is_gzip = begin.starts_with("\x1F\x8B");
-        if (is_gzip || begin.starts_with("\x28\xB5\x2F\xFD")) {
-            throw DataError("RT-D31",
-                            detail::concat(name_, " is compressed by ", is_gzip ? "gzip" : "zstd",
-                                           "; lines are read from plain files, so that "
-                                           "ranks can begin anywhere: unpack it first"));
-        }
     }
 
     [[nodiscard]] DataError too_long() const {

@@ -55,6 +55,9 @@ public:
         return rows_.index().source().name_of(block);
     }
 
+    /// Functions may draw random numbers.
+    [[nodiscard]] bool is_fixed() const override { return false; }
+
 private:
     MadeBlocks rows_;
     std::string column_;

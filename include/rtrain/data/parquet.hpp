@@ -13,6 +13,7 @@
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
+#include <rtrain/data/partitions.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/storage/random_access_file.hpp>
 
@@ -100,6 +101,10 @@ public:
     [[nodiscard]] std::unique_ptr<Cursor> open(std::int64_t block,
                                                std::int64_t first_row) const override {
         return std::make_unique<Pages>(*this, block, first_row);
+    }
+
+    [[nodiscard]] std::size_t file_of(std::int64_t block) const {
+        return groups_[static_cast<std::size_t>(block)].file;
     }
 
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
@@ -339,8 +344,9 @@ private:
 /// they should be small beside the memory of a rank. Files are opened by those who read them first,
 /// not by a process that only launches others.
 ///
-/// docs/data.md says what becomes of Parquet's types. Throws, when rows are first asked for,
-/// DataError [RT-D25] to [RT-D29], [RT-D40] to [RT-D44], and StorageError.
+/// Directories named year=2024 are a column of the files in them (partitions.hpp). docs/data.md
+/// says what becomes of Parquet's types. Throws, when rows are first asked for, DataError [RT-D25]
+/// to [RT-D29], [RT-D40] to [RT-D44], and StorageError.
 ///
 /// @code
 /// .datasets = {{"train", rtrain::data::read_parquet("s3://bucket/train", {.columns = {"x",
@@ -348,8 +354,13 @@ private:
 /// @endcode
 [[nodiscard]] inline Dataset read_parquet(Paths paths, ParquetOptions options = {}) {
     return lazy([paths = std::move(paths), options = std::move(options)] {
-        return from_blocks(
-            std::make_shared<const ParquetSource>(list_files(paths, options.files), options));
+        const auto files = list_files(paths, options.files);
+        return from_partitioned(paths, options.files, files, options.columns,
+                                [&](std::vector<std::string> columns) {
+                                    ParquetOptions chosen = options;
+                                    chosen.columns = std::move(columns);
+                                    return std::make_shared<const ParquetSource>(files, chosen);
+                                });
     });
 }
 

@@ -76,15 +76,16 @@ public:
         while (forms_[i] == first.forms_[i]) {
             ++i;
         }
-        const bool is_there = forms_[i].name == first.forms_[i].name;
+        const auto& [name, type, shape] = first.forms_[i];
+        if (forms_[i].name == name) {
+            throw detail::unlike_rows(name, type, shape, forms_[i].type, forms_[i].shape);
+        }
         throw DataError("RT-D19",
                         detail::concat("rows of different columns cannot be in one batch: column ",
-                                       '"', first.forms_[i].name,
-                                       is_there ? "\" has another type or shape in some of them"
-                                                : "\" is not in all of them, or not in the same "
-                                                  "place",
-                                       "; give all files and all rows the same columns, in the "
-                                       "same order"));
+                                       '"', name,
+                                       "\" is not in all of them, or not in the same place; give "
+                                       "all files and all rows the same columns, in the same "
+                                       "order"));
     }
 
 private:

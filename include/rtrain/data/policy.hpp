@@ -52,6 +52,7 @@ struct EpochRequest {
     bool shuffle = false;   ///< whether rows are permuted
     std::uint64_t seed = 0; ///< equal on all ranks
     bool drop_last = false; ///< drop what does not divide evenly between ranks, else repeat rows
+    bool each_once = false; ///< repeat no row: ranks may have one row less than others, or none
 };
 
 /// What a saved position says about its order, to be compared with that of the run that goes on.

@@ -71,6 +71,7 @@ struct Position {
 
     bool said_empty = false;    ///< a pass without a batch was told about
     bool said_left_out = false; ///< so was one that did not come to all rows
+    bool said_repeated = false; ///< so was an evaluation that repeated rows
     std::int64_t left_out = 0;  ///< rows that the last whole pass did not come to
 
     /// Before a pass: whether the checkpoint was made behind it, so that there is nothing to do.
@@ -174,6 +175,18 @@ struct Position {
         }
     }
 };
+
+/// Warns once of a loop that read rows twice and had no backward pass: it may be an evaluation that
+/// does not say so.
+inline void say_repeated(Position& position, std::int64_t repeated, std::int64_t rows) {
+    if (repeated > 0 && !std::exchange(position.said_repeated, true)) {
+        console::warn(
+            "a loop read %lld of %lld rows twice, so that all ranks had equally many, and "
+            "had no backward pass; if it evaluates, run it under torch::NoGradGuard, or "
+            "set each_row_once",
+            static_cast<long long>(repeated), static_cast<long long>(rows));
+    }
+}
 
 /// Tells of an epoch that drop_last leaves without a batch: nothing is trained in it.
 inline void say_empty_epoch(std::int64_t rows, std::int64_t rows_of_rank, std::int64_t ranks) {

@@ -47,20 +47,26 @@ private:
 /// What the calling thread reads for, while it lives: a pass of a loop over batches.
 class ReadingFor {
 public:
-    explicit ReadingFor(std::uint64_t pass) noexcept : outer_(current()) { current() = pass; }
+    struct Pass {
+        std::uint64_t hash = 0;        ///< of its seed and epoch
+        bool shuffles = false;         ///< rows
+        std::int64_t memory_bytes = 0; ///< in which it may keep what it reads
+    };
+
+    explicit ReadingFor(Pass pass) noexcept : outer_(current()) { current() = pass; }
     ReadingFor(const ReadingFor&) = delete;
     ReadingFor& operator=(const ReadingFor&) = delete;
     ~ReadingFor() { current() = outer_; }
 
-    /// A hash of the pass's seed and epoch; 0 outside of passes.
-    [[nodiscard]] static std::uint64_t pass() noexcept { return current(); }
+    /// Outside of passes one that keeps nothing.
+    [[nodiscard]] static const Pass& pass() noexcept { return current(); }
 
 private:
-    [[nodiscard]] static std::uint64_t& current() noexcept {
-        thread_local std::uint64_t pass = 0;
+    [[nodiscard]] static Pass& current() noexcept {
+        thread_local Pass pass;
         return pass;
     }
-    std::uint64_t outer_;
+    Pass outer_;
 };
 
 } // namespace rtrain::data

@@ -9,6 +9,7 @@
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/feed.hpp>
+#include <rtrain/data/sampler.hpp>
 #include <rtrain/data/steps.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +30,12 @@ public:
         if (!policy.has_rest()) {
             row_ = std::min(order_.numel(), taken / course.sharing);
         }
-        end_ = std::min(order_.numel(), row_ + batches_in(order_.numel() - row_) * course.size);
+        grows_ = policy.has_rest() && course.sharing == course.epoch.size &&
+                 last_batch_grows(course.epoch, taken, course.size) &&
+                 order_.numel() > (course.epoch.rows - taken) / course.epoch.size;
+        end_ = grows_ ? order_.numel()
+                      : std::min(order_.numel(),
+                                 row_ + batches_in(order_.numel() - row_) * course.size);
         taken_ = base_ + row_ * course.sharing;
     }
 
@@ -41,11 +47,13 @@ public:
         portion.place = base_ + row_ * course_.sharing + course_.place_among_sharing();
         const std::int64_t begin = row_;
         row_ = std::min(end_, row_ + course_.size);
+        row_ += grows_ && row_ + 1 == end_ ? 1 : 0;
         portion.rows = order_.slice(0, begin, row_);
         pass_ = (pass_ + 1) % course_.passes;
         portion.ends_step = pass_ == 0 || row_ == end_;
         if (portion.ends_step) {
             taken_ = base_ + row_ * course_.sharing;
+            taken_ = course_.epoch.each_once ? std::min(taken_, course_.epoch.rows) : taken_;
         }
         portion.taken = taken_;
         return portion;
@@ -59,10 +67,15 @@ public:
         return batches_in(order_.numel() - row_);
     }
 
+    [[nodiscard]] std::int64_t repeated() const override {
+        return std::max<std::int64_t>(taken_ - course_.epoch.rows, 0);
+    }
+
 private:
     [[nodiscard]] std::int64_t batches_in(std::int64_t rows) const {
-        return course_.epoch.drop_last ? rows / course_.size / course_.passes * course_.passes
-                                       : rows / course_.size + (rows % course_.size == 0 ? 0 : 1);
+        return course_.epoch.drop_last
+                   ? rows / course_.size / course_.passes * course_.passes
+                   : (rows - (grows_ ? 1 : 0) + course_.size - 1) / course_.size;
     }
 
     Course course_;
@@ -70,6 +83,7 @@ private:
     at::Tensor order_;
     std::int64_t row_ = 0; ///< of order_, the next to be read
     std::int64_t end_ = 0; ///< of order_
+    bool grows_ = false;   ///< the last batch, by a row
     std::int64_t taken_ = 0;
     std::int64_t pass_ = 0;
 };
@@ -80,32 +94,40 @@ public:
     OrderFeed(AnyPolicy policy, const Course& course, std::int64_t taken)
         : policy_(std::move(policy)), course_(course),
           taken_(taken), steps_{course.epoch.rows, course.size, course.sharing * course.passes,
-                                course.epoch.drop_last} {
+                                course.epoch.drop_last, course.epoch.each_once} {
         if (course.epoch.rows <= 0) {
             throw DataError("RT-D7", "the data set is empty");
         }
     }
 
     [[nodiscard]] std::optional<Portion> next() override {
-        return next_of([&](const Steps& steps, std::int64_t taken, std::int64_t number) {
+        return next_of([&](const Steps& steps, std::int64_t taken,
+                           std::int64_t number) -> std::optional<Portion> {
             const RowRange part = steps.micro_batch(taken, number);
+            if (part.begin == part.end) {
+                return std::nullopt;
+            }
             return Portion{.rows = policy_.rows_at(course_.epoch, part.begin, part.end),
                            .place = part.begin};
         });
     }
-    /// The same, with `part_of(steps, taken, micro_batch)` in place of the policy.
+    /// The same, with `part_of(steps, taken, micro_batch)` in place of the policy, which has none
+    /// for a micro-batch without rows.
     template <class PartOf>
     [[nodiscard]] std::optional<Portion> next_of(const PartOf& part_of) {
-        const std::int64_t step = steps_.step_at(taken_);
-        if (step == 0) {
-            return std::nullopt;
+        std::optional<Portion> portion;
+        while (!portion) {
+            const std::int64_t step = steps_.step_at(taken_);
+            if (step == 0) {
+                return std::nullopt;
+            }
+            portion =
+                part_of(steps_, taken_, course_.place_among_sharing() * course_.passes + pass_);
+            pass_ = (pass_ + 1) % course_.passes;
+            taken_ += pass_ == 0 ? step : 0;
         }
-        Portion portion =
-            part_of(steps_, taken_, course_.place_among_sharing() * course_.passes + pass_);
-        pass_ = (pass_ + 1) % course_.passes;
-        portion.ends_step = pass_ == 0;
-        taken_ += portion.ends_step ? step : 0;
-        portion.taken = taken_;
+        portion->ends_step = pass_ == 0;
+        portion->taken = taken_;
         return portion;
     }
     [[nodiscard]] Batch read(const Dataset& dataset, Portion& portion) override {
@@ -113,6 +135,11 @@ public:
     }
 
     [[nodiscard]] std::int64_t batches() const override {
+        const std::int64_t step = steps_.step_at(taken_);
+        if (steps_.each_once && step < steps_.micro_batches) {
+            const std::int64_t first = course_.place_among_sharing() * course_.passes;
+            return std::clamp<std::int64_t>(step - first, 0, course_.passes);
+        }
         return steps_.count_from(taken_) * course_.passes;
     }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Batches made of the rows of others: some rows, a range of them, several batches joined. On the
-/// CPU. A column that is not ragged in one batch must not be in another (DataError [RT-D19]).
+/// CPU. A column has the same form in all of them: ragged or not, type and shape (DataError
+/// [RT-D19]).
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -11,6 +12,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -21,6 +23,30 @@
 #include <vector>
 
 namespace rtrain::detail {
+
+/// The error that a column has values of two types, or rows of two shapes.
+[[nodiscard]] inline DataError unlike_rows(const std::string& name, at::ScalarType type,
+                                           at::IntArrayRef shape, at::ScalarType other_type,
+                                           at::IntArrayRef other_shape) {
+    const auto form = [](at::ScalarType of, at::IntArrayRef row) {
+        return concat(c10::toString(of), row.empty() ? "" : " of shape " + c10::str(row));
+    };
+    return {"RT-D19",
+            concat("rows of different columns cannot be in one batch: column \"", name, "\" is ",
+                   form(type, shape), " in some rows and ", form(other_type, other_shape),
+                   " in others; convert one of them with map_batches(), or give the "
+                   "readers the same .types")};
+}
+
+/// Throws DataError [RT-D19] when the rows of both cannot be in one tensor as they are.
+inline void require_like(const std::string& name, const at::Tensor& first,
+                         const at::Tensor& other) {
+    const auto shape = first.sizes().slice(1);
+    const auto other_shape = other.sizes().slice(1);
+    if (first.scalar_type() != other.scalar_type() || shape != other_shape) {
+        throw unlike_rows(name, first.scalar_type(), shape, other.scalar_type(), other_shape);
+    }
+}
 
 /// A column of each batch, which must have it.
 template <class Column, class Of>
@@ -154,6 +180,9 @@ masks_of_any(const std::vector<const Batch*>& batches) {
     Batch::Columns columns;
     for (auto& [name, parts] : detail::side_by_side<at::Tensor>(
              batches, [](const Batch& batch) -> auto& { return batch.columns(); })) {
+        for (const at::Tensor& part : parts) {
+            detail::require_like(name, parts.front(), part);
+        }
         columns.emplace_back(name, at::cat(parts));
     }
     Batch::RaggedColumns ragged;
@@ -163,6 +192,7 @@ masks_of_any(const std::vector<const Batch*>& batches) {
         std::vector<at::Tensor> offsets{at::zeros({1}, at::kLong)};
         std::int64_t before = 0;
         for (const Ragged& part : parts) {
+            detail::require_like(name, parts.front().values, part.values);
             values.push_back(part.values);
             offsets.push_back(part.offsets.slice(0, 1).add(before));
             before += part.values.size(0);

@@ -18,12 +18,26 @@ namespace rtrain::data {
 [[nodiscard]] inline std::int64_t distributed_end(const EpochRequest& epoch, std::int64_t taken) {
     const std::int64_t size = epoch.size;
     const std::int64_t left = std::max<std::int64_t>(epoch.rows - taken, 0);
+    if (epoch.each_once && !epoch.drop_last) {
+        return taken + left;
+    }
     return taken + (epoch.drop_last ? left / size : (left + size - 1) / size) * size;
+}
+
+/// Whether ranks with one row more than others take it in their last batch, of size + 1 rows, so
+/// that all have equally many batches: only without rows, a rank has fewer.
+[[nodiscard]] inline bool last_batch_grows(const EpochRequest& epoch, std::int64_t taken,
+                                           std::int64_t batch_size) {
+    const std::int64_t left = std::max<std::int64_t>(epoch.rows - taken, 0);
+    const std::int64_t share = left / epoch.size;
+    return epoch.each_once && !epoch.drop_last && left % epoch.size != 0 && share > 0 &&
+           share % batch_size == 0;
 }
 
 /// Every rank gets equally many rows: every size-th one, starting with its rank. When rows do not
 /// divide evenly, the first rows of the epoch are read again, or with `drop_last` the last are left
-/// out. Shuffling draws a permutation from seed + epoch. Returns int64, one dimension.
+/// out. With `each_once` none is read again, and the last ranks have one less. Shuffling draws a
+/// permutation from seed + epoch. Returns int64, one dimension.
 ///
 /// When ranks, however many, have taken the first `taken` rows of the order together, the rest of
 /// it is dealt out in the same way.

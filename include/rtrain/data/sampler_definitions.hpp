@@ -12,6 +12,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace rtrain::data {
@@ -33,7 +34,8 @@ RTRAIN_DOOR at::Tensor distributed_order(const EpochRequest& epoch, std::int64_t
         const std::int64_t copies = (total + epoch.rows - 1) / epoch.rows;
         order = order.repeat({copies});
     }
-    return order.slice(0, taken + epoch.rank, total, epoch.size).contiguous();
+    const std::int64_t begin = std::min(taken + epoch.rank, total);
+    return order.slice(0, begin, total, epoch.size).contiguous();
 }
 
 } // namespace rtrain::data

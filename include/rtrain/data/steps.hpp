@@ -47,6 +47,7 @@ struct StridedPlaces {
 ///   row. When they are fewer than micro-batches, they go into the step before.
 /// - Only when fewer rows than micro-batches are left from the beginning on (a very small data set,
 ///   or a run resumed there) are these rows repeated.
+///   With each_once they are not, and the last micro-batches have none.
 /// - With drop_last every step is whole; what fills none is left out.
 ///
 /// An epoch can be entered at any place, and the steps are then those of the rows that are left.
@@ -55,6 +56,7 @@ struct Steps {
     std::int64_t size = 1;          ///< rows of a micro-batch, at least 1
     std::int64_t micro_batches = 1; ///< in a step, at least 1
     bool drop_last = false;
+    bool each_once = false;
 
     /// The rows of the step that begins behind the first `taken` rows; 0 at the end of the epoch.
     [[nodiscard]] constexpr std::int64_t step_at(std::int64_t taken) const noexcept {
@@ -71,6 +73,9 @@ struct Steps {
                                                  std::int64_t number) const noexcept {
         const std::int64_t step = step_at(taken);
         if (step < micro_batches) {
+            if (each_once) {
+                return {taken + std::min(number, step), taken + std::min(number + 1, step)};
+            }
             const std::int64_t begin = step == 0 ? taken : taken + number % step;
             return {begin, begin + std::min<std::int64_t>(step, 1)};
         }
@@ -93,6 +98,9 @@ struct Steps {
         std::int64_t offset = remainder - taken % micro_batches;
         offset += offset < 0 ? micro_batches : 0;
         if (offset >= step) { // fewer rows than micro-batches
+            if (each_once) {
+                return {taken, micro_batches, 0};
+            }
             return {step == 0 ? taken : taken + number % step, micro_batches,
                     std::min<std::int64_t>(step, 1)};
         }

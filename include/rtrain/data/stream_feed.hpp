@@ -53,8 +53,8 @@ namespace rtrain::data {
 
 /// From `lanes`, over blocks: every step of all ranks is consecutive in a StreamOrder, and each
 /// micro-batch has places of its own lanes. Over rows by number: as OrderFeed. Over rows that are
-/// not counted: LaneSteps through the lanes of what they are made of. Nothing is read before the
-/// first batch.
+/// not counted: LaneSteps through the lanes of what they are made of; an evaluation begins these at
+/// their beginning. Nothing is read before the first batch.
 class StreamFeed final : public Feed {
 public:
     StreamFeed(AnyPolicy policy, Course course, std::int64_t taken)
@@ -65,7 +65,14 @@ public:
         if (!course_.uncounted || course_.uncounted->input()) { // throws RT-D7
             rows_.emplace(policy_, course_, taken);
         }
-        if (course_.uncounted) {
+        if (course_.uncounted && course_.epoch.each_once) {
+            lanes_.emplace(LaneSteps::Shape{.lanes = shape_.lanes,
+                                            .rows = course_.epoch.rows,
+                                            .size = course_.size,
+                                            .drop_last = course_.epoch.drop_last,
+                                            .ahead = course_.threads},
+                           open_lanes(), own_lanes(), 0);
+        } else if (course_.uncounted) {
             lanes_.emplace(LaneSteps::Shape{.lanes = shape_.lanes,
                                             .rows = course_.epoch.rows,
                                             .size = course_.size,
@@ -91,8 +98,12 @@ public:
         if (!course_.blocks) {
             return rows_->next();
         }
-        return rows_->next_of([&](const Steps& steps, std::int64_t taken, std::int64_t number) {
+        return rows_->next_of([&](const Steps& steps, std::int64_t taken,
+                                  std::int64_t number) -> std::optional<Portion> {
             const StridedPlaces places = steps.strided_micro_batch(taken, number, shape_.lanes);
+            if (places.count == 0) {
+                return std::nullopt;
+            }
             const bool comes_back = course_.passes > 1 && shape_.lanes % steps.micro_batches != 0;
             return Portion{
                 .place = places.first,
@@ -118,7 +129,7 @@ public:
     [[nodiscard]] LaneSteps* lanes() noexcept override { return lanes_ ? &*lanes_ : nullptr; }
 
     [[nodiscard]] std::vector<LanePlace> places() const override {
-        return lanes_ ? lanes_->places() : std::vector<LanePlace>{};
+        return lanes_ && !course_.epoch.each_once ? lanes_->places() : std::vector<LanePlace>{};
     }
 
     [[nodiscard]] std::int64_t batches() const override {
@@ -129,6 +140,18 @@ public:
     }
 
 private:
+    /// Of an evaluation, in which a rank reads its lanes to their ends by itself; those of others
+    /// count as ended.
+    [[nodiscard]] std::vector<LanePlace> own_lanes() const {
+        std::vector<LanePlace> places;
+        std::int64_t turn = 0;
+        for (std::int64_t lane = 0; lane < shape_.lanes; ++lane) {
+            const bool is_own = lane % course_.sharing == course_.place_among_sharing();
+            places.push_back({.has_ended = !is_own, .turn = is_own ? turn++ : -1});
+        }
+        return places;
+    }
+
     [[nodiscard]] StreamReader& reader() {
         if (!reader_) {
             const EpochRequest& epoch = course_.epoch;

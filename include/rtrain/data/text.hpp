@@ -64,7 +64,8 @@ struct TextOptions {
             }
             return {.size = file.size(),
                     .modified_ns = file.modified_ns(),
-                    .blocks = {{.offset = 0, .bytes = file.size(), .rows = 1}}};
+                    .blocks = {{.offset = 0, .bytes = file.size(), .rows = 1}},
+                    .sample = any_sample};
         }
 
         [[nodiscard]] Batch read(const FileRows& rows) const override {
@@ -82,10 +83,12 @@ struct TextOptions {
         TextOptions options_;
         LineOptions lines_;
     };
-    const FileOptions files = options.files;
-    return read_files(std::move(paths), files, [options = std::move(options)](const auto&) {
-        return std::make_shared<const Text>(options);
-    });
+    FileOptions files = options.files;
+    files.unpacks = true;
+    return read_files(std::move(paths), files, {},
+                      [options = std::move(options)](const auto&, const auto&) {
+                          return std::make_shared<const Text>(options);
+                      });
 }
 
 } // namespace rtrain::data

@@ -11,6 +11,7 @@
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/sampler.hpp>
 #include <rtrain/process/loop_status.hpp>
+#include <rtrain/process/step_clock.hpp>
 
 #include <c10/core/GradMode.h>
 #include <torch/data/dataloader.h>
@@ -28,6 +29,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -65,28 +67,53 @@ template <class D>
     return Dataset(std::make_shared<Adapter>(std::move(dataset)));
 }
 
+/// How the loaders of a rank go through an epoch.
+struct LoaderEpoch {
+    EpochRequest epoch;
+    /// As BatchOptions::each_row_once.
+    std::optional<bool> each_row_once = std::nullopt;
+    bool drops_last = false; ///< the loader leaves out what fills no batch
+
+    /// Of an epoch that begins now. Where each row counts once, ranks with a row more than others
+    /// would drop another number of batches: these rows go, too.
+    [[nodiscard]] EpochRequest now() const {
+        EpochRequest begins = epoch;
+        begins.each_once = each_row_once.value_or(!c10::GradMode::is_enabled());
+        begins.drop_last = epoch.drop_last || (begins.each_once && drops_last);
+        return begins;
+    }
+};
+
 /// distributed_order() for torch's data loaders. Each reset starts the epoch, and the row in it,
 /// that `position` says.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
 public:
     DistributedSampler(EpochRequest epoch, std::shared_ptr<const Position> position)
-        : epoch_(epoch), position_(std::move(position)) {}
+        : DistributedSampler(LoaderEpoch{epoch}, std::move(position)) {}
+    DistributedSampler(LoaderEpoch of, std::shared_ptr<const Position> position)
+        : of_(of), epoch_(of.epoch), position_(std::move(position)) {}
 
     /// Begins an epoch.
     void reset(std::optional<std::size_t> rows = std::nullopt) override {
+        epoch_ = of_.now();
         if (rows) {
             epoch_.rows = static_cast<std::int64_t>(*rows);
         }
         epoch_.epoch = position_->epoch;
+        taken_ = position_->samples;
         order_ = distributed_order(epoch_, position_->samples);
         next_ = 0;
     }
     /// At most so many rows more of this rank; none at the end of the epoch.
     std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override {
         const std::int64_t left = order_.defined() ? order_.numel() - next_ : 0;
-        const std::int64_t count = std::min(left, static_cast<std::int64_t>(batch_size));
+        std::int64_t count = std::min(left, static_cast<std::int64_t>(batch_size));
         if (count <= 0) {
             return std::nullopt;
+        }
+        if (left == count + 1 && last_batch_grows(epoch_, taken_, count) &&
+            order_.numel() > (epoch_.rows - taken_) / epoch_.size) {
+            ++count;
         }
         const auto* const rows = order_.const_data_ptr<std::int64_t>() + next_;
         next_ += count;
@@ -97,11 +124,36 @@ public:
     void load(torch::serialize::InputArchive& /*archive*/) override {}
 
 private:
-    EpochRequest epoch_;
+    LoaderEpoch of_;
+    EpochRequest epoch_; ///< under way
     std::shared_ptr<const Position> position_;
     at::Tensor order_;
+    std::int64_t taken_ = 0; ///< by all ranks, before order_
     std::int64_t next_ = 0;
 };
+
+namespace internal {
+
+/// How many rows a batch of a loader has; 0: it does not say.
+template <class B>
+[[nodiscard]] std::int64_t rows_of(const B& batch) {
+    if constexpr (std::is_convertible_v<const B&, at::Tensor>) {
+        const at::Tensor& tensor = batch;
+        return tensor.defined() && tensor.dim() > 0 ? tensor.size(0) : 0;
+    } else if constexpr (requires { batch.begin()->second; }) { // columns by name
+        return batch.begin() == batch.end() ? 0 : rows_of(batch.begin()->second);
+    } else if constexpr (requires { batch.size(); }) {
+        return static_cast<std::int64_t>(batch.size());
+    } else if constexpr (requires { batch.data; }) {
+        return rows_of(batch.data);
+    } else if constexpr (requires { std::get<0>(batch); }) {
+        return rows_of(std::get<0>(batch));
+    } else {
+        return 0;
+    }
+}
+
+} // namespace internal
 
 /// A torch::data loader over this rank's rows, whose batches arrive on the rank's device. Each
 /// begin() is a new epoch, except the first after a resumed checkpoint, which goes on where the
@@ -116,7 +168,7 @@ public:
     /// sampler of its own has none.
     DeviceLoader(std::unique_ptr<Loader> loader, at::Device device,
                  std::shared_ptr<Position> position = std::make_shared<Position>(),
-                 std::optional<EpochRequest> epoch = std::nullopt)
+                 std::optional<LoaderEpoch> epoch = std::nullopt)
         : loader_(std::move(loader)), device_(device), position_(std::move(position)),
           epoch_(epoch) {}
 
@@ -128,8 +180,11 @@ public:
 
         explicit Iterator(DeviceLoader& loader)
             : loader_(&loader), pass_(loader.begin_pass()), end_(loader.end_of_pass()),
-              prefetch_(loader.device_),
-              next_(pass_.has_ended() ? loader.loader_->end() : loader.loader_->begin()) {
+              prefetch_(loader.device_), next_(loader.loader_->end()) {
+            if (!pass_.has_ended()) {
+                const StepClock::In data(StepPart::data); // worker threads read from here on
+                next_ = loader.loader_->begin();
+            }
             const bool is_whole = end_ > 0 && !pass_.has_ended() && pass_.position().samples == 0;
             if (pass_.leads()) {
                 LoopStatus::current().begin_loop(loader.length_to(end_));
@@ -160,15 +215,23 @@ public:
 
     private:
         void next() {
+            (void)StepClock::current().enter(StepPart::data);
             batch_ = pass_.has_ended() ? std::nullopt : prefetch_.next([this] { return read(); });
+            (void)StepClock::current().enter(StepPart::optimizer);
+            if (batch_ && c10::GradMode::is_enabled()) {
+                StepClock::current().add_rows(internal::rows_of(*batch_));
+            }
             if (!batch_) {
+                if (!pass_.has_ended() && StepClock::current().steps() == steps_) {
+                    loader_->say_repeated(end_);
+                }
                 pass_.end();
                 return;
             }
             if (end_ > 0) {
                 const auto size =
                     static_cast<std::int64_t>(loader_->loader_->options().batch_size) *
-                    loader_->epoch_->size;
+                    loader_->epoch_->epoch.size;
                 const auto taken = pass_.position().samples; // the last batch may be short
                 pass_.position().advance(size < end_ - taken ? taken + size : end_, true);
             }
@@ -188,6 +251,7 @@ public:
         DeviceLoader* loader_;
         Pass pass_;
         std::int64_t end_; ///< of the epoch, in rows of all ranks; 0: rows are not counted
+        std::int64_t steps_ = StepClock::current().steps(); ///< when the pass began
         DevicePrefetch<Batch> prefetch_;
         torch::data::Iterator<Batch> next_;
         bool started_ = false;
@@ -198,6 +262,15 @@ public:
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
     [[nodiscard]] const Loader& loader() const noexcept { return *loader_; } ///< the loader itself
 
+    /// Itself, as of the pointer that torch's make_data_loader() returns: `for (auto& batch :
+    /// *loader)`.
+    [[nodiscard]] DeviceLoader& operator*() noexcept { return *this; }
+    [[nodiscard]] DeviceLoader* operator->() noexcept { return this; }
+    /// As the loader's.
+    [[nodiscard]] const torch::data::FullDataLoaderOptions& options() const noexcept {
+        return loader_->options();
+    }
+
 private:
     /// One that has ended when there is nothing to do in it.
     [[nodiscard]] Pass begin_pass() {
@@ -206,13 +279,13 @@ private:
             return Pass();
         }
         if (epoch_) {
-            position_->begin_pass(epoch_->rows, order_name("sharded", *epoch_));
+            position_->begin_pass(epoch_->epoch.rows, order_name("sharded", epoch_->epoch));
         }
         return Pass(position_, c10::GradMode::is_enabled());
     }
     /// How many rows all ranks will have taken at the end of this epoch.
     [[nodiscard]] std::int64_t end_of_pass() const {
-        return epoch_ ? distributed_end(*epoch_, position_->samples) : 0;
+        return epoch_ ? distributed_end(epoch_->now(), position_->samples) : 0;
     }
 
     /// Of a pass that all ranks end behind so many rows; 0: these are not counted.
@@ -221,41 +294,50 @@ private:
         if (end == 0) {
             return {.rows = size};
         }
-        const std::int64_t of_all = size * epoch_->size;
+        const std::int64_t of_all = size * epoch_->epoch.size;
         return {.first = position_->samples / of_all,
                 .total = (end + (loader_->options().drop_last ? 0 : of_all - 1)) / of_all,
                 .rows = size,
                 .rows_of_all = of_all};
     }
 
+    void say_repeated(std::int64_t end) const {
+        if (epoch_ && epoch_->epoch.rank == 0) {
+            data::say_repeated(*position_, end - epoch_->epoch.rows, epoch_->epoch.rows);
+        }
+    }
+
     /// Once: an epoch has no batch.
     void say_empty() const {
-        if (epoch_->rank == 0 && !std::exchange(position_->said_empty, true)) {
+        const EpochRequest& epoch = epoch_->epoch;
+        if (epoch.rank == 0 && !std::exchange(position_->said_empty, true)) {
             const auto size = static_cast<std::int64_t>(loader_->options().batch_size);
-            say_empty_epoch(epoch_->rows, size, epoch_->size);
+            say_empty_epoch(epoch.rows, size, epoch.size);
         }
     }
 
     std::unique_ptr<Loader> loader_;
     at::Device device_;
     std::shared_ptr<Position> position_;
-    std::optional<EpochRequest> epoch_; ///< of the DistributedSampler in the loader
+    std::optional<LoaderEpoch> epoch_; ///< of the DistributedSampler in the loader
 };
 
 /// A loader over this rank's rows of `dataset`; its sampler is a DistributedSampler.
 template <class D>
 [[nodiscard]] auto make_distributed_loader(D dataset, const torch::data::DataLoaderOptions& options,
                                            EpochRequest epoch, at::Device device,
-                                           std::shared_ptr<Position> position) {
+                                           std::shared_ptr<Position> position,
+                                           std::optional<bool> each_row_once = std::nullopt) {
     if (!dataset.size().has_value()) {
         throw DataError("RT-D10", "a torch::data data set without a size cannot be split between "
                                   "ranks by rows");
     }
     epoch.rows = static_cast<std::int64_t>(*dataset.size());
+    const LoaderEpoch of{epoch, each_row_once, options.drop_last()};
     auto loader = torch::data::make_data_loader(std::move(dataset),
-                                                DistributedSampler(epoch, position), options);
+                                                DistributedSampler(of, position), options);
     using Loader = typename decltype(loader)::element_type;
-    return DeviceLoader<Loader>(std::move(loader), device, std::move(position), epoch);
+    return DeviceLoader<Loader>(std::move(loader), device, std::move(position), of);
 }
 
 /// Replaces a loader's sampler by a DistributedSampler, as Ray Train's prepare_data_loader does:
@@ -265,7 +347,8 @@ template <class D>
 template <class D, class Sampler>
 [[nodiscard]] auto
 distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> loader,
-                  EpochRequest epoch, at::Device device, std::shared_ptr<Position> position) {
+                  EpochRequest epoch, at::Device device, std::shared_ptr<Position> position,
+                  std::optional<bool> each_row_once = std::nullopt) {
     using Loader = torch::data::StatelessDataLoader<D, Sampler>;
     constexpr bool distributed =
         std::is_base_of_v<DistributedSampler, Sampler> ||
@@ -289,7 +372,7 @@ distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> 
         options.enforce_ordering(full.enforce_ordering).drop_last(full.drop_last);
         epoch.shuffle = std::is_base_of_v<torch::data::samplers::RandomSampler, Sampler>;
         return make_distributed_loader(std::move(*dataset), options, epoch, device,
-                                       std::move(position));
+                                       std::move(position), each_row_once);
     }
 }
 

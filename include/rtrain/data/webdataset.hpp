@@ -11,6 +11,8 @@
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/index_cache.hpp>
 #include <rtrain/data/json_columns.hpp>
+#include <rtrain/data/lines.hpp>
+#include <rtrain/data/webdataset_fields.hpp>
 #include <rtrain/format/json_row.hpp>
 #include <rtrain/format/webdataset.hpp>
 
@@ -20,27 +22,17 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace rtrain::data {
-
-/// How read_webdataset() reads.
-struct WebdatasetOptions {
-    /// The files of a sample to read, such as {"jpg", "cls"}; empty: those of the first one.
-    std::vector<std::string> columns = {};
-    OnError on_error = OnError::raise; ///< what follows a sample that cannot be read
-    std::int64_t max_errors = 100;     ///< bad samples that are skipped before it is an error
-    std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time, at least a sample
-    FileOptions files = {.endings = {".tar"}};       ///< which files
-};
 
 /// The samples of tar archives.
 class WebdatasetFiles : public FileFormat {
@@ -85,6 +77,7 @@ public:
                 block.rows += 1;
             }
         } catch (const format::TarError& error) {
+            refuse_packed(file.read_at(0, 4), file.uri());
             throw DataError("RT-D35", detail::concat(file.uri(), " is no sound tar archive: ",
                                                      error.what(), "; write or copy it again"));
         }
@@ -122,12 +115,8 @@ public:
     }
 
 private:
-    enum class Kind : unsigned char { bytes, integer, json };
-    struct Field {
-        std::string name;
-        Kind kind = Kind::bytes;
-        std::vector<JsonColumn> json = {};
-    };
+    using Field = webdataset::Field;
+    using Kind = webdataset::Kind;
 
     /// A field's values.
     struct Column {
@@ -138,37 +127,28 @@ private:
         const Field* field;
         TextBuilder bytes;
         std::vector<std::int64_t> integers;
+        std::vector<double> reals;
         std::unique_ptr<format::JsonRowParser> parser;
         JsonBatch json;
     };
 
-    /// As webdataset's own decoder takes them.
-    [[nodiscard]] static Kind kind_of(std::string_view field) {
-        const std::string_view last = field.substr(field.rfind('.') + 1);
-        const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
-            return std::ranges::find(names, last) != names.end();
-        };
-        return is_one_of({"json", "jsn"})                                           ? Kind::json
-               : is_one_of({"cls", "cls2", "class", "count", "index", "inx", "id"}) ? Kind::integer
-                                                                                    : Kind::bytes;
-    }
-
     /// The first sample tells the fields, unless the options do; samples of the first block tell
     /// the columns within JSON.
     void find_fields(const FileRows& rows) {
-        for (const std::string& name : options_.columns) {
-            fields_.push_back({.name = name, .kind = kind_of(name)});
-        }
+        fields_ = webdataset::chosen_fields(options_);
         std::vector<JsonSchema> schemas;
         format::JsonRowParser parser;
         std::int64_t row = 0;
         for_each_sample(rows, [&](const format::TarSample& sample, std::string_view block) {
             if (fields_.empty()) {
                 for (const auto& file : sample.files) {
-                    fields_.push_back({.name = file.field, .kind = kind_of(file.field)});
+                    fields_.push_back(webdataset::field_of(options_, file.field));
                 }
             }
-            schemas.resize(fields_.size(), JsonSchema({}));
+            while (schemas.size() < fields_.size()) {
+                const Field& field = fields_[schemas.size()];
+                schemas.emplace_back(field.keys, webdataset::types_in(options_, field.name));
+            }
             for (std::size_t i = 0; i < fields_.size(); ++i) {
                 const auto* const file = find(sample, fields_[i].name);
                 if (file == nullptr || fields_[i].kind != Kind::json) {
@@ -187,6 +167,16 @@ private:
         });
         for (std::size_t i = 0; i < fields_.size(); ++i) {
             fields_[i].json = schemas[i].finish();
+            for (const std::string& key : fields_[i].keys) {
+                if (std::ranges::find(fields_[i].json, key, &JsonColumn::name) ==
+                    fields_[i].json.end()) {
+                    throw DataError(
+                        "RT-D36", detail::concat(rows.file.uri(), ": no column \"", fields_[i].name,
+                                                 '.', key, "\" is in the first ", row,
+                                                 " samples; if it comes later, give it a "
+                                                 "type with .types"));
+                }
+            }
         }
     }
 
@@ -221,14 +211,17 @@ private:
                             static_cast<std::size_t>(file.size));
     }
 
-    [[nodiscard]] static std::int64_t integer_in(std::string_view text) {
+    template <class Number>
+    [[nodiscard]] static Number number_in(std::string_view text) {
         const auto first = text.find_first_not_of(" \t\r\n");
         text.remove_prefix(std::min(first, text.size()));
         text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
-        std::int64_t number = 0;
+        Number number = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
         if (error != std::errc() || end != text.data() + text.size()) {
-            throw std::invalid_argument("holds no integer");
+            throw std::invalid_argument(std::is_integral_v<Number>
+                                            ? "holds no integer; give it another type with .types"
+                                            : "holds no number");
         }
         return number;
     }
@@ -238,6 +231,7 @@ private:
              std::uint64_t begin) const {
         std::vector<std::string_view> values;
         std::vector<std::int64_t> integers(columns.size());
+        std::vector<double> reals(columns.size());
         for (std::size_t i = 0; i < columns.size(); ++i) {
             const auto* const file = find(sample, fields_[i].name);
             if (file == nullptr) {
@@ -252,7 +246,9 @@ private:
         for (std::size_t i = 0; i < columns.size(); ++i) {
             try {
                 if (fields_[i].kind == Kind::integer) {
-                    integers[i] = integer_in(values[i]);
+                    integers[i] = number_in<std::int64_t>(values[i]);
+                } else if (fields_[i].kind == Kind::real) {
+                    reals[i] = number_in<double>(values[i]);
                 } else if (fields_[i].kind == Kind::json) {
                     cells[i] = columns[i].parser->parse(values[i]);
                     columns[i].json.check(cells[i]);
@@ -265,6 +261,8 @@ private:
         for (std::size_t i = 0; i < columns.size(); ++i) {
             if (fields_[i].kind == Kind::integer) {
                 columns[i].integers.push_back(integers[i]);
+            } else if (fields_[i].kind == Kind::real) {
+                columns[i].reals.push_back(reals[i]);
             } else if (fields_[i].kind == Kind::json) {
                 columns[i].json.add(cells[i]);
             } else {
@@ -281,6 +279,8 @@ private:
             const std::string& name = column.field->name;
             if (column.field->kind == Kind::integer) {
                 plain.emplace_back(name, at::tensor(column.integers, at::kLong));
+            } else if (column.field->kind == Kind::real) {
+                plain.emplace_back(name, at::tensor(column.reals, at::kDouble));
             } else if (column.field->kind == Kind::bytes) {
                 ragged.emplace_back(name, column.bytes.finish());
             } else {
@@ -318,9 +318,14 @@ private:
 /// @endcode
 [[nodiscard]] inline Dataset read_webdataset(Paths paths, WebdatasetOptions options = {}) {
     const FileOptions files = options.files;
-    return read_files(std::move(paths), files, [options = std::move(options)](const auto& found) {
-        return std::make_shared<const WebdatasetFiles>(options, found.front());
-    });
+    auto columns = options.columns;
+    return read_files(
+        std::move(paths), files, std::move(columns),
+        [options = std::move(options)](const auto& found, std::vector<std::string> of_files) {
+            WebdatasetOptions chosen = options;
+            chosen.columns = std::move(of_files);
+            return std::make_shared<const WebdatasetFiles>(std::move(chosen), found.front());
+        });
 }
 
 } // namespace rtrain::data

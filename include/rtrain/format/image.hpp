@@ -33,11 +33,12 @@ enum class ImageMode : unsigned char { grey, rgb };
     return mode == ImageMode::grey ? 1 : 3;
 }
 
-/// The light of a pixel of three bytes, as Pillow computes it: ITU-R 601 in parts of 2^16.
-[[nodiscard]] inline std::uint8_t grey_of(const std::uint8_t* rgb) noexcept {
+/// The light of a pixel of three bytes, or of 16 bits each, as Pillow computes it: ITU-R 601 in
+/// parts of 2^16.
+template <class Sample>
+[[nodiscard]] Sample grey_of(const Sample* rgb) noexcept {
     constexpr std::uint32_t half = 1U << 15U;
-    return static_cast<std::uint8_t>((rgb[0] * 19595U + rgb[1] * 38470U + rgb[2] * 7471U + half) >>
-                                     16U);
+    return static_cast<Sample>((rgb[0] * 19595U + rgb[1] * 38470U + rgb[2] * 7471U + half) >> 16U);
 }
 
 } // namespace rtrain::format

@@ -11,10 +11,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rtrain::format {
@@ -38,7 +42,9 @@ public:
         // That chroma is sampled in a way which it has no name for is no matter here.
         const bool is_unnamed = subsampling < 0 && width > 0 && height > 0 && space >= 0 &&
                                 tjGetErrorCode(decoder) == TJERR_FATAL;
-        if (failed != 0 && !is_unnamed) {
+        const bool is_warned =
+            width > 0 && height > 0 && tjGetErrorCode(decoder) == TJERR_WARNING; // decode() judges
+        if (failed != 0 && !is_unnamed && !is_warned) {
             throw error();
         }
         if (width < 1 || height < 1) {
@@ -49,6 +55,7 @@ public:
     }
 
     [[nodiscard]] ImageSize size() const noexcept { return size_; }
+    [[nodiscard]] int bits() const noexcept { return 8; } ///< of a channel
 
     /// The smallest size that decoding gives without more work, and that is not below `least` in
     /// height or width: the file's times n/8, rounded up, for some n from 1 to 8.
@@ -69,7 +76,8 @@ public:
     /// on, into `pixels`. Chroma is interpolated, and the slow but exact transform used, as Pillow
     /// does. Colours of print (CMYK) are taken to be inverted, as Adobe's programs write them.
     /// Throws ImageError also where the decoder would go on with a warning: such an image lacks
-    /// something, most often its end.
+    /// something, most often its end. Bytes too many before a marker, as some cameras write them,
+    /// are passed over.
     void decode(ImageSize size, ImageMode mode, std::uint8_t* pixels) const {
         if (!is_cmyk_) {
             decode_as(mode == ImageMode::grey ? TJPF_GRAY : TJPF_RGB, size, pixels);
@@ -103,13 +111,77 @@ private:
         return decoder ? decoder : throw std::bad_alloc();
     }
 
+    /// Bytes that belong to nothing, of which the decoder warns.
+    struct Noise {
+        unsigned count = 0;
+        unsigned marker = 0; ///< that follows them
+        friend bool operator==(const Noise&, const Noise&) = default;
+    };
+
     void decode_as(int format, ImageSize size, std::uint8_t* pixels) const {
-        constexpr int flags = TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS;
-        if (tjDecompress2(decoder_of_this_thread().get(), bytes(), file_.size(), pixels,
-                          static_cast<int>(size.width), 0, static_cast<int>(size.height), format,
-                          flags) != 0) {
-            throw error();
+        constexpr int most = 64; // tries
+        std::string file;        // without what was noise
+        std::string tried;
+        const auto fails = [&](std::string_view bytes) {
+            return failure_of(bytes, format, size, pixels);
+        };
+        std::optional<ImageError> failure = fails(file_);
+        for (int tries = 0; failure && tries < most;) {
+            const std::optional<Noise> noise = noise_in(failure->what());
+            if (!noise) {
+                throw *failure;
+            }
+            const std::string_view all = file.empty() ? file_ : file;
+            const char marker[] = {'\xFF', static_cast<char>(noise->marker)};
+            bool has_less = false;
+            for (std::size_t at = all.rfind({marker, 2}); !has_less && at != all.npos && at > 0;
+                 at = all.rfind({marker, 2}, at - 1)) {
+                if (++tries > most) {
+                    throw *failure;
+                }
+                tried = without(all, at, noise->count);
+                auto next = fails(tried);
+                has_less = !next || noise_in(next->what()) != noise;
+                failure = has_less ? std::move(next) : std::move(failure);
+            }
+            if (!has_less) {
+                throw *failure;
+            }
+            file = std::move(tried);
         }
+        if (failure) {
+            throw *failure;
+        }
+    }
+
+    [[nodiscard]] static std::optional<ImageError>
+    failure_of(std::string_view file, int format, ImageSize size, std::uint8_t* pixels) {
+        constexpr int flags = TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS;
+        const bool is_sound = tjDecompress2(decoder_of_this_thread().get(),
+                                            reinterpret_cast<const unsigned char*>(file.data()),
+                                            file.size(), pixels, static_cast<int>(size.width), 0,
+                                            static_cast<int>(size.height), format, flags) == 0;
+        return is_sound ? std::nullopt : std::optional(error());
+    }
+
+    [[nodiscard]] static std::optional<Noise> noise_in(const char* failure) {
+        Noise noise;
+        const char* const text = std::strstr(failure, "Corrupt JPEG data: ");
+        const bool is_noise =
+            text != nullptr &&
+            std::sscanf(text, "Corrupt JPEG data: %u extraneous bytes before marker 0x%x",
+                        &noise.count, &noise.marker) == 2;
+        return is_noise ? std::optional(noise) : std::nullopt;
+    }
+
+    /// Without `count` bytes before the marker at `at`, which may have any number of 0xFF in front.
+    [[nodiscard]] static std::string without(std::string_view file, std::size_t at,
+                                             std::size_t count) {
+        while (at > 0 && file[at - 1] == '\xFF') {
+            --at;
+        }
+        count = std::min(count, at);
+        return std::string(file.substr(0, at - count)).append(file.substr(at));
     }
 
     /// What paper shows of a colour under black, both inverted, rounded as by Pillow.

@@ -4,6 +4,8 @@
 /// built. Numbers are rounded as Python does. Cost tier 1: Boost.JSON.
 #pragma once
 
+#include <rtrain/format/plain_json.hpp>
+
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/error.hpp>
 #include <boost/json/parse_options.hpp>
@@ -54,7 +56,8 @@ struct JsonCell {
     JsonKind kind = JsonKind::null;
     std::int64_t integer = 0; ///< of a boolean, too
     double real = 0;          ///< of an integer, too
-    std::string text;
+    bool is_exact = true;     ///< whether float64 holds all integers of it
+    std::string text;         ///< of an integer beyond int64, too: its digits
     std::vector<std::int64_t> integers;
     std::vector<double> reals; ///< of integers, too
 };
@@ -113,6 +116,8 @@ public:
             JsonCell& next = cells[used++];
             next.key.swap(text_);
             next.kind = JsonKind::null;
+            next.is_exact = true;
+            next.text.clear();
             next.integers.clear();
             next.reals.clear();
         }
@@ -134,18 +139,24 @@ public:
     }
     bool on_number_part(Text /*text*/, Error& /*error*/) { return true; }
     bool on_int64(std::int64_t number, Text /*text*/, Error& /*error*/) {
-        take(JsonKind::integer, number, static_cast<double>(number));
+        const auto bits = static_cast<std::uint64_t>(number);
+        take(JsonKind::integer, number, static_cast<double>(number),
+             is_exact_double(number < 0 ? 0 - bits : bits));
         return true;
     }
-    bool on_uint64(std::uint64_t number, Text /*text*/, Error& /*error*/) {
-        take(JsonKind::real, 0, static_cast<double>(number));
+    bool on_uint64(std::uint64_t number, Text text, Error& /*error*/) {
+        take(JsonKind::real, 0, static_cast<double>(number), is_exact_double(number), text);
         return true;
     }
     bool on_double(double number, Text text, Error& /*error*/) {
         double exact = 0; // Boost.JSON's may be the number beside it
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), exact);
         const bool is_exact = error == std::errc() && end == text.data() + text.size();
-        take(JsonKind::real, 0, is_exact ? exact : number);
+        const double nearest = is_exact ? exact : number;
+        const bool is_integer = text.find_first_not_of("-0123456789") == Text::npos;
+        take(JsonKind::real, 0, nearest,
+             !is_integer || holds_integer(nearest, {text.data(), text.size()}),
+             is_integer ? text : Text());
         return true;
     }
     bool on_bool(bool is_true, Error& /*error*/) {
@@ -176,14 +187,17 @@ private:
         return true;
     }
 
-    /// A value, or an element of a list.
-    void take(JsonKind kind, std::int64_t integer, double real) {
+    /// A value, or an element of a list. `text`: of an integer that is not an int64.
+    void take(JsonKind kind, std::int64_t integer, double real, bool is_exact = true,
+              Text text = {}) {
         require_object();
         JsonCell& at = cell();
+        at.is_exact = at.is_exact && is_exact;
         if (depth_ == 1) {
             at.kind = kind;
             at.integer = integer;
             at.real = real;
+            at.text.assign(text.data(), text.size());
             return;
         }
         const bool is_list = at.kind == JsonKind::integers || at.kind == JsonKind::reals;

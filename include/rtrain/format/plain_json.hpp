@@ -7,8 +7,11 @@
 
 #include <rtrain/base/utf8.hpp>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -17,6 +20,26 @@
 #include <system_error>
 
 namespace rtrain::format {
+
+/// Whether a double holds an integer of this magnitude.
+[[nodiscard]] constexpr bool is_exact_double(std::uint64_t magnitude) noexcept {
+    return magnitude == 0 || magnitude >> std::countr_zero(magnitude) <= std::uint64_t{1} << 53U;
+}
+
+/// Whether `value`, the double nearest to a number, is that number where it is written as an
+/// integer: "123", not "1.5" or "1e3", which are rounded as everywhere.
+[[nodiscard]] inline bool holds_integer(double value, std::string_view text) {
+    std::string_view digits = text;
+    digits.remove_prefix(digits.starts_with('-') || digits.starts_with('+') ? 1 : 0);
+    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) {
+        return true;
+    }
+    digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size() - 1));
+    std::array<char, 400> exact{};
+    const auto [end, error] = std::to_chars(exact.data(), exact.data() + exact.size(),
+                                            std::abs(value), std::chars_format::fixed);
+    return error == std::errc() && digits == std::string_view(exact.data(), end);
+}
 
 /// Goes through one text of JSON. A member that refuses leaves the place somewhere within what it
 /// has refused.
@@ -55,7 +78,7 @@ public:
         const auto number = scan_number();
         return number ? number->integer() : std::nullopt;
     }
-    /// Also where it is an integer.
+    /// Also where it is an integer that a double holds.
     [[nodiscard]] std::optional<double> take_real() noexcept {
         const auto number = scan_number();
         return number ? number->real() : std::nullopt;
@@ -99,9 +122,9 @@ public:
         case 'f':
             return take_boolean().has_value();
         case '[':
-            return take_list([this] { return take_real().has_value(); });
+            return take_list([this] { return scan_number().has_value(); });
         default:
-            return take_real().has_value();
+            return scan_number().has_value();
         }
     }
 
@@ -124,16 +147,17 @@ private:
             return is_negative ? -number : number;
         }
         [[nodiscard]] std::optional<double> real() const noexcept {
+            constexpr std::uint64_t exact = std::uint64_t{1} << 53U;
             if (is_integer) {
                 const auto number = integer();
-                return number ? std::optional(static_cast<double>(*number)) : std::nullopt;
+                return number && mantissa <= exact ? std::optional(static_cast<double>(*number))
+                                                   : std::nullopt;
             }
             // Of two numbers that are exact, one division or multiplication is rounded once.
             constexpr std::array<double, 23> powers{1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                                     1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
             constexpr auto most = std::int64_t{powers.size()} - 1;
-            constexpr std::uint64_t exact = std::uint64_t{1} << 53U;
             if (digits <= 19 && mantissa <= exact && -most <= exponent && exponent <= most) {
                 const auto number = static_cast<double>(mantissa) * (is_negative ? -1.0 : 1.0);
                 return exponent < 0 ? number / powers[static_cast<std::size_t>(-exponent)]

@@ -9,6 +9,7 @@
 #include <png.h>
 
 #include <array>
+#include <concepts>
 #include <csetjmp>
 #include <cstddef>
 #include <cstdint>
@@ -45,26 +46,38 @@ public:
     ~PngImage() = default;
 
     [[nodiscard]] ImageSize size() const noexcept { return size_; }
+    /// Of a channel: 16, or at most 8.
+    [[nodiscard]] int bits() const noexcept { return png_get_bit_depth(reader_.png, reader_.info); }
     /// As JpegImage's: size(), the only one.
     [[nodiscard]] ImageSize size_for(ImageSize /*least*/) const noexcept { return size_; }
 
     /// Decodes it, once, to size(): rows of pixels, from the top left corner on, into `pixels`.
-    /// Palettes and bits become bytes, of 16 bits the higher 8 are taken, what says how much is
-    /// seen through is left out. Throws ImageError, also when the file ends before the image does.
-    void decode(ImageSize /*size*/, ImageMode mode, std::uint8_t* pixels) {
+    /// Palettes and bits become bytes, of 16 bits the higher 8 are taken; or all become 16 bits.
+    /// What says how much is seen through is left out. Throws ImageError, also when the file ends
+    /// before the image does.
+    template <class Sample>
+    requires std::same_as<Sample, std::uint8_t> || std::same_as<Sample, std::uint16_t>
+    void decode(ImageSize /*size*/, ImageMode mode, Sample* pixels) {
         const bool is_coloured =
             (png_get_color_type(reader_.png, reader_.info) & PNG_COLOR_MASK_COLOR) != 0;
-        std::vector<std::uint8_t> coloured; // of which the greys are computed
+        std::vector<Sample> coloured; // of which the greys are computed
         const bool becomes_grey = is_coloured && mode == ImageMode::grey;
         if (becomes_grey) {
             coloured.resize(static_cast<std::size_t>(size_.pixels()) * 3);
         }
-        std::uint8_t* const target = becomes_grey ? coloured.data() : pixels;
+        auto* const target =
+            reinterpret_cast<std::uint8_t*>(becomes_grey ? coloured.data() : pixels);
         const auto row_bytes =
-            static_cast<std::size_t>(size_.width * (is_coloured ? 3 : channels_of(mode)));
+            static_cast<std::size_t>(size_.width * (is_coloured ? 3 : channels_of(mode))) *
+            sizeof(Sample);
         guarded([this, target, row_bytes, to_rgb = !is_coloured && mode == ImageMode::rgb] {
             png_set_expand(reader_.png);
-            png_set_strip_16(reader_.png);
+            if constexpr (sizeof(Sample) == 1) {
+                png_set_strip_16(reader_.png);
+            } else {
+                png_set_expand_16(reader_.png);
+                png_set_swap(reader_.png); // to the order of this machine's bytes
+            }
             png_set_strip_alpha(reader_.png);
             if (to_rgb) {
                 png_set_gray_to_rgb(reader_.png);

@@ -32,12 +32,16 @@ struct TarSample {
     std::uint64_t end = 0;
 };
 
-/// Whether a file tells of the archive: a first part as "__index__", of "__index__.txt" or
-/// "__index__/a.txt". webdataset has the first for a sample, whose fields all others would lack.
+/// Whether a file tells of the archive: a first part as "__index__", of "__index__.txt",
+/// "./__index__.txt" or "__index__/a.txt". webdataset has the first for a sample, whose fields all
+/// others would lack.
 [[nodiscard]] inline bool is_of_archive(std::string_view name) {
     const auto is_marked = [](std::string_view part) {
         return part.size() >= 4 && part.starts_with("__") && part.ends_with("__");
     };
+    while (name.starts_with("./")) { // as tar has it for "."
+        name.remove_prefix(2);
+    }
     const std::string_view first = name.substr(0, name.find('/'));
     return is_marked(first) ||
            (first.size() == name.size() && is_marked(first.substr(0, first.find('.'))));

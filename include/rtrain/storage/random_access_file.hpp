@@ -32,6 +32,14 @@ public:
         : held_(std::make_shared<Held>(std::move(files), std::move(path), size, modified_ns,
                                        std::move(config))) {}
 
+    /// The same of a file in `copy`, which stands for another that messages call `uri`.
+    RandomAccessFile(NodeCopy copy, std::string path, std::uint64_t size, std::int64_t modified_ns,
+                     std::string uri)
+        : RandomAccessFile(AnyFilesystem(Local{}), std::move(path), size, modified_ns) {
+        held_->copy = std::move(copy);
+        held_->uri = std::move(uri);
+    }
+
     /// `length` bytes from `offset` on; fewer at the end of the file, and none behind it. Throws
     /// StorageError as RandomAccessFilesystem and copy_to_node(). Those who watch this process are
     /// told meanwhile.
@@ -56,7 +64,9 @@ public:
 
     [[nodiscard]] const std::string& path() const noexcept { return held_->path; }
     /// As it was said, for messages too: "s3://bucket/data/a.txt".
-    [[nodiscard]] std::string uri() const { return held_->files.uri(held_->path); }
+    [[nodiscard]] std::string uri() const {
+        return held_->uri.empty() ? held_->files.uri(held_->path) : held_->uri;
+    }
     [[nodiscard]] std::uint64_t size() const noexcept { return held_->size; }
     [[nodiscard]] std::int64_t modified_ns() const noexcept { return held_->modified_ns; }
     [[nodiscard]] const AnyFilesystem& filesystem() const noexcept { return held_->files; }
@@ -74,6 +84,7 @@ private:
         TransferConfig config;
         std::mutex mutex;
         std::optional<NodeCopy> copy;
+        std::string uri; ///< empty: that of the path
     };
 
     [[nodiscard]] std::string local_copy() const {

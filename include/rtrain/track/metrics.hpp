@@ -32,33 +32,38 @@ void visit_leaves(const std::string& name, const boost::json::value& value, Visi
     }
 }
 
-/// The same for each value of `object` whose name `is_wanted`.
+/// The same for each value of `object` whose name `is_wanted`, with each name once: {"a": {"b": 1},
+/// "a/b": 2} has "a/b", which is 2, and "a/b_2", which is 1.
 template <class IsWanted, class Visit>
 void visit_leaves_if(const Config& object, IsWanted&& is_wanted, Visit&& visit) {
+    std::unordered_set<std::string> names;
     for (const auto& item : object) {
-        if (is_wanted(std::string_view(item.key()))) {
-            visit_leaves(std::string(item.key()), item.value(), visit);
+        if (!item.value().is_object()) {
+            names.emplace(item.key());
         }
     }
-}
-
-/// The same, with each name once: {"a": {"b": 1}, "a/b": 2} has "a/b" twice, of which the first
-/// counts.
-template <class IsWanted, class Visit>
-void visit_names_if(const Config& object, IsWanted&& is_wanted, Visit&& visit) {
-    std::unordered_set<std::string> names;
-    visit_leaves_if(object, is_wanted,
-                    [&](const std::string& name, const boost::json::value& value) {
-                        if (names.insert(name).second) {
-                            visit(name, value);
-                        }
-                    });
+    for (const auto& item : object) {
+        if (!is_wanted(std::string_view(item.key()))) {
+            continue;
+        }
+        if (!item.value().is_object()) {
+            visit(std::string(item.key()), item.value());
+            continue;
+        }
+        visit_leaves(std::string(item.key()), item.value(),
+                     [&](std::string name, const boost::json::value& value) {
+                         while (!names.insert(name).second) {
+                             name += "_2";
+                         }
+                         visit(name, value);
+                     });
+    }
 }
 
 /// The same for all of a configuration.
 template <class Visit>
 void visit_settings(const Config& config, Visit&& visit) {
-    visit_names_if(
+    visit_leaves_if(
         config, [](std::string_view) { return true; }, visit);
 }
 
@@ -68,7 +73,7 @@ void visit_metrics(const Line& line, Visit&& visit) {
     const auto is_metric = [&](std::string_view name) {
         return !RunLog::fills_in(name) && !(line.is_step && name == step_field);
     };
-    visit_names_if(line.values, is_metric, visit);
+    visit_leaves_if(line.values, is_metric, visit);
 }
 
 /// Calls `visit(name, number)` for each metric of a line that is a number, or true or false, which

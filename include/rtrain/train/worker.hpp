@@ -123,23 +123,25 @@ public:
         return prepared;
     }
 
-    /// Gives a torch::data loader this rank's rows and device: see data::distribute_loader().
+    /// Gives a torch::data loader this rank's rows and device: see data::distribute_loader(), and
+    /// data::BatchOptions for `each_row_once`.
     template <class Dataset, class Sampler>
     [[nodiscard]] auto
     prepare(std::unique_ptr<torch::data::StatelessDataLoader<Dataset, Sampler>> loader,
-            std::uint64_t seed = 0) {
+            std::uint64_t seed = 0, std::optional<bool> each_row_once = std::nullopt) {
         return data::distribute_loader(std::move(loader), epoch_request(false, seed), device(),
-                                       progress().new_position("(data loader)"));
+                                       progress().new_position("(data loader)"), each_row_once);
     }
 
     /// A torch::data loader over this rank's rows of a data set; for loaders with worker threads.
     template <class Dataset>
     requires requires { typename Dataset::BatchRequestType; }
     [[nodiscard]] auto prepare(Dataset dataset, const torch::data::DataLoaderOptions& options,
-                               bool shuffle = true, std::uint64_t seed = 0) {
-        return data::make_distributed_loader(std::move(dataset), options,
-                                             epoch_request(shuffle, seed), device(),
-                                             progress().new_position("(data loader)"));
+                               bool shuffle = true, std::uint64_t seed = 0,
+                               std::optional<bool> each_row_once = std::nullopt) {
+        return data::make_distributed_loader(
+            std::move(dataset), options, epoch_request(shuffle, seed), device(),
+            progress().new_position("(data loader)"), each_row_once);
     }
 
     /// This rank's part of a data set given to the trainer, or all of it where it is not one of

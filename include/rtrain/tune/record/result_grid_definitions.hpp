@@ -202,7 +202,10 @@ RTRAIN_DOOR TrialTable ResultGrid::get_dataframe(std::optional<std::string> filt
     std::set<std::string> known;
     for (const TrialResult& result : results_) {
         auto& row = table.rows.emplace_back();
-        const auto take = [&](const std::string& name, const boost::json::value& value) {
+        const auto take = [&](std::string name, const boost::json::value& value) {
+            while (row.contains(name)) { // "a/b" beside `b` in `a`
+                name += "_2";
+            }
             row[name] = value;
             if (known.insert(name).second) {
                 table.columns.push_back(name);

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The columns of JSON rows and their types: found in some rows, or given. Includes no libtorch.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/format/json_row.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::data {
+
+/// The type that an option gives to a column.
+enum class ValueType : unsigned char {
+    boolean,
+    int64,        ///< also of numbers such as 3.0
+    float64,      ///< integers beyond 2^53 are rounded
+    text,         ///< ragged bytes; integers as they are written
+    int64_list,   ///< ragged
+    float64_list, ///< ragged; integers beyond 2^53 are rounded
+};
+/// Types by the names of columns.
+using ValueTypes = std::map<std::string, ValueType>;
+
+/// A column and the kind of its values, which is not null.
+struct JsonColumn {
+    std::string name;
+    format::JsonKind kind = format::JsonKind::null;
+    bool is_given = false; ///< by an option, not by the first rows
+};
+
+[[nodiscard]] inline format::JsonKind kind_of(ValueType type) {
+    using format::JsonKind;
+    switch (type) {
+    case ValueType::boolean:
+        return JsonKind::boolean;
+    case ValueType::int64:
+        return JsonKind::integer;
+    case ValueType::float64:
+        return JsonKind::real;
+    case ValueType::text:
+        return JsonKind::text;
+    case ValueType::int64_list:
+        return JsonKind::integers;
+    default:
+        return JsonKind::reals;
+    }
+}
+
+/// The digits of an integer, of an int64 or beyond; empty for other values.
+[[nodiscard]] inline std::string integer_text(const format::JsonCell& cell) {
+    return cell.kind == format::JsonKind::integer ? std::to_string(cell.integer)
+           : cell.kind == format::JsonKind::real  ? cell.text
+                                                  : std::string();
+}
+
+/// Throws std::invalid_argument when a column cannot have a value as it is.
+inline void require_type(const JsonColumn& column, const format::JsonCell& cell) {
+    using format::JsonKind;
+    const auto is = [&](JsonKind value, JsonKind of) {
+        return cell.kind == value && column.kind == of;
+    };
+    const bool becomes_real =
+        is(JsonKind::integer, JsonKind::real) || is(JsonKind::integers, JsonKind::reals);
+    const bool is_converted =
+        column.is_given && ((is(JsonKind::real, JsonKind::integer) &&
+                             cell.real == std::trunc(cell.real) && std::abs(cell.real) < 0x1p53) ||
+                            (column.kind == JsonKind::text && !integer_text(cell).empty()));
+    if (cell.kind != column.kind && cell.kind != JsonKind::null && !becomes_real && !is_converted) {
+        throw std::invalid_argument(detail::concat(
+            "column \"", column.name, "\" has ", name_of(cell.kind), "; expected ",
+            name_of(column.kind),
+            column.is_given ? ", as .types has it"
+                            : ", as in the first rows; give another type with .types"));
+    }
+    const bool is_rounded = column.kind == JsonKind::real || column.kind == JsonKind::reals;
+    if (is_rounded && !cell.is_exact && !column.is_given) {
+        const std::string text = integer_text(cell);
+        throw std::invalid_argument(detail::concat(
+            "column \"", column.name, "\" has an integer that float64 does not hold exactly",
+            text.empty() ? "" : ": ", text,
+            "; give the column a type with .types: int64 or text, or float64 to round"));
+    }
+}
+
+/// Finds the columns of rows. An integer beside a real number is one; a column of nulls is taken
+/// for numbers.
+class JsonSchema {
+public:
+    /// Columns that are not in `selected` are passed over; with none selected, none is. `types` are
+    /// columns whose types are given, whatever rows have.
+    explicit JsonSchema(std::vector<std::string> selected, ValueTypes types = {})
+        : selected_(std::move(selected)), types_(std::move(types)) {}
+
+    /// Adds all of a row, or nothing: throws std::invalid_argument for values that no column can
+    /// have, or of two types.
+    void add(std::span<const format::JsonCell> row) {
+        using format::JsonKind;
+        std::vector<JsonColumn> columns = columns_;
+        for (const format::JsonCell& cell : row) {
+            if (!is_selected(cell.key)) {
+                continue;
+            }
+            auto found = std::ranges::find(columns, cell.key, &JsonColumn::name);
+            if (found == columns.end()) {
+                found = columns.insert(found, column_of(cell.key));
+            }
+            JsonKind& kind = found->kind;
+            if (cell.kind == JsonKind::other) {
+                throw std::invalid_argument(
+                    detail::concat("column \"", cell.key, "\" has ", name_of(cell.kind),
+                                   "; leave it out by naming those to read in .columns"));
+            }
+            if (found->is_given) {
+                require_type(*found, cell);
+                continue;
+            }
+            const auto is_pair = [&](JsonKind less, JsonKind more) {
+                return (kind == less && cell.kind == more) || (kind == more && cell.kind == less);
+            };
+            if (kind == JsonKind::null || kind == cell.kind) {
+                kind = cell.kind;
+            } else if (is_pair(JsonKind::integer, JsonKind::real)) {
+                kind = JsonKind::real;
+            } else if (is_pair(JsonKind::integers, JsonKind::reals)) {
+                kind = JsonKind::reals;
+            } else if (cell.kind != JsonKind::null) {
+                throw std::invalid_argument(
+                    detail::concat("column \"", cell.key, "\" has ", name_of(cell.kind), ", and ",
+                                   name_of(kind), " in a row before; give it a type with .types"));
+            }
+            if (kind == JsonKind::real || kind == JsonKind::reals) {
+                require_type(*found, cell);
+            }
+        }
+        columns_ = std::move(columns);
+    }
+
+    /// In the order in which they were met, those that only .types has last, or as selected.
+    [[nodiscard]] std::vector<JsonColumn> finish() {
+        for (JsonColumn& column : columns_) {
+            if (column.kind == format::JsonKind::null) {
+                column.kind = format::JsonKind::real;
+            }
+        }
+        for (const auto& [name, type] : types_) {
+            if (is_selected(name) &&
+                std::ranges::find(columns_, name, &JsonColumn::name) == columns_.end()) {
+                columns_.push_back(column_of(name));
+            }
+        }
+        if (!selected_.empty()) {
+            std::ranges::sort(columns_, {}, [&](const JsonColumn& column) {
+                return std::ranges::find(selected_, column.name) - selected_.begin();
+            });
+        }
+        return columns_;
+    }
+
+private:
+    [[nodiscard]] bool is_selected(const std::string& name) const {
+        return selected_.empty() || std::ranges::find(selected_, name) != selected_.end();
+    }
+    /// As it is before a row has it.
+    [[nodiscard]] JsonColumn column_of(const std::string& name) const {
+        const auto type = types_.find(name);
+        return type == types_.end() ? JsonColumn{.name = name}
+                                    : JsonColumn{name, kind_of(type->second), true};
+    }
+
+    std::vector<std::string> selected_;
+    ValueTypes types_;
+    std::vector<JsonColumn> columns_;
+};
+
+} // namespace rtrain::data
