@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/comm/mpi.hpp>
+#include <rtrain/process/user_call.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -134,7 +135,9 @@ private:
         if (count != message.count) {
             throw CommError("RT-X5",
                             detail::concat("rank ", message.peer, " sent ", count,
-                                           " bytes where this rank expects ", message.count,
+                                           " bytes where this rank expects ",
+                                           UserCall::current().around(
+                                               detail::concat(message.count, " bytes")),
                                            ": all ranks must call the same collectives in the same "
                                            "order, with tensors of the same shape and type"));
         }
