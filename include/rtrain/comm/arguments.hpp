@@ -34,7 +34,6 @@ namespace rtrain::comm {
     return {.collective = collective,
             .op = op.value_or(ReduceOp::sum),
             .type = tensor.scalar_type(),
-            .given_type = tensor.scalar_type(),
             .shape = hash_of(tensor.sizes()),
             .elements = tensor.numel()};
 }

@@ -26,20 +26,24 @@ enum class Collective : std::uint8_t {
 };
 
 struct Call {
-    Collective collective : 3 = Collective::barrier;
-    ReduceOp op : 2 = ReduceOp::sum;
-    bool finite : 1 = true;                ///< of a bucket's result: this rank's slice, if checked
-    at::ScalarType type = at::kByte;       ///< that travels
-    at::ScalarType given_type = at::kByte; ///< of the caller's tensor
-    UserCall::Name user_call = UserCall::none; ///< that it is made in
+    Collective collective = Collective::barrier;
+    ReduceOp op = ReduceOp::sum;
+    at::ScalarType type = at::kByte;
+    bool finite : 1 = true;         ///< of a bucket's result: this rank's slice, if ranks check it
+    std::uint8_t user_call : 7 = 0; ///< UserCall::Name of what it is made in
     /// The root of a broadcast; of an all-reduce that can be repeated, which it is; else 0.
     std::uint16_t which = 0;
     std::uint16_t shape = 0;     ///< hash of the sizes
     std::uint32_t order = 0;     ///< calls of the communicator up to this one
     std::uint32_t user_step = 0; ///< UserCall::number
-    std::int64_t elements = 0;   ///< of the caller's tensor
+    std::int64_t elements = 0;
 
-    /// The same, of what a tensor of another type has become on its way.
+    /// The call of UserCall::current().
+    void set_user_call(const UserCall& call) noexcept {
+        user_call = call.name & 0x7fU;
+        user_step = call.number;
+    }
+    /// The same, of what the tensor has become on its way.
     [[nodiscard]] Call as(at::ScalarType travels) const {
         Call call = *this;
         call.type = travels;
@@ -49,8 +53,8 @@ struct Call {
     /// Whether ranks do the same; what they do it for is no part of that.
     friend bool operator==(const Call& a, const Call& b) {
         return a.collective == b.collective && a.op == b.op && a.finite == b.finite &&
-               a.type == b.type && a.given_type == b.given_type && a.which == b.which &&
-               a.shape == b.shape && a.order == b.order && a.elements == b.elements;
+               a.type == b.type && a.which == b.which && a.shape == b.shape && a.order == b.order &&
+               a.elements == b.elements;
     }
 };
 static_assert(sizeof(Call) == 24); // two of them and a counter fill a cache line: stages.hpp
@@ -84,7 +88,7 @@ static_assert(sizeof(Call) == 24); // two of them and a counter fill a cache lin
 
 /// For example "all_reduce(sum) of 1000 Float". What a repeatable one is for, Calls knows.
 [[nodiscard]] inline std::string describe(const Call& call) {
-    const auto elements = detail::concat(call.elements, " ", c10::toString(call.given_type));
+    const auto elements = detail::concat(call.elements, " ", c10::toString(call.type));
     constexpr const char* ops[] = {"(sum)", "(mean)", "(min)", "(max)"};
     const char* const op = ops[static_cast<int>(call.op)];
     switch (call.collective) {

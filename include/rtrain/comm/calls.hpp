@@ -52,8 +52,7 @@ public:
     /// that is asked for, and throws CommError [RT-X10] when another rank begins another call.
     [[nodiscard]] Call begin(Call call) {
         call.order = ++order_;
-        call.user_call = UserCall::current().name;
-        call.user_step = UserCall::current().number;
+        call.set_user_call(UserCall::current());
         if (record_ != nullptr) {
             record_->add(call);
         }
@@ -89,13 +88,15 @@ public:
             text += detail::concat(" (", name != names_.end() ? name->second + ", " : "",
                                    "reduction ", call.which, ')');
         }
-        return UserCall{call.user_call, call.user_step}.around(text, numbered);
+        return UserCall{static_cast<UserCall::Name>(call.user_call), call.user_step}.around(
+            text, numbered);
     }
 
     /// Waits for `progress` of a call.
     template <class Progress>
     void wait(const Group& group, Progress& progress, const Call& call) const {
-        group.wait(progress, name_of(call.collective), [&](bool numbered) { return describe(call, numbered); });
+        group.wait(progress, name_of(call.collective),
+                   [&](bool numbered) { return describe(call, numbered); });
     }
 
     /// Waits for the ranks of this node; `group` may be larger.

@@ -46,8 +46,7 @@ public:
     explicit Communicator(const World::Options& options)
         : Communicator(std::make_shared<World>(options)) {}
 
-    /// All ranks again, in what `before` has, which is_kept(); it is of no use any more.
-    /// Collective.
+    /// All ranks again, in what `before` has, which is_kept() and then of no use. Collective.
     explicit Communicator(Communicator&& before)
         : Communicator(std::make_shared<World>(std::move(before.world())),
                        before.links_.take_memory()) {}
@@ -78,12 +77,8 @@ public:
     void all_reduce(at::Tensor& tensor, ReduceOp op) {
         const Call call = checked(Collective::all_reduce, tensor, op);
         if (size() > 1) {
-            copy_back(reduced_exactly(tensor, op, size(),
-                                      [&](at::Tensor wide) {
-                                          combine(wide, call.as(wide.scalar_type()));
-                                          return wide;
-                                      }),
-                      tensor);
+            const auto reduce = [&](const at::Tensor& exact) { return combined(exact, call); };
+            copy_back(reduced_exactly(tensor, op, size(), reduce), tensor);
         }
     }
 
@@ -126,7 +121,7 @@ public:
         (void)rows_of(tensor, size());
         const Call call = checked(Collective::reduce_scatter, tensor, op);
         return reduced_exactly(tensor, op, size(), [&](const at::Tensor& wide) {
-            return combined_row(wide, calls_.begin(call.as(wide.scalar_type())));
+            return combined_row(wide, calls_.begin(call));
         });
     }
 
@@ -168,8 +163,7 @@ public:
         calls_.compare(call);
         if (can_overflow(call.type, op)) {
             const at::Tensor wide = exact::widened(tensor);
-            return {all_, calls_, call.as(wide.scalar_type()),
-                    NamedAllReduce(all_, calls_, wide, op, 1), {tensor, wide}};
+            return {all_, calls_, call, NamedAllReduce(all_, calls_, wide, op, 1), {tensor, wide}};
         }
         if (auto buckets = buckets_.find(tensor)) {
             return in_place(std::move(buckets), tensor, call);
@@ -196,13 +190,17 @@ public:
         const Call call = checked(Collective::reduce_scatter, tensor, op);
         const bool widens = can_overflow(call.type, op);
         const at::Tensor wide = widens ? exact::widened(tensor) : tensor;
-        (void)calls_.begin(call.as(wide.scalar_type()));
+        (void)calls_.begin(call);
         at::Tensor row = at::empty(wide.sizes().slice(1), wide.options());
         MessageReduceScatter messages(all_, wide.view({-1}), rows_of(wide, size()), row, op,
                                       divisor(op));
         messages.reserve();
         messages.begin();
-        return {all_, &calls_, "reduce_scatter", row, std::move(messages),
+        return {all_,
+                &calls_,
+                "reduce_scatter",
+                row,
+                std::move(messages),
                 widens ? std::optional(call.type) : std::nullopt};
     }
 
@@ -333,16 +331,16 @@ private:
         return op == ReduceOp::mean ? size() : 1;
     }
 
-    /// Blocks, and reduces in place.
-    void combine(at::Tensor& tensor, Call call) {
+    /// Blocks, and reduces in place; returns the tensor.
+    at::Tensor combined(at::Tensor tensor, Call call) {
         if (auto buckets = buckets_.find(tensor)) {
             call.collective = Collective::all_reduce_bucket;
             AllReduce reduction = in_place(std::move(buckets), tensor, call);
             reduction.start();
             reduction.wait();
-            return;
+            return tensor;
         }
-        call = calls_.begin(call);
+        call = calls_.begin(call).as(tensor.scalar_type());
         at::Tensor buffer = tensor.contiguous();
         const Reduction reduction{call.type, call.op, divisor(call.op)};
         if (links_.node() == nullptr) {
@@ -355,9 +353,11 @@ private:
             links_.all_reduce_across(call, buffer, reduction.divisor);
         }
         copy_back(buffer, tensor);
+        return tensor;
     }
 
-    [[nodiscard]] at::Tensor combined_row(const at::Tensor& tensor, const Call& call) {
+    [[nodiscard]] at::Tensor combined_row(const at::Tensor& tensor, Call call) {
+        call = call.as(tensor.scalar_type());
         const Slices slices = rows_of(tensor, size());
         const at::Tensor buffer = tensor.contiguous();
         at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Sums of integers over ranks that never wrap around: ranks add in a wider form, and a sum that its
-/// type cannot hold is an error on all of them.
+/// What ranks can reduce, and sums of integers that never wrap around: ranks add in a wider form,
+/// and a sum that its type cannot hold is an error.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -15,8 +15,29 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace rtrain::comm {
+
+/// Throws CommError for what ranks cannot reduce: RT-X7 for a mean of integers, RT-X11 for other
+/// types.
+inline void require_reducible(at::ScalarType type, ReduceOp op) {
+    const bool complex = type == at::kComplexFloat || type == at::kComplexDouble;
+    const bool floating = type == at::kFloat || type == at::kDouble || type == at::kHalf ||
+                          type == at::kBFloat16 || complex;
+    const bool integral = c10::isIntegralType(type, true);
+    if (op == ReduceOp::mean && integral) {
+        throw CommError("RT-X7", detail::concat("the mean of ", c10::toString(type),
+                                                " tensors is no integer; reduce a sum, or "
+                                                "convert to a floating-point type first"));
+    }
+    const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
+    if (!(floating || integral) || (complex && ordered)) {
+        throw CommError("RT-X11", detail::concat("ranks cannot ", ordered ? "order" : "add",
+                                                 " tensors of type ", c10::toString(type),
+                                                 "; convert to another type first"));
+    }
+}
 
 /// True for reductions that can exceed the type. A sum of bools is their disjunction.
 [[nodiscard]] inline bool can_overflow(at::ScalarType type, ReduceOp op) {
@@ -33,7 +54,7 @@ inline constexpr std::int64_t low_bits = 0xffffffff;
 
 /// int64, in which 2^31 ranks can add up. Types of 64 bits become two numbers, their halves.
 [[nodiscard]] inline at::Tensor widened(const at::Tensor& tensor) {
-    if (tensor.element_size() < sizeof(std::int64_t)) {
+    if (tensor.element_size() < static_cast<std::int64_t>(sizeof(std::int64_t))) {
         return tensor.to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
     }
     const at::Tensor bits = tensor.view(at::kLong);
@@ -56,8 +77,9 @@ inline void require_in_range(const at::Tensor& sums, std::size_t bits, int shift
         return;
     }
     const auto value = [&](std::int64_t number) {
-        return shift == 0 ? std::to_string(number)
-                          : detail::concat("about ", std::ldexp(static_cast<double>(number), shift));
+        return shift == 0
+                   ? std::to_string(number)
+                   : detail::concat("about ", std::ldexp(static_cast<double>(number), shift));
     };
     throw CommError("RT-X26",
                     detail::concat("a sum of ", c10::toString(type), " over ", ranks, " ranks is ",
@@ -78,7 +100,7 @@ inline void require_in_range(const at::Tensor& sums, std::size_t bits, int shift
         return sum.to(type);
     }
     const at::Tensor low = sum.select(-1, 1);
-    const at::Tensor high = sum.select(-1, 0) + at::bitwise_right_shift(low, 32);
+    const at::Tensor high = sum.select(-1, 0).add(at::bitwise_right_shift(low, 32));
     if (high.numel() > 0) {
         require_in_range(high, half, 32, type, ranks);
     }

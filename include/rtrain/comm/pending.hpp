@@ -77,6 +77,13 @@ private:
     std::optional<MessageAllGather> messages_;
 };
 
+/// A sum of integers, which an operation computes in `wide`.
+struct WideSum {
+    at::Tensor tensor = {};
+    at::Tensor wide = {};
+    bool is_under_way = false;
+};
+
 /// An all-reduce of one tensor that can be started again and again: start(), then poll() as often
 /// as one likes, then wait(). In place for tensors in memory from allocate_bucket().
 class AllReduce {
@@ -88,7 +95,7 @@ public:
         call_ = calls_->begin(call_);
         if (integers_.wide.defined()) {
             integers_.wide.copy_(exact::widened(integers_.tensor));
-            integers_.are_under_way = true;
+            integers_.is_under_way = true;
         }
         std::visit([&](auto& operation) { operation.start(call_); }, operation_);
     }
@@ -98,9 +105,9 @@ public:
     void wait() {
         std::visit([this](auto& operation) { calls_->wait(*group_, operation, call_); },
                    operation_);
-        if (std::exchange(integers_.are_under_way, false)) {
-            integers_.tensor.copy_(exact::narrowed(
-                integers_.wide, integers_.tensor.scalar_type(), group_->size()));
+        if (std::exchange(integers_.is_under_way, false)) {
+            integers_.tensor.copy_(
+                exact::narrowed(integers_.wide, integers_.tensor.scalar_type(), group_->size()));
         }
     }
 
@@ -120,14 +127,8 @@ public:
 private:
     friend class Communicator;
     using Operation = std::variant<NamedAllReduce, BucketAllReduce>;
-    /// A sum of integers, which the operation computes in `wide`.
-    struct Integers {
-        at::Tensor tensor = {};
-        at::Tensor wide = {};
-        bool are_under_way = false;
-    };
     AllReduce(Group& group, Calls& calls, const Call& call, Operation operation,
-              Integers integers = {})
+              WideSum integers = {})
         : group_(&group), calls_(&calls), call_(call), operation_(std::move(operation)),
           integers_(std::move(integers)) {}
 
@@ -135,7 +136,7 @@ private:
     Calls* calls_;
     Call call_;
     Operation operation_;
-    Integers integers_;
+    WideSum integers_;
 };
 
 } // namespace rtrain::comm

@@ -77,7 +77,6 @@ public:
         Call call = named_;
         call.collective = Collective::reduce_scatter;
         call.type = type;
-        call.given_type = type;
         call.elements = block * ranks_.owners.count();
         Round& round = under_way_[++round_ % 2];
         round.call = calls_.begin(call);

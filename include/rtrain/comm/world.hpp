@@ -84,11 +84,11 @@ public:
     void add(Lookout& lookout) { lookouts_.push_back(&lookout); }
     void remove(Lookout& lookout) { std::erase(lookouts_, &lookout); }
 
-    /// Waits for `progress.done()`; `what` names the wait in errors, or `details(numbered)` does, if
-    /// it gives a text. `members` are the ranks that it waits for, unless `progress.awaited()` says
-    /// it more exactly. Throws PeerError when any rank has failed (RT-X1)
-    /// or died (RT-X9) or one of them has left (RT-X4), what a Lookout throws, and CommError after
-    /// the timeout (RT-X2).
+    /// Waits for `progress.done()`; `what` names the wait in errors, or `details(numbered)` does,
+    /// if it gives a text. `members` are the ranks that it waits for, unless `progress.awaited()`
+    /// says it more exactly. Throws PeerError when any rank has failed (RT-X1) or died (RT-X9) or
+    /// one of them has left (RT-X4), what a Lookout throws, and CommError after the timeout
+    /// (RT-X2).
     template <class Progress, class Details>
     void wait(Progress& progress, const char* what, const std::vector<int>& members,
               Details&& details) {

@@ -90,7 +90,8 @@ public:
         return next_of([&](const Steps& steps, std::int64_t taken, std::int64_t number) {
             const RowRange part = steps.micro_batch(taken, number);
             return Portion{.rows = policy_.rows_at(course_.epoch, part.begin, part.end),
-                           .place = part.begin};
+                           .place = part.begin,
+                           .weight = steps.weight(taken, number)};
         });
     }
     /// The same, with `part_of(steps, taken, micro_batch)` in place of the policy.

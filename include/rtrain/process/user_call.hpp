@@ -16,6 +16,9 @@ namespace rtrain {
 struct UserCall {
     enum Name : std::uint8_t {
         none, ///< the collective itself
+        broadcast,
+        all_reduce,
+        all_gather,
         prepare,
         construct,
         forward,
@@ -29,14 +32,16 @@ struct UserCall {
         next_batch,
         fit,
         report,
-        compute,
         restore,
         epochs,
         preemption,
         reported_checkpoints,
         save
     };
-    static constexpr std::array<std::string_view, 20> names{"",
+    static constexpr std::array<std::string_view, 22> names{"",
+                                                            "broadcast()",
+                                                            "all_reduce()",
+                                                            "all_gather()",
                                                             "prepare()",
                                                             "construct()",
                                                             "forward pass",
@@ -50,7 +55,6 @@ struct UserCall {
                                                             "the next batch",
                                                             "fit() of a preprocessor",
                                                             "report()",
-                                                            "a metric's compute()",
                                                             "restore()",
                                                             "epochs()",
                                                             "preemption()",
