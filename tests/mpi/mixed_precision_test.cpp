@@ -268,6 +268,8 @@ TEST_CASE("GradScaler.goes_on_from_a_checkpoint") {
     CHECK(second.current_scale() == 65536);
 }
 
+namespace forward_outputs_test {
+
 namespace {
 
 struct Inner {
@@ -369,3 +371,5 @@ TEST_CASE("Autocast.says_once_that_it_finds_no_tensor") {
     CHECK((first != std::string::npos) == (ranks.rank() == 0));
     CHECK((ranks.rank() != 0 || text.find("RT-M62", first + 1) == std::string::npos));
 }
+
+} // namespace forward_outputs_test

@@ -99,6 +99,17 @@ public:
     /// The module itself.
     [[nodiscard]] const std::shared_ptr<M>& ptr() const noexcept { return module_; }
 
+    /// `torch::save(model, path)` writes the module.
+    friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
+                                                       const DataParallel& model) {
+        return archive << model.module_;
+    }
+    /// `torch::load(model, path)` reads into the module, on each rank that calls it.
+    friend torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
+                                                      DataParallel& model) {
+        return archive >> model.module_;
+    }
+
     /// What it was prepared with.
     [[nodiscard]] const DataParallelOptions& options() const noexcept {
         return prepared_->options();
@@ -160,20 +171,6 @@ private:
     std::shared_ptr<detail::PreparedModel> prepared_;
     std::shared_ptr<std::any> holder_ = std::make_shared<std::any>(); ///< of the module, on demand
 };
-
-/// `torch::save(model, path)` writes the module.
-template <class M, class B>
-torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
-                                            const DataParallel<M, B>& model) {
-    return archive << model.ptr();
-}
-/// `torch::load(model, path)` reads into the module, on each rank that calls it.
-template <class M, class B>
-torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
-                                           DataParallel<M, B>& model) {
-    model->load(archive);
-    return archive;
-}
 
 /// Models whose ranks have a copy each.
 template <>
