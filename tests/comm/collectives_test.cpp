@@ -3,6 +3,7 @@
 #include "../support.hpp"
 
 #include <rtrain/backend/mpi.hpp>
+#include <rtrain/backend/the_backend.hpp>
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/comm/pending.hpp>
 
@@ -10,6 +11,8 @@
 
 #include <cstdlib>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <random>
 
 using namespace rtrain;
@@ -448,4 +451,80 @@ TEST_CASE("Calls.that_differ_are_named" * doctest::timeout(120)) {
         },
         [&](Communicator& ranks) { ranks.barrier(); });
     CHECK(test::contains(message, "RT-X10"));
+}
+
+namespace {
+
+/// Two ranks, of which the other has the same.
+struct Doubled {
+    int rank() const { return 0; }
+    int size() const { return 2; }
+    void all_reduce(at::Tensor& tensor, ReduceOp op) {
+        if (op == ReduceOp::sum) {
+            tensor.add_(tensor);
+        }
+    }
+    void broadcast(at::Tensor& /*tensor*/, int /*root*/) {}
+};
+
+/// Of this rank so much that the sum over ranks is `sum`.
+torch::Tensor part_of(std::int64_t sum, int rank, int size, at::ScalarType type) {
+    const std::int64_t part = sum / size;
+    return torch::tensor({std::int64_t{1}, rank == 0 ? sum - part * (size - 1) : part}).to(type);
+}
+
+} // namespace
+
+TEST_CASE("Collectives.integers_never_wrap_around") {
+    Ranks ranks;
+    const int me = ranks->rank();
+    const int size = ranks->size();
+    const std::vector<std::pair<at::ScalarType, std::int64_t>> largest{
+        {torch::kByte, 255},          {torch::kChar, 127},
+        {torch::kShort, 32767},       {torch::kInt, 2147483647},
+        {torch::kUInt32, 4294967295}, {torch::kLong, std::numeric_limits<std::int64_t>::max()}};
+    for (const auto& [type, most] : largest) {
+        const std::string type_name = c10::toString(type);
+        CAPTURE(type_name);
+        auto fits = part_of(most, me, size, type);
+        ranks->all_reduce(fits, ReduceOp::sum);
+        CHECK(fits[1].item<std::int64_t>() == most);
+        CHECK(fits[0].item<std::int64_t>() == size);
+        const auto code = size > 1 ? "RT-X26" : "";
+        auto wraps = torch::full({2}, most).to(type);
+        CHECK(test::code_of([&] { ranks->all_reduce(wraps, ReduceOp::sum); }) == code);
+        wraps = torch::full({2}, most).to(type);
+        auto async = ranks->all_reduce_async(wraps, ReduceOp::sum);
+        async.start();
+        CHECK(test::code_of([&] { async.wait(); }) == code);
+        // Each rank whose row overflows.
+        auto rows = torch::full({size, 2}, most).to(type);
+        CHECK(test::code_of([&] { (void)ranks->reduce_scatter(rows, ReduceOp::sum); }) == code);
+        CHECK(test::code_of(
+                  [&] { (void)ranks->reduce_scatter_async(rows, ReduceOp::sum).wait(); }) == code);
+    }
+    auto low = torch::full({3}, std::numeric_limits<std::int64_t>::min(), torch::kLong);
+    auto zero = torch::zeros({3}, torch::kLong);
+    ranks->all_reduce(me == 0 ? low : zero, ReduceOp::sum);
+    CHECK((me == 0 ? low : zero)[2].item<std::int64_t>() ==
+          std::numeric_limits<std::int64_t>::min());
+    auto later_sum = torch::full({5}, me + 1, torch::kInt);
+    auto later = ranks->all_reduce_async(later_sum, ReduceOp::sum);
+    for (int round = 0; round < 2; ++round) {
+        later_sum.fill_(me + 1 + round);
+        later.start();
+        later.wait();
+        CHECK(later_sum[4].item<int>() == size * (size + 1) / 2 + round * size);
+    }
+    auto truth = torch::ones({2}, torch::kBool);
+    ranks->all_reduce(truth, ReduceOp::sum);
+    CHECK(truth[0].item<bool>());
+
+    // A backend that knows nothing of this.
+    detail::TheBackend<Doubled> doubled(std::make_shared<Doubled>());
+    auto bytes = torch::full({2}, 200, torch::kByte);
+    CHECK(test::code_of([&] { doubled.all_reduce(bytes, ReduceOp::sum); }) == "RT-X26");
+    auto ints = torch::full({2}, 1000000000, torch::kInt);
+    doubled.all_reduce(ints, ReduceOp::sum);
+    CHECK(ints[1].item<int>() == 2000000000);
 }

@@ -247,3 +247,22 @@ TEST_CASE("SharedWriter.both_ways_write_the_same") {
         }
     }
 }
+
+TEST_CASE("Stages.name_the_ranks_that_are_absent") {
+    constexpr int size = 3;
+    Memory memory(Stages<Call>::bytes_for(size));
+    std::vector<Stages<Call>> ranks;
+    for (int rank = 0; rank < size; ++rank) {
+        ranks.emplace_back(memory.data(), rank, size);
+    }
+    CHECK(ranks[0].absent().empty());
+    ranks[0].publish({1});
+    CHECK(ranks[0].absent() == std::vector{1, 2});
+    ranks[2].publish({1});
+    CHECK(ranks[0].absent() == std::vector{1}); // rank 2 may leave now
+    CHECK(ranks[2].absent() == std::vector{1});
+    CHECK_FALSE(ranks[0].done());
+    ranks[1].publish({1});
+    CHECK(ranks[0].absent().empty());
+    CHECK(ranks[0].done());
+}

@@ -6,6 +6,9 @@
 
 #include <torch/torch.h>
 
+#include <string>
+#include <vector>
+
 using rtrain::Config;
 
 struct NoSize {
@@ -49,6 +52,29 @@ struct OddRows : Backend {
 };
 struct Unknown {};
 
+struct Net : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x) { return x; }
+};
+struct HeldImpl : Net {};
+TORCH_MODULE(Held);
+void takes_module(Net&) {}
+void takes_holder(Held&) {}
+void takes_any(torch::nn::Module&) {}
+
+void right_calls(rtrain::Worker<>& worker, rtrain::State& state) {
+    auto model = worker.prepare(Net());
+    auto held = worker.prepare(Held());
+    takes_module(model);
+    takes_holder(held);
+    takes_any(held);
+    torch::save(model, "model.pt");
+    torch::load(held, "model.pt");
+    const auto loss = torch::ones({});
+    worker.report({{"loss", loss}});
+    worker.report({{"loss", loss}, {"lr", 0.1}, {"name", std::string("net")}}, state);
+    const auto domain = rtrain::tune::grid_search({std::string("adam"), std::string("sgd")});
+}
+
 double right(Trainer& trainer) {
     const auto result = trainer.fit([](auto& worker, const Config& config) {
         int epoch = 0;
@@ -75,6 +101,9 @@ void temporary_in_state(rtrain::State& state) {
 }
 void unknown_in_state(rtrain::State& state, Unknown& unknown) {
     state.add("other", unknown); // error: [RT-A2]
+}
+void vector_in_state(rtrain::State& state, std::vector<double>& values) {
+    state.add("values", values); // error: or keep numbers in an at::Tensor [RT-A2]
 }
 rtrain::hook::Custom hook() {
     return rtrain::hook::Custom(NoReduce{}); // error: or the hook cannot be copied [RT-H1]

@@ -390,3 +390,84 @@ TEST_CASE("Prepare.different_models_are_an_error") {
     }
     (void)mpi->finish({});
 }
+
+namespace {
+
+torch::Tensor call_holder(test::Net& net, const torch::Tensor& image) {
+    return net->forward(image);
+}
+torch::Tensor call_impl(test::NetImpl& net, const torch::Tensor& image) {
+    return net.forward(image);
+}
+
+} // namespace
+
+TEST_CASE("Prepare.a_model_called_without_its_handle_trains_alike") {
+    Ranks ranks;
+    enum class Way { handle, arrow, holder, impl };
+    const auto train = [&](Way way) {
+        torch::manual_seed(4);
+        test::Net net(0.0, true);
+        auto model = ranks.prepare(net.ptr());
+        torch::optim::SGD optimizer(net->parameters(), 0.1);
+        for (int step = 0; step < 3; ++step) {
+            torch::manual_seed(static_cast<std::uint64_t>(10 * step + ranks.rank()));
+            const auto image = torch::randn({16, 784});
+            optimizer.zero_grad();
+            const auto output = way == Way::handle   ? model(image)
+                                : way == Way::arrow  ? model->forward(image)
+                                : way == Way::holder ? call_holder(model, image)
+                                                     : call_impl(model, image);
+            loss_of(output).backward();
+            optimizer.step();
+        }
+        if (way != Way::handle) {
+            CHECK(ranks.agree(net->batch_norm->running_mean));
+            CHECK(ranks.agree(net->batch_norm->running_var));
+        }
+        CHECK(ranks.agree(test::flat(*net)));
+        auto mean = net->batch_norm->running_mean.clone();
+        ranks.mpi->broadcast(mean, 0);
+        return torch::cat({test::flat(*net), mean});
+    };
+    const auto expected = train(Way::handle);
+    for (const Way way : {Way::arrow, Way::holder, Way::impl}) {
+        CHECK(train(way).equal(expected));
+    }
+}
+
+TEST_CASE("Prepare.autocast_needs_the_handle") {
+    Ranks ranks;
+    auto model = ranks.prepare(std::make_shared<torch::nn::LinearImpl>(4, 3),
+                               {.autocast = torch::kBFloat16});
+    const auto backward = [&](const torch::Tensor& output) { output.sum().backward(); };
+    CHECK(code_of([&] { backward(model->forward(torch::ones({2, 4}))); }) == "RT-M61");
+    auto other = ranks.prepare(std::make_shared<torch::nn::LinearImpl>(4, 3),
+                               {.autocast = torch::kBFloat16});
+    CHECK(code_of([&] {
+              const auto output = other(torch::ones({2, 4}));
+              output.sum().backward({}, /*retain_graph=*/true);
+              output.sum().backward();
+          }).empty());
+}
+
+TEST_CASE("Prepare.a_handle_is_saved_and_loaded_as_its_module") {
+    Ranks ranks;
+    const test::Directory directory("handle");
+    torch::manual_seed(1);
+    test::Net net;
+    auto model = ranks.prepare(net.ptr());
+    const auto file = (directory.path() / ("net" + std::to_string(ranks.rank()) + ".pt")).string();
+    std::filesystem::create_directories(directory.path());
+    torch::save(model, file);
+    const auto before = test::flat(*net).clone();
+    {
+        const torch::NoGradGuard no_grad;
+        net->in->weight.zero_();
+    }
+    torch::load(model, file);
+    CHECK(test::flat(*net).equal(before));
+    test::Net same;
+    torch::load(same, file);
+    CHECK(test::flat(*same).equal(before));
+}

@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Autocast and loss scaling.
+#include "../capture.hpp"
 #include "../support.hpp"
 #include "ranks.hpp"
 
+#include <rtrain/model/each_tensor.hpp>
 #include <rtrain/model/grad_scaler.hpp>
+#include <rtrain/process/step_clock.hpp>
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
 
 using namespace rtrain;
 using test::code_of;
@@ -255,3 +267,109 @@ TEST_CASE("GradScaler.goes_on_from_a_checkpoint") {
     step(second, 1);
     CHECK(second.current_scale() == 65536);
 }
+
+namespace forward_outputs_test {
+
+namespace {
+
+struct Inner {
+    int count = 3;
+    torch::Tensor logits;
+};
+struct Outputs {
+    torch::Tensor logits;
+    std::optional<torch::Tensor> aux;
+    std::vector<Inner> layers;
+    std::map<std::string, torch::Tensor> by_name;
+    torch::Tensor pair[2];
+    std::string note;
+};
+class Own {
+public:
+    explicit Own(torch::Tensor tensor) : tensor_(std::move(tensor)) {}
+    template <class Visit>
+    void each_tensor(const Visit& visit) {
+        visit(tensor_);
+    }
+
+private:
+    torch::Tensor tensor_;
+};
+class Closed {
+public:
+    explicit Closed(torch::Tensor tensor) : tensor_(std::move(tensor)) {}
+    torch::Tensor tensor_;
+};
+
+/// Returns what `Make` makes of what its layer gives.
+template <class Make>
+struct ReturnsImpl : torch::nn::Module {
+    auto forward(const torch::Tensor& x) { return Make{}(linear(x)); }
+    torch::nn::Linear linear = register_module("linear", torch::nn::Linear(4, 2));
+};
+
+/// The types of the tensors in what a model returns, and how many steps the clock saw in backward.
+template <class Make>
+std::pair<std::vector<torch::ScalarType>, std::int64_t> returned(Ranks& ranks) {
+    auto model =
+        ranks.prepare(std::make_shared<ReturnsImpl<Make>>(), {.autocast = torch::kBFloat16});
+    auto output = model(torch::ones({3, 4}));
+    CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+    std::vector<torch::ScalarType> types;
+    torch::Tensor sum = torch::zeros({});
+    rtrain::detail::each_tensor(output, [&](torch::Tensor& tensor) {
+        types.push_back(tensor.scalar_type());
+        sum = sum + tensor.sum();
+    });
+    const auto before = StepClock::current().steps();
+    if (sum.requires_grad()) {
+        sum.backward();
+    }
+    return {types, StepClock::current().steps() - before};
+}
+
+constexpr auto as_pair = [](const torch::Tensor& y) { return std::pair(y, 2 * y); };
+constexpr auto as_tuple = [](const torch::Tensor& y) { return std::tuple(1, y, std::array{y, y}); };
+constexpr auto as_struct = [](const torch::Tensor& y) {
+    return Outputs{y, y, {{1, y}, {2, y}}, {{"a", y}}, {y, y}, "text"};
+};
+constexpr auto as_optional = [](const torch::Tensor& y) { return std::optional(y); };
+constexpr auto as_pointer = [](const torch::Tensor& y) {
+    return std::make_shared<Inner>(Inner{1, y});
+};
+constexpr auto as_variant = [](const torch::Tensor& y) {
+    return std::variant<int, torch::Tensor>(y);
+};
+constexpr auto as_own = [](const torch::Tensor& y) { return Own(y); };
+constexpr auto as_closed = [](const torch::Tensor& y) { return Closed(y); };
+
+} // namespace
+
+TEST_CASE("Autocast.finds_tensors_in_whatever_forward_returns") {
+    Ranks ranks;
+    const auto check = [&](const auto& result, std::size_t tensors) {
+        CHECK(result.first == std::vector(tensors, torch::kFloat));
+        CHECK(result.second == 1);
+    };
+    check(returned<decltype(as_pair)>(ranks), 2);
+    check(returned<decltype(as_tuple)>(ranks), 3);
+    check(returned<decltype(as_struct)>(ranks), 7);
+    check(returned<decltype(as_optional)>(ranks), 1);
+    check(returned<decltype(as_pointer)>(ranks), 1);
+    check(returned<decltype(as_variant)>(ranks), 1);
+    check(returned<decltype(as_own)>(ranks), 1);
+}
+
+TEST_CASE("Autocast.says_once_that_it_finds_no_tensor") {
+    Ranks ranks;
+    auto model = ranks.prepare(std::make_shared<ReturnsImpl<decltype(as_closed)>>());
+    test::Stderr written;
+    (void)model(torch::ones({3, 4}));
+    (void)model(torch::ones({3, 4}));
+    const std::string text = written.text();
+    const auto first = text.find("RT-M62");
+    CHECK((first != std::string::npos) == (ranks.rank() == 0));
+    CHECK((ranks.rank() != 0 || text.find("RT-M62", first + 1) == std::string::npos));
+}
+
+} // namespace forward_outputs_test

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <string>
 #include <thread>
@@ -453,6 +454,49 @@ TEST_CASE("Errors.uneven_batches_are_explained" * doctest::timeout(60)) {
     });
     CHECK(test::contains(message, "RT-X4"));
     CHECK(test::contains(message, "equally many"));
+    CHECK(test::contains(message, "backward pass 4 ("));
+}
+
+TEST_CASE("Errors.name_what_the_program_has_called" * doctest::timeout(120)) {
+    if (launch::ranks().value_or(1) == 1) {
+        return;
+    }
+    const test::Directory directory("named");
+    int number = 0;
+    const auto message_of = [&](auto&& function) {
+        Trainer<> trainer({.run = run_in(directory, "r" + std::to_string(++number))});
+        return test::message_of([&] { trainer.fit(function); });
+    };
+    auto message = message_of([](auto& worker) {
+        for (int step = 0; step < (worker.rank() == 0 ? 3 : 2); ++step) {
+            worker.report({{"step", step}});
+        }
+    });
+    CHECK(test::contains(message, "RT-X4"));
+    CHECK(test::contains(message, "report() 3 ("));
+    message = message_of([](auto& worker) {
+        auto model = worker.prepare(torch::nn::BatchNorm1d(5));
+        const auto train = [&] { model(torch::ones({2, 5})).sum().backward(); };
+        train();
+        if (worker.rank() == 0) {
+            worker.report({{"x", 1}});
+        } else {
+            train();
+        }
+    });
+    CAPTURE(message);
+    CHECK(test::contains(message, "RT-X10"));
+    CHECK(test::contains(message, "report() 1 ("));
+    CHECK(test::contains(message, "forward pass 2 ("));
+    message = message_of([](auto& worker) {
+        if (worker.rank() == 0) {
+            (void)worker.broadcast(std::string("text"));
+        } else {
+            (void)worker.all_gather(1.5);
+        }
+    });
+    CHECK(test::contains(message, "broadcast() ("));
+    CHECK(test::contains(message, "all_gather() ("));
 }
 
 TEST_CASE("Report.different_checkpoints_on_ranks") {
@@ -550,4 +594,130 @@ TEST_CASE("Resume.on_another_number_of_ranks_reads_the_rest_of_the_epoch") {
                   (i < taken ? 0 : 1));
         }
     });
+}
+
+TEST_CASE("Worker.numbers_are_reduced_as_their_type_says") {
+    const test::Directory directory("numbers");
+    Trainer<> trainer({.run = run_in(directory, "r")});
+    trainer.fit([&](auto& worker) {
+        const int size = worker.size();
+        constexpr std::uint64_t top_bit = std::uint64_t{1} << 63;
+        const auto mine = worker.rank() == size - 1 ? top_bit : std::uint64_t{1};
+        CHECK(worker.all_reduce(mine, ReduceOp::max) == top_bit);
+        CHECK(worker.all_reduce(mine, ReduceOp::min) == (size > 1 ? 1 : top_bit));
+        CHECK(worker.all_reduce(mine) == top_bit + static_cast<std::uint64_t>(size - 1));
+        CHECK(worker.all_reduce(-3, ReduceOp::min) == -3);
+        CHECK(worker.all_reduce(static_cast<unsigned char>(1)) == size);
+        const auto code = size > 1 ? "RT-X26" : "";
+        CHECK(code_of([&] { (void)worker.all_reduce(1500000000); }) == code);
+        CHECK(code_of([&] { (void)worker.all_reduce(static_cast<std::uint8_t>(200)); }) == code);
+        CHECK(code_of([&] { (void)worker.all_reduce(top_bit); }) == code);
+        CHECK(code_of([&] { (void)worker.all_reduce(std::numeric_limits<std::int64_t>::min()); }) ==
+              code);
+        CHECK(worker.all_reduce(std::int64_t{1500000000}) == std::int64_t{1500000000} * size);
+        CHECK(code_of([&] { (void)worker.all_reduce(1, ReduceOp::mean); }) == "RT-X7");
+    });
+}
+
+TEST_CASE("Report.takes_tensors_of_one_element") {
+    const test::Directory directory("tensor_report");
+    Trainer<> trainer({.run = run_in(directory, "r")});
+    const Result result = trainer.fit([&](auto& worker) {
+        int step = 1;
+        const auto state = State{}.add("step", step);
+        worker.report({{"loss", torch::full({}, 0.5)}, {"count", torch::tensor({7})}, {"x", 2}},
+                      state);
+        CHECK(code_of([&] { worker.report({{"loss", torch::ones({2})}}); }) == "RT-C34");
+    });
+    CHECK(result.metric("loss") == 0.5);
+    CHECK(result.metrics.at("count") == 7);
+    CHECK(result.metric("x") == 2);
+}
+
+namespace {
+
+/// A loop over `rows` numbered rows, of which all ranks together take 12 at a time; behind every
+/// pass but each `passes`-th, gradients stay on the rank.
+template <class D, class Options>
+torch::Tensor train_rows(std::int64_t rows, std::int64_t passes, const Options& options) {
+    const test::Directory directory("rows");
+    torch::Tensor parameters;
+    const auto x = torch::sin(torch::arange(rows * 3).to(torch::kDouble)).view({rows, 3});
+    Trainer<backend::Mpi, D, checkpoint::None> trainer(
+        {.run = run_in(directory, "r"),
+         .datasets = {{"train", data::from_tensors({{"x", x}, {"row", torch::arange(rows)}})}}});
+    trainer.fit([&](auto& worker) {
+        torch::manual_seed(3);
+        torch::nn::Linear linear(3, 1);
+        linear->to(torch::kDouble);
+        auto model = worker.prepare(linear, options);
+        auto optimizer = worker.prepare(torch::optim::SGD(model->parameters(), 0.3));
+        auto batches = worker.dataset_shard("train").batches({.size = 12 / worker.size()});
+        for (int epoch = 0; epoch < 2; ++epoch) {
+            std::int64_t pass = 0;
+            for (auto& batch : batches) {
+                const auto target = 0.1 * batch["row"].to(torch::kDouble).unsqueeze(1);
+                const auto run = [&] {
+                    ((model(batch["x"]) - target).square().mean() / passes).backward();
+                };
+                if (++pass % passes != 0 && pass < batches.size()) {
+                    const auto guard = model.no_sync();
+                    run();
+                    continue;
+                }
+                run();
+                optimizer.step();
+                optimizer.zero_grad();
+            }
+        }
+        parameters = test::flat(*linear).clone();
+    });
+    return parameters;
+}
+
+/// The same in one process, with nothing of rtrain.
+torch::Tensor train_rows_alone(std::int64_t rows, std::int64_t passes) {
+    const auto x = torch::sin(torch::arange(rows * 3).to(torch::kDouble)).view({rows, 3});
+    torch::manual_seed(3);
+    torch::nn::Linear linear(3, 1);
+    linear->to(torch::kDouble);
+    torch::optim::SGD optimizer(linear->parameters(), 0.3);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+        std::int64_t pass = 0;
+        for (std::int64_t begin = 0; begin < rows; begin += 12) {
+            const auto end = std::min(begin + 12, rows);
+            const auto target = 0.1 * torch::arange(begin, end).to(torch::kDouble).unsqueeze(1);
+            ((linear(x.slice(0, begin, end)) - target).square().mean() / passes).backward();
+            if (++pass % passes == 0 || end == rows) {
+                optimizer.step();
+                optimizer.zero_grad();
+            }
+        }
+    }
+    return test::flat(*linear).clone();
+}
+
+} // namespace
+
+TEST_CASE("Training.batches_of_different_sizes_count_by_their_rows") {
+    for (const std::int64_t rows : {55, 53, 60}) { // 7 and 5 rows are left for a last step
+        for (const std::int64_t passes : {1, 3}) {
+            CAPTURE(rows);
+            CAPTURE(passes);
+            const auto expected = train_rows_alone(rows, passes);
+            const auto is_expected = [&](const torch::Tensor& parameters) {
+                return torch::allclose(parameters, expected, 1e-12, 1e-12);
+            };
+            const DataParallelOptions plain;
+            CHECK(is_expected(train_rows<data::Permuted>(rows, passes, plain)));
+            CHECK(is_expected(train_rows<data::Streaming>(rows, passes, plain)));
+            const DataParallelOptions by_tree{.reduction_order = ReductionOrder::micro_batches};
+            CHECK(is_expected(train_rows<data::Permuted>(rows, passes, by_tree)));
+            CHECK(is_expected(train_rows<data::Permuted>(rows, passes, ShardedOptions{})));
+            if (rows == 55 && passes == 1 && launch::ranks().value_or(1) > 1) {
+                const DataParallelOptions of_sums{.weight_by_rows = false};
+                CHECK(!is_expected(train_rows<data::Permuted>(rows, passes, of_sums)));
+            }
+        }
+    }
 }

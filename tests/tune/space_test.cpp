@@ -240,3 +240,16 @@ TEST_CASE("Space.bad_domains_and_names") {
     CHECK(code_of([] { Space{{"a", 1}, {"a/b", 2}}; }) == "RT-U5");
     CHECK(code_of([] { Space{{"a/c", 1}, {"a/b", 2}}; }) == "");
 }
+
+TEST_CASE("Domain.grid_search_takes_what_json_can_hold") {
+    const std::string name = "adam";
+    const auto values_of = [](const Domain& domain) { return std::get<Grid>(domain).values; };
+    using boost::json::value;
+    CHECK(values_of(grid_search({name, std::string("sgd")})) == std::vector<value>{"adam", "sgd"});
+    CHECK(values_of(grid_search({name, 1, true, nullptr})) ==
+          std::vector<value>{"adam", 1, true, nullptr});
+    CHECK(values_of(grid_search({{1, 2}, {3, 4}})) ==
+          std::vector<value>{boost::json::array{1, 2}, boost::json::array{3, 4}});
+    CHECK(values_of(grid_search(std::vector<std::string>{name})) == std::vector<value>{"adam"});
+    CHECK(values_of(grid_search(std::vector<int>{1, 2})) == std::vector<value>{1, 2});
+}

@@ -134,3 +134,47 @@ TEST_CASE("Steps.bear_large_numbers") {
     const Steps fine{huge, 1, 8};
     CHECK(fine.micro_batch(huge - 16, 7) == RowRange{huge - 9, huge - 8});
 }
+
+// Means of micro-batches, weighted, have the mean of the step's rows as their mean.
+TEST_CASE("Steps.weigh_micro_batches_by_their_rows") {
+    for (std::int64_t rows = 1; rows <= 40; ++rows) {
+        for (const std::int64_t size : {1, 3, 7}) {
+            for (std::int64_t micro_batches = 1; micro_batches <= 6; ++micro_batches) {
+                for (const std::int64_t lanes : {0, 4, 6}) {
+                    CAPTURE(rows);
+                    CAPTURE(size);
+                    CAPTURE(micro_batches);
+                    CAPTURE(lanes);
+                    const Steps plan{rows, size, micro_batches};
+                    for (std::int64_t taken = 0; plan.step_at(taken) > 0;
+                         taken += plan.step_at(taken)) {
+                        const auto step = plan.step_at(taken);
+                        double expected = 0;
+                        for (auto place = taken; place < taken + step; ++place) {
+                            expected +=
+                                static_cast<double>(place * place) / static_cast<double>(step);
+                        }
+                        double mean = 0;
+                        for (std::int64_t number = 0; number < micro_batches; ++number) {
+                            const auto range = plan.micro_batch(taken, number);
+                            auto part = plan.strided_micro_batch(taken, number,
+                                                                 std::max<std::int64_t>(lanes, 1));
+                            if (lanes == 0) {
+                                part = {range.begin, 1, range.end - range.begin};
+                            }
+                            double sum = 0;
+                            for (std::int64_t i = 0; i < part.count; ++i) {
+                                const auto place = part.first + i * part.stride;
+                                sum += static_cast<double>(place * place);
+                            }
+                            mean += plan.weight(taken, number, lanes) * sum /
+                                    static_cast<double>(part.count * micro_batches);
+                        }
+                        REQUIRE(mean == doctest::Approx(expected).epsilon(1e-12));
+                    }
+                }
+            }
+        }
+    }
+    CHECK(Steps{24, 4, 3}.weight(0, 1) == 1.0); // to the bit
+}

@@ -7,6 +7,7 @@
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/backend/capabilities.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/comm/exact_sum.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -73,7 +74,16 @@ public:
 
     [[nodiscard]] int rank() const override { return std::as_const(*backend_).rank(); }
     [[nodiscard]] int size() const override { return std::as_const(*backend_).size(); }
-    void all_reduce(at::Tensor& tensor, ReduceOp op) override { backend_->all_reduce(tensor, op); }
+    void all_reduce(at::Tensor& tensor, ReduceOp op) override {
+        if (!sums_wrap_around(tensor, op)) {
+            backend_->all_reduce(tensor, op);
+            return;
+        }
+        tensor.copy_(comm::reduced_exactly(tensor, op, size(), [&](at::Tensor wide) {
+            backend_->all_reduce(wide, op);
+            return wide;
+        }));
+    }
     void broadcast(at::Tensor& tensor, int root) override { backend_->broadcast(tensor, root); }
 
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) override {
@@ -90,7 +100,11 @@ public:
     }
     [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) override {
         if constexpr (backend::CanReduceScatter<B>) {
-            return backend_->reduce_scatter(tensor, op);
+            const auto reduce = [&](const at::Tensor& rows) {
+                return backend_->reduce_scatter(rows, op);
+            };
+            return sums_wrap_around(tensor, op) ? comm::reduced_exactly(tensor, op, size(), reduce)
+                                                : reduce(tensor);
         } else {
             at::Tensor copy = tensor.clone();
             all_reduce(copy, op);
@@ -244,6 +258,12 @@ public:
     }
 
 private:
+    /// A communicator's own are exact.
+    [[nodiscard]] bool sums_wrap_around(const at::Tensor& tensor, ReduceOp op) const {
+        return size() > 1 && tensor.defined() && comm::can_overflow(tensor.scalar_type(), op) &&
+               !(backend::HasCommunicator<B> && tensor.is_cpu());
+    }
+
     template <class Handle>
     [[nodiscard]] static std::unique_ptr<AnyCollective> later(Handle handle,
                                                               bool check_finite = false) {

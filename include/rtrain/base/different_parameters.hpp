@@ -18,7 +18,8 @@ namespace rtrain::detail {
         concat("ranks train different models: parameter \"", name, "\" of rank ", rank,
                " is not that of rank 0 (", differ, " of ", all,
                " parameters differ). Nothing was saved. Look for what only some ranks do: load or "
-               "initialise a module, step, clip or skip a step"));
+               "initialize a module, step with a different learning rate, clip or skip a step; and "
+               "for gradients of torch::autograd::grad(), which are not averaged"));
 }
 
 } // namespace rtrain::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a rank finds wrong with the arguments of a collective before it tells the others of the
-/// call.
+/// What a rank makes of the arguments of a collective before it tells the others of the call, and
+/// what it finds wrong with them.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -10,9 +10,12 @@
 #include <rtrain/comm/reduce_op.hpp>
 #include <rtrain/comm/slices.hpp>
 
+#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace rtrain::comm {
 
@@ -59,6 +62,22 @@ inline void require_contiguous(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.device().is_cpu() || !tensor.is_contiguous()) {
         throw CommError("RT-X13", "messages and collectives under way need contiguous CPU "
                                   "tensors; pass tensor.contiguous()");
+    }
+}
+
+/// Room for the tensors of `size` ranks, with this rank's in its row.
+[[nodiscard]] inline at::Tensor rows_for(const at::Tensor& tensor, int rank, int size) {
+    std::vector<std::int64_t> shape = tensor.sizes().vec();
+    shape.insert(shape.begin(), size);
+    at::Tensor rows = at::empty(shape, tensor.options());
+    rows.select(0, rank).copy_(tensor);
+    return rows;
+}
+
+/// Gives the caller's tensor what a contiguous copy of it has become.
+inline void copy_back(const at::Tensor& buffer, at::Tensor& tensor) {
+    if (!buffer.is_same(tensor)) {
+        tensor.copy_(buffer);
     }
 }
 

@@ -68,6 +68,31 @@ private:
     Stages<Call> stages_;
 };
 
+/// Those that a communicator has given out.
+class GivenBuckets {
+public:
+    void add(const std::shared_ptr<SharedBuckets>& buckets) {
+        std::erase_if(items_, [](const auto& item) { return item.expired(); });
+        items_.push_back(buckets);
+    }
+    /// The ones that a contiguous CPU tensor lies in, if it does.
+    [[nodiscard]] std::shared_ptr<SharedBuckets> find(const at::Tensor& tensor) const {
+        if (items_.empty() || !tensor.is_contiguous()) {
+            return nullptr;
+        }
+        for (const auto& item : items_) {
+            auto buckets = item.lock();
+            if (buckets && buckets->contains(tensor.const_data_ptr(), tensor.nbytes())) {
+                return buckets;
+            }
+        }
+        return nullptr;
+    }
+
+private:
+    std::vector<std::weak_ptr<SharedBuckets>> items_;
+};
+
 /// All-reduce in place of a tensor in a bucket. Can be started again and again; one at a time for
 /// each bucket.
 class BucketAllReduce {
@@ -125,6 +150,11 @@ public:
             phase_ = Phase::done;
         }
         return phase_ == Phase::done;
+    }
+    /// Ranks without which it is not done().
+    [[nodiscard]] std::vector<int> awaited() const {
+        return phase_ == Phase::across ? across_->awaited()
+                                       : node_->world_ranks(buckets_->stages().absent());
     }
 
 private:

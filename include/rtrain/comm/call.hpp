@@ -6,6 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/reduce_op.hpp>
+#include <rtrain/process/user_call.hpp>
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
@@ -28,23 +29,43 @@ struct Call {
     Collective collective = Collective::barrier;
     ReduceOp op = ReduceOp::sum;
     at::ScalarType type = at::kByte;
-    bool finite = true; ///< of a bucket's result: this rank's slice, if ranks check it
-    std::int16_t root = 0;
-    std::uint16_t handle = 0; ///< of an all-reduce that can be repeated: which; else 0
-    std::uint32_t shape = 0;  ///< hash of the sizes
-    std::uint32_t order = 0;  ///< calls of the communicator up to this one
+    bool finite : 1 = true;         ///< of a bucket's result: this rank's slice, if ranks check it
+    std::uint8_t user_call : 7 = 0; ///< UserCall::Name of what it is made in
+    /// The root of a broadcast; of an all-reduce that can be repeated, which it is; else 0.
+    std::uint16_t which = 0;
+    std::uint16_t shape = 0;     ///< hash of the sizes
+    std::uint32_t order = 0;     ///< calls of the communicator up to this one
+    std::uint32_t user_step = 0; ///< UserCall::number
     std::int64_t elements = 0;
 
-    friend bool operator==(const Call&, const Call&) = default;
+    /// The call of UserCall::current().
+    void set_user_call(const UserCall& call) noexcept {
+        user_call = call.name & 0x7fU;
+        user_step = call.number;
+    }
+    /// The same, of what the tensor has become on its way.
+    [[nodiscard]] Call as(at::ScalarType travels) const {
+        Call call = *this;
+        call.type = travels;
+        return call;
+    }
+
+    /// Whether ranks do the same; what they do it for is no part of that.
+    friend bool operator==(const Call& a, const Call& b) {
+        return a.collective == b.collective && a.op == b.op && a.finite == b.finite &&
+               a.type == b.type && a.which == b.which && a.shape == b.shape && a.order == b.order &&
+               a.elements == b.elements;
+    }
 };
+static_assert(sizeof(Call) == 24); // two of them and a counter fill a cache line: stages.hpp
 
 /// FNV-1a over the sizes.
-[[nodiscard]] inline std::uint32_t hash_of(at::IntArrayRef sizes) {
+[[nodiscard]] inline std::uint16_t hash_of(at::IntArrayRef sizes) {
     std::uint32_t hash = 2166136261U;
     for (const std::int64_t size : sizes) {
         hash = (hash ^ static_cast<std::uint32_t>(size)) * 16777619U;
     }
-    return hash;
+    return static_cast<std::uint16_t>(hash ^ hash >> 16);
 }
 
 [[nodiscard]] inline const char* name_of(Collective collective) {
@@ -74,7 +95,7 @@ struct Call {
     case Collective::barrier:
         return name_of(call.collective);
     case Collective::broadcast:
-        return detail::concat("broadcast from rank ", call.root, " of ", elements);
+        return detail::concat("broadcast from rank ", call.which, " of ", elements);
     case Collective::all_gather:
         return detail::concat("all_gather of ", elements);
     case Collective::all_reduce_bucket:

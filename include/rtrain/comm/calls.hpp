@@ -11,6 +11,7 @@
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/stages.hpp>
 #include <rtrain/process/purpose.hpp>
+#include <rtrain/process/user_call.hpp>
 
 #include <ATen/Functions.h>
 
@@ -19,6 +20,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace rtrain::comm {
 
@@ -38,10 +40,10 @@ public:
 
     /// Gives a repeatable call its number, the same on all ranks, and a name, that of Purpose.
     [[nodiscard]] Call with_handle(Call call) {
-        call.handle = ++handles_ != 0 ? handles_ : ++handles_;
-        names_.erase(call.handle);
+        call.which = ++handles_ != 0 ? handles_ : ++handles_;
+        names_.erase(call.which);
         if (const std::string& purpose = Purpose::current(); !purpose.empty()) {
-            names_[call.handle] = purpose;
+            names_[call.which] = purpose;
         }
         return call;
     }
@@ -50,6 +52,7 @@ public:
     /// that is asked for, and throws CommError [RT-X10] when another rank begins another call.
     [[nodiscard]] Call begin(Call call) {
         call.order = ++order_;
+        call.set_user_call(UserCall::current());
         if (record_ != nullptr) {
             record_->add(call);
         }
@@ -76,22 +79,38 @@ public:
         }
     }
 
-    /// For example "all_reduce(sum) of a bucket of 49 Float (gradients of "0.weight", reduction
-    /// 2)".
-    [[nodiscard]] std::string describe(const Call& call) const {
+    /// For example "backward pass 7 (all_reduce(sum) of a bucket of 49 Float (gradients of
+    /// "0.weight", reduction 2))".
+    [[nodiscard]] std::string describe(const Call& call, bool numbered = true) const {
         std::string text = comm::describe(call);
-        if (call.handle != 0) {
-            const auto name = names_.find(call.handle);
+        if (call.which != 0 && call.collective != Collective::broadcast) {
+            const auto name = names_.find(call.which);
             text += detail::concat(" (", name != names_.end() ? name->second + ", " : "",
-                                   "reduction ", call.handle, ')');
+                                   "reduction ", call.which, ')');
         }
-        return text;
+        return UserCall{static_cast<UserCall::Name>(call.user_call), call.user_step}.around(
+            text, numbered);
     }
 
     /// Waits for `progress` of a call.
     template <class Progress>
     void wait(const Group& group, Progress& progress, const Call& call) const {
-        group.wait(progress, name_of(call.collective), [&] { return describe(call); });
+        group.wait(progress, name_of(call.collective),
+                   [&](bool numbered) { return describe(call, numbered); });
+    }
+
+    /// Waits for the ranks of this node; `group` may be larger.
+    void wait(const Group& group, Stages<Call>& stages, const Call& call) const {
+        struct Progress {
+            Stages<Call>& stages;
+            const Group* node;
+            bool done() { return stages.done(); }
+            [[nodiscard]] std::vector<int> awaited() const {
+                return node != nullptr ? node->world_ranks(stages.absent()) : std::vector<int>();
+            }
+        } progress{stages, node_};
+        group.wait(progress, name_of(call.collective),
+                   [&](bool numbered) { return describe(call, numbered); });
     }
 
     /// Throws CommError [RT-X10] when a rank is at this stage with another call.

@@ -9,6 +9,7 @@
 #include <rtrain/comm/bucket.hpp>
 #include <rtrain/comm/call.hpp>
 #include <rtrain/comm/calls.hpp>
+#include <rtrain/comm/exact_sum.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/links.hpp>
 #include <rtrain/comm/meetings.hpp>
@@ -26,6 +27,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -44,8 +46,7 @@ public:
     explicit Communicator(const World::Options& options)
         : Communicator(std::make_shared<World>(options)) {}
 
-    /// All ranks again, in what `before` has, which is_kept(); it is of no use any more.
-    /// Collective.
+    /// All ranks again, in what `before` has, which is_kept() and then of no use. Collective.
     explicit Communicator(Communicator&& before)
         : Communicator(std::make_shared<World>(std::move(before.world())),
                        before.links_.take_memory()) {}
@@ -71,33 +72,14 @@ public:
     /// Throws PeerError when a member has failed, left or died; never blocks.
     void check_peers(const char* what) { world().check_peers(what, members(), members()); }
 
-    /// Reduces `tensor` in place, whatever its strides.
+    /// Reduces `tensor` in place, whatever its strides. Throws CommError [RT-X26] where a sum of
+    /// integers exceeds their type.
     void all_reduce(at::Tensor& tensor, ReduceOp op) {
-        auto buckets = find_buckets(tensor);
-        Call call =
-            checked(buckets ? Collective::all_reduce_bucket : Collective::all_reduce, tensor, op);
-        if (size() == 1) {
-            return;
+        const Call call = checked(Collective::all_reduce, tensor, op);
+        if (size() > 1) {
+            const auto reduce = [&](const at::Tensor& exact) { return combined(exact, call); };
+            copy_back(reduced_exactly(tensor, op, size(), reduce), tensor);
         }
-        if (buckets) {
-            AllReduce reduction = in_place(std::move(buckets), tensor, call);
-            reduction.start();
-            reduction.wait();
-            return;
-        }
-        call = calls_.begin(call);
-        at::Tensor buffer = tensor.contiguous();
-        const Reduction reduction{call.type, op, divisor(op)};
-        if (links_.node() == nullptr) {
-            MessageAllReduce messages(all_, buffer, op, divisor(op));
-            messages.start();
-            calls_.wait(all_, messages, call);
-        } else if (links_.within_one_node()) {
-            links_.node()->all_reduce(call, bytes_of(buffer), buffer.numel(), reduction);
-        } else {
-            links_.all_reduce_across(call, buffer, divisor(op));
-        }
-        copy_back(buffer, tensor);
     }
 
     /// Overwrites `tensor` with that of `root`.
@@ -122,7 +104,7 @@ public:
     /// The tensors of all ranks, stacked: shape (size, *tensor.sizes()).
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) {
         const Call call = calls_.begin(checked(Collective::all_gather, tensor));
-        at::Tensor gathered = rows_for(tensor);
+        at::Tensor gathered = rows_for(tensor, rank(), size());
         if (links_.within_one_node()) {
             links_.node()->all_gather(call, Slices::equal(tensor.numel(), size()),
                                       bytes_of(gathered));
@@ -133,26 +115,14 @@ public:
         return gathered;
     }
 
-    /// Reduces a tensor of shape (size, ...) and returns row rank() of the result.
+    /// Reduces a tensor of shape (size, ...) and returns row rank() of the result. Throws CommError
+    /// [RT-X26] on the rank whose row has a sum of integers that exceeds their type.
     [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
-        const Slices slices = rows_of(tensor, size());
-        const Call call = calls_.begin(checked(Collective::reduce_scatter, tensor, op));
-        const at::Tensor buffer = tensor.contiguous();
-        at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());
-        if (links_.within_one_node()) {
-            links_.node()->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(row),
-                                          {call.type, op, divisor(op)});
-        } else if (links_.node() == nullptr) {
-            MessageReduceScatter messages(all_, buffer.view({-1}), slices, row, op, divisor(op));
-            messages.reserve();
-            messages.begin();
-            calls_.wait(all_, messages, call);
-        } else { // fewer bytes between nodes than sending every rank its row
-            at::Tensor copy = buffer.clone();
-            links_.all_reduce_across(call, copy, divisor(op));
-            row.copy_(copy[rank()]);
-        }
-        return row;
+        (void)rows_of(tensor, size());
+        const Call call = checked(Collective::reduce_scatter, tensor, op);
+        return reduced_exactly(tensor, op, size(), [&](const at::Tensor& wide) {
+            return combined_row(wide, calls_.begin(call));
+        });
     }
 
     /// Waits for all ranks.
@@ -191,7 +161,11 @@ public:
         require_contiguous(tensor);
         const Call call = calls_.with_handle(checked(Collective::all_reduce_bucket, tensor, op));
         calls_.compare(call);
-        if (auto buckets = find_buckets(tensor)) {
+        if (can_overflow(call.type, op)) {
+            const at::Tensor wide = exact::widened(tensor);
+            return {all_, calls_, call, NamedAllReduce(all_, calls_, wide, op, 1), {tensor, wide}};
+        }
+        if (auto buckets = buckets_.find(tensor)) {
             return in_place(std::move(buckets), tensor, call);
         }
         return {all_, calls_, call, NamedAllReduce(all_, calls_, tensor, op, divisor(op))};
@@ -205,20 +179,29 @@ public:
     /// all_gather(), whose result wait() returns.
     [[nodiscard]] Pending<MessageAllGather> all_gather_async(const at::Tensor& tensor) {
         (void)calls_.begin(checked(Collective::all_gather, tensor));
-        at::Tensor gathered = rows_for(tensor);
+        at::Tensor gathered = rows_for(tensor, rank(), size());
         return {all_, &calls_, "all_gather", gathered, MessageAllGather(all_, gathered)};
     }
     /// reduce_scatter(), whose result wait() returns.
     [[nodiscard]] Pending<MessageReduceScatter> reduce_scatter_async(const at::Tensor& tensor,
                                                                      ReduceOp op) {
         require_contiguous(tensor);
-        const Slices slices = rows_of(tensor, size());
-        (void)calls_.begin(checked(Collective::reduce_scatter, tensor, op));
-        at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());
-        MessageReduceScatter messages(all_, tensor.view({-1}), slices, row, op, divisor(op));
+        (void)rows_of(tensor, size());
+        const Call call = checked(Collective::reduce_scatter, tensor, op);
+        const bool widens = can_overflow(call.type, op);
+        const at::Tensor wide = widens ? exact::widened(tensor) : tensor;
+        (void)calls_.begin(call);
+        at::Tensor row = at::empty(wide.sizes().slice(1), wide.options());
+        MessageReduceScatter messages(all_, wide.view({-1}), rows_of(wide, size()), row, op,
+                                      divisor(op));
         messages.reserve();
         messages.begin();
-        return {all_, &calls_, "reduce_scatter", row, std::move(messages)};
+        return {all_,
+                &calls_,
+                "reduce_scatter",
+                row,
+                std::move(messages),
+                widens ? std::optional(call.type) : std::nullopt};
     }
 
     /// Zeroed memory for `elements` of a type, which the ranks of a node share and all_reduce()
@@ -230,8 +213,7 @@ public:
         }
         const std::size_t bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
         auto buckets = std::make_shared<SharedBuckets>(links_.node()->group(), bytes);
-        std::erase_if(buckets_, [](const auto& item) { return item.expired(); });
-        buckets_.push_back(buckets);
+        buckets_.add(buckets);
         return at::from_blob(
             buckets->mine(), {elements}, [buckets](void* /*data*/) {}, options);
     }
@@ -349,9 +331,56 @@ private:
         return op == ReduceOp::mean ? size() : 1;
     }
 
+    /// Blocks, and reduces in place; returns the tensor.
+    at::Tensor combined(at::Tensor tensor, Call call) {
+        if (auto buckets = buckets_.find(tensor)) {
+            call.collective = Collective::all_reduce_bucket;
+            AllReduce reduction = in_place(std::move(buckets), tensor, call);
+            reduction.start();
+            reduction.wait();
+            return tensor;
+        }
+        call = calls_.begin(call).as(tensor.scalar_type());
+        at::Tensor buffer = tensor.contiguous();
+        const Reduction reduction{call.type, call.op, divisor(call.op)};
+        if (links_.node() == nullptr) {
+            MessageAllReduce messages(all_, buffer, call.op, reduction.divisor);
+            messages.start();
+            calls_.wait(all_, messages, call);
+        } else if (links_.within_one_node()) {
+            links_.node()->all_reduce(call, bytes_of(buffer), buffer.numel(), reduction);
+        } else {
+            links_.all_reduce_across(call, buffer, reduction.divisor);
+        }
+        copy_back(buffer, tensor);
+        return tensor;
+    }
+
+    [[nodiscard]] at::Tensor combined_row(const at::Tensor& tensor, Call call) {
+        call = call.as(tensor.scalar_type());
+        const Slices slices = rows_of(tensor, size());
+        const at::Tensor buffer = tensor.contiguous();
+        at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());
+        if (links_.within_one_node()) {
+            links_.node()->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(row),
+                                          {call.type, call.op, divisor(call.op)});
+        } else if (links_.node() == nullptr) {
+            MessageReduceScatter messages(all_, buffer.view({-1}), slices, row, call.op,
+                                          divisor(call.op));
+            messages.reserve();
+            messages.begin();
+            calls_.wait(all_, messages, call);
+        } else { // fewer bytes between nodes than sending every rank its row
+            at::Tensor copy = buffer.clone();
+            links_.all_reduce_across(call, copy, divisor(call.op));
+            row.copy_(copy[rank()]);
+        }
+        return row;
+    }
+
     [[nodiscard]] Call begin_broadcast(const at::Tensor& tensor, int root) {
         Call call = checked(Collective::broadcast, tensor);
-        call.root = static_cast<std::int16_t>(require_rank(root, size()));
+        call.which = static_cast<std::uint16_t>(require_rank(root, size()));
         return calls_.begin(call);
     }
 
@@ -362,39 +391,10 @@ private:
                                 calls_, std::move(buckets), tensor, call, divisor(call.op))};
     }
 
-    /// The buckets that a contiguous tensor lies in, if it does.
-    [[nodiscard]] std::shared_ptr<SharedBuckets> find_buckets(const at::Tensor& tensor) const {
-        if (buckets_.empty() || !tensor.defined() || !tensor.device().is_cpu() ||
-            !tensor.is_contiguous()) {
-            return nullptr;
-        }
-        for (const auto& item : buckets_) {
-            auto buckets = item.lock();
-            if (buckets && buckets->contains(tensor.const_data_ptr(), tensor.nbytes())) {
-                return buckets;
-            }
-        }
-        return nullptr;
-    }
-
-    /// Room for everybody's tensor, with this rank's in its row.
-    [[nodiscard]] at::Tensor rows_for(const at::Tensor& tensor) const {
-        std::vector<std::int64_t> shape = tensor.sizes().vec();
-        shape.insert(shape.begin(), size());
-        at::Tensor rows = at::empty(shape, tensor.options());
-        rows.select(0, rank()).copy_(tensor);
-        return rows;
-    }
-    static void copy_back(const at::Tensor& buffer, at::Tensor& tensor) {
-        if (!buffer.is_same(tensor)) {
-            tensor.copy_(buffer);
-        }
-    }
-
     Group all_;
     Calls calls_;
     Links links_;
-    std::vector<std::weak_ptr<SharedBuckets>> buckets_;
+    GivenBuckets buckets_;
 };
 
 } // namespace rtrain::comm

@@ -47,6 +47,10 @@ public:
     [[nodiscard]] int world_rank(int rank) const {
         return members_[static_cast<std::size_t>(rank)];
     }
+    [[nodiscard]] std::vector<int> world_ranks(std::vector<int> ranks) const {
+        std::ranges::transform(ranks, ranks.begin(), [this](int rank) { return world_rank(rank); });
+        return ranks;
+    }
     [[nodiscard]] World& world() const noexcept { return *world_; }
     [[nodiscard]] const std::shared_ptr<World>& shared_world() const noexcept { return world_; }
 
@@ -74,7 +78,7 @@ public:
     }
     template <class Progress>
     void wait(Progress& progress, const char* what) const {
-        wait(progress, what, [] { return std::string(); });
+        wait(progress, what, [](bool /*numbered*/) { return std::string(); });
     }
 
 private:

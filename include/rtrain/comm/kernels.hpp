@@ -4,7 +4,7 @@
 /// at a time. Half-precision types are added in float32 and rounded once.
 #pragma once
 
-#include <rtrain/base/error.hpp>
+#include <rtrain/comm/exact_sum.hpp>
 #include <rtrain/comm/reduce_op.hpp>
 
 #include <c10/core/ScalarType.h>
@@ -193,26 +193,6 @@ void reduce(ReduceOp op, std::span<std::byte* const> targets,
 }
 
 } // namespace kernels
-
-/// Whether Reduction can combine elements of this type in this way; throws CommError otherwise:
-/// RT-X7 for a mean of integers, RT-X11 for other types.
-inline void require_reducible(at::ScalarType type, ReduceOp op) {
-    const bool complex = type == at::kComplexFloat || type == at::kComplexDouble;
-    const bool floating = type == at::kFloat || type == at::kDouble || type == at::kHalf ||
-                          type == at::kBFloat16 || complex;
-    const bool integral = c10::isIntegralType(type, true);
-    if (op == ReduceOp::mean && integral) {
-        throw CommError("RT-X7", detail::concat("the mean of ", c10::toString(type),
-                                                " tensors is no integer; reduce a sum, or "
-                                                "convert to a floating-point type first"));
-    }
-    const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
-    if (!(floating || integral) || (complex && ordered)) {
-        throw CommError("RT-X11", detail::concat("ranks cannot ", ordered ? "order" : "add",
-                                                 " tensors of type ", c10::toString(type),
-                                                 "; convert to another type first"));
-    }
-}
 
 inline void Reduction::run(std::span<std::byte* const> targets,
                            std::span<const std::byte* const> sources, std::int64_t elements) const {

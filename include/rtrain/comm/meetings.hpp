@@ -19,7 +19,7 @@ class Meetings {
 public:
     /// `node`: the ranks that meet, *collectively*; null: this one alone. Throws CommError
     /// [RT-X12].
-    Meetings(Group* node, std::size_t count) {
+    Meetings(Group* node, std::size_t count) : node_(node) {
         if (node == nullptr) {
             return;
         }
@@ -41,10 +41,15 @@ public:
     [[nodiscard]] bool all_here(std::size_t place) {
         return places_.empty() || places_[place].done();
     }
+    /// Those who have not.
+    [[nodiscard]] std::vector<int> awaited(std::size_t place) const {
+        return places_.empty() ? std::vector<int>() : node_->world_ranks(places_[place].absent());
+    }
 
 private:
     using Place = Stages<std::uint64_t>;
 
+    Group* node_;
     SharedMemory memory_;
     std::vector<Place> places_;
 };

@@ -6,6 +6,7 @@
 #include <rtrain/comm/bucket.hpp>
 #include <rtrain/comm/call.hpp>
 #include <rtrain/comm/calls.hpp>
+#include <rtrain/comm/exact_sum.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/named_all_reduce.hpp>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace rtrain::comm {
 
@@ -24,18 +26,26 @@ namespace rtrain::comm {
 template <class Operation>
 class Pending {
 public:
-    /// `calls`: where this one is written down; null for messages between two ranks.
-    Pending(Group& group, Calls* calls, const char* what, at::Tensor result, Operation operation)
+    /// `calls`: where this one is written down; null for messages between two ranks. `narrowed`:
+    /// the type of what exact::widened() was given, for the result.
+    Pending(Group& group, Calls* calls, const char* what, at::Tensor result, Operation operation,
+            std::optional<at::ScalarType> narrowed = std::nullopt)
         : group_(&group), calls_(calls), what_(what), result_(std::move(result)),
-          operation_(std::move(operation)) {}
+          operation_(std::move(operation)), narrowed_(narrowed) {}
 
     /// Goes on as far as possible without waiting; whether it is complete.
     bool poll() { return operation_.done(); }
+    /// Ranks without which it is not complete.
+    [[nodiscard]] std::vector<int> awaited() const { return operation_.awaited(); }
     /// The result, when it is complete. Throws as the blocking collective does.
     at::Tensor wait() {
         group_->wait(operation_, what_);
         if (calls_ != nullptr) {
             calls_->look_around(); // messages of another call may have fitted this one
+        }
+        if (narrowed_) {
+            const at::ScalarType type = *std::exchange(narrowed_, std::nullopt);
+            result_ = exact::narrowed(result_, type, group_->size());
         }
         return result_;
     }
@@ -46,6 +56,7 @@ private:
     const char* what_;
     at::Tensor result_;
     Operation operation_;
+    std::optional<at::ScalarType> narrowed_;
 };
 
 /// An all-gather that takes its place in the order of collectives now, and begins later: see
@@ -58,11 +69,19 @@ public:
     void begin(const at::Tensor& rows) { messages_.emplace(*group_, rows, tag_); }
     /// Behind begin(); never blocks.
     [[nodiscard]] bool done() { return messages_->done(); }
+    [[nodiscard]] std::vector<int> awaited() const { return messages_->awaited(); }
 
 private:
     Group* group_;
     int tag_;
     std::optional<MessageAllGather> messages_;
+};
+
+/// A sum of integers, which an operation computes in `wide`.
+struct WideSum {
+    at::Tensor tensor = {};
+    at::Tensor wide = {};
+    bool is_under_way = false;
 };
 
 /// An all-reduce of one tensor that can be started again and again: start(), then poll() as often
@@ -73,8 +92,12 @@ public:
         if (!poll()) {
             wait(); // an exception left it under way, on all ranks or else they learn of it here
         }
-        const Call call = calls_->begin(call_);
-        std::visit([&](auto& operation) { operation.start(call); }, operation_);
+        call_ = calls_->begin(call_);
+        if (integers_.wide.defined()) {
+            integers_.wide.copy_(exact::widened(integers_.tensor));
+            integers_.is_under_way = true;
+        }
+        std::visit([&](auto& operation) { operation.start(call_); }, operation_);
     }
     bool poll() {
         return std::visit([](auto& operation) { return operation.done(); }, operation_);
@@ -82,6 +105,10 @@ public:
     void wait() {
         std::visit([this](auto& operation) { calls_->wait(*group_, operation, call_); },
                    operation_);
+        if (std::exchange(integers_.is_under_way, false)) {
+            integers_.tensor.copy_(
+                exact::narrowed(integers_.wide, integers_.tensor.scalar_type(), group_->size()));
+        }
     }
 
     /// Asks for finite(); on all ranks, before start().
@@ -100,13 +127,16 @@ public:
 private:
     friend class Communicator;
     using Operation = std::variant<NamedAllReduce, BucketAllReduce>;
-    AllReduce(Group& group, Calls& calls, const Call& call, Operation operation)
-        : group_(&group), calls_(&calls), call_(call), operation_(std::move(operation)) {}
+    AllReduce(Group& group, Calls& calls, const Call& call, Operation operation,
+              WideSum integers = {})
+        : group_(&group), calls_(&calls), call_(call), operation_(std::move(operation)),
+          integers_(std::move(integers)) {}
 
     Group* group_;
     Calls* calls_;
     Call call_;
     Operation operation_;
+    WideSum integers_;
 };
 
 } // namespace rtrain::comm

@@ -82,7 +82,8 @@ template <class Make>
             shared.text = std::forward<Make>(make)(one_node);
         }
         internal::TextMessages messages(world, shared.text);
-        world.wait(messages, "share_text", world.everyone(), [] { return std::string(); });
+        world.wait(messages, "share_text", world.everyone(),
+                   [](bool /*numbered*/) { return std::string(); });
         shared.text = messages.text();
     } catch (const std::exception& error) {
         (void)world.finish(detail::failure_of(error), patience, false);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <new>
 #include <optional>
+#include <vector>
 
 namespace rtrain::comm {
 
@@ -55,6 +56,17 @@ public:
             ++seen_;
         }
         return seen_ == size_;
+    }
+
+    /// Those that have not.
+    [[nodiscard]] std::vector<int> absent() const {
+        std::vector<int> ranks;
+        for (int rank = 0; rank < size_; ++rank) {
+            if (lines_[rank].stage.load(std::memory_order_acquire) < stage_) {
+                ranks.push_back(rank);
+            }
+        }
+        return ranks;
     }
 
     /// A rank whose call is not this rank's; once done().

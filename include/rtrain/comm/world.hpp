@@ -13,6 +13,7 @@
 #include <rtrain/comm/ulfm.hpp>
 #include <rtrain/process/output_tee.hpp>
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/user_call.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -83,11 +84,11 @@ public:
     void add(Lookout& lookout) { lookouts_.push_back(&lookout); }
     void remove(Lookout& lookout) { std::erase(lookouts_, &lookout); }
 
-    /// Waits for `progress.done()`; `what` names the wait in errors, and `details()`, if it gives a
-    /// text, a wait that is no short one. `members` are the ranks that it waits for, unless
-    /// `progress.awaited()` says it more exactly. Throws PeerError when any rank has failed (RT-X1)
-    /// or died (RT-X9) or one of them has left (RT-X4), what a Lookout throws, and CommError after
-    /// the timeout (RT-X2).
+    /// Waits for `progress.done()`; `what` names the wait in errors, or `details(numbered)` does,
+    /// if it gives a text. `members` are the ranks that it waits for, unless `progress.awaited()`
+    /// says it more exactly. Throws PeerError when any rank has failed (RT-X1) or died (RT-X9) or
+    /// one of them has left (RT-X4), what a Lookout throws, and CommError after the timeout
+    /// (RT-X2).
     template <class Progress, class Details>
     void wait(Progress& progress, const char* what, const std::vector<int>& members,
               Details&& details) {
@@ -99,18 +100,22 @@ public:
         const RankStatus::Waiting waiting(status, what);
         constexpr std::chrono::milliseconds short_wait{100};
         bool is_detailed = false;
+        std::string in_full;
         Backoff backoff(crowded_);
         while (!progress.done()) {
             if (backoff.time_to_look_around()) {
                 if (!is_detailed && backoff.waited() > short_wait) {
                     is_detailed = true;
-                    what = in_detail(what, details());
-                    status.waiting_in.store(what, std::memory_order_relaxed);
+                    status.waiting_in.store(kept(what, details(false)), std::memory_order_relaxed);
+                }
+                if (in_full.empty()) {
+                    in_full = details(true);
+                    in_full = in_full.empty() ? UserCall::current().around(what) : in_full;
                 }
                 if constexpr (requires { progress.awaited(); }) {
-                    look_around(backoff, what, members, progress.awaited());
+                    look_around(backoff, in_full.c_str(), members, progress.awaited());
                 } else {
-                    look_around(backoff, what, members, members);
+                    look_around(backoff, in_full.c_str(), members, members);
                 }
             }
             backoff.pause();
@@ -299,8 +304,9 @@ private:
         }
     }
 
-    [[nodiscard]] static const char* in_detail(const char* what, const std::string& details) {
-        const char* const kept = details.empty() ? nullptr : keep_for_ever(details);
+    [[nodiscard]] static const char* kept(const char* what, const std::string& details) {
+        const auto& text = details.empty() ? UserCall::current().around(what, false) : details;
+        const char* const kept = keep_for_ever(text);
         return kept != nullptr ? kept : what;
     }
 

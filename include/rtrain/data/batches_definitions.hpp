@@ -102,6 +102,8 @@ private:
             return;
         }
         pass_.position().advance(read_->portion.taken, read_->portion.ends_step, feed_->places());
+        // Of micro-batches, a step has the same whatever the number of ranks; each counts alike.
+        pass_.weigh(batches_->options_.micro_batches > 0 ? 1 : read_->portion.weight);
         StepClock::current().add_rows(c10::GradMode::is_enabled() ? read_->batch.size() : 0);
         seed_generators(read_->portion.place, Draws::of_training);
     }

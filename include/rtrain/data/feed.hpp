@@ -57,6 +57,7 @@ struct Portion {
     std::int64_t place = 0; ///< of its first row in the order of all ranks
     std::int64_t taken = 0; ///< by all ranks, in whole steps, once this batch is
     bool ends_step = true;  ///< this rank's last one of the step
+    double weight = 1;      ///< Steps::weight()
     std::shared_ptr<StreamPlan> plan = nullptr; ///< of a StreamFeed over blocks
     // Of LaneSteps.
     std::int64_t number = 0;                        ///< in the order of reading

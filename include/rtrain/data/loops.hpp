@@ -32,6 +32,7 @@ public:
         Time taken = 0;            ///< when the body got the batch; 0: it has not
         bool saved_around = false; ///< a checkpoint takes it for a loop around another
         bool leads = false;        ///< it shows how far training is: the first of those that train
+        double weight = 1;         ///< of this rank's batch among those of all ranks
     };
 
     /// Those of the calling thread.
@@ -58,6 +59,8 @@ public:
     [[nodiscard]] const Loop* only() const noexcept;
     /// The loop over a series of batches; null when none is under way.
     [[nodiscard]] const Loop* over(const Position& position) const noexcept;
+    /// That of the batch which the only loop that trains has; 1 where none has one, or several.
+    [[nodiscard]] double weight() const noexcept;
     /// Whether another loop goes on in the body of this one.
     [[nodiscard]] bool is_around_another(const Loop& loop) const noexcept;
     /// Whether there is a loop in the body of the epoch that is not over.
@@ -122,6 +125,9 @@ public:
 
     /// Whether it shows how far training is. Then LoopStatus is to know how long it is.
     [[nodiscard]] bool leads() const noexcept { return loop_ && loop_->leads; }
+
+    /// The next batch counts so much: see Steps::weight().
+    void weigh(double weight) noexcept { loop_->weight = weight; }
 
     /// Whoever goes through the data gets the batch.
     void take() noexcept;

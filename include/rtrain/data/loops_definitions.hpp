@@ -101,6 +101,19 @@ RTRAIN_DOOR const Loops::Loop* Loops::over(const Position& position) const noexc
     return found == under_way_.end() ? nullptr : *found;
 }
 
+RTRAIN_DOOR double Loops::weight() const noexcept {
+    const Loop* found = nullptr;
+    for (const Loop* loop : under_way_) {
+        if (loop->trains && loop->taken != 0) {
+            if (found) {
+                return 1;
+            }
+            found = loop;
+        }
+    }
+    return found ? found->weight : 1;
+}
+
 RTRAIN_DOOR bool Loops::is_around_another(const Loop& loop) const noexcept {
     return loop.taken != 0 && std::ranges::any_of(under_way_, [&](const Loop* other) {
                return other->began > loop.taken && other->taken != 0;

@@ -108,7 +108,8 @@ public:
                 return std::nullopt;
             }
             return Portion{.rows = policy_.rows_at(course_.epoch, part.begin, part.end),
-                           .place = part.begin};
+                           .place = part.begin,
+                           .weight = steps.weight(taken, number)};
         });
     }
     /// The same, with `part_of(steps, taken, micro_batch)` in place of the policy, which has none

@@ -107,6 +107,24 @@ struct Steps {
         return {taken + offset, micro_batches, (step - offset - 1) / micro_batches + 1};
     }
 
+    /// Multiplied by it, the means over micro-batches have the mean over the rows of the step as
+    /// their mean: 1 where all micro-batches have equally many. `lanes`: of strided ones; else 0.
+    [[nodiscard]] constexpr double weight(std::int64_t taken, std::int64_t number,
+                                          std::int64_t lanes = 0) const noexcept {
+        const auto part = [&](std::int64_t of) {
+            const RowRange range = micro_batch(taken, of);
+            return lanes > 0 ? strided_micro_batch(taken, of, lanes)
+                             : StridedPlaces{range.begin, 1, range.end - range.begin};
+        };
+        const std::int64_t step = step_at(taken);
+        const StridedPlaces mine = part(number);
+        std::int64_t copies = step < micro_batches ? 0 : 1; // of rows that are repeated
+        for (std::int64_t of = 0; step < micro_batches && of < micro_batches; ++of) {
+            copies += part(of).first == mine.first ? 1 : 0;
+        }
+        return static_cast<double>(mine.count * micro_batches) / static_cast<double>(step * copies);
+    }
+
     /// How many steps there are from `taken` to the end of the epoch.
     [[nodiscard]] constexpr std::int64_t count_from(std::int64_t taken) const noexcept {
         const std::int64_t left = rows - taken;

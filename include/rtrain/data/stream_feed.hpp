@@ -107,6 +107,7 @@ public:
             const bool comes_back = course_.passes > 1 && shape_.lanes % steps.micro_batches != 0;
             return Portion{
                 .place = places.first,
+                .weight = steps.weight(taken, number, shape_.lanes),
                 .plan = reader().plan(places, comes_back ? std::optional(taken) : std::nullopt)};
         });
     }

@@ -128,7 +128,8 @@ make_safetensors_header(std::span<TensorInfo> tensors,
         next();
         text += quoted(metadata_key) + ":{";
         for (const auto& [key, value] : metadata) {
-            text += (text.back() == '{' ? "" : ",") + quoted(key) + ':' + quoted(value);
+            text += text.back() == '{' ? "" : ",";
+            text += quoted(key) + ':' + quoted(value);
         }
         text += '}';
     }
@@ -144,7 +145,8 @@ make_safetensors_header(std::span<TensorInfo> tensors,
         text +=
             quoted(tensor.name) + ":{\"dtype\":\"" + std::string(tensor.dtype) + "\",\"shape\":[";
         for (const std::int64_t size : tensor.shape) {
-            text += (text.back() == '[' ? "" : ",") + std::to_string(size);
+            text += text.back() == '[' ? "" : ",";
+            text += std::to_string(size);
         }
         text += "],\"data_offsets\":[" + std::to_string(tensor.begin) + ',' +
                 std::to_string(tensor.end) + "]}";

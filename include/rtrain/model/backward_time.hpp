@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tells the step clock when a backward pass runs, also on one rank, where no gradient is averaged.
+/// Notifies the step clock when a backward pass runs, also on one rank, where no gradient is
+/// averaged.
 #pragma once
 
 #include <rtrain/process/step_clock.hpp>
@@ -11,13 +12,16 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace rtrain::detail {
 
 /// Runs when backward comes to the operation that it hangs on.
 struct BackwardTime final : torch::autograd::FunctionPreHook {
+    explicit BackwardTime(std::shared_ptr<bool> called) : called_(std::move(called)) {}
     std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& gradients) override {
+        *called_ = true;
         StepClock& clock = StepClock::current();
         if (clock.enter(StepPart::backward) != StepPart::backward) { // else of another output
             torch::autograd::Engine::get_default_engine().queue_callback([&clock] {
@@ -27,12 +31,15 @@ struct BackwardTime final : torch::autograd::FunctionPreHook {
         }
         return gradients;
     }
+
+private:
+    std::shared_ptr<bool> called_;
 };
 
-/// What backward does from this output of a model on is its time.
-inline void time_backward_from(const at::Tensor& output) {
+/// What backward does from this output of a model on is its time. Sets `called` then.
+inline void time_backward_from(const at::Tensor& output, const std::shared_ptr<bool>& called) {
     if (output.defined() && output.grad_fn()) {
-        output.grad_fn()->add_pre_hook(std::make_unique<BackwardTime>());
+        output.grad_fn()->add_pre_hook(std::make_unique<BackwardTime>(called));
     }
 }
 

@@ -28,7 +28,7 @@ public:
     /// Divides by `divisor`. `gradient_of(i)`: of a parameter, flat (in_memory_order()); zeros
     /// where it is undefined.
     template <class GradientOf>
-    void write(const Chunk& chunk, std::byte* slot, int divisor, GradientOf&& gradient_of) {
+    void write(const Chunk& chunk, std::byte* slot, double divisor, GradientOf&& gradient_of) {
         at::Tensor blocks = tensor_at(slot, {owners_ * chunk.block}, chunk.type, device_);
         const at::Tensor scale = scale_for(divisor, chunk.type);
         for (const Chunk::Member& member : chunk.members) {

@@ -9,10 +9,15 @@
 #include <rtrain/model/forward.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/prepared_model.hpp>
+#include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/user_call.hpp>
 
+#include <c10/util/typeid.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
+#include <torch/serialize/archive.h>
 
+#include <any>
 #include <concepts>
 #include <cstddef>
 #include <memory>
@@ -25,8 +30,10 @@ namespace rtrain {
 /// its members with `->`. Copies share the model. Gradients are averaged for as long as a copy
 /// lives; a worker keeps one for as long as the model lives.
 ///
-/// Calling the handle (not `model->forward()`) also gives buffers rank 0's values, when
-/// `broadcast_buffers` is on and the model is in training mode.
+/// Calling the handle also gives buffers rank 0's values, when `broadcast_buffers` is on and the
+/// model is in training mode, and runs forward under autocast. With `model->forward()`, and in
+/// functions that take the model, buffers get these values at the end of backward, and autocast is
+/// ModelError [RT-M61] there.
 template <std::derived_from<torch::nn::Module> M, Backend B>
 class DataParallel {
 public:
@@ -54,21 +61,54 @@ public:
                 throw;
             }
         };
+        const UserCall::In in(UserCall::forward, RankStatus::current().steps + 1);
         prepared_->begin_forward();
-        if constexpr (std::is_object_v<decltype(forward())>) {
-            auto output = detail::run_forward(options().autocast, *module_, forward);
-            detail::each_tensor_of(
-                output, [this](const at::Tensor& part) { prepared_->end_forward(part); });
-            return output;
+        if constexpr (std::is_void_v<decltype(forward())>) {
+            detail::run_forward(options().autocast, *module_, forward);
+            prepared_->end_forward_without_tensors("void");
         } else {
-            return detail::run_forward(options().autocast, *module_, forward);
+            auto&& output = detail::run_forward(options().autocast, *module_, forward);
+            bool has_tensors = false;
+            detail::each_tensor(output, [&](const at::Tensor& part) {
+                has_tensors = true;
+                prepared_->end_forward(part);
+            });
+            if (!has_tensors) {
+                prepared_->end_forward_without_tensors(
+                    c10::demangle_type<std::remove_cvref_t<decltype(output)>>());
+            }
+            if constexpr (std::is_object_v<decltype(forward())>) {
+                return std::move(output);
+            } else {
+                return std::forward<decltype(output)>(output);
+            }
         }
     }
 
     [[nodiscard]] M* operator->() const noexcept { return module_.get(); }
     [[nodiscard]] M& operator*() const noexcept { return *module_; }
+    /// For functions that take the module, or a holder of it (TORCH_MODULE).
+    operator M&() const noexcept { return *module_; } // NOLINT(google-explicit-constructor)
+    template <std::derived_from<torch::nn::ModuleHolder<M>> Holder>
+    operator Holder&() const { // NOLINT(google-explicit-constructor)
+        if (std::any_cast<Holder>(holder_.get()) == nullptr) {
+            holder_->template emplace<Holder>(module_);
+        }
+        return *std::any_cast<Holder>(holder_.get());
+    }
     /// The module itself.
     [[nodiscard]] const std::shared_ptr<M>& ptr() const noexcept { return module_; }
+
+    /// `torch::save(model, path)` writes the module.
+    friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
+                                                       const DataParallel& model) {
+        return archive << model.module_;
+    }
+    /// `torch::load(model, path)` reads into the module, on each rank that calls it.
+    friend torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
+                                                      DataParallel& model) {
+        return archive >> model.module_;
+    }
 
     /// What it was prepared with.
     [[nodiscard]] const DataParallelOptions& options() const noexcept {
@@ -129,6 +169,7 @@ protected:
 private:
     std::shared_ptr<M> module_;
     std::shared_ptr<detail::PreparedModel> prepared_;
+    std::shared_ptr<std::any> holder_ = std::make_shared<std::any>(); ///< of the module, on demand
 };
 
 /// Models whose ranks have a copy each.

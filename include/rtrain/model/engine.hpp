@@ -11,6 +11,7 @@
 #include <rtrain/model/connect_batch_norms.hpp>
 #include <rtrain/model/gradient_averager.hpp>
 #include <rtrain/model/gradient_buckets.hpp>
+#include <rtrain/model/handle_messages.hpp>
 #include <rtrain/model/join.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/parameter_hook.hpp>
@@ -20,9 +21,11 @@
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/process/late_copy.hpp>
 #include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/user_call.hpp>
 
 #include <torch/nn/module.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,7 +34,7 @@
 
 namespace rtrain::detail {
 
-class Engine : public PreparedModel {
+class Engine : public PreparedModel, private GradientListener {
 public:
     /// `make_store`: where gradients go on several ranks, if not into buckets; it also gives
     /// parameters rank 0's values.
@@ -60,18 +63,28 @@ public:
         averager_ = std::make_unique<GradientAverager>(
             *backend_, module, averaging,
             alone() || !make_store ? make_buckets(module->name()) : make_store);
+        averager_->set_pass_hooks({[this] { begin_pass(); }, [this] { end_pass(); }});
     }
 
     [[nodiscard]] const DataParallelOptions& options() const override { return options_; }
 
     void begin_forward() override {
         (void)StepClock::current().enter(StepPart::forward);
-        if (averager_ && at::GradMode::is_enabled()) {
-            averager_->require_unchanged();
+        if (at::GradMode::is_enabled()) {
+            *called_ = true;
+            if (averager_) {
+                averager_->require_unchanged();
+                averager_->follow_batch();
+            }
         }
         synchronize_buffers();
     }
-    void end_forward(const at::Tensor& output) override { time_backward_from(output); }
+    void end_forward(const at::Tensor& output) override { time_backward_from(output, called_); }
+    void end_forward_without_tensors(const char* type) override {
+        if (at::GradMode::is_enabled() && !std::exchange(has_said_no_tensors_, true)) {
+            warn_of_no_tensors(module_.lock()->name(), type, backend_->rank());
+        }
+    }
 
     void set_sync(bool sync) override {
         if (averager_) {
@@ -90,6 +103,7 @@ public:
         if (alone()) {
             return;
         }
+        const UserCall::In in(UserCall::average_parameters);
         process::LateCopy::finish_all();
         std::vector<at::Tensor> values = shared_values(*module_.lock());
         std::erase_if(values, [](const at::Tensor& value) { return !value.is_floating_point(); });
@@ -179,6 +193,24 @@ protected:
     }
 
 private:
+    /// Gradients of a pass begin to arrive.
+    void begin_pass() {
+        if (*called_) {
+            return;
+        }
+        if (options_.autocast) {
+            throw_without_autocast(module_.lock()->name());
+        }
+        averager_->follow_batch();
+    }
+    /// A model that was called without its handle gets rank 0's buffers here, before its next
+    /// forward pass; this backward pass needs those that it has.
+    void end_pass() {
+        if (!std::exchange(*called_, false)) {
+            synchronize_buffers();
+        }
+    }
+
     [[nodiscard]] MakeStore make_buckets(const std::string& model) {
         return [this, model](const auto& parameters, const DataParallelOptions& options) {
             return std::make_unique<GradientBuckets>(*backend_, model, parameters, options);
@@ -209,8 +241,16 @@ private:
     /// For one rank, where nothing is averaged: the same mistake is the same error.
     void mark_prepared(const torch::nn::Module& module) {
         for (const auto& [name, parameter] : distinct_parameters(module, options_.ignore)) {
-            marks_.emplace_back(parameter, marks_.size(), nullptr);
+            marks_.emplace_back(parameter, marks_.size(),
+                                options_.autocast ? static_cast<GradientListener*>(this) : nullptr);
             require_sole(name, parameter);
+        }
+    }
+
+    /// Of a model on one rank.
+    void gradient_ready(std::size_t /*parameter*/) override {
+        if (!*called_) {
+            throw_without_autocast(module_.lock()->name());
         }
     }
 
@@ -242,6 +282,9 @@ private:
     c10::intrusive_ptr<BatchNormRanks> batch_norms_; ///< holds their connection
     std::unique_ptr<GradientAverager> averager_;
     std::vector<ParameterHook> marks_;
+    /// Since a forward pass through the handle, or a backward pass from its output.
+    std::shared_ptr<bool> called_ = std::make_shared<bool>(false);
+    bool has_said_no_tensors_ = false;
 };
 
 } // namespace rtrain::detail

@@ -11,6 +11,7 @@
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/backward_pass.hpp>
+#include <rtrain/model/batch_weight.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/finite.hpp>
@@ -28,11 +29,13 @@
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/user_call.hpp>
 
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -67,6 +70,19 @@ public:
     GradientAverager(const GradientAverager&) = delete;
     GradientAverager& operator=(const GradientAverager&) = delete;
 
+    /// When a pass through the store begins, and when its gradients are averaged.
+    struct PassHooks {
+        std::function<void()> begin;
+        std::function<void()> end; ///< not of passes that this rank only shadows
+    };
+    void set_pass_hooks(PassHooks hooks) { pass_hooks_ = std::move(hooks); }
+
+    /// The passes to come are those of the batch that the loop has.
+    void follow_batch() {
+        weight_.follow(options_.weight_by_rows && options_.group == nullptr && joined_ == nullptr);
+        store_->divide_by(backend_.size() / weight_.value());
+    }
+
     /// While false, backward accumulates gradients on this rank only.
     void set_sync(bool sync) { sync_ = sync; }
     [[nodiscard]] bool sync() const noexcept { return sync_; }
@@ -76,30 +92,15 @@ public:
     /// Throws ModelError [RT-M23] when gradients of the model as it is now would not be averaged.
     void require_unchanged() const {
         guard_.require_unchanged();
-        for (std::size_t i = 0; i < hooks_.size(); ++i) {
-            if (!hooks_[i].is_connected()) {
-                throw ModelError("RT-M23", concat("another post-accumulate-grad hook was set on "
-                                                  "parameter \"",
-                                                  parameters_[i].name,
-                                                  "\", so its gradient would not be averaged; set "
-                                                  "it before prepare()"));
-            }
-        }
+        require_connected(hooks_, parameters_);
     }
 
     /// *Collective.* Throws ModelError [RT-M23, RT-M25] unless the model is the one that was
     /// prepared, with the same parameters on all ranks. `later`: see PreparedModel.
     void check_parameters(checkpoint::Compared* later = nullptr) {
         require_unchanged();
-        if (!store_->has_copies_of_parameters()) {
-            return;
-        }
-        if (later == nullptr || !can_be_read_beside_training(parameters_)) {
-            require_equal_parameters(backend_, parameters_);
-            return;
-        }
-        for (const auto& [name, parameter] : parameters_) {
-            later->emplace_back(name, parameter);
+        if (store_->has_copies_of_parameters()) {
+            compare_parameters(backend_, parameters_, later);
         }
     }
 
@@ -107,13 +108,11 @@ public:
     void save_hooks(RankStateWriter& out) const { store_->save(out); }
     void load_hooks(const StateReader& in) { store_->load(in); }
 
-    /// The ranks that average.
-    [[nodiscard]] HookRanks& ranks() noexcept { return backend_; }
     /// See join().
     void set_join(JoinedRanks* joined, std::size_t model) {
         joined_ = joined;
         joined_as_ = model;
-        store_->divide_by(backend_.size());
+        follow_batch();
     }
     [[nodiscard]] JoinedRanks* joined() const noexcept { return joined_; }
     [[nodiscard]] std::size_t joined_as() const noexcept { return joined_as_; }
@@ -161,6 +160,7 @@ private:
             defined ? take_gradient(index) : take_unused(index);
             reduce_full_buckets();
         } else if (defined) {
+            weight_.accumulate();
             store_->accumulate(index);
         }
     }
@@ -178,6 +178,8 @@ private:
     }
 
     void begin_backward() {
+        const auto in = in_backward();
+        pass_hooks_.begin();
         if (joined_ != nullptr) {
             using Step = JoinedRanks::Step;
             store_->divide_by(joined_->announce(Step::backward, joined_as_).active);
@@ -233,6 +235,9 @@ private:
     /// Moves a gradient into its place.
     void take_gradient(std::size_t index) {
         if (sparse_[index]) {
+            if (!syncs_) {
+                weight_.accumulate();
+            }
             return; // averaged when backward ends
         }
         const torch::NoGradGuard no_grad;
@@ -263,8 +268,12 @@ private:
         }
     }
 
+    [[nodiscard]] static UserCall::In in_backward() {
+        return UserCall::In(UserCall::backward, RankStatus::current().steps + 1);
+    }
     void reduce_full_buckets() {
         if (syncs_ && store_->has_started_or_full()) { // asked behind each gradient
+            const auto in = in_backward();
             const torch::NoGradGuard no_grad;
             const StepClock::In communicating(StepPart::communication);
             store_->start_full();
@@ -285,13 +294,17 @@ private:
         finish_pass();
     }
 
-    /// All of this rank's gradients are there.
     void finish_pass() {
+        const auto in = in_backward();
         wait_for_averages();
         ++averaged_passes_;
         const auto bad = options_.check_gradients ? first_not_finite() : std::nullopt;
         const bool bad_is_nan = bad && holds_nan(*bad);
         hand_out_gradients();
+        weight_.end_pass();
+        if (!shadows_) {
+            pass_hooks_.end();
+        }
         if (bad) {
             throw_not_finite(parameters_[*bad].name, bad_is_nan, averaged_passes_);
         }
@@ -379,6 +392,8 @@ private:
     bool shadows_ = false; ///< the pass under way has nothing of this rank
     JoinedRanks* joined_ = nullptr;
     std::size_t joined_as_ = 0;
+    BatchWeight weight_{parameters_};
+    PassHooks pass_hooks_{[] {}, [] {}};
     std::int64_t averaged_passes_ = 0;
 };
 

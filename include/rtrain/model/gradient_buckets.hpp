@@ -73,14 +73,14 @@ public:
         }
     }
 
-    void divide_by(int ranks) override {
-        if (std::exchange(divisor_, ranks) != ranks) {
+    void divide_by(double divisor) override {
+        if (std::exchange(divisor_, divisor) != divisor) {
             for (Bucket& bucket : buckets_) {
                 bucket.scale = scale_of(bucket.memory);
             }
         }
     }
-    [[nodiscard]] int divisor() const override { return divisor_; }
+    [[nodiscard]] double divisor() const override { return divisor_; }
 
     void save(RankStateWriter& out) const override {
         if (!hooks_remember()) {
@@ -129,7 +129,7 @@ public:
         next_ = 0;
     }
 
-    /// Fills a place with a gradient divided by the number of ranks: at once, while it is in cache.
+    /// Fills a place with a gradient, divided immediately, while it is in cache.
     void take(std::size_t parameter, bool syncs) override {
         at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
         Place& to = places_[parameter];
@@ -264,9 +264,9 @@ private:
                gradient.const_data_ptr() == place(parameter).const_data_ptr();
     }
 
-    /// A tree divides at its root.
+    /// A tree divides by the number of ranks at its root.
     [[nodiscard]] at::Tensor scale_of(const at::Tensor& memory) const {
-        return scale_for(by_tree_ ? 1 : divisor_, memory.scalar_type());
+        return scale_for(by_tree_ ? divisor_ / backend_.size() : divisor_, memory.scalar_type());
     }
 
     [[nodiscard]] bool hooks_remember() const {
@@ -287,7 +287,7 @@ private:
     const std::vector<NamedParameter>& parameters_;
     bool by_tree_;
     std::unique_ptr<AnyGradientHook> custom_;
-    int divisor_;
+    double divisor_;
     std::vector<Place> places_; ///< by parameter; without a view: it has none
     std::vector<Bucket> buckets_;
     std::size_t next_ = 0; ///< the first bucket that is not being reduced

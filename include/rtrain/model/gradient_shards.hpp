@@ -59,8 +59,8 @@ public:
     [[nodiscard]] std::size_t size() const override { return chunks_.size(); }
     [[nodiscard]] bool keeps() const override { return keeps_; }
     [[nodiscard]] bool has_copies_of_parameters() const override { return weights_->are_copies(); }
-    void divide_by(int ranks) override { divisor_ = ranks; }
-    [[nodiscard]] int divisor() const override { return divisor_; }
+    void divide_by(double divisor) override { divisor_ = divisor; }
+    [[nodiscard]] double divisor() const override { return divisor_; }
 
     void begin(const std::vector<bool>& expected) override {
         if (steps() && next_ > 0) {
@@ -362,7 +362,7 @@ private:
     std::int64_t slot_bytes_;
     std::optional<at::ScalarType> half_; ///< nodes exchange sums in it
     bool keeps_;                         ///< sums of passes under no_sync()
-    int divisor_;
+    double divisor_;
     std::vector<Own> own_; ///< by parameter
     std::vector<Chunk> chunks_;
     std::unique_ptr<comm::Slots> slots_;

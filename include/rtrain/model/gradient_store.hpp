@@ -36,9 +36,10 @@ public:
     [[nodiscard]] virtual bool keeps() const = 0;
     /// Whether ranks have whole parameters each in memory of its own, which could then differ.
     [[nodiscard]] virtual bool has_copies_of_parameters() const { return true; }
-    /// By how much gradients are divided from now on: the ranks that have some.
-    virtual void divide_by(int ranks) = 0;
-    [[nodiscard]] virtual int divisor() const = 0;
+    /// By how much gradients are divided from now on: the number of ranks that have some, by the
+    /// weight of this one's.
+    virtual void divide_by(double divisor) = 0;
+    [[nodiscard]] virtual double divisor() const = 0;
 
     /// What hooks remember between passes. Saving is *collective*.
     virtual void save(RankStateWriter& /*out*/) const {}

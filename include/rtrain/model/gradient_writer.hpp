@@ -50,7 +50,7 @@ private:
 
 /// 1 / divisor, of the type that multiplying gradients of `type` needs, so that no step converts
 /// it; kernels for types of two bytes compute in float32.
-[[nodiscard]] inline at::Tensor scale_for(int divisor, at::ScalarType type) {
+[[nodiscard]] inline at::Tensor scale_for(double divisor, at::ScalarType type) {
     return at::scalar_tensor(1.0 / divisor, c10::isReducedFloatingType(type) ? at::kFloat : type);
 }
 

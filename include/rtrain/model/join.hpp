@@ -7,6 +7,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/hooks/gradient_hook.hpp>
+#include <rtrain/process/user_call.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -129,6 +130,7 @@ requires(sizeof...(Models) > 0 &&
     const std::shared_ptr<void> guard(nullptr, [&](void*) { set_all(nullptr); });
     set_all(&talk);
     train();
+    const UserCall::In in(UserCall::join);
     using Does = detail::JoinedRanks::Step;
     for (auto next = talk.announce(Does::none, 0); next.step != Does::none;
          next = talk.announce(Does::none, 0)) {

@@ -14,7 +14,6 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -22,7 +21,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,17 +34,15 @@ public:
                      std::size_t slots, Weights weights)
         : ranks_(ranks), exchange_(exchange), weights_(std::move(weights)), slots_(slots),
           meetings_(ranks.allocate_meetings(slots, shares)) {}
-    /// What has been started for nothing is let come to its end, or others may take its messages
-    /// for their own. They end it, too, unless they have failed.
+    /// Completes what has been started in vain, or others would take its messages for their own.
+    /// The other ranks complete it, too, unless they have failed.
     ~MessageGathering() override {
-        const auto begun = std::chrono::steady_clock::now();
-        constexpr std::chrono::seconds patience{2};
         try {
-            while (std::uncaught_exceptions() == 0 && !has_failed_ && !poll() &&
-                   std::chrono::steady_clock::now() - begun < patience) {
-                std::this_thread::yield();
+            if (std::uncaught_exceptions() == 0 && !has_failed_) {
+                Progress progress{*this};
+                ranks_.wait(progress, "gathering weights");
             }
-        } catch (const std::exception&) { // nobody waits for it
+        } catch (const std::exception&) { // no rank waits for it
         }
     }
 
@@ -77,14 +73,7 @@ public:
     }
     std::optional<bool> wait(std::size_t slot) override {
         const StepClock::In waiting(StepPart::communication);
-        struct Progress {
-            MessageGathering& all;
-            std::size_t slot;
-            bool done() {
-                (void)all.poll();
-                return all.is_there(slot);
-            }
-        } progress{*this, slot};
+        Progress progress{*this, slot};
         try {
             ranks_.wait(progress, "gathering weights");
         } catch (...) {
@@ -108,6 +97,35 @@ private:
         Phase phase = Phase::choosing;
         bool same_order = false;
     };
+
+    /// Of one slot, or of all.
+    struct Progress {
+        MessageGathering& all;
+        std::optional<std::size_t> slot = std::nullopt;
+
+        bool done() { return all.poll() || (slot && all.is_there(*slot)); }
+        [[nodiscard]] std::vector<int> awaited() const {
+            std::vector<int> ranks;
+            for (std::size_t i = 0; i < all.slots_.size(); ++i) {
+                if (!slot || i == *slot) {
+                    const auto of_slot = all.awaited(i);
+                    ranks.insert(ranks.end(), of_slot.begin(), of_slot.end());
+                }
+            }
+            return ranks;
+        }
+    };
+    /// Ranks that a slot waits for now.
+    [[nodiscard]] std::vector<int> awaited(std::size_t slot) const {
+        if (!slots_[slot]) {
+            return {};
+        }
+        const UnderWay& one = *slots_[slot];
+        return one.phase == Phase::choosing     ? one.choices.awaited()
+               : one.phase == Phase::exchanging ? one.exchange.awaited()
+               : one.phase == Phase::meeting    ? meetings_->awaited(slot)
+                                                : std::vector<int>();
+    }
 
     bool goes_on(std::size_t slot) {
         UnderWay& one = *slots_[slot];

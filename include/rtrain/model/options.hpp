@@ -123,6 +123,11 @@ struct DataParallelOptions {
     /// what is said of all ranks and of rank 0 is then said of the group's. Needs a backend with
     /// communicators, such as backend::Mpi (ConfigError RT-C28).
     std::shared_ptr<comm::Communicator> group = nullptr;
+    /// In steps where data::Permuted or data::Streaming give ranks different numbers of rows,
+    /// weight a rank's gradients by its rows: right for a loss that is a mean over rows. Set it to
+    /// false for one that is a sum. Not with `group`, under join(), in two loops at a time, or
+    /// where BatchOptions::micro_batches is set: micro-batches count alike on any number of ranks.
+    bool weight_by_rows = true;
 };
 
 namespace detail {
@@ -176,7 +181,8 @@ inline void check_options(const DataParallelOptions& options) {
         " broadcast_buffers ", options.broadcast_buffers, " hook ", options.hook.index(),
         " reduction_order ", static_cast<int>(options.reduction_order), " autocast ",
         options.autocast ? c10::toString(*options.autocast) : "off", " check_gradients ",
-        options.check_gradients, " check_parameters ", options.check_parameters);
+        options.check_gradients, " check_parameters ", options.check_parameters, " weight_by_rows ",
+        options.weight_by_rows);
     if (const auto* power = std::get_if<hook::PowerSgd>(&options.hook)) {
         text += concat(" rank ", power->rank, " start_iteration ", power->start_iteration,
                        " min_compression_rate ", power->min_compression_rate,

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether all ranks hold the same parameters, to the bit: by their checksums.
+/// Whether all ranks hold the same parameters, to the bit: by their checksums; and whether
+/// gradients of all still arrive.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/different_parameters.hpp>
 #include <rtrain/model/buckets.hpp>
+#include <rtrain/model/parameter_hook.hpp>
+#include <rtrain/state/state_io.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -54,6 +57,32 @@ inline void require_equal_parameters(HookRanks& backend,
     throw_different_parameters(parameters[static_cast<std::size_t>(first)].name,
                                static_cast<std::size_t>(rank),
                                by_parameter.sum().item().to<std::size_t>(), parameters.size());
+}
+
+/// The same, or with `later` and where that is possible, adds them to it. *Collective.*
+inline void compare_parameters(HookRanks& backend, const std::vector<NamedParameter>& parameters,
+                               checkpoint::Compared* later) {
+    if (later == nullptr || !can_be_read_beside_training(parameters)) {
+        require_equal_parameters(backend, parameters);
+        return;
+    }
+    for (const auto& [name, parameter] : parameters) {
+        later->emplace_back(name, parameter);
+    }
+}
+
+/// Throws ModelError [RT-M23] when gradients no longer pass by one of the hooks.
+inline void require_connected(const std::vector<ParameterHook>& hooks,
+                              const std::vector<NamedParameter>& parameters) {
+    for (std::size_t i = 0; i < hooks.size(); ++i) {
+        if (!hooks[i].is_connected()) {
+            throw ModelError("RT-M23", concat("another post-accumulate-grad hook was set on "
+                                              "parameter \"",
+                                              parameters[i].name,
+                                              "\", so its gradient would not be averaged; set "
+                                              "it before prepare()"));
+        }
+    }
 }
 
 } // namespace rtrain::detail

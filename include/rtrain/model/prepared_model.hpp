@@ -30,6 +30,8 @@ public:
     virtual void begin_forward() = 0;
     /// For each tensor that forward returns: where a backward pass begins.
     virtual void end_forward(const at::Tensor& output) = 0;
+    /// Instead of that, where none was found in an output of this type.
+    virtual void end_forward_without_tensors(const char* type) = 0;
     /// Behind a forward that has thrown: throws what has made it do so, where that is known.
     virtual void explain_failure() const {}
     /// While false, backward accumulates gradients on this rank only.

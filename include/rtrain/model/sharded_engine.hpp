@@ -23,6 +23,7 @@
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/model/units.hpp>
 #include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/user_call.hpp>
 
 #include <torch/nn/module.h>
 
@@ -60,6 +61,7 @@ public:
 
     /// See ShardedParallel.
     void edit(const std::function<void()>& change) {
+        const UserCall::In in(UserCall::edit);
         const torch::NoGradGuard no_grad;
         process::LateCopy::finish_all(); // of all ranks: they meet before one writes
         if (weights_) {
@@ -83,6 +85,7 @@ public:
     }
 
     void read(const std::function<void()>& read) {
+        const UserCall::In in(UserCall::gathered);
         if (weights_) {
             weights_->read(read);
         } else {
@@ -106,6 +109,7 @@ public:
         if (steps_in_backward_) {
             refuse_with_step_in_backward("clip_grad_norm_() needs the norm of all gradients");
         }
+        const UserCall::In in(UserCall::clip);
         const torch::NoGradGuard no_grad;
         return detail::clip(gradients(), max_norm, norm_type, error_if_nonfinite, [&](double norm) {
             const at::Tensor mine = at::full({1}, weights_ ? norm : 0, at::kDouble);

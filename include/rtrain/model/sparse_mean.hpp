@@ -56,7 +56,7 @@ parameters_with_sparse_gradients(const torch::nn::Module& root) {
 /// divided by `divisor`; `like` is its parameter. Sparse and coalesced, unless a rank has a dense
 /// one. *Collective.*
 [[nodiscard]] inline at::Tensor sparse_mean(HookRanks& backend, const at::Tensor& gradient,
-                                            const at::Tensor& like, int divisor) {
+                                            const at::Tensor& like, double divisor) {
     const int size = backend.size();
     const bool dense = gradient.defined() && !gradient.is_sparse();
     at::Tensor mine = gradient;

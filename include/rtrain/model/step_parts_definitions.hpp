@@ -11,6 +11,7 @@
 #include <rtrain/process/late_copy.hpp>
 #include <rtrain/process/read_only_memory.hpp>
 #include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/user_call.hpp>
 #include <rtrain/state/object_state.hpp>
 
 #include <ATen/Functions.h>
@@ -102,6 +103,7 @@ RTRAIN_DOOR void StepParts::settle(torch::optim::Optimizer& optimizer,
 }
 
 RTRAIN_DOOR void StepParts::begin_step(torch::optim::Optimizer& optimizer) const {
+    const UserCall::In in(UserCall::optimizer_step);
     process::LateCopy::finish_all(); // of all ranks: they meet in it
     for (const auto& group : optimizer.param_groups()) {
         for (const at::Tensor& parameter : group.params()) {
@@ -125,6 +127,7 @@ RTRAIN_DOOR void StepParts::begin_step(torch::optim::Optimizer& optimizer) const
 }
 
 RTRAIN_DOOR void StepParts::end_step() const {
+    const UserCall::In in(UserCall::optimizer_step);
     const StepClock::In waiting(StepPart::communication);
     for (const auto& model : models_) {
         model->end_step();

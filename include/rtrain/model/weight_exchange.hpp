@@ -60,6 +60,10 @@ public:
             }
             return true;
         }
+        /// Behind done(): ranks without which it is not complete.
+        [[nodiscard]] std::vector<int> awaited() const {
+            return next_ < legs_.size() ? gathers_[next_].awaited() : std::vector<int>();
+        }
 
     private:
         friend class WeightExchange;

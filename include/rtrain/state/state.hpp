@@ -137,13 +137,16 @@ private:
                     [&object](const StateReader& in) {
                         object = static_cast<T>(in.tensor("value").item<double>());
                     }};
-        } else {
-            static_assert(detail::PlainValue<T>,
-                          "rtrain: State::add() cannot save this type: give it save(StateWriter&) "
-                          "const and load(const StateReader&) [RT-A2]");
+        } else if constexpr (detail::PlainValue<T>) {
             return {name,
                     [&object](StateWriter& out) { out.value("value", boost::json::value(object)); },
                     [&object](const StateReader& in) { load_value(in.value("value"), object); }};
+        } else {
+            static_assert(detail::PlainValue<T>,
+                          "rtrain: State::add() cannot save this type: give it save(StateWriter&) "
+                          "const and load(const StateReader&), or keep numbers in an at::Tensor "
+                          "[RT-A2]");
+            return {};
         }
     }
 

@@ -21,6 +21,7 @@
 #include <rtrain/model/reproducibility.hpp>
 #include <rtrain/model/sharded.hpp>
 #include <rtrain/model/sharded_optimizer.hpp>
+#include <rtrain/process/user_call.hpp>
 #include <rtrain/train/worker_reports.hpp>
 
 #include <c10/core/GradMode.h>
@@ -79,6 +80,7 @@ public:
         sizeof(EngineFor<Options>);
     }
     [[nodiscard]] auto prepare(M model, const Options& options) {
+        const UserCall::In in(UserCall::prepare);
         auto module = detail::module_of(std::move(model));
         module->to(device());
         using Module = typename decltype(module)::element_type;
@@ -100,6 +102,7 @@ public:
     template <std::invocable Make, class Options = DataParallelOptions>
     requires requires(Make make) { detail::module_of(make()); }
     [[nodiscard]] auto construct(Make&& make, const Options& options = {}) {
+        const UserCall::In in(UserCall::construct);
         decltype(detail::module_of(make())) module;
         detail::construct_once(ranks(), detail::averaging_of(options), [&] {
             module = detail::module_of(make());
@@ -115,6 +118,7 @@ public:
     /// parts and the checkpoint policy does not save such: Sharded, AsyncSharded and None do.
     template <std::derived_from<torch::optim::Optimizer> O>
     [[nodiscard]] auto prepare(O optimizer) {
+        const UserCall::In in(UserCall::prepare);
         typename detail::PreparedOptimizer<O>::type prepared(std::move(optimizer),
                                                              sharded_models());
         if (prepared.holds_parts()) {
@@ -154,6 +158,7 @@ public:
             rows, data_, rank(), size(), device(),
             [this, name] { return progress().new_position(name); }, seed_, random_seed_, is_split,
             [ranks = ranks()](at::Tensor& numbers) {
+                const UserCall::In in(UserCall::next_batch);
                 const c10::NoGradGuard no_grad;
                 ranks->all_reduce(numbers, ReduceOp::max);
             });
@@ -167,6 +172,7 @@ public:
         preprocessor.fit(rows, ranks);
     }
     void fit(P& preprocessor, const std::string& name) {
+        const UserCall::In in(UserCall::fit);
         preprocessor.fit(dataset(name), ranks().get());
     }
 

@@ -5,7 +5,10 @@
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/backend/policy.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/comm/exact_sum.hpp>
+#include <rtrain/process/user_call.hpp>
 #include <rtrain/state/state.hpp>
 #include <rtrain/train/worker_identity.hpp>
 
@@ -19,6 +22,7 @@
 #include <concepts>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -37,6 +41,7 @@ public:
     template <class T>
     requires detail::PlainValue<T>
     [[nodiscard]] T broadcast(const T& value, int root = 0) {
+        const UserCall::In in(UserCall::broadcast);
         if constexpr (std::same_as<T, std::string>) {
             return detail::broadcast(*ranks(), value, root);
         } else if constexpr (std::is_arithmetic_v<T>) {
@@ -49,20 +54,26 @@ public:
         }
     }
 
-    /// Reduces a tensor in place over all ranks. *Collective.*
+    /// Reduces a tensor in place over all ranks. *Collective.* Throws CommError [RT-X26] where a
+    /// sum of integers exceeds their type.
     void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
         const c10::NoGradGuard no_grad;
         ranks()->all_reduce(tensor, op);
     }
-    /// The number reduced over all ranks. *Collective.*
+    /// The number reduced over all ranks. *Collective.* Throws CommError [RT-X26] for a sum that
+    /// exceeds its type, [RT-X7] for a mean of integers.
     template <class T>
     requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>) [[nodiscard]] T
         all_reduce(T value, ReduceOp op = ReduceOp::sum) {
-        using Wide = std::conditional_t<std::floating_point<T>, double, std::int64_t>;
-        at::Tensor tensor = at::full({1}, static_cast<Wide>(value),
-                                     std::floating_point<T> ? at::kDouble : at::kLong);
-        ranks()->all_reduce(tensor, op);
-        return static_cast<T>(tensor.item<Wide>());
+        const UserCall::In in(UserCall::all_reduce);
+        if constexpr (std::floating_point<T>) {
+            at::Tensor tensor = at::full({1}, static_cast<double>(value), at::kDouble);
+            ranks()->all_reduce(tensor, op);
+            return static_cast<T>(tensor.item<double>());
+        } else {
+            using Wide = std::conditional_t<std::is_unsigned_v<T>, std::uint64_t, std::int64_t>;
+            return narrowed<T>(reduced(static_cast<Wide>(value), op));
+        }
     }
 
     /// The tensors of all ranks, which have equal shapes, by rank. *Collective.*
@@ -74,6 +85,7 @@ public:
     template <class T>
     requires std::is_arithmetic_v<T>
     [[nodiscard]] std::vector<T> all_gather(T value) {
+        const UserCall::In in(UserCall::all_gather);
         const at::Tensor gathered = ranks()->all_gather(as_bytes(value));
         std::vector<T> values;
         for (int rank = 0; rank < size(); ++rank) {
@@ -93,6 +105,30 @@ protected:
     ~WorkerCollectives() = default;
 
 private:
+    template <class Wide>
+    [[nodiscard]] Wide reduced(Wide value, ReduceOp op) {
+        comm::require_reducible(at::kLong, op);
+        constexpr bool is_signed = std::is_signed_v<Wide>;
+        // Backends order int64, and add up other types as comm::reduced_exactly() says.
+        const bool flips = !is_signed && op != ReduceOp::sum;
+        constexpr std::uint64_t top_bit = std::uint64_t{1} << 63;
+        auto bits = static_cast<std::uint64_t>(value) ^ (flips ? top_bit : 0);
+        at::Tensor tensor = at::from_blob(&bits, {1}, is_signed || flips ? at::kLong : at::kUInt64);
+        ranks()->all_reduce(tensor, op);
+        return static_cast<Wide>(bits ^ (flips ? top_bit : 0));
+    }
+    template <class T, class Wide>
+    [[nodiscard]] T narrowed(Wide sum) const {
+        if (static_cast<Wide>(static_cast<T>(sum)) != sum) {
+            throw CommError("RT-X26",
+                            detail::concat("a sum over ", size(), " ranks is ", sum,
+                                           ", but its type holds ", +std::numeric_limits<T>::min(),
+                                           " to ", +std::numeric_limits<T>::max(),
+                                           "; reduce a wider type, such as std::int64_t"));
+        }
+        return static_cast<T>(sum);
+    }
+
     template <class T>
     static at::Tensor as_bytes(const T& value) {
         return detail::to_bytes({reinterpret_cast<const char*>(&value), sizeof value});

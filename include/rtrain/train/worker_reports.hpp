@@ -10,6 +10,7 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/data/loops.hpp>
 #include <rtrain/model/prepared_model.hpp>
+#include <rtrain/process/user_call.hpp>
 #include <rtrain/run/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
 #include <rtrain/state/progress.hpp>
@@ -17,13 +18,16 @@
 #include <rtrain/track/step_value.hpp>
 #include <rtrain/train/epochs.hpp>
 #include <rtrain/train/preemption.hpp>
+#include <rtrain/train/reported_metric.hpp>
 #include <rtrain/train/worker_collectives.hpp>
 
+#include <cstdint>
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rtrain {
@@ -60,6 +64,15 @@ public:
     /// those that other ranks give. *Collective.* Throws CheckpointError [RT-K5].
     void report(const Config& metrics, const Checkpoint& directory,
                 const ReportOptions& options = {});
+
+    /// The same, of metrics in braces, which may also be tensors of one element:
+    /// `worker.report({{"loss", loss}}, state)`. Throws ConfigError [RT-C34] for a larger tensor.
+    template <class... Rest>
+    auto report(std::initializer_list<detail::ReportedMetric> metrics, Rest&&... rest) requires
+        requires(WorkerReports& worker, const Config& config) {
+        worker.report(config, std::forward<Rest>(rest)...);
+    }
+    { return report(detail::ReportedMetric::config_of(metrics), std::forward<Rest>(rest)...); }
 
     /// Notes metrics of one step, such as `worker.log({{"loss", loss}})`: numbers, and tensors of
     /// one element, which are read later and together unless they lie in the CPU's memory. Rank
@@ -136,6 +149,7 @@ private:
         [[nodiscard]] std::string section() const;
     };
 
+    [[nodiscard]] UserCall::In in_report();
     void show(const torch::nn::Module& module);
     void check_models(checkpoint::Compared* later = nullptr);
     void save_between(const State& state);
@@ -153,6 +167,7 @@ private:
     std::optional<State> state_; ///< of the loop over epochs()
     std::string said_way_;       ///< back into loops
     int state_reports_ = 0;
+    std::uint64_t reports_ = 0;
     std::vector<Prepared> prepared_;
     int prepared_count_ = 0;
 };

@@ -91,7 +91,13 @@ RTRAIN_DOOR std::filesystem::path WorkerReports::run_path() const {
     return run_.directory().location().path;
 }
 
+RTRAIN_DOOR UserCall::In WorkerReports::in_report() {
+    reports_ += UserCall::current().name == UserCall::none ? 1U : 0U;
+    return UserCall::In(UserCall::report, reports_);
+}
+
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics) {
+    const auto in = in_report();
     if (!is_behind_the_end()) {
         run_.report(metrics);
     }
@@ -99,6 +105,7 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics) {
 
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state,
                                        const ReportOptions& options) {
+    const auto in = in_report();
     if (!run_.saves_state()) {
         if (asks_for_validation(options)) {
             throw ConfigError("RT-C16", "a report asks for validation, but checkpoint::None saves "
@@ -124,6 +131,7 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state
 }
 
 RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collection& collection) {
+    const auto in = in_report();
     Config values = collection.reduce(*ranks());
     report(detail::with(metrics, values));
     return values;
@@ -131,6 +139,7 @@ RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collecti
 
 RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collection& collection,
                                          const State& state, const ReportOptions& options) {
+    const auto in = in_report();
     Config values = collection.reduce(*ranks());
     report(detail::with(metrics, values), state, options);
     return values;
@@ -138,6 +147,7 @@ RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collecti
 
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const Checkpoint& directory,
                                        const ReportOptions& options) {
+    const auto in = in_report();
     if (is_behind_the_end()) {
         return;
     }
@@ -153,6 +163,7 @@ RTRAIN_DOOR void WorkerReports::log(std::initializer_list<StepMetric> metrics) {
 
 RTRAIN_DOOR std::vector<ReportedCheckpoint>
 WorkerReports::get_all_reported_checkpoints(ConsistencyMode mode, std::optional<double> timeout_s) {
+    const UserCall::In in(UserCall::reported_checkpoints);
     return run_.reported_checkpoints(mode, timeout_s);
 }
 
@@ -161,6 +172,7 @@ RTRAIN_DOOR std::optional<Checkpoint> WorkerReports::checkpoint() const {
 }
 
 RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
+    const UserCall::In in(UserCall::restore);
     const auto newest = checkpoint();
     if (!run_.saves_state() || !newest) {
         return false;
@@ -185,6 +197,7 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
 }
 
 RTRAIN_DOOR Epochs WorkerReports::epochs(int count, const State& state) {
+    const UserCall::In in(UserCall::epochs);
     restore(state);
     progress_.set_epochs(count);
     return Epochs(progress_, run_.has_stopped() ? 0 : count,
@@ -200,6 +213,7 @@ RTRAIN_DOOR bool WorkerReports::should_stop() const {
 }
 
 RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
+    const UserCall::In in(UserCall::preemption);
     constexpr double never = std::numeric_limits<double>::infinity();
     PreemptionNotice& notice = PreemptionNotice::current();
     at::Tensor seconds = at::full({1}, notice.given() ? notice.seconds_left() : never, at::kDouble);
@@ -264,6 +278,7 @@ RTRAIN_DOOR void WorkerReports::check_models(checkpoint::Compared* later) {
 
 /// Outside of a report.
 RTRAIN_DOOR void WorkerReports::save_between(const State& state) {
+    const UserCall::In in(UserCall::save);
     run_.save([&] {
         check_models();
         return snapshot_of(state);
@@ -333,6 +348,7 @@ RTRAIN_DOOR bool WorkerReports::ends(const data::Loops::Loop& loop) const {
 /// Behind the body of an epoch: whether it was the last because of RunConfig::stop, or because some
 /// rank has called stop().
 RTRAIN_DOOR bool WorkerReports::stops_here() {
+    const UserCall::In in(UserCall::epochs);
     if (should_stop() && !run_.has_stopped()) {
         run_.judge_time();
     }

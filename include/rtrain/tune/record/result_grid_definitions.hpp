@@ -108,15 +108,16 @@ inline void flatten(const std::string& name, const boost::json::value& value, co
 RTRAIN_DOOR std::string TrialTable::to_csv() const {
     std::string text;
     for (const std::string& column : columns) {
-        text += (text.empty() ? "" : ",") + tune::internal::cell_of(boost::json::string(column));
+        text += text.empty() ? "" : ",";
+        text += tune::internal::cell_of(boost::json::string(column));
     }
     text += '\n';
     for (const auto& row : rows) {
         std::string line;
         for (const std::string& column : columns) {
             const auto found = row.find(column);
-            line += (&column == columns.data() ? "" : ",") +
-                    (found == row.end() ? "" : tune::internal::cell_of(found->second));
+            line += &column == columns.data() ? "" : ",";
+            line += found == row.end() ? "" : tune::internal::cell_of(found->second);
         }
         text += line + '\n';
     }

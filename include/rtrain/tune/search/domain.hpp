@@ -9,6 +9,7 @@
 
 #include <boost/json/value.hpp>
 #include <boost/json/value_from.hpp>
+#include <boost/json/value_ref.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -131,8 +132,17 @@ template <class F>
 }
 
 /// Each of the values, of which there is at least one (RT-U4).
-[[nodiscard]] Domain grid_search(std::initializer_list<boost::json::value> values);
+[[nodiscard]] Domain grid_search(std::initializer_list<boost::json::value_ref> values);
 [[nodiscard]] Domain grid_search(std::vector<boost::json::value> values);
+template <class T>
+requires std::constructible_from<boost::json::value, T>
+[[nodiscard]] Domain grid_search(const std::vector<T>& values) {
+    std::vector<boost::json::value> all;
+    for (auto&& value : values) {
+        all.emplace_back(T(value));
+    }
+    return grid_search(std::move(all));
+}
 
 } // namespace rtrain::tune
 

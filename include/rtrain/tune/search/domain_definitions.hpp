@@ -149,8 +149,9 @@ RTRAIN_DOOR Domain grid_search(std::vector<boost::json::value> values) {
     }
     return Grid{std::move(values)};
 }
-RTRAIN_DOOR Domain grid_search(std::initializer_list<boost::json::value> values) {
-    return grid_search(std::vector<boost::json::value>(values));
+RTRAIN_DOOR Domain grid_search(std::initializer_list<boost::json::value_ref> values) {
+    const boost::json::array all(values);
+    return grid_search(std::vector<boost::json::value>(all.begin(), all.end()));
 }
 
 } // namespace rtrain::tune
