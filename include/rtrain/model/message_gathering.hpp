@@ -9,6 +9,7 @@
 #include <rtrain/comm/pending.hpp>
 #include <rtrain/model/unit_gathering.hpp>
 #include <rtrain/model/weight_exchange.hpp>
+#include <rtrain/process/owner.hpp>
 #include <rtrain/process/step_clock.hpp>
 
 #include <ATen/Functions.h>
@@ -42,8 +43,8 @@ public:
         const auto begun = std::chrono::steady_clock::now();
         constexpr std::chrono::seconds patience{2};
         try {
-            while (std::uncaught_exceptions() == 0 && !has_failed_ && !poll() &&
-                   std::chrono::steady_clock::now() - begun < patience) {
+            while (owner_.is_this_process() && std::uncaught_exceptions() == 0 && !has_failed_ &&
+                   !poll() && std::chrono::steady_clock::now() - begun < patience) {
                 std::this_thread::yield();
             }
         } catch (const std::exception&) { // nobody waits for it
@@ -166,6 +167,7 @@ private:
     Weights weights_;
     std::vector<std::optional<UnderWay>> slots_; ///< what has been started for each
     std::unique_ptr<comm::Meetings> meetings_;
+    process::Owner owner_;
     bool has_failed_ = false;
 };
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a user has set of Open MPI, and how its ranks reach each other unless that says otherwise.
+#pragma once
+
+#include <rtrain/launch/supervise/launcher.hpp>
+#include <rtrain/launch/supervise/mpirun_version.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+
+namespace rtrain::launch {
+
+/// Whether a file of Open MPI's settings ("name = value" a line) has one that begins with `prefix`.
+[[nodiscard]] inline bool has_setting(const std::filesystem::path& file,
+                                      const std::string& prefix) {
+    std::ifstream lines(file);
+    for (std::string line; std::getline(lines, line);) {
+        line.erase(0, line.find_first_not_of(" \t"));
+        if (line.starts_with(prefix)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/// Whether the environment, mpirun's arguments or a file have a setting of Open MPI whose name
+/// begins with `prefix`, or name a file of settings.
+[[nodiscard]] inline bool user_sets(const std::string& prefix, const RanksCommand& command) {
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        const std::string setting(*variable);
+        if (setting.starts_with("OMPI_MCA_" + prefix) ||
+            setting.starts_with("OMPI_MCA_mca_base_param_files=")) {
+            return true;
+        }
+    }
+    const bool by_argument =
+        std::any_of(command.arguments.begin(), command.arguments.end(), [&](const auto& word) {
+            return word.starts_with(prefix) || word == "--tune" || word == "-tune" ||
+                   word == "--am" || word == "-am";
+        });
+    const char* const home = std::getenv("HOME");
+    return by_argument ||
+           has_setting(std::filesystem::path(home != nullptr ? home : "") /
+                           ".openmpi/mca-params.conf",
+                       prefix) ||
+           has_setting("/etc/openmpi/openmpi-mca-params.conf", prefix);
+}
+
+/// Where the ranks of this machine share memory: in memory, or where that is scarce, as in many
+/// containers, in files; empty where neither has room.
+[[nodiscard]] inline std::optional<std::filesystem::path>
+place_to_share(const RanksCommand& command) {
+    constexpr std::uintmax_t of_rank = std::uintmax_t{5} << 20; // Open MPI takes 4 MiB
+    for (const auto& place : {command.shared_memory, command.scratch}) {
+        std::error_code error;
+        if (place &&
+            std::filesystem::space(*place, error).available >=
+                of_rank * static_cast<std::uintmax_t>(command.ranks) &&
+            !error) {
+            return place;
+        }
+    }
+    return std::nullopt;
+}
+
+/// Ranks of one machine listen on no network; else each of them does, on all interfaces.
+[[nodiscard]] inline std::map<std::string, std::string>
+local_transport(const RanksCommand& command, const MpirunVersion& version) {
+    if (!command.is_local() || user_sets("btl", command) || user_sets("pml", command)) {
+        return {};
+    }
+    if (version.is_hydra) { // MPICH's network modules
+        return {{"FI_TCP_IFACE", "lo"},
+                {"FI_SOCKETS_IFACE", "lo"},
+                {"UCX_NET_DEVICES", "lo"},
+                {"MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE", "lo"}};
+    }
+    if (command.ranks == 1) {
+        return {{"OMPI_MCA_btl", "self"}};
+    }
+    constexpr int first_without_vader = 5;
+    const bool is_new = version.open_mpi && *version.open_mpi >= first_without_vader;
+    return place_to_share(command)
+               ? std::map<std::string, std::string>{{"OMPI_MCA_btl",
+                                                     is_new ? "self,sm" : "self,vader"}}
+               : std::map<std::string, std::string>{};
+}
+
+} // namespace rtrain::launch
