@@ -16,6 +16,8 @@
 #include <string>
 #include <system_error>
 
+#include <unistd.h>
+
 namespace rtrain::launch {
 
 /// Whether a file of Open MPI's settings ("name = value" a line) has one that begins with `prefix`.
@@ -77,11 +79,11 @@ local_transport(const RanksCommand& command, const MpirunVersion& version) {
     if (!command.is_local() || user_sets("btl", command) || user_sets("pml", command)) {
         return {};
     }
-    if (version.is_hydra) { // MPICH's network modules
-        return {{"FI_TCP_IFACE", "lo"},
-                {"FI_SOCKETS_IFACE", "lo"},
-                {"UCX_NET_DEVICES", "lo"},
-                {"MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE", "lo"}};
+    if (version.is_hydra) { // UCX and libfabric, by which MPICH reaches a network
+        std::map<std::string, std::string> loopback{
+            {"UCX_NET_DEVICES", "lo"}, {"FI_TCP_IFACE", "lo"}, {"FI_SOCKETS_IFACE", "lo"}};
+        std::erase_if(loopback, [](const auto& item) { return std::getenv(item.first.c_str()); });
+        return loopback;
     }
     if (command.ranks == 1) {
         return {{"OMPI_MCA_btl", "self"}};
