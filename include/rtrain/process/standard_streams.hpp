@@ -8,15 +8,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <unistd.h>
 
 namespace rtrain::process {
 
 /// Opens /dev/null as each of them that is closed: else the next file or socket would become it.
 inline void open_standard_streams() noexcept {
-    for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    for (const int number : {0, 1, 2}) {
         if (::fcntl(number, F_GETFD) < 0) { // the lowest that is free, so open() returns it
-            (void)::open("/dev/null", number == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+            (void)::open("/dev/null", number == 0 ? O_RDONLY : O_WRONLY);
         }
     }
 }
@@ -26,7 +25,7 @@ inline const bool standard_streams_are_open = (open_standard_streams(), true);
 
 /// Whether printing would wait for whoever reads standard output or standard error.
 [[nodiscard]] inline bool is_output_blocked() noexcept {
-    std::array<pollfd, 2> streams{{{STDOUT_FILENO, POLLOUT, 0}, {STDERR_FILENO, POLLOUT, 0}}};
+    std::array<pollfd, 2> streams{{{1, POLLOUT, 0}, {2, POLLOUT, 0}}};
     return ::poll(streams.data(), streams.size(), 0) >= 0 &&
            (streams[0].revents == 0 || streams[1].revents == 0);
 }

@@ -281,16 +281,9 @@ private:
             broken_ = died_without_a_word_;
         } else if (!broken_) {
             const Death seen = started_.death();
-            broken_ = {.kind = trained_ ? Failure::Kind::died : Failure::Kind::start_up,
-                       .code = "RT-L2",
-                       .rank = seen.rank,
-                       .message = seen.text,
-                       .from_outside = seen.signal && is_sent_by_others(*seen.signal)};
+            broken_ = failure_of_death(seen, trained_);
             if (seen.signal == SIGKILL) {
                 name_lack_of_memory(*broken_);
-            } else if (seen.code != nullptr) {
-                broken_->kind = Failure::Kind::configuration;
-                broken_->code = seen.code;
             }
         }
     }

@@ -307,25 +307,20 @@ private:
         timer_.cancel();
         resize_timer_.cancel();
         retire_job();
+        kill_launchers_later();
         tidy_up();
-        if (!retired_.empty()) {
-            kill_launchers_later();
-        }
     }
 
     /// Not while they pass on what ranks have printed, unless the run is to end now.
     void kill_launchers_later() {
         constexpr std::chrono::seconds patience{5};
         wait(timer_, static_cast<double>(patience.count()), [this, patience] {
-            const bool all = told_to_end_.has_value();
             for (const auto& job : retired_) {
-                if (all || job->quiet_for() >= patience) {
-                    job->kill_launcher(all);
+                if (told_to_end_ || job->quiet_for() >= patience) {
+                    job->kill_launcher(told_to_end_.has_value());
                 }
             }
-            if (!all) {
-                kill_launchers_later();
-            }
+            kill_launchers_later(); // until tidy_up()
         });
     }
 
