@@ -14,46 +14,51 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <unistd.h>
 
 namespace rtrain::launch {
 
-/// Whether a file of Open MPI's settings ("name = value" a line) has one that begins with `prefix`.
-[[nodiscard]] inline bool has_setting(const std::filesystem::path& file,
-                                      const std::string& prefix) {
+/// Whether a setting of Open MPI chooses what carries messages.
+[[nodiscard]] inline bool chooses_transport(std::string_view name) {
+    return name == "btl" || name == "pml" || name.starts_with("btl_tcp");
+}
+
+/// The same of a file of settings, "name = value" a line.
+[[nodiscard]] inline bool chooses_transport_in(const std::filesystem::path& file) {
     std::ifstream lines(file);
     for (std::string line; std::getline(lines, line);) {
         line.erase(0, line.find_first_not_of(" \t"));
-        if (line.starts_with(prefix)) {
+        if (chooses_transport(std::string_view(line).substr(0, line.find_first_of(" \t=")))) {
             return true;
         }
     }
     return false;
 }
 
-/// Whether the environment, mpirun's arguments or a file have a setting of Open MPI whose name
-/// begins with `prefix`, or name a file of settings.
-[[nodiscard]] inline bool user_sets(const std::string& prefix, const RanksCommand& command) {
+/// The same of all that a user can set: environment, mpirun's arguments, files. Other files that
+/// these name may, too.
+[[nodiscard]] inline bool user_chooses_transport(const RanksCommand& command) {
+    constexpr std::string_view prefix = "OMPI_MCA_";
     for (char** variable = environ; *variable != nullptr; ++variable) {
-        const std::string setting(*variable);
-        if (setting.starts_with("OMPI_MCA_" + prefix) ||
-            setting.starts_with("OMPI_MCA_mca_base_param_files=")) {
-            return true;
+        std::string_view name(*variable);
+        if (name.starts_with(prefix)) {
+            name = name.substr(prefix.size(), name.find('=') - prefix.size());
+            if (chooses_transport(name) || name == "mca_base_param_files") {
+                return true;
+            }
         }
     }
     const bool by_argument =
-        std::any_of(command.arguments.begin(), command.arguments.end(), [&](const auto& word) {
-            return word.starts_with(prefix) || word == "--tune" || word == "-tune" ||
-                   word == "--am" || word == "-am";
+        std::any_of(command.arguments.begin(), command.arguments.end(), [](const auto& word) {
+            return chooses_transport(word) || word.ends_with("-tune") || word.ends_with("-am");
         });
     const char* const home = std::getenv("HOME");
-    return by_argument ||
-           has_setting(std::filesystem::path(home != nullptr ? home : "") /
-                           ".openmpi/mca-params.conf",
-                       prefix) ||
-           has_setting("/etc/openmpi/openmpi-mca-params.conf", prefix);
+    const std::filesystem::path own = home != nullptr ? home : "";
+    return by_argument || chooses_transport_in(own / ".openmpi/mca-params.conf") ||
+           chooses_transport_in("/etc/openmpi/openmpi-mca-params.conf");
 }
 
 /// Where the ranks of this machine share memory: in memory, or where that is scarce, as in many
@@ -76,7 +81,7 @@ place_to_share(const RanksCommand& command) {
 /// Ranks of one machine listen on no network; else each of them does, on all interfaces.
 [[nodiscard]] inline std::map<std::string, std::string>
 local_transport(const RanksCommand& command, const MpirunVersion& version) {
-    if (!command.is_local() || user_sets("btl", command) || user_sets("pml", command)) {
+    if (!command.is_local() || user_chooses_transport(command)) {
         return {};
     }
     if (version.is_hydra) { // UCX and libfabric, by which MPICH reaches a network
