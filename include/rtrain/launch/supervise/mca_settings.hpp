@@ -26,12 +26,14 @@ namespace rtrain::launch {
     return name == "btl" || name == "pml" || name.starts_with("btl_tcp");
 }
 
-/// The same of a file of settings, "name = value" a line.
+/// The same of a file of settings, "name = value" a line; "^value" only excludes something.
 [[nodiscard]] inline bool chooses_transport_in(const std::filesystem::path& file) {
     std::ifstream lines(file);
     for (std::string line; std::getline(lines, line);) {
         line.erase(0, line.find_first_not_of(" \t"));
-        if (chooses_transport(std::string_view(line).substr(0, line.find_first_of(" \t=")))) {
+        const bool chooses =
+            chooses_transport(std::string_view(line).substr(0, line.find_first_of(" \t=")));
+        if (chooses && line.find('^') == std::string::npos) {
             return true;
         }
     }
