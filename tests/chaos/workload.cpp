@@ -297,7 +297,7 @@ rtrain::Result train(const Options& options, const std::string& name, long epoch
                 .failure = {.max_failures = limit,
                             .controller_failure_limit = limit,
                             .backoff_s = static_cast<double>(options.backoff_ms) / 1e3,
-                            .hang = {.start_s = 20, .idle_s = 3, .busy_s = 6}},
+                            .hang = {.start_s = 20, .idle_s = 3, .busy_s = 6, .stopped_s = 1.5}},
                 .checkpoint = {.num_to_keep = 3, .late_copies = true}},
         .datasets = {{"train", rtrain::data::lazy([rows = options.rows] {
                           return rtrain::data::Dataset(std::make_shared<Rows>(rows));

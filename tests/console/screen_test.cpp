@@ -261,13 +261,16 @@ TEST_CASE("Screen.what_waits_is_bounded") {
     for (int i = 0; i < 3000; ++i) {
         screen.print(line);
     }
-    std::size_t bytes = 0;
+    std::string said;
     do {
-        bytes += ends.text().size();
+        said += ends.text();
     } while (!screen.drain(1ms));
-    bytes += ends.text().size();
+    said += ends.text();
+    const std::size_t bytes = said.size();
     CHECK(bytes <= Screen::most_waiting + 100'000);
     CHECK(bytes >= Screen::most_waiting - 1001);
+    CHECK(said.find(" lines are missing here: nobody read what came before\n") !=
+          std::string::npos);
 }
 
 TEST_CASE("Screen.goes_on_when_nobody_is_there_any_more") {

@@ -447,7 +447,8 @@ TEST_CASE("Control.messages_come_back") {
                                 .collectives = std::uint64_t{1} << 63U,
                                 .waiting_in = "all_reduce",
                                 .cpu_s = 0.1,
-                                .reading = "rows.csv, rows 0 to 9"};
+                                .reading = "rows.csv, rows 0 to 9",
+                                .output_blocked = phase == Phase::training};
         CHECK(std::get<RankReport>(parse_from_rank(through(encode(report)))) == report);
     }
     for (const EventKind& kind : event_kinds) {
@@ -588,6 +589,8 @@ TEST_CASE("Control.malformed_messages_are_refused") {
         R"({"kind":"status","rank":0,"phase":"done","cpu_s":-1,)" + status + "}",
         R"({"kind":"status","rank":0,"phase":"done","cpu_s":"1",)" + status + "}",
         R"({"kind":"status","rank":0,"phase":"done","cpu_s":1e999,)" + status + "}",
+        R"({"kind":"status","rank":0,"phase":"done","cpu_s":1,"output_blocked":"no",)" + status +
+            "}",
         "{\"kind\":\"training\",\"checkpoint\":\"\xff\"}",
         R"({"kind":"stack","text":)" + std::string(1000, '[') + std::string(1000, ']') + "}"};
     for (const std::string& text : of_ranks) {

@@ -21,13 +21,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr double idle_s = 3;
+constexpr double limit_s = 3;
 
 struct Case {
     std::string how;
     int rank;
     const char* storage;
 };
+
+/// Whether a rank is outside rtrain too long; else idle_s is the limit to look at.
+bool is_outside(const Case& of) {
+    const std::string all =
+        " sleeps sleeps-in-second throws-then-sleeps spins reads outstays beats ";
+    return all.find(" " + of.how + " ") != std::string::npos;
+}
 
 /// A file that nothing comes from.
 class Stalled : public rtrain::data::Dataset::BlockSource {
@@ -49,8 +56,9 @@ rtrain::TrainerOptions options(const Case& of, const std::string& name) {
     result.run.failure.max_failures = 1;
     result.run.failure.hang = {.enabled = of.how != "sleeps-unwatched",
                                .start_s = 60,
-                               .idle_s = of.how == "spins" ? 60 : idle_s,
-                               .busy_s = of.how == "spins" ? idle_s : 60};
+                               .idle_s = is_outside(of) ? 60 : limit_s,
+                               .busy_s = is_outside(of) ? limit_s : 60,
+                               .stopped_s = 1.5};
     return result;
 }
 
@@ -78,7 +86,7 @@ void disturb(const Case& of, WorkerType& worker) {
         return;
     }
     if (of.how == "sleeps" || of.how == "sleeps-in-second" || of.how == "sleeps-unwatched") {
-        std::this_thread::sleep_for(of.how == "sleeps-unwatched" ? 3 * idle_s * 1s : 3600.0 * 1s);
+        std::this_thread::sleep_for(of.how == "sleeps-unwatched" ? 3 * limit_s * 1s : 3600.0 * 1s);
     } else if (of.how == "spins") {
         for (std::atomic<bool> go_on{true}; go_on;) {
         }
@@ -88,7 +96,14 @@ void disturb(const Case& of, WorkerType& worker) {
     } else if (of.how == "stops") {
         std::raise(SIGSTOP);
     } else if (of.how == "computes") {
-        compute(2 * static_cast<int>(idle_s) * 1s);
+        compute(2 * static_cast<int>(limit_s) * 1s);
+    } else if (of.how == "simulates") { // elsewhere, while this process waits
+        std::this_thread::sleep_for(3 * limit_s * 1s);
+    } else if (of.how == "beats") {
+        for (int i = 0; i < 30; ++i) {
+            std::this_thread::sleep_for(limit_s / 10 * 1s);
+            worker.heartbeat();
+        }
     }
 }
 
@@ -134,7 +149,7 @@ int main(int argc, char** argv) {
         if (in_second || of.how == "paused") {
             // Outside of fit() a program may do what it likes.
             std::this_thread::sleep_for(of.rank == rtrain::launch::env_int("OMPI_COMM_WORLD_RANK")
-                                            ? 2 * idle_s * 1s
+                                            ? 2 * limit_s * 1s
                                             : 0.0 * 1s);
             std::cout << "SECOND" << std::endl;
             rtrain::Trainer<>(options(of, "second")).fit(steps_of(of, true));

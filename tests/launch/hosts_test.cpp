@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where ranks go: hostfiles, --host lists, hosts that do not answer. Includes no libtorch.
 #include <rtrain/launch/supervise/hosts.hpp>
+#include <rtrain/launch/supervise/mpirun.hpp>
+#include <rtrain/launch/supervise/sole_rank.hpp>
 
 #include <doctest/doctest.h>
 
@@ -224,4 +226,66 @@ TEST_CASE("Hosts.who_does_not_answer_in_time_has_no_room") {
     }
     CHECK(answering(hosts, "/nowhere/agent").empty());
     CHECK(answering(hosts, "").empty());
+}
+
+TEST_CASE("Hosts.ranks_of_this_machine_listen_on_no_network_unless_the_user_says_so") {
+    const Directory directory;
+    const std::string home = directory.path.string();
+    const char* const own_home = std::getenv("HOME");
+    const std::string before = own_home != nullptr ? own_home : "";
+    ::setenv("HOME", home.c_str(), 1);
+    RanksCommand here{.ranks = 2, .scratch = directory.path};
+    const auto btl = [](const RanksCommand& command, const MpirunVersion& version) {
+        const auto variables = mpi_variables(command, version);
+        const auto found = variables.find("OMPI_MCA_btl");
+        return found == variables.end() ? std::string() : found->second;
+    };
+    CHECK(btl(here, {.open_mpi = 4}) == "self,vader");
+    CHECK(btl(here, {.open_mpi = 5}) == "self,sm");
+    CHECK(btl({.ranks = 1, .scratch = directory.path}, {}) == "self");
+    CHECK(mpi_variables(here, {.is_hydra = true}).at("UCX_NET_DEVICES") == "lo");
+    ::setenv("UCX_NET_DEVICES", "eth0", 1);
+    CHECK_FALSE(mpi_variables(here, {.is_hydra = true}).contains("UCX_NET_DEVICES"));
+    ::unsetenv("UCX_NET_DEVICES");
+    CHECK(btl({.ranks = 2}, {.open_mpi = 4}).empty()); // on several machines
+    // What the user has chosen stays.
+    for (const Words& words :
+         {Words{"--mca", "btl", "tcp,self"}, Words{"--mca", "pml", "ucx"},
+          Words{"--mca", "btl_tcp_if_include", "eth0"}, Words{"--am", "file"}}) {
+        RanksCommand chosen = here;
+        chosen.arguments = words;
+        CHECK(btl(chosen, {.open_mpi = 4}).empty());
+    }
+    ::setenv("OMPI_MCA_btl_tcp_if_include", "eth0", 1);
+    CHECK(btl(here, {.open_mpi = 4}).empty());
+    ::unsetenv("OMPI_MCA_btl_tcp_if_include");
+    std::filesystem::create_directory(directory.path / ".openmpi");
+    directory.write(".openmpi/mca-params.conf", "# none\n  btl = tcp,self\n");
+    CHECK(btl(here, {.open_mpi = 4}).empty());
+    std::filesystem::remove_all(directory.path / ".openmpi");
+    // Memory that they cannot share is taken from files.
+    RanksCommand crowd = here;
+    crowd.shared_memory = "/dev/shm";
+    crowd.ranks = 1'000'000;
+    CHECK(btl(crowd, {.open_mpi = 4}).empty());
+    CHECK_FALSE(mpi_variables(crowd).contains("OMPI_MCA_btl_vader_backing_directory"));
+    CHECK(mpi_variables(here).at("OMPI_MCA_btl_vader_backing_directory") == home);
+    ::setenv("HOME", before.c_str(), 1);
+}
+
+TEST_CASE("Hosts.deaths_that_each_start_meets_have_a_code") {
+    const Death lonely = describe_death(
+        1, "No network interfaces were found for out-of-band communications. We require\n");
+    REQUIRE(lonely.code != nullptr);
+    CHECK(std::string(lonely.code) == "RT-L46");
+    CHECK(lonely.text.find("ip link set lo up") != std::string::npos);
+    const Death large = describe_death(
+        153, "mpirun noticed that process rank 1 with PID 0 on node a exited on signal 25 (File "
+             "size limit exceeded).\n");
+    REQUIRE(large.code != nullptr);
+    CHECK(std::string(large.code) == "RT-S45");
+    CHECK(large.text.find("rank 1 was killed by signal 25") == 0);
+    CHECK(large.text.find("ulimit -f") != std::string::npos);
+    CHECK(death_of_sole_rank(SIGXFSZ, "").code != nullptr);
+    CHECK(describe_death(1, "no such option").code == nullptr);
 }

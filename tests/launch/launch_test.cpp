@@ -304,6 +304,109 @@ TEST_CASE("Launch.a_run_is_restored_from_its_directory") {
     CHECK(contains(restored.output, "RT-C18"));
 }
 
+TEST_CASE("Launch.children_of_a_rank_are_not_the_rank") {
+    const test::Directory driven("forks");
+    const test::Directory sole("forks-sole");
+    const test::Directory launched("forks-mpirun");
+    for (const auto& [result, ranks] :
+         {std::pair(alone("forks", driven), 2), std::pair(alone_on_one_rank("forks", sole), 1),
+          std::pair(under_mpirun(2, "forks", launched), 2)}) {
+        CAPTURE(result.output);
+        CHECK(result.status == 0);
+        CHECK(count(result.output, "exits 0") == 2 * ranks);
+        CHECK(count(result.output, "returns 0") == 2 * ranks);
+        CHECK(count(result.output, "throws 1") == 2 * ranks);
+        CHECK(count(result.output, "threw: bad luck of a child") == 2 * ranks);
+        CHECK(contains(result.output, "RESULT"));
+    }
+    for (const auto* const storage : {&driven, &sole, &launched}) {
+        CHECK(no_process_is_left(*storage));
+        CHECK(count(test::read(storage->path() / "r/result.json"), "\n") == 2); // reported once
+    }
+}
+
+TEST_CASE("Launch.a_reader_that_pauses_loses_nothing") {
+    for (const int ranks : {1, 2}) { // without mpirun, and with its buffers
+        for (const int pause_s : {8, 0}) {
+            CAPTURE(ranks);
+            CAPTURE(pause_s);
+            const test::Directory storage("chatters-" + std::to_string(ranks));
+            const auto ended =
+                run("RTRAIN_TEST_WORKERS=" + std::to_string(ranks) +
+                    " bash -o pipefail -c 'timeout 60 " RTRAIN_SCENARIO " chatters " +
+                    storage.path().string() + " | { sleep " + std::to_string(pause_s) + "; cat >" +
+                    storage.path().string() + "/printed; }'");
+            CAPTURE(ended.output);
+            CHECK(ended.status == 0);
+            CHECK_FALSE(contains(ended.output, "RT-L14"));
+            std::string expected;
+            const std::string printed = test::read(storage.path() / "printed");
+            for (int rank = 0; rank < ranks; ++rank) {
+                const std::string line =
+                    "[rank " + std::to_string(rank) + "] " + std::string(1000, 'x') + "\n";
+                CHECK(count(printed, line) == 400);
+                expected += line;
+            }
+            CHECK(printed.size() == 400 * expected.size());
+        }
+    }
+}
+
+TEST_CASE("Launch.closed_standard_streams_are_no_sockets") {
+    const test::Directory storage("closed");
+    for (const std::string closed : {"1>&-", "2>&-", "0<&- 1>&- 2>&-"}) {
+        CAPTURE(closed);
+        const auto ended =
+            run("RTRAIN_TEST_LIVE=0 sh -c 'exec timeout 60 " RTRAIN_SCENARIO " two-fits " +
+                (storage.path() / std::to_string(closed.size())).string() + " " + closed + "'");
+        CHECK(ended.status == 0);
+    }
+    CHECK(no_process_is_left(storage));
+}
+
+TEST_CASE("Launch.what_each_start_meets_is_met_once") {
+    const test::Directory storage("file-limit");
+    // 512 kB: what training writes is larger.
+    const auto ended =
+        run("bash -c 'ulimit -f 512; RTRAIN_TEST_WORKERS=1 timeout 60 " RTRAIN_SCENARIO " large " +
+            storage.path().string() + "'");
+    CAPTURE(ended.output);
+    CHECK(ended.status == 1);
+    CHECK(contains(ended.output, "File too large"));
+    CHECK(contains(ended.output, "raise `ulimit -f`"));
+    CHECK(contains(ended.output, "RT-S45"));
+    CHECK_FALSE(contains(ended.output, "restart 1"));
+    CHECK_FALSE(contains(ended.output, "signal 25"));
+    CHECK(no_process_is_left(storage));
+    // A machine whose only network interface is down, or which has none.
+    const test::Directory lonely("no-network");
+    const auto isolated =
+        run("unshare --net --map-root-user timeout 60 " RTRAIN_SCENARIO " two-fits " +
+            lonely.path().string());
+    CAPTURE(isolated.output);
+    if (contains(isolated.output, "unshare: ")) {
+        MESSAGE("skipped: no network namespace for this user");
+    } else {
+        CHECK(isolated.status == 1);
+        CHECK(contains(isolated.output, "RT-L46"));
+        CHECK(contains(isolated.output, "ip link set lo up"));
+        CHECK_FALSE(contains(isolated.output, "restart 1"));
+    }
+}
+
+TEST_CASE("Launch.ranks_of_one_machine_listen_on_no_network") {
+    for (const char* const workers : {"1", "2"}) {
+        CAPTURE(workers);
+        const test::Directory storage(std::string("listening-") + workers);
+        const auto ended =
+            run(std::string("RTRAIN_TEST_WORKERS=") + workers +
+                " timeout 60 " RTRAIN_SCENARIO " listens " + storage.path().string());
+        CAPTURE(ended.output);
+        CHECK(ended.status == 0);
+        CHECK(count(ended.output, "LISTENS 0\n") == std::atoi(workers));
+    }
+}
+
 TEST_CASE("Launch.wrong_number_of_ranks") {
     const test::Directory storage("wrong-size");
     for (const auto& result :

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 using test::contains;
@@ -122,10 +123,16 @@ TEST_CASE("MutualWatch.every_fit_is_watched_and_nothing_between_them") {
 }
 
 TEST_CASE("MutualWatch.slow_ranks_are_left_alone") {
-    for (const std::string how : {"paused", "computes"}) {
+    // Of "simulates", one rank, and all but one.
+    for (const auto& [how, rank] : {std::pair<std::string, int>("paused", 1),
+                                    {"computes", 1},
+                                    {"simulates", 1},
+                                    {"simulates", -1},
+                                    {"beats", 1}}) {
         CAPTURE(how);
+        CAPTURE(rank);
         const test::Directory storage(how);
-        const auto ended = hanging(2, how, 1, storage);
+        const auto ended = hanging(2, how, rank, storage);
         CAPTURE(ended.output);
         CHECK(ended.status == 0);
         CHECK(count(ended.output, "RESULT") == 2);

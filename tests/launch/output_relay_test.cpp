@@ -152,6 +152,30 @@ TEST_CASE("OutputRelay.nobody_is_waited_for_once_it_is_closed" * doctest::timeou
     std::fclose(target);
 }
 
+TEST_CASE("OutputRelay.what_was_read_is_printed_though_no_more_is_read" * doctest::timeout(60)) {
+    int printed[2];
+    REQUIRE(::pipe(printed) == 0);
+    Pipe shown;
+    std::FILE* const target = ::fdopen(::dup(shown.in()), "w");
+    boost::asio::io_context io;
+    bool ended = false;
+    OutputRelay relay(
+        io, printed[0], target, {.ranks = 1, .tagged = false}, [](const RankLine&) {},
+        [&] { ended = true; });
+    write(printed[1], "one\ntwo"); // which others hold open
+    while (relay.quiet_for() > 0s && relay.quiet_for() < 20ms) {
+        io.run_one_for(5ms);
+    }
+    relay.stop_reading();
+    io.run_for(5s);
+    CHECK(ended);
+    ::close(printed[1]);
+    std::fclose(target);
+    ::close(shown.in());
+    shown.read();
+    CHECK(shown.text() == "[rank 0] one\n[rank 0] two\n");
+}
+
 TEST_CASE("OutputRelay.a_line_that_never_ends_is_shown_in_pieces" * doctest::timeout(60)) {
     constexpr std::size_t length = 3 * OutputRelay::longest_line;
     const std::string bar(length, '=');

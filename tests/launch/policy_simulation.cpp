@@ -111,6 +111,7 @@ public:
         hang_.idle_s = dice_.between(8, 15);
         hang_.busy_s = dice_.between(25, 60);
         hang_.factor = dice_.between(1.5, 3);
+        hang_.stopped_s = dice_.between(1, 5);
         config_.hang = hang_;
         steps_ = dice_.number(5, 40);
         step_s_ = dice_.between(0.05, 1.5);
@@ -401,14 +402,14 @@ private:
         const bool trains = ranks_[static_cast<std::size_t>(victim_)].has_told_to_train;
         switch (fault_) {
         case Fault::stops:
-            return HangWatch::stopped_s;
+            return hang_.stopped_s;
         case Fault::falls_silent:
             if (!trains) {
                 return hang_.start_s + others_s;
             }
             // Alone, it is found only when no progress has been seen for long.
-            return size_ > 1 ? 2 * HangWatch::silent_s
-                             : std::max({hang_.idle_s, HangWatch::silent_s, pause_s}) + others_s;
+            return size_ > 1 ? 2 * hang_.silent_s
+                             : std::max({hang_.idle_s, hang_.silent_s, pause_s}) + others_s;
         case Fault::stays_out:
             return hang_.start_s + others_s;
         case Fault::spins:

@@ -7,11 +7,16 @@
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/watch/hang_watch.hpp>
+#include <rtrain/process/processor_time.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <ctime>
 #include <functional>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace rtrain;
 using namespace rtrain::launch;
@@ -79,6 +84,38 @@ struct Ranks {
 };
 
 } // namespace
+
+TEST_CASE("ProcessorTime.that_of_children_counts_while_they_run_and_behind") {
+    const double before_s = process::processor_time_of_children_s();
+    int ready[2];
+    int end[2];
+    REQUIRE(::pipe(ready) == 0);
+    REQUIRE(::pipe(end) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) { // and a child of its own, which computes
+        ::close(end[1]);
+        if (::fork() == 0) {
+            timespec used{};
+            while (used.tv_sec == 0 && used.tv_nsec < 200'000'000) {
+                ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+            }
+            (void)!::write(ready[1], "x", 1);
+        }
+        char byte = 0;
+        (void)!::read(end[0], &byte, 1); // until the test is over
+        while (::wait(nullptr) > 0) {
+        }
+        ::_exit(0);
+    }
+    ::close(end[0]);
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    CHECK(process::processor_time_of_children_s() - before_s >= 0.15); // in ticks of 10 ms
+    CHECK(process::processor_time_s() >= 0.15);
+    ::close(end[1]);
+    REQUIRE(::waitpid(child, nullptr, 0) == child);
+    CHECK(process::processor_time_of_children_s() - before_s >= 0.15);
+}
 
 TEST_CASE("GroupedErrors.numbers_do_not_tell_errors_apart") {
     CHECK(without_numbers("rank 3: 17 of 0x7fff12 at 1.5e-3s, v2.10") ==
@@ -202,6 +239,17 @@ TEST_CASE("FailurePolicy.configuration_errors_are_final") {
     CHECK(!policy.on_failure({.kind = Kind::configuration, .code = "RT-C2"}).restart);
 }
 
+TEST_CASE("FailurePolicy.what_each_start_meets_is_final") {
+    for (const Kind kind : {Kind::threw, Kind::died, Kind::start_up}) {
+        for (const char* const code : {"RT-L45", "RT-L46", "RT-S45"}) { // threads, network, files
+            FailurePolicy policy({.max_failures = -1, .controller_failure_limit = -1});
+            const auto decision = policy.on_failure({.kind = kind, .code = code});
+            CHECK(!decision.restart);
+            CHECK(decision.reason == "a restart cannot help");
+        }
+    }
+}
+
 TEST_CASE("FailurePolicy.delays_double_without_progress") {
     FailurePolicy policy({.max_failures = -1, .backoff_s = 0.5, .backoff_max_s = 3});
     const auto next = [&](Kind kind) {
@@ -293,7 +341,7 @@ TEST_CASE("FailurePolicy.a_crash_loop_ends") {
 }
 
 TEST_CASE("HangWatch.a_stopped_process_is_found_at_once") {
-    Ranks ranks(3);
+    Ranks ranks(3, {.stopped_s = 1.5});
     ranks.act = [](Ranks& all) { all.step(); };
     CHECK(!ranks.go(10));
     ranks.watch.set_stopped(1, true, at(ranks.time_s));
@@ -306,6 +354,109 @@ TEST_CASE("HangWatch.a_stopped_process_is_found_at_once") {
     CHECK(contains(finding->text, "rank 1 is stopped"));
     ranks.watch.set_stopped(1, false, at(ranks.time_s));
     CHECK(!ranks.go(10));
+}
+
+TEST_CASE("HangWatch.how_long_a_rank_may_be_stopped_or_silent_is_an_option") {
+    const auto stop = [](Ranks& ranks) { // as SIGSTOP does: it does not report, either
+        ranks.act = [](Ranks& all) { all.step(); };
+        CHECK(!ranks.go(10));
+        ranks.reports_now = [](int rank) { return rank != 1; };
+        ranks.watch.set_stopped(1, true, at(ranks.time_s));
+    };
+    Ranks ranks(3);
+    stop(ranks);
+    CHECK(!ranks.go(9.5));
+    CHECK(ranks.go(1)->kind == Found::stopped);
+    Ranks briefly(3);
+    stop(briefly);
+    CHECK(!briefly.go(5));
+    briefly.reports_now = [](int) { return true; };
+    briefly.watch.set_stopped(1, false, at(briefly.time_s));
+    CHECK(!briefly.go(100));
+    Ranks patient(3, {.stopped_s = 100});
+    stop(patient);
+    CHECK(!patient.go(99));
+    CHECK(patient.go(2)->kind == Found::stopped);
+    Ranks silent(3, {.silent_s = 100});
+    silent.act = [](Ranks& all) { all.step(); };
+    CHECK(!silent.go(10));
+    silent.reports_now = [](int rank) { return rank != 1; };
+    CHECK(!silent.go(99));
+    CHECK(silent.go(2)->kind == Found::silent);
+}
+
+TEST_CASE("HangWatch.ranks_outside_rtrain_are_at_work") {
+    for (const bool all_outside : {false, true}) { // one evaluates elsewhere; all have a simulator
+        CAPTURE(all_outside);
+        Ranks ranks(3);
+        ranks.act = [](Ranks& all) { all.step(); };
+        CHECK(!ranks.go(20));
+        ranks.act = [&](Ranks& all) {
+            if (!all_outside) {
+                all.wait(0);
+                all.wait(2);
+            }
+        };
+        CHECK(!ranks.go(590));
+        const auto finding = ranks.go(15); // busy_s
+        REQUIRE(finding);
+        CHECK(finding->kind == Found::idle);
+        CHECK(finding->rank == (all_outside ? 0 : 1));
+        CHECK(contains(finding->text, "rank 1 waits for nobody") == !all_outside);
+        CHECK(contains(finding->text, "raise failure.hang.busy_s or call worker.heartbeat()"));
+    }
+    Ranks beats(2);
+    beats.act = [](Ranks& all) { all.step(); };
+    CHECK(!beats.go(20));
+    int ticks = 0;
+    beats.act = [&](Ranks& all) {
+        all.wait(0);
+        all.reports[1].progress += ++ticks % 2500 == 0 ? 1 : 0; // worker.heartbeat() each 500 s
+    };
+    CHECK(!beats.go(5000));
+}
+
+TEST_CASE("HangWatch.long_work_of_one_rank_does_not_make_deadlocks_take_longer") {
+    Ranks ranks(2);
+    ranks.act = [](Ranks& all) { all.step(); };
+    CHECK(!ranks.go(20));
+    ranks.act = [](Ranks& all) { all.wait(0); };
+    CHECK(!ranks.go(500));
+    ranks.act = [](Ranks& all) {
+        all.wait(0);
+        all.wait(1, "barrier");
+    };
+    CHECK(!ranks.go(59));
+    CHECK(ranks.go(3)->kind == Found::idle);
+}
+
+TEST_CASE("HangWatch.time_in_which_nobody_reads_what_ranks_print_does_not_count") {
+    for (const bool told_by_rank : {false, true}) {
+        for (const bool all_wait : {false, true}) {
+            CAPTURE(told_by_rank);
+            CAPTURE(all_wait);
+            Ranks ranks(2);
+            const auto block = [&](bool blocked) {
+                ranks.watch.set_output_blocked(!told_by_rank && blocked);
+                ranks.reports[1].output_blocked = told_by_rank && blocked;
+            };
+            ranks.act = [](Ranks& all) { all.step(); };
+            CHECK(!ranks.go(20));
+            ranks.act = [&](Ranks& all) {
+                all.wait(0);
+                if (all_wait) {
+                    all.wait(1, "barrier");
+                }
+            };
+            const double limit_s = all_wait ? 60 : 600;
+            CHECK(!ranks.go(limit_s / 2));
+            block(true);
+            CHECK(!ranks.go(10'000));
+            block(false);
+            CHECK(!ranks.go(limit_s / 2 - 2));
+            CHECK(ranks.go(4));
+        }
+    }
 }
 
 TEST_CASE("HangWatch.a_rank_that_falls_silent_is_found") {
@@ -359,7 +510,7 @@ TEST_CASE("HangWatch.time_in_which_the_driver_was_stopped_does_not_count") {
         Ranks ranks(2);
         ranks.act = [](Ranks& all) { all.step(); };
         CHECK(!ranks.go(10));
-        ranks.act = [](Ranks&) {};
+        ranks.act = [](Ranks& all) { all.wait(0), all.wait(1); };
         CHECK(!ranks.go(50)); // ranks pause, within idle_s
         ranks.time_s += 10000;
         if (look_first) {
@@ -374,7 +525,7 @@ TEST_CASE("HangWatch.time_in_which_the_driver_was_stopped_does_not_count") {
     CHECK(!ranks.go(10));
     ranks.time_s += 10000;
     CHECK(!ranks.go(10));
-    ranks.act = [](Ranks&) {};
+    ranks.act = [](Ranks& all) { all.wait(0), all.wait(1); };
     CHECK(!ranks.go(59));
     CHECK(ranks.go(2));
 }
@@ -386,6 +537,7 @@ TEST_CASE("HangWatch.a_deadlock_is_idle_also_when_waiting_ranks_spin") {
         CHECK(!ranks.go(20));
         ranks.act = [&](Ranks& all) {
             all.wait(0);
+            all.wait(1, "receive");
             all.wait(2, "barrier");
             all.compute(0, spin);
             all.compute(2, spin);
@@ -394,12 +546,12 @@ TEST_CASE("HangWatch.a_deadlock_is_idle_also_when_waiting_ranks_spin") {
         const auto finding = ranks.go(3);
         REQUIRE(finding);
         CHECK(finding->kind == Found::idle);
-        CHECK(finding->rank == 1);
-        CHECK(contains(finding->text, "rank 1 waits for nobody, rank 0 waits in all_reduce, rank 2 "
-                                      "waits in barrier"));
+        CHECK(contains(finding->text, "and none computes: rank 0 waits in all_reduce, rank 2 waits "
+                                      "in barrier, rank 1 waits in receive"));
+        CHECK_FALSE(contains(finding->text, "heartbeat"));
         const auto all = ranks.watch.describe(at(ranks.time_s));
         CHECK(contains(all, "rank 0: training, step 100, waits in all_reduce for 6"));
-        CHECK(contains(all, "\nrank 1: training, step 100, waits for nobody, uses 0% of a core\n"));
+        CHECK(contains(all, "\nrank 1: training, step 100, waits in receive for 6"));
     }
 }
 
@@ -488,10 +640,14 @@ TEST_CASE("HangWatch.an_evaluation_on_one_rank_is_no_hang") {
 
 TEST_CASE("HangWatch.limits_grow_with_the_pauses_of_the_run") {
     const HangConfig config{.idle_s = 5, .busy_s = 10, .factor = 4};
-    const auto pause = [](Ranks& ranks, double length_s, double cpu) {
-        ranks.act = [cpu](Ranks& all) {
+    const auto pause = [](Ranks& ranks, double length_s, bool computes) {
+        ranks.act = [computes](Ranks& all) {
             all.wait(1);
-            all.compute(0, cpu);
+            if (computes) {
+                all.compute(0);
+            } else {
+                all.wait(0, "barrier");
+            }
         };
         auto finding = ranks.go(length_s);
         ranks.act = [](Ranks& all) { all.step(); };
@@ -499,25 +655,25 @@ TEST_CASE("HangWatch.limits_grow_with_the_pauses_of_the_run") {
     };
     SUBCASE("idle ones") {
         Ranks ranks(2, config);
-        CHECK(!pause(ranks, 1, 0));
-        CHECK(!pause(ranks, 4, 0));
-        CHECK(!pause(ranks, 15, 0));
-        CHECK(pause(ranks, 70, 0)->kind == Found::idle);
+        CHECK(!pause(ranks, 1, false));
+        CHECK(!pause(ranks, 4, false));
+        CHECK(!pause(ranks, 15, false));
+        CHECK(pause(ranks, 70, false)->kind == Found::idle);
     }
     SUBCASE("busy ones do not make idle ones longer") {
         Ranks ranks(2, config);
-        CHECK(!pause(ranks, 1, 1));
-        CHECK(!pause(ranks, 9, 1));
-        CHECK(!pause(ranks, 33, 1));
-        CHECK(pause(ranks, 8, 0)->kind == Found::idle);
+        CHECK(!pause(ranks, 1, true));
+        CHECK(!pause(ranks, 9, true));
+        CHECK(!pause(ranks, 33, true));
+        CHECK(pause(ranks, 8, false)->kind == Found::idle);
     }
     SUBCASE("and are forgotten") {
         Ranks ranks(2, config);
-        CHECK(!pause(ranks, 1, 0));
-        CHECK(!pause(ranks, 4, 0));
+        CHECK(!pause(ranks, 1, false));
+        CHECK(!pause(ranks, 4, false));
         ranks.act = [](Ranks& all) { all.step(); };
         CHECK(!ranks.go(31 * 60));
-        CHECK(pause(ranks, 8, 0)->kind == Found::idle);
+        CHECK(pause(ranks, 8, false)->kind == Found::idle);
     }
 }
 
@@ -554,7 +710,7 @@ TEST_CASE("HangWatch.ranks_that_are_done_are_not_watched") {
     ranks.reports[0].phase = Phase::done;
     CHECK(!ranks.go(1));
     ranks.reports_now = [](int rank) { return rank == 1; };
-    CHECK(!ranks.go(50));
+    CHECK(!ranks.go(590));
     CHECK(ranks.go(20)->rank == 1);
     ranks.reports[1].phase = Phase::done;
     CHECK(!ranks.go(10000));

@@ -13,7 +13,10 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <set>
 #include <sstream>
+
+#include <sys/wait.h>
 
 namespace {
 
@@ -23,7 +26,9 @@ using Options = rtrain::TrainerOptions;
 Options options(const std::string& name, const char* storage) {
     const int workers = rtrain::launch::env_int("RTRAIN_TEST_WORKERS").value_or(2);
     return {.scaling = {.num_workers = rtrain::launch::ranks().value_or(workers)},
-            .run = {.name = name, .storage_path = storage}};
+            .run = {.name = name,
+                    .storage_path = storage,
+                    .console = {.live = rtrain::launch::env_int("RTRAIN_TEST_LIVE")}}};
 }
 
 /// For mpirun, from whoever has started this program.
@@ -176,6 +181,51 @@ void disturb(const std::string& how) {
     }
 }
 
+/// TCP sockets of this process that listen on an interface other than the loopback one.
+int listening_sockets() {
+    std::set<std::string> own;
+    for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        own.insert(std::filesystem::read_symlink(file.path(), gone).string());
+    }
+    int count = 0;
+    for (const char* const table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+        std::ifstream lines(table);
+        for (std::string line; std::getline(lines, line);) {
+            std::istringstream words(line);
+            const std::vector<std::string> fields(std::istream_iterator<std::string>(words), {});
+            const bool listens = fields.size() > 9 && fields[3] == "0A";
+            const bool is_own = listens && own.contains("socket:[" + fields[9] + "]");
+            count += is_own && !fields[1].starts_with("0100007F") ? 1 : 0;
+        }
+    }
+    return count;
+}
+
+/// A function whose children end in all ways: none of them is the rank.
+constexpr auto forking = [](auto& worker) {
+    int step = 0;
+    auto state = rtrain::State{}.add("step", step);
+    for ([[maybe_unused]] const int epoch : worker.epochs(2, state)) {
+        for (const char* const how : {"exits", "returns", "throws"}) {
+            const pid_t child = ::fork();
+            if (child == 0) {
+                const std::string way = how;
+                if (way == "exits") {
+                    std::exit(0);
+                } else if (way == "throws") {
+                    throw std::runtime_error("bad luck of a child");
+                }
+                return;
+            }
+            int status = 0;
+            ::waitpid(child, &status, 0);
+            std::cout << how << ' ' << (WIFEXITED(status) ? WEXITSTATUS(status) : -1) << std::endl;
+        }
+        worker.report({{"step", ++step}}, state);
+    }
+};
+
 /// Each rank waits for the others in a communicator of its own: nobody can compare these calls.
 [[gnu::noinline]] void wait_in_different_calls(rtrain::comm::Communicator& ranks) {
     const auto group = ranks.split(0);
@@ -291,7 +341,7 @@ int main(int argc, char** argv) {
                    variant == "spins" || variant == "leaves") {
             auto how = options("r", storage);
             how.run.failure.max_failures = 1;
-            how.run.failure.hang = {.idle_s = 2, .busy_s = 3};
+            how.run.failure.hang = {.idle_s = 2, .busy_s = 3, .stopped_s = 1.5};
             const auto result = rtrain::Trainer<>(how).fit(counting(6, [&](auto& worker, int step) {
                 std::cout << "PID " << ::getpid() << std::endl;
                 if (step == 3 && worker.rank() == last_rank(worker) &&
@@ -371,6 +421,31 @@ int main(int argc, char** argv) {
             rtrain::TrainerOptions other;
             other.datasets = slow_data();
             Trainer::restore(run, other).fit(counting(9, nothing));
+        } else if (variant == "forks") {
+            rtrain::Trainer<>(options("r", storage)).fit(forking);
+            std::cout << "RESULT" << std::endl;
+        } else if (variant == "large") {
+            auto how = options("r", storage);
+            how.run.failure.max_failures = 3;
+            rtrain::Trainer<>(how).fit([](auto& worker) {
+                auto large = torch::zeros({1'000'000});
+                worker.report({}, rtrain::State{}.add("large", large));
+            });
+        } else if (variant == "listens") {
+            rtrain::Trainer<>(options("r", storage)).fit([](auto& worker) {
+                worker.barrier();
+                std::cout << "LISTENS " << listening_sockets() << std::endl;
+            });
+        } else if (variant == "chatters") { // 400,384 bytes a rank, as soon as it can
+            auto how = options("r", storage);
+            how.run.failure.hang = {.idle_s = 2, .busy_s = 3};
+            rtrain::Trainer<>(how).fit(counting(2, [](auto& worker, int) {
+                for (int line = 0; line < 200; ++line) {
+                    std::cout << std::string(1000, 'x') << '\n';
+                }
+                std::cout.flush();
+                worker.barrier();
+            }));
         } else if (variant == "only-the-driver-fits") {
             if (!rtrain::launch::ranks()) {
                 rtrain::Trainer<>(options("r", storage)).fit(counting(4, nothing));

@@ -157,7 +157,7 @@ TEST_CASE("Surroundings.signals_leave_no_directory") {
             program.signal(signal);
             const int status = program.wait();
             CAPTURE(program.output());
-            CHECK(status == (signal == SIGTERM ? preempted_exit_code : 128 + signal));
+            CHECK(status == (signal == SIGHUP ? 128 + signal : preempted_exit_code));
             CHECK_FALSE(program.has_temporary_files());
             CHECK_FALSE(Program::has_shared_memory(process));
             CHECK(no_process_is_left(storage));
@@ -179,7 +179,7 @@ TEST_CASE("Surroundings.a_signal_that_is_ignored_stays_so") {
         program.signal(ignored);
         Program::until([&] { return newest("checkpoint_000020") || newest("checkpoint_000021"); });
         program.signal(heeded);
-        CHECK(program.wait() == 128 + heeded);
+        CHECK(program.wait() == (heeded == SIGHUP ? 128 + heeded : preempted_exit_code));
     }
 }
 
@@ -204,6 +204,31 @@ TEST_CASE("Surroundings.a_notice_and_the_signal_that_follows_are_one_request") {
     CAPTURE(program.output());
     CHECK(std::filesystem::exists(storage.path() / "r/checkpoint_000001"));
     CHECK(no_process_is_left(storage));
+}
+
+TEST_CASE("Surroundings.the_first_ctrl_c_saves_and_the_second_ends_the_run") {
+    const test::Directory saved("interrupted");
+    Program first("slow", saved);
+    Program::until([&] { return std::filesystem::exists(saved.path() / "r/checkpoint_000000"); });
+    first.signal(SIGINT);
+    CHECK(first.wait() == preempted_exit_code);
+    CAPTURE(first.output());
+    CHECK(contains(first.output(), "told to make room: saving"));
+    CHECK(contains(first.output(), "start the same command again to go on"));
+    CHECK(no_process_is_left(saved));
+
+    const test::Directory lost("interrupted-twice");
+    Program second("noticed", lost); // whose second step takes long
+    Program::until([&] { return std::filesystem::exists(lost.path() / "r/checkpoint_000000"); });
+    second.signal(SIGINT);
+    second.until_printed("told to make room");
+    std::this_thread::sleep_for(std::chrono::milliseconds(150)); // else it might be an echo
+    second.signal(SIGINT);
+    CHECK(second.wait() == 128 + SIGINT);
+    CAPTURE(second.output());
+    CHECK(contains(second.output(), "without saving; start the same command again"));
+    CHECK_FALSE(std::filesystem::exists(lost.path() / "r/checkpoint_000001"));
+    CHECK(no_process_is_left(lost));
 }
 
 TEST_CASE("Surroundings.a_program_that_is_built_anew_meanwhile_goes_on") {

@@ -53,6 +53,10 @@ private:
 /// takes its place, and it comes back below.
 inline std::atomic<bool> bar_is_up{false};
 
+/// Takes lines instead of standard error; null: none does. Set where nobody may be waited for who
+/// reads them.
+inline std::atomic<void (*)(const std::string& line)> line_taker{nullptr};
+
 /// Prints the text as a line of its own, at once, so that what several processes say does not mix.
 /// Like vprintf; says nothing where memory is out.
 [[gnu::format(printf, 2, 0)]] inline void speak(Level level, const char* format,
@@ -62,7 +66,12 @@ inline std::atomic<bool> bar_is_up{false};
         return;
     }
     try {
-        std::fprintf(stderr, "%s%s\n", bar_is_up ? "\r\x1b[K" : "", line_of(level, text).c_str());
+        const std::string line = line_of(level, text);
+        if (auto* const take = line_taker.load()) {
+            take(line);
+        } else {
+            std::fprintf(stderr, "%s%s\n", bar_is_up ? "\r\x1b[K" : "", line.c_str());
+        }
     } catch (const std::exception&) { // memory
     }
     std::free(text);

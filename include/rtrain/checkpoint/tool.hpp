@@ -10,6 +10,7 @@
 #include <rtrain/checkpoint/state_files.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/format/safetensors.hpp>
+#include <rtrain/process/standard_streams.hpp> // a program of its own may be started without
 
 #include <cstdint>
 #include <filesystem>

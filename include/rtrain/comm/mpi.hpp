@@ -8,6 +8,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/environment.hpp>
 #include <rtrain/process/output_tee.hpp>
+#include <rtrain/process/owner.hpp>
 #include <rtrain/process/rank_status.hpp>
 
 #ifndef OMPI_SKIP_MPICXX
@@ -123,7 +124,11 @@ inline void ensure_mpi() {
         throw CommError("RT-X8", "this MPI library cannot be called from several threads in turn "
                                  "(MPI_THREAD_SERIALIZED); use one that can");
     }
+    static const process::Owner owner;
     std::atexit([] {
+        if (!owner.is_this_process()) {
+            return; // a child of the rank, which has no part in MPI
+        }
         // To finalise waits for the other ranks, and those wait for this one.
         const Phase phase = RankStatus::current().phase;
         if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {

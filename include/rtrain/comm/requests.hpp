@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/comm/mpi.hpp>
+#include <rtrain/process/owner.hpp>
 #include <rtrain/process/user_call.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +30,11 @@ public:
     Requests(const Requests&) = delete;
     Requests& operator=(const Requests&) = delete;
     Requests& operator=(Requests&&) = delete;
-    ~Requests() { abandon(); }
+    ~Requests() {
+        if (owner_.is_this_process()) {
+            abandon();
+        }
+    }
 
     /// Sends a contiguous tensor's bytes, which must stay as they are until done().
     void send(const at::Tensor& tensor, int to, int tag) {
@@ -161,6 +166,7 @@ private:
         }
     }
 
+    process::Owner owner_;
     MPI_Comm comm_;
     const std::vector<int>* members_;
     std::vector<Message> messages_;

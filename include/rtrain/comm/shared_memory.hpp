@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/file_size_limit.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 
 #include <cerrno>
@@ -163,7 +164,10 @@ private:
     }
 
     [[noreturn]] static void fail(const std::string& call, std::size_t bytes) {
-        fail_because(call + ": " + std::strerror(errno), bytes);
+        const bool too_large = errno == EFBIG;
+        fail_because(call + ": " + std::strerror(errno) +
+                         (too_large ? process::file_size_advice() : ""),
+                     bytes);
     }
 
     [[noreturn]] static void fail_because(const std::string& reason, std::size_t bytes) {

@@ -95,14 +95,18 @@ struct HangConfig {
     bool enabled = true; ///< false: nobody looks for hung ranks
     /// Limit for joining the others and taking up the run, in seconds.
     double start_s = 600;
-    /// Limit for ranks that use no processor time, in seconds: none of them waits for one that
-    /// computes.
+    /// Limit for a deadlock, in seconds: every rank waits for others inside rtrain.
     double idle_s = 60;
-    /// Limit while a rank computes, in seconds.
+    /// Limit while a rank is at work outside rtrain, whether it computes, waits for a child process
+    /// or sleeps, in seconds. Worker::heartbeat() begins it again.
     double busy_s = 600;
     /// Both limits are at least this many times the longest pause between two steps of progress in
-    /// the last half hour; idle_s by pauses in which no rank computed.
+    /// the last half hour; idle_s by pauses in which all ranks waited.
     double factor = 10;
+    /// Limit for a rank whose process is stopped (SIGSTOP), in seconds.
+    double stopped_s = 10;
+    /// Limit for a rank that does not report while others do, in seconds.
+    double silent_s = 10;
 };
 
 /// What happens after a failure.

@@ -9,6 +9,7 @@
 #include <rtrain/console/display.hpp>
 #include <rtrain/console/terminal.hpp>
 #include <rtrain/console/text.hpp>
+#include <rtrain/process/owner.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -31,7 +32,7 @@ public:
     using Clock = std::chrono::steady_clock;
     static constexpr std::chrono::milliseconds between_bars{100};
     static constexpr std::chrono::seconds between_lines{10};
-    /// Bytes that may wait for a reader; what comes behind is lost.
+    /// Bytes that may wait for a reader; of what comes after, only the number of lines is said.
     static constexpr std::size_t most_waiting = std::size_t{1} << 20;
 
     /// Of what standard error is now.
@@ -48,7 +49,11 @@ public:
     Screen(int descriptor, std::atomic<bool>& is_up) : terminal_(descriptor), is_up_(is_up) {}
     Screen(const Screen&) = delete;
     Screen& operator=(const Screen&) = delete;
-    ~Screen() override { clear_bar(); }
+    ~Screen() override {
+        if (owner_.is_this_process()) {
+            clear_bar();
+        }
+    }
 
     [[nodiscard]] bool is_terminal() const noexcept override { return terminal_.is_terminal(); }
     [[nodiscard]] int columns() const noexcept override { return terminal_.columns(); }
@@ -58,6 +63,20 @@ public:
         const std::scoped_lock lock(mutex_);
         if (Level::info >= manner.least && waiting_.size() + lines.size() <= most_waiting) {
             waiting_ += above_bar() + (manner.json ? records(lines) : printable_lines(lines));
+        } else if (Level::info >= manner.least) {
+            lost_lines_ += 1 + std::count(lines.begin(), lines.end(), '\n');
+        }
+        flush();
+        draw_again();
+    }
+
+    /// A line as it is, whatever matters.
+    void say(std::string_view line) {
+        const std::scoped_lock lock(mutex_);
+        if (waiting_.size() + line.size() <= most_waiting) {
+            waiting_.append(above_bar()).append(line) += '\n';
+        } else {
+            ++lost_lines_;
         }
         flush();
         draw_again();
@@ -140,6 +159,13 @@ private:
 
     bool flush() {
         waiting_.erase(0, terminal_.write_some(waiting_));
+        if (waiting_.empty() && lost_lines_ > 0) {
+            const std::string lost = std::to_string(std::exchange(lost_lines_, 0)) +
+                                     " lines are missing here: nobody "
+                                     "read what came before";
+            waiting_ = above_bar() + line_of(Level::info, lost.c_str()) + '\n';
+            waiting_.erase(0, terminal_.write_some(waiting_));
+        }
         return waiting_.empty();
     }
 
@@ -164,10 +190,12 @@ private:
 
     static constexpr const char* clear = "\r\x1b[K";
 
+    process::Owner owner_;
     std::mutex mutex_;
     Terminal terminal_;
     std::atomic<bool>& is_up_;
     std::string waiting_; ///< lines that nobody has taken yet
+    std::ptrdiff_t lost_lines_ = 0;
     std::optional<Progress> now_;
     std::optional<Clock::time_point> shown_;
 };

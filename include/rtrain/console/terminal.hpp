@@ -110,6 +110,8 @@ public:
 
     /// It was a pipe, whose other end is closed.
     [[nodiscard]] bool is_broken_pipe() const noexcept { return error_ == EPIPE; }
+    /// Why something was last not written, as errno has it; 0: all was.
+    [[nodiscard]] int loss() const noexcept { return loss_; }
 
     /// Writes as much from the beginning of `text` as can be without waiting, and returns how many
     /// bytes that is; all of it where nobody is there, or no room on a disk.
@@ -128,9 +130,10 @@ public:
             } else if (errno == EAGAIN) {
                 return written;
             } else if (errno == ENOSPC || errno == EDQUOT) {
+                loss_ = errno;
                 break; // there may be room later
             } else if (errno != EINTR) {
-                error_ = errno;
+                loss_ = error_ = errno;
             }
         }
         return text.size();
@@ -151,6 +154,7 @@ private:
     bool is_utf8_;
     bool is_colored_;
     int error_ = 0; ///< after which nothing can be written
+    int loss_ = 0;
 };
 
 } // namespace rtrain::console

@@ -5,6 +5,8 @@
 /// Threads, not processes: they share the data set, need no shared memory, and end with the loop.
 #pragma once
 
+#include <rtrain/process/thread.hpp>
+
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
@@ -18,7 +20,6 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -49,8 +50,14 @@ public:
     Loader(int threads, std::size_t ahead, std::function<bool()> otherwise = nullptr,
            std::function<void(Clock::duration)> waited = nullptr)
         : ahead_(ahead), otherwise_(std::move(otherwise)), waited_(std::move(waited)) {
-        for (int i = 0; i < threads; ++i) {
-            threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+        try {
+            for (int i = 0; i < threads; ++i) {
+                threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+            }
+        } catch (const LaunchError&) { // fewer do, too
+            if (threads_.empty()) {
+                throw;
+            }
         }
     }
     Loader(const Loader&) = delete;
@@ -150,7 +157,7 @@ private:
     std::condition_variable_any has_work_;
     std::condition_variable is_read_;
     std::deque<std::shared_ptr<Read>> waiting_;
-    std::vector<std::jthread> threads_; ///< last: they use the others
+    std::vector<rtrain::process::Thread> threads_; ///< last: they use the others
 };
 
 } // namespace rtrain::data

@@ -11,6 +11,7 @@
 #include <rtrain/process/machine.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 #include <rtrain/process/tee_thread.hpp>
+#include <rtrain/process/thread.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/growing_file.hpp>
 #include <rtrain/storage/location.hpp>
@@ -29,7 +30,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include <unistd.h>
@@ -52,7 +52,7 @@ public:
         if (!run_.filesystem.is_local()) {
             scratch_.emplace(storage::temporary_directory(), "rtrain-rank-logs");
             const launch::SignalsBlocked blocked;
-            publisher_ = std::thread([this] { publish_now_and_then(); });
+            publisher_ = rtrain::process::Thread([this] { publish_now_and_then(); });
         }
     }
     RankLogs(const RankLogs&) = delete;
@@ -207,7 +207,7 @@ private:
     std::condition_variable closing_;
     std::map<std::string, std::string> earlier_;     ///< by name; of the publisher
     std::map<std::string, std::uint64_t> published_; ///< bytes
-    std::thread publisher_;
+    rtrain::process::Thread publisher_;
 };
 
 } // namespace rtrain::track

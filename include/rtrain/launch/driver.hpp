@@ -23,6 +23,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
@@ -54,6 +55,7 @@ public:
     /// Returns how the call ended. A signal that is to end this program ends it. Throws
     /// std::bad_alloc; then the destructor ends the ranks.
     Ending run() {
+        const SaysOnScreen on_screen;
         listen();
         const NoticeWatch notices(run_.failure.preemption_notice, [this] {
             boost::asio::post(io_, [this] { supervisor_.make_room(); });
@@ -61,6 +63,11 @@ public:
         supervisor_.start();
         io_.run();
         constexpr std::chrono::seconds patience{2}; // a terminal may be stopped
+        if (fatal_signal_) {
+            console::say("ended by signal %d (%s) without saving; start the same command again to "
+                         "go on from the newest checkpoint",
+                         *fatal_signal_, ::strsignal(*fatal_signal_));
+        }
         console::Screen::current().take_off();
         (void)console::Screen::current().drain(patience);
         if (logs_ != nullptr) {
@@ -79,6 +86,20 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
+
+    /// While it lives, what this process says waits for nobody who reads it, as a pager that stands
+    /// still: ranks and signals need the driver.
+    class SaysOnScreen {
+    public:
+        SaysOnScreen() noexcept {
+            console::line_taker = [](const std::string& line) {
+                console::Screen::current().say(line);
+            };
+        }
+        SaysOnScreen(const SaysOnScreen&) = delete;
+        SaysOnScreen& operator=(const SaysOnScreen&) = delete;
+        ~SaysOnScreen() { console::line_taker = nullptr; }
+    };
 
     [[nodiscard]] Task task() {
         return {.program = Program::self(),
@@ -182,7 +203,7 @@ private:
             }
             if (signal == SIGCHLD) {
                 supervisor_.reap();
-            } else if (signal == SIGINT || signal == SIGHUP || !may_make_room()) {
+            } else if (signal == SIGHUP || !may_make_room(signal)) {
                 fatal_signal_ = signal;
                 supervisor_.end({.kind = Failure::Kind::configuration,
                                  .code = "RT-L2",
@@ -197,9 +218,10 @@ private:
         });
     }
 
-    /// A job manager may send the same signal twice.
-    [[nodiscard]] bool may_make_room() const {
-        constexpr std::chrono::seconds echo{1};
+    /// A job manager may send the same signal twice. So may whoever passes Ctrl-C on, but sooner
+    /// than a person presses it again.
+    [[nodiscard]] bool may_make_room(int signal) const {
+        const std::chrono::milliseconds echo(signal == SIGINT ? 100 : 1000);
         return !first_signal_ || Clock::now() - *first_signal_ < echo;
     }
 

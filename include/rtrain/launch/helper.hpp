@@ -16,6 +16,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/process/owner.hpp>
 #include <rtrain/storage/filesystem.hpp>
 
 #include <array>
@@ -69,10 +70,12 @@ struct Helper {
             const Config asked = json::parse(*request).as_object();
             Config answer{{"id", asked.at("id")}};
             try {
-                const Config metrics = function(
-                    Checkpoint(std::string(asked.at("checkpoint").as_string()), filesystem),
-                    asked.at("task").as_object());
-                answer["metrics"] = metrics;
+                process::call_in_this_process([&] {
+                    const Config metrics = function(
+                        Checkpoint(std::string(asked.at("checkpoint").as_string()), filesystem),
+                        asked.at("task").as_object());
+                    answer["metrics"] = metrics;
+                });
             } catch (const std::exception& error) {
                 answer["error"] = error.what();
             } catch (...) {

@@ -21,10 +21,12 @@
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/process/environment.hpp>
+#include <rtrain/process/file_size_limit.hpp>
 #include <rtrain/process/muted_stdout.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/stack_dump.hpp>
+#include <rtrain/process/standard_streams.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/process_directory.hpp>
 #include <rtrain/storage/temporary.hpp>
@@ -68,6 +70,7 @@ public:
 
     /// The number of the fit() call that begins now.
     [[nodiscard]] int next_fit() {
+        process::open_standard_streams(); // main() may have closed some, to become a daemon
         if (!target_) { // whoever has started this process knows what main() has read
             input_.look();
         }
@@ -280,6 +283,7 @@ private:
     /// In processes that another one has started, what main() prints before its call is muted: that
     /// one has printed it.
     Session() {
+        process::survive_file_size_limit();
         const char* const directory = std::getenv(directory_variable);
         const char* const trial = std::getenv(trial_variable);
         trial_ = trial != nullptr ? trial : "";

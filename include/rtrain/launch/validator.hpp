@@ -14,6 +14,7 @@
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/helper_process.hpp>
 #include <rtrain/process/signals_blocked.hpp>
+#include <rtrain/process/thread.hpp>
 
 #include <algorithm>
 #include <array>
@@ -29,7 +30,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,8 +78,8 @@ public:
             changed_.notify_all();
             (void)::eventfd_write(stop_event_, 1);
             thread_.join();
-            ::close(stop_event_);
         }
+        ::close(stop_event_);
     }
 
     /// Returns at once; any thread may call it. Throws ConfigError [RT-C17] when the limit is not
@@ -92,11 +92,11 @@ public:
         }
         {
             const std::lock_guard lock(mutex_);
-            queue_.push_back(std::move(request));
-            ++unanswered_;
             if (!thread_.joinable()) {
                 start_thread();
             }
+            queue_.push_back(std::move(request));
+            ++unanswered_;
         }
         changed_.notify_all();
     }
@@ -139,9 +139,9 @@ private:
     }
 
     void start_thread() {
-        stop_event_ = ::eventfd(0, EFD_CLOEXEC);
+        stop_event_ = stop_event_ < 0 ? ::eventfd(0, EFD_CLOEXEC) : stop_event_;
         const SignalsBlocked none;
-        thread_ = std::thread([this] { work(); });
+        thread_ = process::Thread([this] { work(); });
     }
 
     /// The helper is started from this thread, lives no longer than it, and dies with it.
@@ -347,7 +347,7 @@ private:
     std::size_t unanswered_ = 0;
     bool stopping_ = false;
     int stop_event_ = -1;
-    std::thread thread_;
+    process::Thread thread_;
 
     // Of the thread.
     std::optional<HelperProcess> helper_;

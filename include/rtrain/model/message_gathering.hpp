@@ -9,6 +9,7 @@
 #include <rtrain/comm/pending.hpp>
 #include <rtrain/model/unit_gathering.hpp>
 #include <rtrain/model/weight_exchange.hpp>
+#include <rtrain/process/owner.hpp>
 #include <rtrain/process/step_clock.hpp>
 
 #include <ATen/Functions.h>
@@ -38,7 +39,7 @@ public:
     /// The other ranks complete it, too, unless they have failed.
     ~MessageGathering() override {
         try {
-            if (std::uncaught_exceptions() == 0 && !has_failed_) {
+            if (owner_.is_this_process() && std::uncaught_exceptions() == 0 && !has_failed_) {
                 Progress progress{*this};
                 ranks_.wait(progress, "gathering weights");
             }
@@ -184,6 +185,7 @@ private:
     Weights weights_;
     std::vector<std::optional<UnderWay>> slots_; ///< what has been started for each
     std::unique_ptr<comm::Meetings> meetings_;
+    process::Owner owner_;
     bool has_failed_ = false;
 };
 

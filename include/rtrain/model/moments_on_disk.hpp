@@ -8,6 +8,7 @@
 
 #include <rtrain/model/shard_plan.hpp>
 #include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/thread.hpp>
 #include <rtrain/state/kept_state.hpp>
 #include <rtrain/storage/scratch_file.hpp>
 
@@ -214,10 +215,12 @@ private:
         if (room.guests.empty()) {
             return {};
         }
-        return std::async(std::launch::async, [this, &room, transfer] {
-            for (const Guest& guest : room.guests) {
-                (*file_.*transfer)(guest.kept->region, room.memory.get() + guest.offset);
-            }
+        return process::starting_thread([&] {
+            return std::async(std::launch::async, [this, &room, transfer] {
+                for (const Guest& guest : room.guests) {
+                    (*file_.*transfer)(guest.kept->region, room.memory.get() + guest.offset);
+                }
+            });
         });
     }
     static void finish(std::future<void>& transfer) {

@@ -6,12 +6,14 @@
 /// Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/process/owner.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 #include <rtrain/process/tee_thread.hpp>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
@@ -31,7 +33,7 @@ class OutputTee {
 public:
     /// `hear` is called in a thread of the tee, line by line, until the destructor returns. Throws
     /// std::system_error when the process has no such streams, or too many open files.
-    explicit OutputTee(TeeThread::Hear hear) : owner_(::getpid()) {
+    explicit OutputTee(TeeThread::Hear hear) {
         std::array<Descriptor, 2> ends;
         std::array<TeeStream, 2> streams;
         for (std::size_t i = 0; i < streams.size(); ++i) {
@@ -65,6 +67,9 @@ public:
     OutputTee(const OutputTee&) = delete;
     OutputTee& operator=(const OutputTee&) = delete;
     ~OutputTee() {
+        if (!owner_.is_this_process()) {
+            return;
+        }
         for (std::size_t i = 0; i < crashes.size(); ++i) {
             struct sigaction now {};
             ::sigaction(crashes[i], nullptr, &now);
@@ -100,7 +105,7 @@ public:
     /// Safe in a signal handler.
     static void settle_current() noexcept {
         OutputTee* const tee = current.load();
-        if (tee != nullptr && tee->owner_ == ::getpid()) { // its thread is not in a forked child
+        if (tee != nullptr && tee->owner_.is_this_process()) { // else its thread is not here
             tee->thread_->settle();
         }
     }
@@ -117,13 +122,13 @@ private:
         for (std::size_t i = 0; i < numbers.size(); ++i) {
             ::dup2(thread_->stream(static_cast<OutputStream>(i)).before.get(), numbers[i]);
         }
-        thread_->settle();
+        thread_->settle(std::chrono::hours(24)); // as any program waits for who reads its output
     }
 
     /// exit() was called within its life.
     static void restore_current() noexcept {
         OutputTee* const tee = current.load();
-        if (tee != nullptr && tee->owner_ == ::getpid()) {
+        if (tee != nullptr && tee->owner_.is_this_process()) {
             tee->restore();
         }
     }
@@ -152,7 +157,7 @@ private:
         settle_current();
     }
 
-    pid_t owner_;
+    Owner owner_;
     std::shared_ptr<TeeThread> thread_;
     std::array<struct sigaction, crashes.size()> before_{};
 };

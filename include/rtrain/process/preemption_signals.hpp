@@ -6,28 +6,31 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/signals_blocked.hpp>
+#include <rtrain/process/thread.hpp>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <mutex>
 #include <stop_token>
-#include <thread>
+#include <string_view>
 #include <utility>
 
 #include <signal.h>
 
 namespace rtrain::launch {
 
-/// While it lives, the first SIGTERM or SIGUSR1 is a notice; the next one ends the process as if
-/// there were no handler. A signal for which the program has a handler of its own is left to it.
+/// While it lives, the first SIGTERM, SIGUSR1 or SIGINT (Ctrl-C) is a notice; the next one ends the
+/// process as if there were no handler. A signal for which the program has a handler of its own is
+/// left to it.
 class PreemptionSignals {
 public:
-    static constexpr std::array signals{SIGTERM, SIGUSR1};
+    static constexpr std::array signals{SIGTERM, SIGUSR1, SIGINT};
 
     /// `grace_s`: how long the process may then take, in seconds.
     explicit PreemptionSignals(double grace_s) {
@@ -59,7 +62,7 @@ public:
     /// For a process that ends because of a notice. Whoever ends a job as soon as one of its
     /// processes has ended, as `srun -K` does, must not take the others' exit code from them.
     static void ignore() {
-        for (const int signal : signals) {
+        for (const int signal : {SIGTERM, SIGUSR1}) { // Ctrl-C still ends it
             struct sigaction now {};
             ::sigaction(signal, nullptr, &now);
             if (now.sa_handler == SIG_DFL) {
@@ -71,13 +74,20 @@ public:
 private:
     static void hear(int signal) {
         // A job manager and mpirun may both pass on the same signal.
-        constexpr std::int64_t echo_ns = 1'000'000'000;
+        // Ctrl-C may come twice, too, but sooner than a person presses it again.
+        const std::int64_t echo_ns = signal == SIGINT ? 100'000'000 : 1'000'000'000;
         const std::int64_t now = PreemptionNotice::Clock::now().time_since_epoch().count();
         std::int64_t none = 0;
         if (!first.compare_exchange_strong(none, now) && now - none > echo_ns) {
             ::signal(signal, SIG_DFL);
             ::raise(signal);
             return;
+        }
+        if (signal == SIGINT && none == 0 && !console::manner.json) {
+            constexpr std::string_view line =
+                "rtrain: interrupted: saving at the next step or report; Ctrl-C again ends the "
+                "process at once, without saving\n";
+            console::say_in_signal(line.data(), line.size());
         }
         PreemptionNotice::current().give(grace().load());
     }
@@ -101,9 +111,9 @@ public:
             return;
         }
         const SignalsBlocked none;
-        thread_ =
-            std::jthread([notice = std::move(notice), told = std::move(told), interval](
-                             const std::stop_token& stop) { watch(notice, told, interval, stop); });
+        thread_ = process::Thread(
+            [notice = std::move(notice), told = std::move(told),
+             interval](const std::stop_token& stop) { watch(notice, told, interval, stop); });
     }
 
 private:
@@ -125,7 +135,7 @@ private:
         }
     }
 
-    std::jthread thread_;
+    process::Thread thread_;
 };
 
 } // namespace rtrain::launch

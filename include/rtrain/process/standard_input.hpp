@@ -10,6 +10,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/standard_streams.hpp>
 
 #include <array>
 #include <cerrno>
@@ -36,9 +37,9 @@ public:
 
     /// To be made before main() begins. Takes nothing out of the input.
     StandardInput() {
+        process::open_standard_streams();
         struct stat found {};
         if (::fstat(STDIN_FILENO, &found) != 0) {
-            (void)::open("/dev/null", O_RDONLY); // closed: else another file would take its place
             return;
         }
         if (S_ISREG(found.st_mode)) {

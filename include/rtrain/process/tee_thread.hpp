@@ -99,9 +99,9 @@ public:
         has_ended_.store(true);
     }
 
-    /// Waits until what was written so far is passed on, for `patience` at most. Safe in a signal
+    /// Waits until what was written so far is passed on, for so long at most. Safe in a signal
     /// handler.
-    void settle() noexcept {
+    void settle(std::chrono::seconds limit = patience) noexcept {
         if (::pthread_equal(::pthread_self(), thread_.load()) != 0) {
             return;
         }
@@ -111,8 +111,8 @@ public:
         constexpr timespec moment{0, 200'000};
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
-        const std::time_t limit = now.tv_sec + patience.count();
-        while (settled_.load() < mine && !has_ended_.load() && now.tv_sec <= limit) {
+        const std::time_t end = now.tv_sec + limit.count();
+        while (settled_.load() < mine && !has_ended_.load() && now.tv_sec <= end) {
             ::nanosleep(&moment, nullptr);
             ::clock_gettime(CLOCK_MONOTONIC, &now);
         }

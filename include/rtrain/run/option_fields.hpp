@@ -74,7 +74,9 @@ inline constexpr auto fields_of<HangConfig> = all_of(Field("enabled", &HangConfi
                                                      Field("start_s", &HangConfig::start_s),
                                                      Field("idle_s", &HangConfig::idle_s),
                                                      Field("busy_s", &HangConfig::busy_s),
-                                                     Field("factor", &HangConfig::factor));
+                                                     Field("factor", &HangConfig::factor),
+                                                     Field("stopped_s", &HangConfig::stopped_s),
+                                                     Field("silent_s", &HangConfig::silent_s));
 
 template <>
 inline constexpr auto fields_of<FailureConfig> = all_of(

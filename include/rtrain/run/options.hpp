@@ -61,7 +61,8 @@ inline void check_failure_config(const FailureConfig& failure) {
           std::pair("backoff_max_s", failure.backoff_max_s),
           std::pair("preemption_grace_s", failure.preemption_grace_s),
           std::pair("hang.start_s", hang.start_s), std::pair("hang.idle_s", hang.idle_s),
-          std::pair("hang.busy_s", hang.busy_s), std::pair("hang.factor", hang.factor)}) {
+          std::pair("hang.busy_s", hang.busy_s), std::pair("hang.factor", hang.factor),
+          std::pair("hang.stopped_s", hang.stopped_s), std::pair("hang.silent_s", hang.silent_s)}) {
         if (!(seconds >= 0)) {
             throw ConfigError("RT-C7", concat(name, " is ", seconds, "; expected 0 or more"));
         }

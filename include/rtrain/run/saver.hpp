@@ -10,6 +10,7 @@
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/process/thread.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -92,21 +93,21 @@ public:
         under_way_ = name;
         stop_ = std::stop_source();
         failed_ = false;
-        writer_ =
-            std::async(std::launch::async,
-                       [this, name, metrics, write_part = std::move(write_part),
-                        when_committed = std::move(when_committed), stop = stop_.get_token()] {
-                           static_cast<void>(::setpriority(PRIO_PROCESS, 0, niceness));
-                           try {
-                               commit(name, metrics, hand_in(name, write_part), stop);
-                               if (backend_.rank() == 0) {
-                                   when_committed();
-                               }
-                           } catch (...) {
-                               failed_ = true;
-                               throw;
-                           }
-                       });
+        auto write = [this, name, metrics, write_part = std::move(write_part),
+                      when_committed = std::move(when_committed), stop = stop_.get_token()] {
+            static_cast<void>(::setpriority(PRIO_PROCESS, 0, niceness));
+            try {
+                commit(name, metrics, hand_in(name, write_part), stop);
+                if (backend_.rank() == 0) {
+                    when_committed();
+                }
+            } catch (...) {
+                failed_ = true;
+                throw;
+            }
+        };
+        writer_ = process::starting_thread(
+            [&write] { return std::async(std::launch::async, std::move(write)); });
     }
 
     /// Waits for what is being saved in the background and returns its name, or throws what went

@@ -3,6 +3,7 @@
 /// Arrow's S3 within a process: how it begins and ends, and which requests it tries again.
 #pragma once
 
+#include <rtrain/process/owner.hpp>
 #include <rtrain/storage/arrow_status.hpp>
 #include <rtrain/storage/retry.hpp>
 #include <rtrain/storage/transfer_config.hpp>
@@ -43,7 +44,12 @@ private:
 make_s3(const arrow::fs::S3Options& options) {
     auto files = arrow::fs::S3FileSystem::Make(options);
     struct End {
-        ~End() { static_cast<void>(arrow::fs::EnsureS3Finalized()); }
+        process::Owner owner{};
+        ~End() {
+            if (owner.is_this_process()) { // else Arrow's threads are not here
+                static_cast<void>(arrow::fs::EnsureS3Finalized());
+            }
+        }
     };
     static const End end; // made after Arrow's own static objects, so that it ends before them
     return files;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/file_size_limit.hpp>
 
 #include <array>
 #include <atomic>
@@ -31,8 +32,11 @@ namespace rtrain::storage {
 
 [[nodiscard]] inline StorageError system_error(std::string_view action,
                                                const std::filesystem::path& path) {
-    return StorageError(
-        "RT-S3", detail::concat("cannot ", action, ' ', path.string(), ": ", std::strerror(errno)));
+    const bool too_large = errno == EFBIG;
+    return StorageError(too_large ? "RT-S45" : "RT-S3",
+                        detail::concat("cannot ", action, ' ', path.string(), ": ",
+                                       std::strerror(errno),
+                                       too_large ? process::file_size_advice() : std::string()));
 }
 
 /// A file being written. Bytes are durable after sync().

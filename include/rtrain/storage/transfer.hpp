@@ -9,6 +9,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/thread.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/retry.hpp>
@@ -30,7 +31,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,7 +61,14 @@ public:
                                       crew->tasks_.size());
         std::unique_lock lock(crew->mutex_);
         for (std::size_t i = 0; i < threads; ++i) {
-            std::thread([crew] { crew->work(); }).detach();
+            try {
+                process::Thread([crew] { crew->work(); }).detach();
+            } catch (const LaunchError&) { // fewer do, too
+                if (crew->working_ == 0) {
+                    throw;
+                }
+                break;
+            }
             ++crew->working_;
         }
         constexpr std::chrono::seconds slice{5};

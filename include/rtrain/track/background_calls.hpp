@@ -4,13 +4,13 @@
 #pragma once
 
 #include <rtrain/process/signals_blocked.hpp>
+#include <rtrain/process/thread.hpp>
 
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 namespace rtrain::track {
@@ -21,7 +21,7 @@ public:
 
     BackgroundCalls() {
         const launch::SignalsBlocked blocked;
-        thread_ = std::jthread([this] { work(); });
+        thread_ = rtrain::process::Thread([this] { work(); });
     }
     BackgroundCalls(const BackgroundCalls&) = delete;
     BackgroundCalls& operator=(const BackgroundCalls&) = delete;
@@ -67,7 +67,7 @@ private:
     std::condition_variable changed_;
     std::deque<Call> calls_;
     bool ends_ = false;
-    std::jthread thread_; ///< last: it uses the others
+    rtrain::process::Thread thread_; ///< last: it uses the others
 };
 
 } // namespace rtrain::track

@@ -7,6 +7,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/machine.hpp>
 #include <rtrain/process/signals_blocked.hpp>
+#include <rtrain/process/thread.hpp>
 #include <rtrain/track/live_note.hpp>
 #include <rtrain/track/live_page.hpp>
 #include <rtrain/track/live_run.hpp>
@@ -22,7 +23,6 @@
 #include <exception>
 #include <filesystem>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include <sys/resource.h>
@@ -45,7 +45,7 @@ public:
         note(event); // before anybody knows the address
         boost::asio::post(io_, [this, event] { run_.begin(event); });
         const launch::SignalsBlocked blocked;
-        thread_ = std::thread([this] { work(); });
+        thread_ = rtrain::process::Thread([this] { work(); });
     }
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
@@ -180,7 +180,7 @@ private:
     std::optional<live::Listener> listener_;
     std::chrono::steady_clock::time_point until_{};
     bool has_complained_ = false;
-    std::thread thread_; ///< only it uses what is above, once it runs
+    rtrain::process::Thread thread_; ///< only it uses what is above, once it runs
 };
 
 RTRAIN_DOOR LivePage::LivePage(int port, CheckpointConfig config)

@@ -16,6 +16,7 @@
 #include <rtrain/process/loop_status.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 #include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/thread.hpp>
 #include <rtrain/track/console_text.hpp>
 
 #include <chrono>
@@ -27,7 +28,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -59,7 +59,7 @@ public:
         meter_.begin(begun_s_, steps_before_);
         if (!thread_.joinable()) {
             const launch::SignalsBlocked blocked;
-            thread_ = std::thread([this] {
+            thread_ = rtrain::process::Thread([this] {
                 try {
                     run();
                 } catch (const std::exception& error) { // such as std::bad_alloc
@@ -185,7 +185,7 @@ private:
     RunFacts facts_;
     std::shared_ptr<console::Display> display_;
     bool has_header_ = false;
-    std::thread thread_;
+    rtrain::process::Thread thread_;
 
     std::mutex mutex_; ///< guards what follows, while there is a thread
     std::condition_variable work_;

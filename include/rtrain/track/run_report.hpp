@@ -13,6 +13,7 @@
 #include <rtrain/journal/observer.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/result.hpp>
+#include <rtrain/process/standard_streams.hpp> // a program of its own may be started without
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/location.hpp>

@@ -12,6 +12,7 @@
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/process/signals_blocked.hpp>
+#include <rtrain/process/thread.hpp>
 #include <rtrain/storage/growing_file.hpp>
 #include <rtrain/track/log_reader.hpp>
 #include <rtrain/track/step_value.hpp>
@@ -34,7 +35,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -203,7 +203,7 @@ private:
         flushed_.reserve(capacity);
         ends_ = false;
         const launch::SignalsBlocked blocked;
-        thread_ = std::thread([this] { run(); });
+        thread_ = rtrain::process::Thread([this] { run(); });
     }
 
     void end() {
@@ -311,7 +311,7 @@ private:
     std::unordered_set<std::string, Hash, std::equal_to<>> names_;
     std::int64_t step_ = 0;
     std::int64_t iteration_ = 0;
-    std::thread thread_;
+    rtrain::process::Thread thread_;
 
     std::mutex mutex_;
     std::condition_variable work_;

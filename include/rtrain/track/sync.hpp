@@ -9,6 +9,7 @@
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
+#include <rtrain/process/standard_streams.hpp> // a program of its own may be started without
 #include <rtrain/track/comet.hpp>
 #include <rtrain/track/http_message.hpp>
 #include <rtrain/track/log_reader.hpp>

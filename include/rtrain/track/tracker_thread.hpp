@@ -10,6 +10,7 @@
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/process/signals_blocked.hpp>
+#include <rtrain/process/thread.hpp>
 #include <rtrain/track/log_lane.hpp>
 
 #include <algorithm>
@@ -23,7 +24,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include <sys/resource.h>
@@ -287,7 +287,7 @@ public:
     explicit TrackerThread(AnyTracker tracker)
         : delivery_(std::make_shared<internal::Delivery>(std::move(tracker))) {
         const launch::SignalsBlocked blocked;
-        thread_ = std::thread([delivery = delivery_] { delivery->run(); });
+        thread_ = rtrain::process::Thread([delivery = delivery_] { delivery->run(); });
     }
     TrackerThread(TrackerThread&&) noexcept = default;
     TrackerThread& operator=(TrackerThread&&) = delete;
@@ -316,7 +316,7 @@ public:
 
 private:
     std::shared_ptr<internal::Delivery> delivery_;
-    std::thread thread_;
+    rtrain::process::Thread thread_;
 };
 
 } // namespace rtrain::track

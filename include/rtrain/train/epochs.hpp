@@ -5,6 +5,7 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/process/loop_status.hpp>
+#include <rtrain/process/owner.hpp>
 #include <rtrain/state/progress.hpp>
 
 #include <cstddef>
@@ -80,6 +81,7 @@ private:
     Progress& progress_;
     int count_;
     Hooks hooks_;
+    process::Owner owner_;
     bool is_under_way_ = false;
     int exceptions_ = 0; ///< in flight when it began
 };

@@ -26,7 +26,7 @@ RTRAIN_DOOR Epochs::~Epochs() noexcept(false) {
         Epochs& epochs;
         ~End() { epochs.leave(); }
     } const end{*this};
-    if (is_under_way_ && std::uncaught_exceptions() == exceptions_) {
+    if (is_under_way_ && owner_.is_this_process() && std::uncaught_exceptions() == exceptions_) {
         hooks_.left_early();
     }
 }

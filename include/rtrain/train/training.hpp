@@ -22,6 +22,7 @@
 #include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/watch/mutual_watch.hpp>
+#include <rtrain/process/owner.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/rank_status.hpp>
@@ -193,7 +194,7 @@ private:
     static bool returns(const RunFunction& train_function, Run& run) {
         const RankStatus::In training(Phase::training);
         try {
-            train_function(run);
+            process::call_in_this_process([&] { train_function(run); });
         } catch (const Preempted&) {
             return false;
         }
@@ -292,6 +293,11 @@ private:
         if (backend_.rank() == 0) {
             Failure failure = failure_of(*attempt.error);
             failure.from_outside = !lost.empty();
+            if (std::ranges::any_of(attempt.error->failures(), [](const Failure& of_rank) {
+                    return meets_each_start(of_rank.code);
+                })) {
+                failure.kind = Failure::Kind::configuration;
+            }
             decided = {{"decision", launch::to_json(decide(failure, attempt, lost))},
                        {"failure", to_json(failure)},
                        {"checkpoint", attempt.newest}};

@@ -10,6 +10,7 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/data/loops.hpp>
 #include <rtrain/model/prepared_model.hpp>
+#include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/user_call.hpp>
 #include <rtrain/run/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
@@ -112,6 +113,11 @@ public:
     /// It is that of the next report, or one of its own when the loop ends without. Other ranks
     /// learn of it there, so this is not collective.
     void stop() noexcept { progress_.stop(); }
+
+    /// Says that this rank is at work, in a loop or a wait that rtrain knows nothing of: an
+    /// evaluation, a simulator, a child process. HangConfig::busy_s then begins again. Any thread
+    /// may call it. Not collective.
+    void heartbeat() noexcept { RankStatus::current().advance(); }
 
     /// Whether RunConfig::stop has ended the training: at a report before, or because the time is
     /// up. The same on all ranks at the same place. Loops over epochs() end by themselves; ask in

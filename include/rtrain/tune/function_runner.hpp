@@ -4,7 +4,9 @@
 /// place.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/thread.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/base/metric.hpp>
 #include <rtrain/tune/controller.hpp>
@@ -28,7 +30,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -73,9 +74,14 @@ public:
     /// ConfigError [RT-U101]; an exception of the function ends its trial only.
     void run() {
         {
-            std::vector<std::jthread> others;
-            for (std::size_t i = 1; i < places_.size(); ++i) {
-                others.emplace_back([this, i] { work(places_[i]); });
+            std::vector<process::Thread> others;
+            try {
+                for (std::size_t i = 1; i < places_.size(); ++i) {
+                    others.emplace_back([this, i] { work(places_[i]); });
+                }
+            } catch (const LaunchError& error) {
+                console::warn("%zu trials at a time, not %zu: %s", others.size() + 1,
+                              places_.size(), error.what());
             }
             work(places_.front());
         }

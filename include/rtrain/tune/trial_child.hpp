@@ -130,14 +130,14 @@ private:
     static constexpr double longest_s = 1e6; // which poll() can wait
     static constexpr std::chrono::seconds again{10};
 
-    /// First as Ctrl-C does, which ends the ranks and leaves nothing.
+    /// First as a closed terminal does, which ends the ranks at once and leaves nothing.
     void strike(const Trial& trial) {
         if (!has_struck_) {
             console::warn("trial %s goes on %g s after the search has seen enough of it; its "
                           "processes are ended",
                           trial.id().c_str(), limit_s_);
         }
-        ::kill(pid_, std::exchange(has_struck_, true) ? SIGKILL : SIGINT);
+        ::kill(pid_, std::exchange(has_struck_, true) ? SIGKILL : SIGHUP);
     }
 
     pid_t pid_;

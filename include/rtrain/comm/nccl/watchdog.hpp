@@ -10,6 +10,7 @@
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/nccl/cuda.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
+#include <rtrain/process/thread.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -25,7 +26,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 namespace rtrain::comm {
@@ -201,7 +201,7 @@ private:
     Clock::time_point suspected_;
     std::atomic<bool> failed_{false};
     std::exception_ptr error_;
-    std::thread thread_; ///< last: it uses everything above
+    rtrain::process::Thread thread_; ///< last: it uses everything above
 };
 
 } // namespace rtrain::comm

@@ -17,6 +17,7 @@
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 #include <rtrain/process/stack_dump.hpp>
+#include <rtrain/process/thread.hpp>
 #include <rtrain/process/token.hpp>
 
 #include <algorithm>
@@ -33,7 +34,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include <poll.h>
@@ -111,9 +111,8 @@ public:
                                           .host = storage::host_name()},
                                          limit);
         control::wipe(token_);
-        owner_ = ::getpid();
         const SignalsBlocked none;
-        thread_ = std::thread([this] { work(); });
+        thread_ = process::Thread([this] { work(); });
     }
 
     /// Queues it and returns at once; what was said before connect() goes out after it. Throws
@@ -207,10 +206,6 @@ private:
     void wake() { (void)::eventfd_write(wake_, 1); }
 
     void end_thread() {
-        if (owner_ != ::getpid()) { // forked: the thread is not here
-            thread_.detach();
-            return;
-        }
         (void)flush(patience);
         {
             const std::lock_guard lock(mutex_);
@@ -368,9 +363,8 @@ private:
     std::chrono::milliseconds report_interval_ = default_report_interval;
     int wake_; ///< an eventfd
     int rank_ = -1;
-    pid_t owner_ = 0; ///< the process that has the thread
     ControlSocket socket_;
-    std::thread thread_;
+    process::Thread thread_;
 
     std::mutex mutex_;
     std::condition_variable changed_;

@@ -240,15 +240,19 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
 }
 
 [[nodiscard]] inline std::string encode(const RankReport& report) {
-    return control::frame_of({{"kind", "status"},
-                              {"rank", report.rank},
-                              {"phase", to_string(report.phase)},
-                              {"progress", report.progress},
-                              {"steps", report.steps},
-                              {"collectives", report.collectives},
-                              {"waiting_in", json::clean_text(report.waiting_in, 255)},
-                              {"cpu_s", report.cpu_s},
-                              {"reading", json::clean_text(report.reading, 255)}});
+    boost::json::object status{{"kind", "status"},
+                               {"rank", report.rank},
+                               {"phase", to_string(report.phase)},
+                               {"progress", report.progress},
+                               {"steps", report.steps},
+                               {"collectives", report.collectives},
+                               {"waiting_in", json::clean_text(report.waiting_in, 255)},
+                               {"cpu_s", report.cpu_s},
+                               {"reading", json::clean_text(report.reading, 255)}};
+    if (report.output_blocked) {
+        status["output_blocked"] = true;
+    }
+    return control::frame_of(status);
 }
 
 /// Bytes that are no UTF-8 become '?', and texts that would make the frame too long are cut. Throws
@@ -302,7 +306,12 @@ using FromRank = std::variant<Hello, RankReport, Event>;
             control::malformed("\"cpu_s\" is no time");
         }
         report.cpu_s = *cpu_s;
-        check_size(9);
+        const auto* const blocked = object.if_contains("output_blocked");
+        if (blocked != nullptr && !blocked->is_bool()) {
+            control::malformed("\"output_blocked\" is not a truth value");
+        }
+        report.output_blocked = blocked != nullptr && blocked->get_bool();
+        check_size(blocked != nullptr ? 10 : 9);
         return report;
     }
     return control::event_of(std::move(object), Sender::rank);

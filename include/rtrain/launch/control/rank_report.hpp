@@ -4,12 +4,13 @@
 /// moment.
 #pragma once
 
+#include <rtrain/process/processor_time.hpp>
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/reading.hpp>
+#include <rtrain/process/standard_streams.hpp>
 
 #include <atomic>
 #include <cstdint>
-#include <ctime>
 #include <string>
 
 namespace rtrain::launch {
@@ -21,8 +22,9 @@ struct RankReport {
     std::uint64_t steps = 0;       ///< RankStatus::steps
     std::uint64_t collectives = 0; ///< RankStatus::collectives
     std::string waiting_in{};      ///< RankStatus::waiting_in; empty: it waits for nobody
-    double cpu_s = 0;              ///< processor time that its process has used so far, seconds
+    double cpu_s = 0;              ///< processor time of it and its children so far, seconds
     std::string reading{};         ///< Reading::longest(); empty: it reads nothing
+    bool output_blocked = false;   ///< nobody reads what it prints, so that printing waits
 
     bool operator==(const RankReport&) const = default;
 
@@ -30,16 +32,15 @@ struct RankReport {
     [[nodiscard]] static RankReport now(int rank) {
         const RankStatus& status = RankStatus::current();
         const char* const waiting_in = status.waiting_in.load(std::memory_order_relaxed);
-        timespec cpu{};
-        ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
         return {.rank = rank,
                 .phase = status.phase.load(std::memory_order_relaxed),
                 .progress = status.progress.load(std::memory_order_relaxed),
                 .steps = status.steps.load(std::memory_order_relaxed),
                 .collectives = status.collectives.load(std::memory_order_relaxed),
                 .waiting_in = waiting_in != nullptr ? waiting_in : "",
-                .cpu_s = static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec),
-                .reading = Reading::longest()};
+                .cpu_s = process::processor_time_s(),
+                .reading = Reading::longest(),
+                .output_blocked = process::is_output_blocked()};
     }
 };
 

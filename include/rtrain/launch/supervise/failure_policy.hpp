@@ -65,7 +65,7 @@ public:
     /// came, which the attempt went on from or has committed; empty: there is none, or the attempt
     /// has not come so far.
     [[nodiscard]] Decision on_failure(const Failure& failure, const std::string& checkpoint = "") {
-        if (failure.kind == Failure::Kind::configuration) {
+        if (failure.kind == Failure::Kind::configuration || meets_each_start(failure.code)) {
             return {.skip = skip_, .reason = "a restart cannot help"};
         }
         ++failures_in_a_row_;

@@ -121,6 +121,9 @@ public:
     /// Ends the launcher, too, if it has not ended in time. See StartedRanks.
     void kill_launcher(bool with_output) { started_.kill_at_last(with_output); }
 
+    /// See StartedRanks.
+    [[nodiscard]] OutputRelay::Clock::duration quiet_for() const { return started_.quiet_for(); }
+
     /// The launcher has ended, too.
     [[nodiscard]] bool ended() const noexcept { return started_.ended(); }
 
@@ -278,11 +281,7 @@ private:
             broken_ = died_without_a_word_;
         } else if (!broken_) {
             const Death seen = started_.death();
-            broken_ = {.kind = trained_ ? Failure::Kind::died : Failure::Kind::start_up,
-                       .code = "RT-L2",
-                       .rank = seen.rank,
-                       .message = seen.text,
-                       .from_outside = seen.signal && is_sent_by_others(*seen.signal)};
+            broken_ = failure_of_death(seen, trained_);
             if (seen.signal == SIGKILL) {
                 name_lack_of_memory(*broken_);
             }
@@ -322,6 +321,7 @@ private:
                 return;
             }
             end_useless_mpirun();
+            hangs_.set_output_blocked(started_.is_output_blocked());
             if (broken_) {
                 say_over_if_gone();
             } else if (hear_until_) {
@@ -347,8 +347,8 @@ private:
         });
     }
 
-    /// Without ranks mpirun is of no use; it may be stopped, or hang. Ranks that are done may then
-    /// wait for it for ever.
+    /// Without ranks mpirun is of no use, once it has passed on what they printed; it may be
+    /// stopped, or hang. Ranks that are done may then wait for it for ever.
     void end_useless_mpirun() {
         const bool gone = (broken_ || ranks_.all_joined()) && ranks_.all_have_left();
         const bool done = hang_.enabled && ranks_.all_are_done();
@@ -358,7 +358,8 @@ private:
             useless_since_.reset();
         } else if (!useless_since_) {
             useless_since_ = now();
-        } else if (now() - *useless_since_ > std::chrono::duration<double>(limit_s)) {
+        } else if (const std::chrono::duration<double> limit(limit_s);
+                   now() - *useless_since_ > limit && started_.quiet_for() > limit) {
             (void)kill_ranks();
             started_.kill(SIGKILL);
         }

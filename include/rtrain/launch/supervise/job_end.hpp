@@ -6,6 +6,8 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/rank_prefix.hpp>
+#include <rtrain/launch/supervise/failure_policy.hpp>
+#include <rtrain/launch/supervise/launcher.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 
 #include <optional>
@@ -51,6 +53,18 @@ struct JobEnd {
                            "; start the same command again to go on from the newest checkpoint")));
     }
 };
+
+/// Of a death as whoever has started the ranks tells it. `trained`: they had begun to train.
+[[nodiscard]] inline Failure failure_of_death(const Death& seen, bool trained) {
+    using Kind = Failure::Kind;
+    return {.kind = seen.code != nullptr ? Kind::configuration
+                    : trained            ? Kind::died
+                                         : Kind::start_up,
+            .code = seen.code != nullptr ? seen.code : "RT-L2",
+            .rank = seen.rank,
+            .message = seen.text,
+            .from_outside = seen.signal && is_sent_by_others(*seen.signal)};
+}
 
 /// Of a rank that has left while it trained, with these last words or without any.
 [[nodiscard]] inline Failure failure_of_rank(int rank, int size,

@@ -4,8 +4,10 @@
 /// (sole_rank.hpp).
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 
+#include <csignal>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -39,10 +41,24 @@ struct RanksCommand {
 
 /// A rank's death as whoever has started it tells it.
 struct Death {
-    std::string text;          ///< "rank 1 was killed by signal 9 (Killed)"
-    std::optional<int> signal; ///< that killed it
-    int rank = -1;             ///< -1: that is not told
+    std::string text;           ///< "rank 1 was killed by signal 9 (Killed)"
+    std::optional<int> signal;  ///< that killed it
+    int rank = -1;              ///< -1: that is not told
+    const char* code = nullptr; ///< of an error that each start must meet; null: none
 };
+
+/// By a signal. One of them is a limit that each start meets.
+[[nodiscard]] inline Death killed_by(int signal, const std::string& name, int rank) {
+    Death death{
+        .text = detail::concat("rank ", rank, " was killed by signal ", signal, " (", name, ")"),
+        .signal = signal,
+        .rank = rank};
+    if (signal == SIGXFSZ) {
+        death.text += ": it wrote a file larger than `ulimit -f` allows; raise that";
+        death.code = "RT-S45";
+    }
+    return death;
+}
 
 /// An exit status as the shell gives it: 128 + n for signal n.
 [[nodiscard]] inline int shell_status(int wait_status) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/launch/supervise/launcher.hpp>
+#include <rtrain/launch/supervise/mca_settings.hpp>
 
 #include <cstdlib>
 #include <map>
@@ -14,7 +15,8 @@
 namespace rtrain::launch {
 
 /// What ranks and mpirun find in their environment: settings of Open MPI 4 and of 5.
-[[nodiscard]] inline std::map<std::string, std::string> mpi_variables(const RanksCommand& command) {
+[[nodiscard]] inline std::map<std::string, std::string>
+mpi_variables(const RanksCommand& command, const MpirunVersion& version = {}) {
     auto settings = command.variables;
     // More ranks than cores, and a rank's threads on cores of their own.
     settings.merge(std::map<std::string, std::string>{
@@ -38,9 +40,10 @@ namespace rtrain::launch {
         settings["OMPI_MCA_orte_tmpdir_base"] = command.scratch->string();
         settings["PRTE_MCA_prte_tmpdir_base"] = command.scratch->string();
     }
-    if (command.shared_memory) {
-        settings["OMPI_MCA_btl_vader_backing_directory"] = command.shared_memory->string();
-        settings["OMPI_MCA_btl_sm_backing_directory"] = command.shared_memory->string();
+    settings.merge(local_transport(command, version));
+    if (const auto place = place_to_share(command)) {
+        settings["OMPI_MCA_btl_vader_backing_directory"] = place->string();
+        settings["OMPI_MCA_btl_sm_backing_directory"] = place->string();
     }
     if (::geteuid() == 0) {
         settings["OMPI_ALLOW_RUN_AS_ROOT"] = "1";

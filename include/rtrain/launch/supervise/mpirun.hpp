@@ -53,9 +53,7 @@ namespace rtrain::launch {
     if (std::sscanf(process, "process rank %d", &rank) == 1 &&
         std::sscanf(from(process, "on signal "), "on signal %d (%63[^)])", &number,
                     signal.data()) == 2) {
-        return {detail::concat("rank ", rank, " was killed by signal ", number, " (", signal.data(),
-                               ")"),
-                number, rank};
+        return killed_by(number, signal.data(), rank);
     }
     if (std::sscanf(from(mpirun_says.c_str(), "EXIT STRING: "), "EXIT STRING: %63[^(](signal %d)",
                     signal.data(), &number) == 2) { // hydra
@@ -69,6 +67,13 @@ namespace rtrain::launch {
                                " before the training function returned"),
                 std::nullopt, rank};
     }
+    if (mpirun_says.find("o network interfaces were found") != std::string::npos) {
+        return {.text = "mpirun needs a network interface, and this machine or container has none; "
+                        "switch on the loopback interface (`ip link set lo up`), or give the "
+                        "container a network",
+                .signal = std::nullopt,
+                .code = "RT-L46"};
+    }
     return {detail::concat("the ranks ended early, mpirun's exit status is ", status,
                            mpirun_says.empty() ? "" : "; it says:\n", mpirun_says),
             std::nullopt};
@@ -81,8 +86,9 @@ namespace rtrain::launch {
         throw LaunchError("RT-L1", "mpirun is not on PATH; install it (Debian: apt-get install "
                                    "openmpi-bin), or start the program with your own launcher");
     }
-    return {.words = mpirun_words(*program, command, MpirunVersion::on_path()),
-            .variables = mpi_variables(command),
+    const MpirunVersion version = MpirunVersion::on_path();
+    return {.words = mpirun_words(*program, command, version),
+            .variables = mpi_variables(command, version),
             .shares_input = !command.keeps_input,
             .death = [](int wait_status, const std::string& says) {
                 return describe_death(shell_status(wait_status), says);

@@ -3,6 +3,8 @@
 /// Passes on what ranks print, and keeps what their launcher itself says.
 #pragma once
 
+#include <rtrain/base/console.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/console/screen.hpp>
 #include <rtrain/console/terminal.hpp>
 #include <rtrain/launch/supervise/rank_output.hpp>
@@ -17,6 +19,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -35,6 +38,7 @@ public:
         int ranks = 1;      ///< so many print
         bool tagged = true; ///< each with its rank; else all are rank 0's
     };
+    using Clock = std::chrono::steady_clock;
     /// Of a longer line, such as a progress bar that never ends it, pieces are printed.
     static constexpr std::size_t longest_line = std::size_t{1} << 20;
 
@@ -53,11 +57,20 @@ public:
     /// Whether there is something to print that nobody takes.
     [[nodiscard]] bool is_behind() const noexcept { return !waiting_.empty(); }
 
-    /// Stops reading, and waiting for whoever is to take what is printed.
-    void close() {
-        is_closed_ = true;
+    /// For how long nothing has come that is not printed, and nothing was waiting to be printed.
+    [[nodiscard]] Clock::duration quiet_for() const {
+        return is_behind() ? Clock::duration::zero() : Clock::now() - active_at_;
+    }
+
+    /// Stops reading. What was read is printed as before.
+    void stop_reading() {
         boost::system::error_code ignored;
         stream_.close(ignored);
+    }
+    /// Also stops waiting for whoever is to take what is printed, and says how much that was.
+    void close() {
+        is_closed_ = true;
+        stop_reading();
         timer_.cancel();
     }
 
@@ -70,6 +83,7 @@ private:
                                     } else {
                                         take({chunk_.data(), length});
                                     }
+                                    active_at_ = Clock::now();
                                     print();
                                 });
     }
@@ -134,7 +148,11 @@ private:
 
     /// What there is; then goes on.
     void print() {
-        if (is_closed_) {
+        if (is_closed_ && !waiting_.empty()) {
+            console::Screen::current().print(
+                rtrain::detail::concat("the last ", waiting_.size(),
+                                       " bytes that ranks printed are not shown: nobody has "
+                                       "read them"));
             waiting_.clear();
         }
         if (!waiting_.empty()) {
@@ -145,8 +163,10 @@ private:
             if (terminal_.is_broken_pipe()) {
                 ::raise(SIGPIPE); // which the terminal holds back
             }
+            say_loss();
         }
         if (!waiting_.empty()) {
+            active_at_ = Clock::now();
             constexpr std::chrono::milliseconds pause{5};
             timer_.expires_after(pause);
             timer_.async_wait([this](const boost::system::error_code&) { print(); });
@@ -154,6 +174,15 @@ private:
             at_end_();
         } else {
             read();
+        }
+    }
+
+    /// Once, as on a full disk.
+    void say_loss() {
+        if (const int error = terminal_.loss(); error != 0 && !std::exchange(has_lost_, true)) {
+            console::warn("cannot write all that ranks print to standard %s: %s; the run goes on "
+                          "without",
+                          target_ == stderr ? "error" : "output", std::strerror(error));
         }
     }
 
@@ -172,6 +201,8 @@ private:
     std::deque<std::string> own_;
     bool has_ended_ = false;
     bool is_closed_ = false;
+    bool has_lost_ = false; ///< something that was not written
+    Clock::time_point active_at_ = Clock::now();
 };
 
 } // namespace rtrain::launch

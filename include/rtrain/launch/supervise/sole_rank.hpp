@@ -27,9 +27,7 @@ namespace rtrain::launch {
 [[nodiscard]] inline Death death_of_sole_rank(int wait_status, const std::string& /*says*/) {
     if (WIFSIGNALED(wait_status)) {
         const int signal = WTERMSIG(wait_status);
-        return {
-            detail::concat("rank 0 was killed by signal ", signal, " (", ::strsignal(signal), ")"),
-            signal, 0};
+        return killed_by(signal, ::strsignal(signal), 0);
     }
     return {detail::concat("rank 0 ended with exit code ", WEXITSTATUS(wait_status),
                            " before the training function returned"),

@@ -13,6 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -91,6 +92,15 @@ public:
     [[nodiscard]] std::optional<int> status() const {
         return status_ ? std::optional(shell_status(*status_)) : std::nullopt;
     }
+    /// Whether somebody has to read before more is printed.
+    [[nodiscard]] bool is_output_blocked() const noexcept {
+        return out_->is_behind() || err_->is_behind();
+    }
+    /// For how long the launcher and the ranks have printed nothing that is not printed here.
+    [[nodiscard]] OutputRelay::Clock::duration quiet_for() const {
+        return std::min(out_->quiet_for(), err_->quiet_for());
+    }
+
     [[nodiscard]] bool ended() const noexcept { return status_ && streams_ended_ == 2; }
 
     /// What has ended them; once ended().
@@ -112,15 +122,17 @@ private:
         }
     }
 
-    /// What mpirun has started to reach other hosts may live on there and hold them open.
-    void close_streams_later() {
+    /// What mpirun has started to reach other hosts may live on there and hold them open. What was
+    /// printed before is still read; `rounds`: for so long if others go on to print.
+    void close_streams_later(int rounds = 20) {
         constexpr std::chrono::milliseconds patience{500};
         timer_.expires_after(patience);
-        timer_.async_wait([this](const boost::system::error_code& error) {
-            if (!error && (out_->is_behind() || err_->is_behind())) {
-                close_streams_later();
+        timer_.async_wait([this, rounds, patience](const boost::system::error_code& error) {
+            if (!error && quiet_for() < patience && rounds > 0) {
+                close_streams_later(is_output_blocked() ? rounds : rounds - 1);
             } else if (!error) {
-                close_streams();
+                out_->stop_reading();
+                err_->stop_reading();
             }
         });
     }

@@ -24,6 +24,7 @@
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/launch/supervise/survivors.hpp>
 #include <rtrain/process/descriptor_limit.hpp>
+#include <rtrain/process/thread.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -39,7 +40,6 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -95,7 +95,9 @@ public:
         }
         asked_to_make_room_ = true;
         const double grace_s = std::min(config_.preemption_grace_s, detail::longest_duration_s);
-        console::say("told to make room: saving, for %g s at most", grace_s);
+        console::say("told to make room: saving, for %g s at most; a second signal ends the run at "
+                     "once, without saving",
+                     grace_s);
         timer_.cancel(); // a restart that is due
         if (!job_) {
             conclude({});
@@ -113,7 +115,10 @@ public:
 
     /// The run ends now, because of that.
     void end(Failure why) {
-        if (end_) {
+        if (end_) { // what ranks have printed may be waited for
+            for (const auto& job : retired_) {
+                job->kill_launcher(true);
+            }
             return;
         }
         told_to_end_ = why;
@@ -302,15 +307,21 @@ private:
         timer_.cancel();
         resize_timer_.cancel();
         retire_job();
+        kill_launchers_later();
         tidy_up();
-        constexpr double patience_s = 5;
-        if (!retired_.empty()) {
-            wait(timer_, patience_s, [this] {
-                for (const auto& job : retired_) {
+    }
+
+    /// Not while they pass on what ranks have printed, unless the run is to end now.
+    void kill_launchers_later() {
+        constexpr std::chrono::seconds patience{5};
+        wait(timer_, static_cast<double>(patience.count()), [this, patience] {
+            for (const auto& job : retired_) {
+                if (told_to_end_ || job->quiet_for() >= patience) {
                     job->kill_launcher(told_to_end_.has_value());
                 }
-            });
-        }
+            }
+            kill_launchers_later(); // until tidy_up()
+        });
     }
 
     void tidy_up() {
@@ -331,20 +342,25 @@ private:
                 return;
             }
             // Hosts may take seconds to answer, and the ranks be others by then.
-            probe_ = std::jthread([this, ranks, attempt = attempt_] {
-                const bool more = has_room_for_more_than(ranks);
-                later([this, ranks, more, attempt] {
-                    if (attempt != attempt_) {
-                        return;
-                    }
-                    if (more && job_ && !asked_to_make_room_ && !between_runs_) {
-                        resizing_ = true;
-                        job_->preempt(config_.preemption_grace_s);
-                    } else {
-                        look_for_room(ranks);
-                    }
+            try {
+                probe_ = process::Thread([this, ranks, attempt = attempt_] {
+                    const bool more = has_room_for_more_than(ranks);
+                    later([this, ranks, more, attempt] {
+                        if (attempt != attempt_) {
+                            return;
+                        }
+                        if (more && job_ && !asked_to_make_room_ && !between_runs_) {
+                            resizing_ = true;
+                            job_->preempt(config_.preemption_grace_s);
+                        } else {
+                            look_for_room(ranks);
+                        }
+                    });
                 });
-            });
+            } catch (const LaunchError& error) { // no thread
+                console::warn("cannot look for room: %s", error.what());
+                look_for_room(ranks);
+            }
         });
     }
 
@@ -378,7 +394,7 @@ private:
     std::unique_ptr<Job> job_;
     std::list<std::unique_ptr<Job>> retired_; ///< whose mpirun has not ended
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
-    std::jthread probe_; ///< looks for room; ends before what it uses
+    process::Thread probe_; ///< looks for room; ends before what it uses
 };
 
 } // namespace rtrain::launch

@@ -49,6 +49,9 @@ public:
     /// It is gone for good, and the others go on without it.
     void set_gone(int rank) { watch_.set_gone(rank); }
 
+    /// Whether nobody reads what the ranks print.
+    void set_output_blocked(bool blocked) noexcept { watch_.set_output_blocked(blocked); }
+
     /// The run is to make room: from now on ranks that wait for each other for ever hang before any
     /// limit, because they cannot save.
     void hurry() { hurries_ = true; }

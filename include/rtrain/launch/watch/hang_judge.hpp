@@ -19,6 +19,7 @@
 #include <rtrain/process/others.hpp>
 #include <rtrain/process/output_tee.hpp>
 #include <rtrain/process/signals_blocked.hpp>
+#include <rtrain/process/thread.hpp>
 #include <rtrain/storage/process_directory.hpp>
 #include <rtrain/storage/temporary.hpp>
 
@@ -36,7 +37,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -86,13 +86,12 @@ public:
           variables_(server_->variables()) {
         look_again();
         const SignalsBlocked none;
-        thread_ = std::thread([this] { work(); });
+        thread_ = process::Thread([this] { work(); });
     }
     HangJudge(const HangJudge&) = delete;
     HangJudge& operator=(const HangJudge&) = delete;
     ~HangJudge() {
-        if (owner_ != ::getpid()) { // forked: the thread is not here
-            thread_.detach();
+        if (!thread_.joinable()) { // forked: the thread is not here
             return;
         }
         boost::asio::post(io_, [this] {
@@ -262,7 +261,6 @@ private:
     }
 
     Options options_;
-    pid_t owner_ = ::getpid();
     std::optional<storage::ProcessDirectory> directory_; ///< of the socket, while it is there
     HangFinder hangs_;
     std::map<int, Rank> ranks_; ///< those that are connected
@@ -272,7 +270,7 @@ private:
     boost::asio::steady_timer timer_;
     std::optional<ControlServer> server_;
     std::map<std::string, std::string> variables_; ///< the server's
-    std::thread thread_;                           ///< last: it uses everything above
+    process::Thread thread_;                       ///< last: it uses everything above
 };
 
 } // namespace rtrain::launch

@@ -4,8 +4,10 @@
 /// limits; docs/architecture.md tells how failures are judged.
 ///
 /// Pure: times are given to it, and it knows no process. A machine under load must not look like a
-/// hang: time in which the driver itself got no turn does not count, reports that are late on all
-/// ranks together prove nothing, and a rank that gets a twentieth of a core now and then computes.
+/// hang: time in which the driver itself got no turn does not count, nor does time in which nobody
+/// reads what ranks print, and reports that are late on all ranks together prove nothing. A
+/// deadlock is that all ranks wait inside rtrain; a rank outside may be at work that cannot be
+/// seen.
 #pragma once
 
 #include <rtrain/base/grouped_errors.hpp>
@@ -40,10 +42,6 @@ class HangWatch {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// A rank whose process is stopped for so long hangs, in seconds;
-    static constexpr double stopped_s = 1.5;
-    /// and one that does not report, while others do.
-    static constexpr double silent_s = 10;
     /// A rank computes if it uses this part of a core for a second.
     static constexpr double computes = 0.05;
 
@@ -52,7 +50,7 @@ public:
             stopped,  ///< its process is stopped (SIGSTOP)
             silent,   ///< its reports stop, those of others come
             idle,     ///< no rank makes progress, and none computes
-            busy,     ///< no rank makes progress, though one computes
+            busy,     ///< no rank makes progress, though one computes outside rtrain
             starting, ///< ranks do not come to train
             straggler ///< one rank slows the others down: no hang
         };
@@ -73,15 +71,18 @@ public:
         // Time in which no rank reported proves nothing about any of them.
         const Clock::duration unknown = now - known(now);
         progress_at_ += unknown;
+        outside_at_ += unknown;
         active_at_ += unknown;
         heard_s_ += seconds(now - heard_at_ - unknown);
         heard_at_ = now;
         WatchedRank& rank = ranks_[static_cast<std::size_t>(report.rank)];
-        if (rank.measure(report, now) >= computes && report.waiting_in.empty()) {
-            active_at_ = now;
-        }
+        const bool computed = rank.measure(report, now) >= computes;
         if (rank.is_news(report)) {
             progress(rank, report, now);
+        }
+        if (report.waiting_in.empty() && report.phase != Phase::done) {
+            outside_at_ = now;
+            active_at_ = computed ? now : active_at_;
         }
         rank.take(report, now);
         rank.heard_s = heard_s_;
@@ -101,9 +102,13 @@ public:
         stragglers_.set_gone(rank);
     }
 
+    /// Nobody reads what the ranks print: who prints waits, and others for it.
+    void set_output_blocked(bool blocked) noexcept { output_blocked_ = blocked; }
+
     /// What is wrong now, if something is. A hang is found again by each call.
     [[nodiscard]] std::optional<Finding> look(Clock::time_point now) {
         pass(now);
+        leave_out_blocked(now);
         if (config_.enabled) {
             for (const auto check :
                  {&HangWatch::stopped, &HangWatch::silent, &HangWatch::stalled}) {
@@ -122,14 +127,10 @@ public:
     /// that is to make room wants to know before its time is over, and before look() says it.
     [[nodiscard]] std::optional<Finding> deadlock(Clock::time_point now) {
         pass(now);
-        const auto waits = [](const WatchedRank& rank) {
-            return !rank.is_live() || (!rank.is_starting() && !rank.last.waiting_in.empty());
-        };
         const double without_s = seconds(known(now) - progress_at_);
         constexpr double patience_s = 5;
         if (without_s < std::max(patience_s, config_.factor * pauses_.seconds(now)) ||
-            std::none_of(ranks_.begin(), ranks_.end(), lives) ||
-            !std::all_of(ranks_.begin(), ranks_.end(), waits) || !all_are_heard()) {
+            std::none_of(ranks_.begin(), ranks_.end(), lives) || !all_wait() || !all_are_heard()) {
             return std::nullopt;
         }
         return idle(without_s);
@@ -157,10 +158,11 @@ private:
     /// stopped itself: that time does not count.
     void pass(Clock::time_point now) {
         if (!last_call_) {
-            progress_at_ = active_at_ = heard_at_ = now;
+            progress_at_ = outside_at_ = active_at_ = heard_at_ = looked_at_ = now;
         } else if (constexpr std::chrono::seconds unseen{2}; now - *last_call_ > unseen) {
             const Clock::duration gap = now - *last_call_;
-            for (Clock::time_point* time : {&progress_at_, &active_at_, &heard_at_}) {
+            for (Clock::time_point* time :
+                 {&progress_at_, &outside_at_, &active_at_, &heard_at_, &looked_at_}) {
                 *time += gap;
             }
             for (WatchedRank& rank : ranks_) {
@@ -171,10 +173,23 @@ private:
         last_call_ = std::max(now, last_call_.value_or(now));
     }
 
+    /// Takes out the time since the last call, if a rank may have waited for whoever reads what it
+    /// prints.
+    void leave_out_blocked(Clock::time_point now) {
+        const bool blocked =
+            output_blocked_ || std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
+                return rank.is_live() && rank.last.output_blocked;
+            });
+        for (Clock::time_point* time : {&progress_at_, &outside_at_, &active_at_}) {
+            *time = blocked ? std::min(*time + (now - looked_at_), now) : *time;
+        }
+        looked_at_ = now;
+    }
+
     void progress(const WatchedRank& rank, const RankReport& report, Clock::time_point now) {
         if (!rank.is_starting() && report.phase != Phase::starting) {
             pauses_.add(seconds(now - progress_at_), now);
-            const double idle_s = seconds(now - std::max(progress_at_, active_at_));
+            const double idle_s = seconds(now - std::max(progress_at_, outside_at_));
             constexpr double measurable_s = 2;
             if (idle_s > measurable_s) {
                 idle_pauses_.add(idle_s, now);
@@ -186,7 +201,7 @@ private:
     [[nodiscard]] std::optional<Finding> stopped(Clock::time_point now) {
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
             const auto& since = ranks_[i].stopped_since;
-            if (since && seconds(now - *since) >= stopped_s && !ranks_[i].gone &&
+            if (since && seconds(now - *since) >= config_.stopped_s && !ranks_[i].gone &&
                 ranks_[i].last.phase != Phase::done) {
                 return Finding{
                     Finding::Kind::stopped, static_cast<int>(i),
@@ -199,7 +214,8 @@ private:
     [[nodiscard]] std::optional<Finding> silent(Clock::time_point now) {
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
             const WatchedRank& rank = ranks_[i];
-            if (rank.is_live() && heard_s_ - rank.heard_s >= silent_s) {
+            if (rank.is_live() && !rank.stopped_since &&
+                heard_s_ - rank.heard_s >= config_.silent_s) {
                 return Finding{Finding::Kind::silent, static_cast<int>(i),
                                detail::concat("rank ", i, " has not reported for ",
                                               tenths(seconds(now - rank.reported_at)),
@@ -222,23 +238,40 @@ private:
         const double idle_limit_s =
             std::max(config_.idle_s, config_.factor * idle_pauses_.seconds(now));
         const double unheard_s = seconds(now - heard_at_);
-        if (unheard_s >= std::max(idle_limit_s, silent_s)) {
+        if (unheard_s >= std::max(idle_limit_s, config_.silent_s)) {
             return Finding{Finding::Kind::silent, -1,
                            detail::concat("no rank has reported for ", tenths(unheard_s), " s")};
         }
         const double without_s = seconds(known(now) - progress_at_);
-        if (seconds(known(now) - std::max(progress_at_, active_at_)) >= idle_limit_s &&
-            all_are_heard()) {
+        if (all_wait() && all_are_heard() &&
+            seconds(known(now) - std::max(progress_at_, outside_at_)) >= idle_limit_s) {
             return idle(without_s);
         }
-        if (without_s >= std::max(config_.busy_s, config_.factor * pauses_.seconds(now))) {
-            const int rank = culprit();
-            return Finding{Finding::Kind::busy, rank,
-                           detail::concat("no rank has made progress for ", tenths(without_s),
-                                          " s, though ", rank < 0 ? "one" : "rank ",
-                                          rank < 0 ? "" : std::to_string(rank), " computes")};
+        if (without_s < std::max(config_.busy_s, config_.factor * pauses_.seconds(now))) {
+            return std::nullopt;
         }
-        return std::nullopt;
+        const bool none_computes = seconds(known(now) - active_at_) > without_s / 2;
+        auto finding = none_computes ? idle(without_s) : busy(without_s);
+        if (!all_wait()) {
+            finding.text += "; if that is its work, raise failure.hang.busy_s or call "
+                            "worker.heartbeat() now and then";
+        }
+        return finding;
+    }
+
+    [[nodiscard]] Finding busy(double without_s) const {
+        const int rank = culprit();
+        return {Finding::Kind::busy, rank,
+                detail::concat("no rank has made progress for ", tenths(without_s), " s, though ",
+                               rank < 0 ? "one" : "rank ", rank < 0 ? "" : std::to_string(rank),
+                               " computes")};
+    }
+
+    /// Inside rtrain, for other ranks.
+    [[nodiscard]] bool all_wait() const {
+        return std::all_of(ranks_.begin(), ranks_.end(), [](const WatchedRank& rank) {
+            return !rank.is_live() || (!rank.is_starting() && !rank.last.waiting_in.empty());
+        });
     }
 
     /// Who is not may compute.
@@ -318,11 +351,14 @@ private:
     StragglerWatch stragglers_;
     std::optional<Clock::time_point> last_call_;
     Clock::time_point progress_at_{}; ///< when a rank has made progress last
-    Clock::time_point active_at_{};   ///< when one has computed last that waited for nobody
+    Clock::time_point outside_at_{};  ///< when one has last not waited inside rtrain
+    Clock::time_point active_at_{};   ///< when such a one has computed last
     Clock::time_point heard_at_{};    ///< when one has reported last
-    double heard_s_ = 0;              ///< time in which reports came
+    Clock::time_point looked_at_{};   ///< last call of look()
+    bool output_blocked_ = false;
+    double heard_s_ = 0; ///< time in which reports came
     LongestPause pauses_;
-    LongestPause idle_pauses_; ///< in which no rank computed
+    LongestPause idle_pauses_; ///< in which all ranks waited
 };
 
 } // namespace rtrain::launch

@@ -100,6 +100,9 @@ struct WatchedRank {
             if (!last.reading.empty()) {
                 text += ", reads " + last.reading;
             }
+            if (last.output_blocked) {
+                text += ", and nobody reads what it prints";
+            }
         }
         if (stopped_since) {
             text += detail::concat(", stopped for ", tenths(seconds(now - *stopped_since)), " s");

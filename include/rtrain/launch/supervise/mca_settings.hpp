@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a user has set of Open MPI, and how its ranks reach each other unless that says otherwise.
+#pragma once
+
+#include <rtrain/launch/supervise/launcher.hpp>
+#include <rtrain/launch/supervise/mpirun_version.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <unistd.h>
+
+namespace rtrain::launch {
+
+/// Whether a setting of Open MPI chooses what carries messages.
+[[nodiscard]] inline bool chooses_transport(std::string_view name) {
+    return name == "btl" || name == "pml" || name.starts_with("btl_tcp");
+}
+
+/// The same of a file of settings, "name = value" a line; "^value" only excludes something.
+[[nodiscard]] inline bool chooses_transport_in(const std::filesystem::path& file) {
+    std::ifstream lines(file);
+    for (std::string line; std::getline(lines, line);) {
+        line.erase(0, line.find_first_not_of(" \t"));
+        const bool chooses =
+            chooses_transport(std::string_view(line).substr(0, line.find_first_of(" \t=")));
+        if (chooses && line.find('^') == std::string::npos) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/// The same of all that a user can set: environment, mpirun's arguments, files. Other files that
+/// these name may, too.
+[[nodiscard]] inline bool user_chooses_transport(const RanksCommand& command) {
+    constexpr std::string_view prefix = "OMPI_MCA_";
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        std::string_view name(*variable);
+        if (name.starts_with(prefix)) {
+            name = name.substr(prefix.size(), name.find('=') - prefix.size());
+            if (chooses_transport(name) || name == "mca_base_param_files") {
+                return true;
+            }
+        }
+    }
+    const bool by_argument =
+        std::any_of(command.arguments.begin(), command.arguments.end(), [](const auto& word) {
+            return chooses_transport(word) || word.ends_with("-tune") || word.ends_with("-am");
+        });
+    const char* const home = std::getenv("HOME");
+    const std::filesystem::path own = home != nullptr ? home : "";
+    return by_argument || chooses_transport_in(own / ".openmpi/mca-params.conf") ||
+           chooses_transport_in("/etc/openmpi/openmpi-mca-params.conf");
+}
+
+/// Where the ranks of this machine share memory: in memory, or where that is scarce, as in many
+/// containers, in files; empty where neither has room.
+[[nodiscard]] inline std::optional<std::filesystem::path>
+place_to_share(const RanksCommand& command) {
+    constexpr std::uintmax_t of_rank = std::uintmax_t{5} << 20; // Open MPI takes 4 MiB
+    for (const auto& place : {command.shared_memory, command.scratch}) {
+        std::error_code error;
+        if (place &&
+            std::filesystem::space(*place, error).available >=
+                of_rank * static_cast<std::uintmax_t>(command.ranks) &&
+            !error) {
+            return place;
+        }
+    }
+    return std::nullopt;
+}
+
+/// Ranks of one machine listen on no network; else each of them does, on all interfaces.
+[[nodiscard]] inline std::map<std::string, std::string>
+local_transport(const RanksCommand& command, const MpirunVersion& version) {
+    if (!command.is_local() || user_chooses_transport(command)) {
+        return {};
+    }
+    if (version.is_hydra) { // UCX and libfabric, by which MPICH reaches a network
+        std::map<std::string, std::string> loopback{
+            {"UCX_NET_DEVICES", "lo"}, {"FI_TCP_IFACE", "lo"}, {"FI_SOCKETS_IFACE", "lo"}};
+        std::erase_if(loopback, [](const auto& item) { return std::getenv(item.first.c_str()); });
+        return loopback;
+    }
+    if (command.ranks == 1) {
+        return {{"OMPI_MCA_btl", "self"}};
+    }
+    constexpr int first_without_vader = 5;
+    const bool is_new = version.open_mpi && *version.open_mpi >= first_without_vader;
+    return place_to_share(command)
+               ? std::map<std::string, std::string>{{"OMPI_MCA_btl",
+                                                     is_new ? "self,sm" : "self,vader"}}
+               : std::map<std::string, std::string>{};
+}
+
+} // namespace rtrain::launch

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Standard input, output and error of this process as descriptors.
+/// Cost tier 0: std only.
+#pragma once
+
+#include <array>
+
+#include <fcntl.h>
+#include <poll.h>
+
+namespace rtrain::process {
+
+/// Opens /dev/null as each of them that is closed: else the next file or socket would become it.
+inline void open_standard_streams() noexcept {
+    for (const int number : {0, 1, 2}) {
+        if (::fcntl(number, F_GETFD) < 0) { // the lowest that is free, so open() returns it
+            (void)::open("/dev/null", number == 0 ? O_RDONLY : O_WRONLY);
+        }
+    }
+}
+
+/// Before main(), so that no library of the program comes first.
+inline const bool standard_streams_are_open = (open_standard_streams(), true);
+
+/// Whether printing would wait for whoever reads standard output or standard error.
+[[nodiscard]] inline bool is_output_blocked() noexcept {
+    std::array<pollfd, 2> streams{{{1, POLLOUT, 0}, {2, POLLOUT, 0}}};
+    return ::poll(streams.data(), streams.size(), 0) >= 0 &&
+           (streams[0].revents == 0 || streams[1].revents == 0);
+}
+
+} // namespace rtrain::process
