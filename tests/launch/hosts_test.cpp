@@ -105,7 +105,10 @@ TEST_CASE("Hosts.what_cannot_be_read_is_refused") {
         CHECK_THROWS_WITH_AS((void)room({"--hostfile", directory.file("bad")}),
                              doctest::Contains("bad, line 2"), LaunchError);
     }
-    for (const char* text : {"a:", "a:x", ":2", "a,,b", "a:1:2"}) {
+    directory.write("option", "ok slots=1\n-v slots=1\n");
+    CHECK_THROWS_WITH_AS((void)room({"--hostfile", directory.file("option")}),
+                         doctest::Contains("not the name of a host"), LaunchError);
+    for (const char* text : {"a:", "a:x", ":2", "a,,b", "a:1:2", "-v", "a,-oX:2"}) {
         CAPTURE(text);
         CHECK_THROWS_WITH_AS((void)room({"--host", text}), doctest::Contains("RT-L12"),
                              LaunchError);

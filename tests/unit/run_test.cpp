@@ -12,6 +12,7 @@
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/testing/backend.hpp>
 #include <rtrain/track/json_lines.hpp>
+#include <rtrain/track/run_report.hpp>
 
 #include <doctest/doctest.h>
 
@@ -398,6 +399,43 @@ TEST_CASE("Run.goes_on_from_the_newest_sound_checkpoint") {
     CHECK(test::contains(message, "RT-K2"));
     CHECK(test::contains(message, "no checkpoint of this run is sound"));
     CHECK(restored == -1);
+}
+
+TEST_CASE("Run.a_manifest_without_the_number_of_its_report_is_skipped") {
+    const test::Directory directory("no-number");
+    int restored = -1;
+    const auto train = [&] {
+        Local trainer({.run = {.name = "r", .storage_path = directory.path()}});
+        return trainer.fit([&](auto& worker) {
+            int step = 0;
+            auto state = State{}.add("step", step);
+            worker.restore(state);
+            restored = step;
+            ++step;
+            worker.report({{"step", step}}, state);
+        });
+    };
+    train();
+    train();
+    const auto file = directory.path() / "r/checkpoint_000001/manifest.json";
+    for (const boost::json::value& number :
+         {boost::json::value(nullptr), boost::json::value("2"), boost::json::value(2.5)}) {
+        Config fields = checkpoint::unseal(test::read(file));
+        Config& metrics = fields.at("metrics").as_object();
+        metrics.erase("training_iteration");
+        if (!number.is_null()) {
+            metrics["training_iteration"] = number;
+        }
+        test::write(file, checkpoint::seal(fields));
+        CHECK(Result::from_path(directory.path() / "r").checkpoint->path.filename() ==
+              "checkpoint_000000");
+        CHECK(code_of([&] {
+                  (void)track::write_report(Result::from_path(directory.path() / "r"));
+              }).empty());
+    }
+    const Result result = train();
+    CHECK(restored == 1);
+    CHECK(result.checkpoint->path.filename() == "checkpoint_000002");
 }
 
 TEST_CASE("Run.line_of_a_committed_checkpoint_is_not_lost") {

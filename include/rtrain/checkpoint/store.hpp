@@ -10,6 +10,7 @@
 #include <rtrain/checkpoint/ranking.hpp>
 #include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
+#include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/lock.hpp>
@@ -94,6 +95,9 @@ inline void read_validation(const storage::Location& run, const std::string& pat
         if (!run.filesystem.exists(file)) {
             return;
         }
+        if (run.filesystem.is_local() && !is_plain_file(path, validation_file)) {
+            throw std::invalid_argument(not_a_plain_file);
+        }
         item.validation = parse_validation(run.filesystem.read(file));
         item.add_validated_metrics();
     } catch (const std::bad_alloc&) { // says nothing about the file
@@ -128,8 +132,10 @@ inline void read_validation(const storage::Location& run, const std::string& pat
             continue;
         }
         try {
-            Manifest manifest = parse_manifest(run.filesystem.read(manifest_path),
-                                               run.filesystem.uri(manifest_path));
+            Manifest manifest = run.filesystem.is_local()
+                                    ? read_manifest(path)
+                                    : parse_manifest(run.filesystem.read(manifest_path),
+                                                     run.filesystem.uri(manifest_path));
             found.next_index = std::max(found.next_index, manifest.index + 1);
             const auto files =
                 run.filesystem.is_local() ? std::nullopt : std::optional(run.filesystem);

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
+#include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/safe_name.hpp>
 
@@ -16,6 +18,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -42,6 +45,17 @@ namespace internal {
            std::filesystem::path(name).filename().string().starts_with(storage::temporary_prefix);
 }
 
+/// Reading a checkpoint takes that name for its values. Throws CheckpointError [RT-K14].
+inline void require_object(const std::filesystem::path& directory) {
+    try {
+        (void)json::parse_object(storage::read_file(directory / values_file));
+    } catch (const std::invalid_argument&) {
+        throw not_kept(directory, values_file,
+                       "has the name of the values of a state, but is not a JSON object; give your "
+                       "file a different name");
+    }
+}
+
 } // namespace internal
 
 /// The names of all files under a directory, sorted; without what belongs to rtrain. Links to files
@@ -66,6 +80,9 @@ names_of_files(const std::filesystem::path& directory) {
                                          ? "is a symbolic link that leads to no file; put what it "
                                            "leads to in its place"
                                          : "is neither a file nor a directory; remove it");
+        }
+        if (name == values_file) {
+            internal::require_object(directory);
         }
         names.push_back(name);
     }

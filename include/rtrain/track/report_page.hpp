@@ -4,6 +4,7 @@
 /// its script; all else can be read without.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/track/curves.hpp>
 #include <rtrain/track/html.hpp>
 #include <rtrain/track/live_script.hpp>
@@ -17,7 +18,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -140,12 +140,11 @@ namespace html {
     for (std::size_t i = 0; i < step_part_names.size(); ++i) {
         const std::string part(step_part_names[i]);
         const double spent = run.time().total()[i];
-        char share[16] = {};
-        std::snprintf(share, sizeof share, "%.1f", 100 * spent / seconds);
+        const std::string share = rtrain::detail::print("%.1f", 100 * spent / seconds);
         bar += "<div class=\"" + part + "\" style=\"width: " + share + "%\"></div>";
         rows += row("<span class=\"swatch " + part + "\"></span>" +
                         (part == "optimizer" ? "optimizer and rest" : part),
-                    number_cell(duration(spent)) + number_cell(std::string(share) + " %"));
+                    number_cell(duration(spent)) + number_cell(share + " %"));
     }
     return section("Time",
                    "<div class=\"card\" id=\"time\"><div class=\"bar\" aria-hidden=\"true\">" +

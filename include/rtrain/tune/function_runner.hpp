@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/base/metric.hpp>
 #include <rtrain/tune/controller.hpp>
@@ -170,7 +171,7 @@ private:
             error = thrown.what();
         } catch (...) {
             failed = true;
-            error = "it threw something that is no std::exception";
+            error = rtrain::detail::thrown_object();
         }
         const std::lock_guard lock(mutex_);
         if (!broken_) { // else it may have failed because of that, and runs again with the search

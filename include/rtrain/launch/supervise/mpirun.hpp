@@ -78,10 +78,12 @@ namespace rtrain::launch {
 [[nodiscard]] inline Launcher by_mpirun(const RanksCommand& command) {
     const auto program = find_program("mpirun");
     if (!program) {
-        throw LaunchError("RT-L1", "mpirun is not on PATH; install it (Debian: apt-get install "
-                                   "openmpi-bin), or start the program with your own launcher");
+        throw LaunchError("RT-L1",
+                          "mpirun is not on PATH, of which only absolute directories count; "
+                          "install it (Debian: apt-get install openmpi-bin), or start the "
+                          "program with your own launcher");
     }
-    return {.words = mpirun_words(*program, command, MpirunVersion::on_path()),
+    return {.words = mpirun_words(*program, command, MpirunVersion::of_program(*program)),
             .variables = mpi_variables(command),
             .shares_input = !command.keeps_input,
             .death = [](int wait_status, const std::string& says) {

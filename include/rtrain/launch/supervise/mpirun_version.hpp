@@ -4,6 +4,8 @@
 /// differ.
 #pragma once
 
+#include <rtrain/process/child.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdio>
@@ -30,9 +32,10 @@ struct MpirunVersion {
         return version;
     }
 
-    [[nodiscard]] static MpirunVersion on_path() {
+    [[nodiscard]] static MpirunVersion of_program(const std::filesystem::path& mpirun) {
         std::string text;
-        if (std::FILE* const out = ::popen("mpirun --version 2>/dev/null", "re")) {
+        const std::string command = quoted(mpirun.string()) + " --version 2>/dev/null";
+        if (std::FILE* const out = ::popen(command.c_str(), "re")) {
             std::array<char, 256> part{};
             while (const std::size_t got = std::fread(part.data(), 1, part.size(), out)) {
                 text.append(part.data(), got);

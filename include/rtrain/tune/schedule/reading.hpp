@@ -4,6 +4,7 @@
 /// Cost tier 1: std and Boost.JSON.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/tune/base/goal.hpp>
@@ -50,6 +51,9 @@ public:
     [[nodiscard]] std::optional<Point> operator()(const TrialReport& report) const {
         const auto time = time_of(report);
         const auto value = number_at(report.metrics, goal_->metric);
+        if (!time && !std::exchange(has_warned_, true)) {
+            rtrain::console::warn("%s", lacks(report, time_attr_).c_str());
+        }
         if (!time || !value) {
             return std::nullopt;
         }
@@ -61,16 +65,7 @@ public:
         if (const auto point = (*this)(report)) {
             return *point;
         }
-        const std::string& missing = time_of(report) ? goal_->metric : time_attr_;
-        std::string names;
-        for (const auto& item : report.metrics) {
-            names += (names.empty() ? "" : ", ") + std::string(item.key());
-        }
-        throw ConfigError("RT-U64", rtrain::detail::concat("trial ", report.trial,
-                                                           " has reported no number \"", missing,
-                                                           "\", which ", scheduler_,
-                                                           " judges by; it has reported ",
-                                                           names.empty() ? "nothing" : names));
+        throw ConfigError("RT-U64", lacks(report, time_of(report) ? goal_->metric : time_attr_));
     }
 
     [[nodiscard]] const char* scheduler() const noexcept { return scheduler_; }
@@ -83,6 +78,16 @@ public:
     }
 
 private:
+    [[nodiscard]] std::string lacks(const TrialReport& report, const std::string& missing) const {
+        std::string names;
+        for (const auto& item : report.metrics) {
+            names += (names.empty() ? "" : ", ") + std::string(item.key());
+        }
+        return rtrain::detail::concat("trial ", report.trial, " has reported no number \"", missing,
+                                      "\", which ", scheduler_, " judges by; it has reported ",
+                                      names.empty() ? "nothing" : names);
+    }
+
     [[nodiscard]] std::optional<double> time_of(const TrialReport& report) const {
         if (const auto time = number_at(report.metrics, time_attr_)) {
             return time;
@@ -96,6 +101,7 @@ private:
     const char* scheduler_;
     std::string time_attr_;
     std::optional<Goal> goal_;
+    mutable bool has_warned_ = false;
 };
 
 /// A number that a scheduler has saved, through json::finite().
