@@ -3,6 +3,7 @@
 // libtorch.
 #include "../thrown.hpp"
 
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
@@ -165,6 +166,17 @@ TEST_CASE("Failure.text_is_what_the_exception_says") {
     CHECK(Failure{.code = "RT-D4", .message = "torn"}.text() == "torn [RT-D4]");
     CHECK(Failure{.code = "RT-T2", .message = "torn"}.text() == "torn");
     CHECK(Failure{.kind = Kind::died, .message = "the process died"}.text() == "the process died");
+}
+
+TEST_CASE("Failure.what_is_no_exception_is_described") {
+    const auto text = [](auto value) {
+        return rtrain::detail::failure_in([&] { throw value; }).value().message;
+    };
+    CHECK(text(42) ==
+          "it threw an object of type int, 42, which is not derived from std::exception");
+    CHECK(contains(text("full"), "\"full\""));
+    CHECK(contains(text(std::string("full")), "\"full\""));
+    CHECK(contains(text(2.5), "an object of type double, which"));
 }
 
 TEST_CASE("FailurePolicy.by_default_nothing_is_restarted_but_starts") {

@@ -179,7 +179,7 @@ public:
         store_.set_validation(name, validations_.wanted(options), true);
         const Config line = line_of(metrics, name);
         write_metadata(there, options);
-        auto contents = checkpoint::unlisted_files(there.as_directory(), {});
+        auto contents = checkpoint::contents_in_place(there.location());
         append(line, asks_for_validation(options));
         store_.commit_in_place(name, std::move(contents), line);
         committed(name, line);

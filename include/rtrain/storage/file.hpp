@@ -251,19 +251,22 @@ inline constexpr std::uint64_t largest_json = std::uint64_t{1} << 30;
     } catch (const StorageError& error) {
         throw StorageError("RT-S4", error.message());
     }
-    std::string text;
-    for (std::uint64_t size = file->size();;) {
-        const std::size_t at = text.size();
-        if (at > limit || size > limit) {
+    const auto check = [&](std::uint64_t bytes) {
+        if (bytes > limit) {
             throw StorageError("RT-S4",
-                               detail::concat("cannot read ", path.string(), ": it has ",
-                                              std::max<std::uint64_t>(at, size),
+                               detail::concat("cannot read ", path.string(), ": it has ", bytes,
                                               " bytes, but such a file has at most ", limit));
         }
+    };
+    const std::uint64_t size = file->size();
+    check(size);
+    for (std::string text;;) {
+        const std::size_t at = text.size();
         text.resize(at == 0 && size > 0 ? static_cast<std::size_t>(size) + 1 : at + piece);
         const std::size_t got = file->read(text.data() + at, text.size() - at);
         const bool ends = at + got < text.size();
         text.resize(at + got);
+        check(text.size());
         if (ends) {
             return text;
         }

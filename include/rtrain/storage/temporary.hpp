@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace rtrain::storage {
@@ -19,7 +20,7 @@ namespace rtrain::storage {
 [[nodiscard]] inline std::filesystem::path temporary_directory() {
     std::error_code error;
     auto directory = std::filesystem::temp_directory_path(error);
-    if (!error && ::access(directory.c_str(), W_OK | X_OK) != 0) {
+    if (!error && ::faccessat(AT_FDCWD, directory.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
         error.assign(errno, std::generic_category());
     }
     if (!error) {

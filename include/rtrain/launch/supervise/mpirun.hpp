@@ -57,6 +57,12 @@ namespace rtrain::launch {
                                ")"),
                 number, rank};
     }
+    if (*process != '\0' && *from(process, "exiting improperly") != '\0') { // exit code 0
+        return {detail::concat("rank ", rank,
+                               " exited, for example by _exit(), before the training function "
+                               "returned; return from it, or throw an exception"),
+                std::nullopt, rank};
+    }
     if (std::sscanf(from(mpirun_says.c_str(), "EXIT STRING: "), "EXIT STRING: %63[^(](signal %d)",
                     signal.data(), &number) == 2) { // hydra
         std::string name = signal.data();           // "Killed "
