@@ -243,8 +243,8 @@ TEST_CASE("Hostile.random_changes_are_found_or_harmless") {
         }
         CAPTURE(i);
         const Codes codes = codes_of(directory); // throws what is not an rtrain::Error
-        const bool is_state =
-            codes.verified.empty() && has_state(checkpoint::read_manifest(directory));
+        const bool is_state = codes.verified.empty() &&
+                              checkpoint::internal::has_state(checkpoint::read_manifest(directory));
         CHECK((codes.verified.empty() ? codes.loaded == (is_state ? "" : "RT-K1")
                                       : !codes.merged.empty()));
         CHECK((codes.merged.empty() == (codes.verified.empty() && is_state)));

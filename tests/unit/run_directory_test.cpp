@@ -285,5 +285,5 @@ TEST_CASE("Score.that_no_report_has_is_told_once") {
     CHECK(told("deep/er", metrics).empty());
     CHECK(told("time_total_s", metrics).empty());
     CHECK(told(std::nullopt, metrics).empty());
-    CHECK(told("loss", {{"loss", std::nan("")}}).empty());
+    CHECK(!contains(told("loss", {{"loss", std::nan("")}}), "score_attribute is"));
 }

@@ -65,7 +65,7 @@ RTRAIN_DOOR std::filesystem::path Checkpoint::to_directory(std::filesystem::path
     std::error_code error;
     const auto& from = as_directory();
     if (std::filesystem::exists(from / checkpoint::manifest_file, error)) {
-        checkpoint::refuse_links(from);
+        checkpoint::internal::refuse_links(from);
     }
     std::filesystem::copy(from, target,
                           std::filesystem::copy_options::recursive |

@@ -64,17 +64,17 @@ inline Contents write_values(const Snapshot& state, const std::filesystem::path&
 /// when it is damaged.
 [[nodiscard]] inline Snapshot read_state(const std::filesystem::path& directory) {
     const Manifest manifest = read_manifest(directory);
-    if (!has_state(manifest)) {
+    if (!internal::has_state(manifest)) {
         throw CheckpointError("RT-K1",
                               detail::concat(directory.string(), " holds no state (", values_file,
                                              "); files that were reported as a Checkpoint are read "
                                              "through worker.checkpoint()"));
     }
     Snapshot state;
-    state.values = read_values(directory);
+    state.values = internal::read_values(directory);
     std::map<std::string, safetensors::Tensors> files;
     for (const FileRecord& file : manifest.contents.files) {
-        check_pieces_in(directory, manifest, file.name);
+        internal::check_pieces_in(directory, manifest, file.name);
     }
     for (const auto& [name, record] : manifest.contents.tensors) {
         Pieces whole{record.shape, {}, record.rows};

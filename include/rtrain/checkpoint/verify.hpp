@@ -37,8 +37,6 @@ namespace internal {
             detail::concat("checkpoint damaged: ", (directory / file).string(), ' ', what)};
 }
 
-} // namespace internal
-
 /// Throws CheckpointError [RT-K2] when a symbolic link is below `directory`: a copy would follow
 /// it.
 inline void refuse_links(const std::filesystem::path& directory) {
@@ -46,12 +44,14 @@ inline void refuse_links(const std::filesystem::path& directory) {
     for (std::filesystem::recursive_directory_iterator at(directory, error), end;
          !error && at != end; at.increment(error)) {
         if (at->is_symlink(error)) {
-            throw internal::damaged(directory, at->path().lexically_relative(directory).string(),
-                                    not_a_plain_file);
+            throw damaged(directory, at->path().lexically_relative(directory).string(),
+                          not_a_plain_file);
         }
     }
     storage::require(error, "list", directory);
 }
+
+} // namespace internal
 
 /// The manifest in a local directory. Throws CheckpointError: RT-K1 the directory is no checkpoint
 /// of ours, RT-K2 the manifest is damaged.
@@ -69,17 +69,18 @@ inline void refuse_links(const std::filesystem::path& directory) {
     return parse_manifest(storage::read_file(file, storage::largest_json), file.string());
 }
 
+namespace internal {
+
 /// The values of a state. Throws CheckpointError [RT-K2], StorageError [RT-S3, RT-S4].
 [[nodiscard]] inline boost::json::object read_values(const std::filesystem::path& directory) {
     if (!is_plain_file(directory, values_file)) {
-        throw internal::damaged(directory, values_file, not_a_plain_file);
+        throw damaged(directory, values_file, not_a_plain_file);
     }
     const std::string text = storage::read_file(directory / values_file, storage::largest_json);
     return detail::parsed([&] { return json::parse_object(text); },
                           [&](const char* why) {
-                              return internal::damaged(
-                                  directory, values_file,
-                                  detail::concat("is not a list of values: ", why));
+                              return damaged(directory, values_file,
+                                             detail::concat("is not a list of values: ", why));
                           });
 }
 
@@ -97,7 +98,7 @@ inline void check_pieces_in(const std::filesystem::path& directory, const Manife
         }
         if (!std::exchange(is_read, true)) {
             if (!is_plain_file(directory, file)) {
-                throw internal::damaged(directory, file, not_a_plain_file);
+                throw damaged(directory, file, not_a_plain_file);
             }
             const auto path = directory / file;
             for (auto& tensor :
@@ -108,9 +109,8 @@ inline void check_pieces_in(const std::filesystem::path& directory, const Manife
         const auto tensor = found.find(name);
         if (tensor == found.end() || tensor->second.dtype != record.type ||
             element_count(tensor->second.shape) != piece->count) {
-            throw internal::damaged(
-                directory, file,
-                detail::concat("does not hold \"", name, "\" as the manifest says"));
+            throw damaged(directory, file,
+                          detail::concat("does not hold \"", name, "\" as the manifest says"));
         }
     }
 }
@@ -121,6 +121,8 @@ inline void check_pieces_in(const std::filesystem::path& directory, const Manife
     return std::any_of(files.begin(), files.end(),
                        [](const FileRecord& file) { return file.name == values_file; });
 }
+
+} // namespace internal
 
 /// Checks every byte of a checkpoint against its manifest, which is returned, and what loading
 /// relies on. Of `ranks` callers, each checks the files that are its share. Throws CheckpointError
@@ -134,9 +136,9 @@ inline Manifest verify(const std::filesystem::path& directory, int rank = 0, int
             throw internal::damaged(directory, files[i].name, *damage);
         }
         if (files[i].name == values_file) {
-            (void)read_values(directory);
+            (void)internal::read_values(directory);
         }
-        check_pieces_in(directory, manifest, files[i].name);
+        internal::check_pieces_in(directory, manifest, files[i].name);
     }
     return manifest;
 }

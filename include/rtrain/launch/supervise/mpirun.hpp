@@ -89,7 +89,7 @@ namespace rtrain::launch {
                           "install it (Debian: apt-get install openmpi-bin), or start the "
                           "program with your own launcher");
     }
-    return {.words = mpirun_words(*program, command, MpirunVersion::of_program(*program)),
+    return {.words = mpirun_words(*program, command, MpirunVersion::on_path()),
             .variables = mpi_variables(command),
             .shares_input = !command.keeps_input,
             .death = [](int wait_status, const std::string& says) {

@@ -32,9 +32,13 @@ struct MpirunVersion {
         return version;
     }
 
-    [[nodiscard]] static MpirunVersion of_program(const std::filesystem::path& mpirun) {
+    [[nodiscard]] static MpirunVersion on_path() {
+        const auto mpirun = find_program("mpirun");
+        if (!mpirun) {
+            return {};
+        }
         std::string text;
-        const std::string command = quoted(mpirun.string()) + " --version 2>/dev/null";
+        const std::string command = quoted(mpirun->string()) + " --version 2>/dev/null";
         if (std::FILE* const out = ::popen(command.c_str(), "re")) {
             std::array<char, 256> part{};
             while (const std::size_t got = std::fread(part.data(), 1, part.size(), out)) {
