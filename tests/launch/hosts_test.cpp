@@ -3,14 +3,18 @@
 #include <rtrain/launch/supervise/hosts.hpp>
 #include <rtrain/launch/supervise/mpirun.hpp>
 #include <rtrain/launch/supervise/sole_rank.hpp>
+#include <rtrain/process/child.hpp>
+#include <rtrain/storage/temporary.hpp>
 
 #include <doctest/doctest.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 using namespace rtrain;
 using namespace rtrain::launch;
@@ -77,6 +81,54 @@ TEST_CASE("Hosts.arguments_of_mpirun_are_taken_apart") {
     CHECK(!read_host_arguments({"-x", "--hosts"}).name_hosts());
 }
 
+TEST_CASE("Program.is_a_file_in_an_absolute_directory_of_path") {
+    const Directory directory;
+    directory.write("mpirun", "#!/bin/sh\n");
+    ::chmod(directory.file("mpirun").c_str(), 0700);
+    std::filesystem::create_directories(directory.path / "first/mpirun"); // is not a program
+    const std::string before = std::getenv("PATH");
+    const auto here = std::filesystem::current_path();
+    std::filesystem::current_path(directory.path);
+    const auto found = [](const char* path) {
+        path != nullptr ? ::setenv("PATH", path, 1) : ::unsetenv("PATH");
+        return find_program("mpirun");
+    };
+    for (const char* const path :
+         {"", ":", "/nowhere:", ":/nowhere", "/nowhere::/nothing", ".", "./"}) {
+        CAPTURE(path);
+        CHECK(!found(path));
+    }
+    const auto usual = found(nullptr);
+    CHECK((!usual || usual->is_absolute()));
+    CHECK((!usual || usual->parent_path() != directory.path));
+    const std::string all = directory.file("first") + "::" + directory.path.string();
+    CHECK(found(all.c_str()) == directory.path / "mpirun");
+    ::chmod(directory.file("mpirun").c_str(), 0600);
+    CHECK(!found(all.c_str()));
+    std::filesystem::current_path(here);
+    ::setenv("PATH", before.c_str(), 1);
+}
+
+TEST_CASE("Temporary.a_directory_that_cannot_be_written_is_named") {
+    const Directory directory;
+    ::chmod(directory.path.c_str(), 0500);
+    const bool is_root = ::geteuid() == 0;
+    constexpr uid_t nobody = 65534;
+    if (is_root && ::seteuid(nobody) != 0) {
+        return;
+    }
+    const char* const before = std::getenv("TMPDIR");
+    const std::string saved = before != nullptr ? before : "";
+    ::setenv("TMPDIR", directory.path.c_str(), 1);
+    CHECK_THROWS_WITH_AS((void)storage::temporary_directory(),
+                         doctest::Contains("in which this user may create files"), ConfigError);
+    before != nullptr ? ::setenv("TMPDIR", saved.c_str(), 1) : ::unsetenv("TMPDIR");
+    if (is_root) {
+        REQUIRE(::seteuid(0) == 0);
+    }
+    ::chmod(directory.path.c_str(), 0700);
+}
+
 TEST_CASE("Hosts.hostfiles_are_read_as_mpirun_does") {
     const Directory directory;
     directory.write("hosts", "# all of them\n\n  a slots=2 max_slots=4\nuser@b   # big\n"
@@ -107,7 +159,10 @@ TEST_CASE("Hosts.what_cannot_be_read_is_refused") {
         CHECK_THROWS_WITH_AS((void)room({"--hostfile", directory.file("bad")}),
                              doctest::Contains("bad, line 2"), LaunchError);
     }
-    for (const char* text : {"a:", "a:x", ":2", "a,,b", "a:1:2"}) {
+    directory.write("option", "ok slots=1\n-v slots=1\n");
+    CHECK_THROWS_WITH_AS((void)room({"--hostfile", directory.file("option")}),
+                         doctest::Contains("not the name of a host"), LaunchError);
+    for (const char* text : {"a:", "a:x", ":2", "a,,b", "a:1:2", "-v", "a,-oX:2"}) {
         CAPTURE(text);
         CHECK_THROWS_WITH_AS((void)room({"--host", text}), doctest::Contains("RT-L12"),
                              LaunchError);

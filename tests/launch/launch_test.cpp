@@ -165,6 +165,40 @@ TEST_CASE("Launch.an_error_on_a_rank_reaches_the_caller") {
     CHECK(under_mpirun(2, "uncaught", third).status == 1);
 }
 
+TEST_CASE("Launch.an_error_that_main_does_not_catch_is_printed_once") {
+    const test::Directory storage("escapes");
+    for (const auto& ended : {alone("escapes", storage), under_mpirun(2, "escapes", storage)}) {
+        CAPTURE(ended.output);
+        CHECK(ended.status == 1);
+        CHECK(count(ended.output, "bad luck") == 1);
+        CHECK(contains(ended.output, "[RT-T1]"));
+        for (const char* const noise : {"terminate called", "Process received signal", "[ 0]"}) {
+            CHECK(!contains(ended.output, noise));
+        }
+    }
+}
+
+TEST_CASE("Launch.a_rank_that_exits_or_finalizes_mpi_is_named") {
+    const test::Directory storage("exits-quietly");
+    const auto exits = alone("exits-quietly", storage);
+    CAPTURE(exits.output);
+    CHECK(exits.status == 1);
+    CHECK(contains(exits.output, "rank 1 exited"));
+    CHECK(!contains(exits.output, "PID"));
+    const test::Directory other("finalizes");
+    const auto finalizes = under_mpirun(2, "finalizes", other);
+    CAPTURE(finalizes.output);
+    CHECK(finalizes.status == 1);
+    CHECK(contains(finalizes.output, "MPI_Finalize was called before fit()"));
+    CHECK(contains(finalizes.output, "RT-X46"));
+    const test::Directory third("finalizes-within");
+    const auto within = alone("finalizes-within", third);
+    CAPTURE(within.output);
+    CHECK(within.status == 1);
+    CHECK(contains(within.output, "MPI_Finalize was called within the training function"));
+    CHECK(contains(within.output, "RT-X47"));
+}
+
 TEST_CASE("Launch.all_processes_make_the_same_calls") {
     const test::Directory storage("calls");
     const auto driven = alone("only-the-driver-fits", storage);

@@ -5,24 +5,30 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/config/logging.hpp>
+#include <rtrain/console/numbers.hpp>
 #include <rtrain/journal/rank_logs.hpp>
 #include <rtrain/process/output_tee.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/testing/scratch.hpp>
+#include <rtrain/track/html.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cctype>
+#include <clocale>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <locale>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -162,6 +168,52 @@ TEST_CASE("Console.says_what_its_level_allows") {
           "rtrain: one\nrtrain: three 3\nrtrain: four\nrtrain: six\nrtrain: seven\n");
 }
 
+TEST_CASE("Console.what_it_says_does_not_control_the_terminal") {
+    test::Stderr shown;
+    console::warn("%s", "a\x1b[2J\r\x7f\xc2\x9b"
+                        "1m \xe2\x80\xae \x9b \xe2\x82\xac\tb\nc");
+    {
+        const console::Speaking speaking(LogLevel("info"), true);
+        console::say("%s", "\x1b[2J \xc2\x9b \xe2\x80\xae");
+    }
+    const auto lines = lines_of(shown.text());
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[0] == "rtrain: a\\x1b[2J\\x0d\\x7f\\u009b1m \\u202e \\x9b \xe2\x82\xac\tb");
+    CHECK(lines[1] == "c");
+    CHECK(json::parse(lines[2]).at("message") == "\x1b[2J \xc2\x9b \xe2\x80\xae");
+    CHECK(lines[2].find("\\u001b[2J \\u009b \\u202e") != std::string::npos);
+    const StorageError error("RT-S3", "cannot open a\x1b[2J");
+    CHECK(error.what() == std::string("cannot open a\\x1b[2J [RT-S3]"));
+    CHECK(error.message() == "cannot open a\\x1b[2J");
+}
+
+TEST_CASE("Locale.text_does_not_depend_on_the_global_one") {
+    struct Grouping : std::numpunct<char> {
+        [[nodiscard]] std::string do_grouping() const override { return "\3"; }
+        [[nodiscard]] char do_thousands_sep() const override { return '.'; }
+        [[nodiscard]] char do_decimal_point() const override { return ','; }
+    };
+    const std::locale before =
+        std::locale::global(std::locale(std::locale::classic(), new Grouping));
+    const bool has_german = std::setlocale(LC_ALL, "de_DE.UTF-8") != nullptr;
+    test::Stderr shown;
+    CHECK(rtrain::detail::concat("/proc/", 14972, "/fd/", 1.5) == "/proc/14972/fd/1.5");
+    CHECK(rtrain::detail::print("%.1f %d", 21.7, 123456) == "21.7 123456");
+    CHECK(console::rounded(0.125, 4) == "0.125");
+    CHECK(console::scaled(1.5e6, "B") == "1.50 MB");
+    CHECK(track::html::duration(1.5) == "1.5 s");
+    console::say("%g s", 1.5);
+    CHECK(shown.text() == "rtrain: 1.5 s\n");
+    int number = 0;
+    rtrain::detail::strict(std::istringstream("1234")) >> number;
+    CHECK(number == 1234);
+    std::setlocale(LC_ALL, "C");
+    std::locale::global(before);
+    if (!has_german) {
+        MESSAGE("without de_DE.UTF-8, printf's comma is tested by surroundings.locale only");
+    }
+}
+
 TEST_CASE("Console.records_are_json_whatever_they_say") {
     test::Stderr shown;
     {
@@ -210,6 +262,20 @@ TEST_CASE("RankLogs.ranks_have_files_that_say_which_attempt_begins") {
     CHECK(test::count_of(text, " attempt 1 of process " + pid) == 2);
     CHECK(test::count_of(text, " attempt 2 of process " + pid) == 2);
     CHECK(test::count_of(read(run.path() / "logs/rank-0.log"), " attempt 2 ") == 0);
+}
+
+TEST_CASE("RankLogs.are_for_their_owner_only") {
+    const testing::ScratchDirectory run;
+    const auto file = run.path() / "logs/rank-0.log";
+    for (const bool is_old : {false, true}) {
+        if (is_old) { // of a version that let others read it
+            std::filesystem::permissions(file, std::filesystem::perms(0644));
+        }
+        RankLogs logs(at(run.path()), false, [](const std::string& what) { FAIL(what); });
+        logs.begin();
+        logs.add(0, OutputStream::err, "http://127.0.0.1:1/?token=secret");
+        CHECK(std::filesystem::status(file).permissions() == std::filesystem::perms(0600));
+    }
 }
 
 TEST_CASE("RankLogs.lines_are_json_if_asked_for") {

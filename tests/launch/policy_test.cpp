@@ -3,6 +3,7 @@
 // libtorch.
 #include "../thrown.hpp"
 
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
@@ -130,7 +131,7 @@ TEST_CASE("GroupedErrors.equal_errors_come_once_with_their_ranks") {
                          {0, "file 10 is missing"},
                          {1, "file 11 is missing"},
                          {2, "file 12 is missing"}},
-                        4) == "\n  rank 0-2 of 4: file 10 is missing"
+                        4) == "\n  ranks 0-2 of 4: file 10 is missing"
                               "\n  rank 3 of 4: out of memory");
     CHECK(group_by_text({{1, "b"}, {0, "c"}}, 2) == "\n  rank 0 of 2: c\n  rank 1 of 2: b");
     CHECK(group_by_text({}, 2) == "");
@@ -143,6 +144,7 @@ TEST_CASE("GroupedErrors.equal_errors_come_once_with_their_ranks") {
           "\n  rank 0 of 2: rank 1 of 3: full\n  rank 1 of 2: rank 5 of 2: torn");
     CHECK(list_of_ranks({0, 1, 3, 5, 6, 7, 8, 10}) == "0, 1, 3, 5-8, 10");
     CHECK(list_of_ranks({}) == "");
+    CHECK(group_by_text({{0, "full"}, {1, "full"}}, 2) == "\n  ranks 0, 1 of 2: full");
 }
 
 TEST_CASE("GroupedErrors.a_rank_is_named_once") {
@@ -201,6 +203,17 @@ TEST_CASE("Failure.text_is_what_the_exception_says") {
     CHECK(Failure{.code = "RT-D4", .message = "torn"}.text() == "torn [RT-D4]");
     CHECK(Failure{.code = "RT-T2", .message = "torn"}.text() == "torn");
     CHECK(Failure{.kind = Kind::died, .message = "the process died"}.text() == "the process died");
+}
+
+TEST_CASE("Failure.what_is_no_exception_is_described") {
+    const auto text = [](auto value) {
+        return rtrain::detail::failure_in([&] { throw value; }).value().message;
+    };
+    CHECK(text(42) ==
+          "it threw an object of type int, 42, which is not derived from std::exception");
+    CHECK(contains(text("full"), "\"full\""));
+    CHECK(contains(text(std::string("full")), "\"full\""));
+    CHECK(contains(text(2.5), "an object of type double, which"));
 }
 
 TEST_CASE("FailurePolicy.by_default_nothing_is_restarted_but_starts") {
@@ -484,7 +497,7 @@ TEST_CASE("HangWatch.a_rank_that_is_gone_for_good_is_not_waited_for") {
     const auto finding = ranks.go(100); // those that are left are watched as before
     REQUIRE(finding);
     CHECK(finding->kind == Found::idle);
-    CHECK(contains(finding->text, "rank 0, 1 waits in all_reduce"));
+    CHECK(contains(finding->text, "ranks 0, 1 wait in all_reduce"));
 }
 
 TEST_CASE("HangWatch.reports_that_are_late_together_prove_nothing") {
@@ -615,7 +628,7 @@ TEST_CASE("HangWatch.who_has_waited_in_fewer_collectives_is_named") {
     const auto finding = ranks.go(70);
     REQUIRE(finding);
     CHECK(finding->rank == 1);
-    CHECK(contains(finding->text, "rank 0, 1 waits in all_reduce"));
+    CHECK(contains(finding->text, "ranks 0, 1 wait in all_reduce"));
 }
 
 TEST_CASE("HangWatch.an_evaluation_on_one_rank_is_no_hang") {

@@ -292,7 +292,7 @@ int main(int argc, char** argv) {
             }
             const auto good = rtrain::Trainer<>(options("good", storage)).fit(counting(2, nothing));
             std::cout << "RESULT " << good.metrics.at("step") << std::endl;
-        } else if (variant == "uncaught") {
+        } else if (variant == "uncaught" || variant == "escapes") {
             rtrain::Trainer<>(options("r", storage)).fit([](auto& worker) {
                 if (worker.rank() == last_rank(worker)) {
                     throw std::runtime_error("bad luck");
@@ -329,6 +329,24 @@ int main(int argc, char** argv) {
                 if (step == 2 && worker.rank() == 0) {
                     std::_Exit(7);
                 }
+            }));
+        } else if (variant == "exits-quietly") {
+            rtrain::Trainer<>(options("r", storage)).fit(counting(3, [](auto& worker, int step) {
+                if (step == 2 && worker.rank() == last_rank(worker)) {
+                    std::_Exit(0);
+                }
+                worker.barrier();
+            }));
+        } else if (variant == "finalizes") { // before the next fit()
+            rtrain::Trainer<>(options("first", storage)).fit(counting(1, nothing));
+            MPI_Finalize();
+            rtrain::Trainer<>(options("second", storage)).fit(counting(1, nothing));
+        } else if (variant == "finalizes-within") {
+            rtrain::Trainer<>(options("r", storage)).fit(counting(3, [](auto& worker, int step) {
+                if (step == 2 && worker.rank() == last_rank(worker)) {
+                    MPI_Finalize();
+                }
+                worker.barrier();
             }));
         } else if (variant == "wrong-size") {
             auto how = options("r", storage);
@@ -469,6 +487,12 @@ int main(int argc, char** argv) {
             return 2;
         }
     } catch (const rtrain::Error& error) {
+        if (variant == "escapes") {
+            std::thread([thrown = std::current_exception()] { // as from a main() without a handler
+                std::rethrow_exception(thrown);
+            })
+                .join();
+        }
         std::cout << "ERROR " << error.what() << std::endl;
         return 1;
     }

@@ -63,43 +63,6 @@ extern "C" int close(int descriptor) {
 
 namespace {
 
-/// A directory of this machine that stands for HDFS.
-class Directories : public arrow::fs::SubTreeFileSystem {
-public:
-    enum class Failing : std::uint8_t { once, from_then_on };
-
-    /// What moves or deletes a file fails after some steps; the second is the end of a process.
-    explicit Directories(const fs::path& base, int steps = std::numeric_limits<int>::max(),
-                         Failing failing = Failing::once)
-        : SubTreeFileSystem(base.string(), std::make_shared<arrow::fs::LocalFileSystem>()),
-          steps_(steps), failing_(failing) {}
-
-    arrow::Status Move(const std::string& from, const std::string& to) override {
-        return step() ? SubTreeFileSystem::Move(from, to) : arrow::Status::IOError("no move");
-    }
-    arrow::Status DeleteFile(const std::string& path) override {
-        return step() ? SubTreeFileSystem::DeleteFile(path) : arrow::Status::IOError("no delete");
-    }
-    arrow::Result<std::shared_ptr<arrow::io::OutputStream>>
-    OpenOutputStream(const std::string& path,
-                     const std::shared_ptr<const arrow::KeyValueMetadata>& metadata) override {
-        ARROW_RETURN_NOT_OK(CreateDir(fs::path(path).parent_path().string(), true));
-        return SubTreeFileSystem::OpenOutputStream(path, metadata);
-    }
-    [[nodiscard]] bool has_failed() const { return has_failed_; }
-
-private:
-    bool step() {
-        const bool fails = has_failed_ ? failing_ == Failing::from_then_on : steps_ == 0;
-        has_failed_ = has_failed_ || fails;
-        --steps_;
-        return !fails;
-    }
-    std::atomic<int> steps_;
-    Failing failing_;
-    std::atomic<bool> has_failed_ = false;
-};
-
 /// Serves one test case after the other; the suite leaves nothing behind.
 const Server& server_of(const std::string& kind) {
     static const Server s3("s3");

@@ -11,6 +11,9 @@
 
 #include <torch/torch.h>
 
+#include <functional>
+#include <memory>
+
 using namespace rtrain;
 
 namespace {
@@ -148,6 +151,39 @@ TEST_CASE_TEMPLATE("Run.on_s3_from_start_to_restart", Policy, checkpoint::Sync, 
     }
     for (const auto& entry : at.filesystem.list("bucket/runs/r/checkpoint_000005")) {
         CHECK(!entry.name.starts_with(".rtrain-"));
+    }
+}
+
+/// On Google Cloud Storage, and where directories are as HDFS has them.
+TEST_CASE("Run.on_other_services_from_start_to_restart") {
+    if (launch::ranks().value_or(1) != 1) {
+        return; // the emulators are this process's
+    }
+    const test::Server gcs("gcs");
+    const test::Directory hdfs("run-hdfs");
+    RunConfig on_gcs{
+        .name = "r", .storage_path = gcs.uri("bucket/runs"), .transfer = test::quick()};
+    RunConfig on_hdfs{
+        .name = "r",
+        .storage_path = "runs",
+        .storage_filesystem = storage::AnyFilesystem(
+            storage::ArrowFilesystem(std::make_shared<test::Directories>(hdfs.path()), "hdfs"),
+            "hdfs")};
+    for (RunConfig& run : {std::ref(on_gcs), std::ref(on_hdfs)}) {
+        CAPTURE(run.storage_path);
+        run.checkpoint = {.num_to_keep = 2};
+        const Result first = train<checkpoint::Sync>(run, 2);
+        CHECK(names(first) == std::vector<std::string>{"checkpoint_000000", "checkpoint_000001"});
+        const auto at = first.checkpoint->location();
+        const std::string cut_off = at.path.substr(0, at.path.rfind('/')) + "/checkpoint_000002";
+        at.filesystem.write(cut_off + "/.rtrain-uploading", "x"); // and no manifest
+        at.filesystem.write(cut_off + "/state.json", "{}");
+        const Result second = train<checkpoint::AsyncSharded>(run, 4);
+        CHECK(second.metrics.at("step") == 4);
+        CHECK(names(second) == std::vector<std::string>{"checkpoint_000003", "checkpoint_000004"});
+        CHECK(!at.filesystem.exists(cut_off));
+        CHECK(checkpoint::verify(second.checkpoint->as_directory()).index == 4);
+        CHECK(train<checkpoint::Sync>(run, 5).metrics.at("step") == 5);
     }
 }
 

@@ -10,12 +10,16 @@
 #include <rtrain/storage/transfer.hpp>
 #include <rtrain/testing/scratch.hpp>
 
+#include <arrow/filesystem/localfs.h>
+
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,6 +60,43 @@ public:
 
 private:
     fs::path path_;
+};
+
+/// A directory of this machine that stands for HDFS.
+class Directories : public arrow::fs::SubTreeFileSystem {
+public:
+    enum class Failing : std::uint8_t { once, from_then_on };
+
+    /// What moves or deletes a file fails after some steps; the second is the end of a process.
+    explicit Directories(const fs::path& base, int steps = std::numeric_limits<int>::max(),
+                         Failing failing = Failing::once)
+        : SubTreeFileSystem(base.string(), std::make_shared<arrow::fs::LocalFileSystem>()),
+          steps_(steps), failing_(failing) {}
+
+    arrow::Status Move(const std::string& from, const std::string& to) override {
+        return step() ? SubTreeFileSystem::Move(from, to) : arrow::Status::IOError("no move");
+    }
+    arrow::Status DeleteFile(const std::string& path) override {
+        return step() ? SubTreeFileSystem::DeleteFile(path) : arrow::Status::IOError("no delete");
+    }
+    arrow::Result<std::shared_ptr<arrow::io::OutputStream>>
+    OpenOutputStream(const std::string& path,
+                     const std::shared_ptr<const arrow::KeyValueMetadata>& metadata) override {
+        ARROW_RETURN_NOT_OK(CreateDir(fs::path(path).parent_path().string(), true));
+        return SubTreeFileSystem::OpenOutputStream(path, metadata);
+    }
+    [[nodiscard]] bool has_failed() const { return has_failed_; }
+
+private:
+    bool step() {
+        const bool fails = has_failed_ ? failing_ == Failing::from_then_on : steps_ == 0;
+        has_failed_ = has_failed_ || fails;
+        --steps_;
+        return !fails;
+    }
+    std::atomic<int> steps_;
+    Failing failing_;
+    std::atomic<bool> has_failed_ = false;
 };
 
 /// A program with pipes to its standard input and from its standard output.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""surroundings.py user|container|booted BUILD COMMAND...: the command where users run rtrain, on a copy of the
+"""surroundings.py user|container|booted|locale BUILD COMMAND...: the command where users run rtrain, on a copy of the
 build directory that is thrown away.
 
     user        a user without rights, with a home and a temporary directory of its own
@@ -8,6 +8,8 @@ build directory that is thrown away.
                 /dev/shm, which is what Docker gives
     booted      a machine that has booted a minute ago (steady_clock counts from there), in another time
                 zone, without a network, for a process that yields to all others and has no terminal
+    locale      every program begins with a global locale that writes 21,7 and 14.972: de_DE where localedef
+                can make it, else one of C++ streams only
 
 Exits with the command's status, or with 77 (skipped) where this machine does not let us play them."""
 import os
@@ -63,6 +65,11 @@ def inside(where, build, command):
     overlay(build, scratch)
     if where == "user":
         words = become_user(build, scratch)
+    elif where == "locale":
+        subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", str(scratch / "de_DE.UTF-8")], check=False,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        words = ["env", "-u", "LC_ALL", f"LOCPATH={scratch}", "LC_NUMERIC=de_DE.UTF-8", "LANG=C.UTF-8",
+                 f"LD_PRELOAD={os.environ['RTRAIN_OTHER_LOCALE']}"]
     elif where == "container":
         subprocess.run("mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm".split(), check=True)
         words = ["setpriv", f"--bounding-set={DROPPED}", f"--inh-caps={DROPPED}"]

@@ -140,7 +140,19 @@ def only_for_who_may(directory):
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
         status, head, _ = get(port, secret, method=method)
         assert status == 405 and "Allow: GET" in head, (method, head)
-    assert get(port, secret, method="POST", more="Content-Length: 5\r\n\r\nhello")[0] in (400, 405)
+    for more in ("Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n0\r\n"):
+        for method in ("POST", "PUT", "PATCH", "ODD"):
+            assert get(port, secret, method=method, more=more)[0] == 405, (method, more)
+    # Connections that have not shown the token lock nobody out, and do not end those that have.
+    events = Events(port, token)
+    events.reports(2)
+    idle = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(40)]
+    assert get(port, secret)[0] == 200
+    page.does("report")
+    events.reports(1)
+    events.close()
+    for connection in idle:
+        connection.close()
     assert get(port, secret, more=f"X: {'x' * 20_000}\r\n")[0] in (0, 431)
     assert get(port, "/" + "x" * 20_000)[0] in (0, 431)
     assert ask(port, "no HTTP\r\n\r\n")[0] == 400

@@ -70,6 +70,24 @@ void two_trials(S& scheduler) {
 
 } // namespace
 
+TEST_CASE("Schedule.a_time_that_no_report_has_is_told_once") {
+    const auto told = [](auto scheduler) {
+        test::Stderr said;
+        scheduler.begin(goal);
+        add(scheduler, 2);
+        for (int i = 1; i < 4; ++i) {
+            CHECK(says(scheduler, 0, i, 0) == 'c');
+        }
+        return said.text();
+    };
+    for (const std::string& text : {told(Asha({.time_attr = "training_iteratoin"})),
+                                    told(MedianStopping({.time_attr = "training_iteratoin"}))}) {
+        CAPTURE(text);
+        CHECK(test::count_of(text, "has reported no number \"training_iteratoin\"") == 1);
+    }
+    CHECK(told(Asha()).empty());
+}
+
 TEST_CASE("Schedule.decides_as_ray_in_random_histories") {
     std::ifstream file(RTRAIN_TUNE_DATA "/ray_decisions.bin", std::ios::binary);
     const std::string recorded{std::istreambuf_iterator<char>(file), {}};

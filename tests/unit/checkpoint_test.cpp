@@ -6,6 +6,7 @@
 #include <rtrain/checkpoint/shard_plan.hpp>
 #include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/format/safetensors.hpp>
 #include <rtrain/format/sealed_json.hpp>
@@ -528,6 +529,69 @@ TEST_CASE("Attempt.numbers_of_uploads_that_may_go_on_are_not_used_again") {
     const auto next = remote.begin("next");
     CHECK(!remote.has("checkpoint_000001"));
     CHECK(next->next_name("") == "checkpoint_000002");
+}
+
+TEST_CASE("Attempt.numbers_stay_used_however_often_the_run_starts") {
+    const Remote remote("numbers-stay");
+    auto first = remote.begin("first");
+    commit_remotely(*first, first->next_name(""));
+    (void)stage(*first, first->next_name(""), "");
+    (void)remote.begin("second"); // sweeps, and ends before it saves anything
+    auto third = remote.begin("third");
+    CHECK(third->next_name("") == "checkpoint_000002");
+    CHECK(remote.has(".last_checkpoint_number"));
+    commit_remotely(*third, third->next_name(""));
+    CHECK(remote.begin("fourth")->next_name("") == "checkpoint_000003");
+    CHECK(!remote.has(".last_checkpoint_number"));
+}
+
+TEST_CASE("Store.what_arrives_after_its_checkpoint_was_given_up_is_swept") {
+    const Remote remote("late");
+    auto store = remote.begin("attempt");
+    const std::string name = store->next_name("");
+    const auto contents = stage(*store, name, "text");
+    store->staging().hand_in(name, 0, contents);
+    store->give_up(name, 0); // as the saver does when it throws
+    CHECK(!remote.has(name + "/file"));
+    CHECK(store->next_name("") == "checkpoint_000001"); // a late file must not replace one of these
+    test::write(remote.run / name / "file", "late");
+    const auto next = remote.begin("next");
+    CHECK(next->listing().damaged.empty());
+    CHECK(!remote.has(name));
+    CHECK(next->next_name("") == "checkpoint_000001");
+}
+
+TEST_CASE("Store.a_rank_that_cannot_say_that_it_failed_keeps_its_error") {
+    const Remote remote("unsaid");
+    const auto old = remote.begin("old");
+    old->staging().stage("best", 1);
+    *remote.service.fault = {"write", "list-old-1"};
+    old->staging().hand_in_failure("best", 1, std::runtime_error("full")); // does not throw
+    CHECK(remote.service.fault->call.empty());
+    (void)remote.begin("next");
+    old->staging().hand_in_failure("other", 1, std::runtime_error("full"));
+    CHECK(!remote.has("other")); // which is another attempt's name now
+    // What such a process has left earlier is no checkpoint that is damaged.
+    std::filesystem::create_directories(remote.run / "checkpoint_000004");
+    test::write(remote.run / "checkpoint_000004/.rtrain-list-old-1", "x");
+    CHECK(remote.begin("third")->listing().damaged.empty());
+    CHECK(!remote.has("checkpoint_000004"));
+}
+
+TEST_CASE("Store.a_directory_on_a_service_that_is_reported_twice_is_read_each_time") {
+    const Remote remote("twice-remote");
+    auto store = remote.begin("attempt");
+    std::filesystem::create_directories(remote.run / "own/deep");
+    const storage::Location own{storage::AnyFilesystem(remote.service),
+                                (remote.run / "own").string()};
+    for (const std::string text : {"one", "two", "two", "longer"}) {
+        test::write(remote.run / "own/deep/file", text);
+        store->commit_in_place("own", checkpoint::contents_in_place(own), {});
+        const Checkpoint committed = store->checkpoint("own");
+        CHECK(test::read(committed.as_directory() / "deep/file") == text); // and keeps its copy
+        CHECK(code_of([&] { (void)checkpoint::verify(remote.run / "own"); }).empty());
+        CHECK(store->listing().committed.size() == 1);
+    }
 }
 
 TEST_CASE("Store.what_fails_behind_the_commit_leaves_the_checkpoint") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which files a data set has, where their rows are, and what is in archives of strangers. Includes
 // no libtorch.
+#include "../files.hpp"
 #include "../thrown.hpp"
 
 #include <rtrain/data/bad_rows.hpp>
@@ -11,10 +12,13 @@
 #include <rtrain/format/mds.hpp>
 #include <rtrain/format/webdataset.hpp>
 #include <rtrain/format/zip_directory.hpp>
+#include <rtrain/storage/bulk_file.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/file_lock.hpp>
+#include <rtrain/storage/growing_file.hpp>
 #include <rtrain/storage/local.hpp>
 #include <rtrain/storage/lock.hpp>
+#include <rtrain/storage/mapping.hpp>
 #include <rtrain/testing/scratch.hpp>
 
 #include <doctest/doctest.h>
@@ -43,6 +47,7 @@
 
 using namespace rtrain;
 namespace fs = std::filesystem;
+using test::code_of;
 using test::contains;
 
 namespace {
@@ -266,6 +271,41 @@ TEST_CASE("Local.what_cannot_be_looked_at_is_not_taken_for_absent") {
     CHECK(contains(error, circle));
 }
 
+TEST_CASE("Storage.pipes_and_directories_are_errors_that_do_not_block" * doctest::timeout(30)) {
+    const test::Directory directory("pipes");
+    const auto pipe = directory.path() / "pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    for (const auto& path : {pipe, directory.path()}) {
+        CAPTURE(path.string());
+        CHECK(code_of([&] { (void)storage::read_file(path); }) == "RT-S4");
+        CHECK(code_of([&] { (void)storage::Local{}.read(path.string()); }) == "RT-S4");
+        CHECK(code_of([&] { (void)storage::Local{}.read_at(path.string(), 0, 1); }) == "RT-S4");
+        CHECK(code_of([&] { storage::InputFile{path}; }) == "RT-S4");
+        CHECK(code_of([&] { storage::Mapping{path}; }) == "RT-S4");
+        CHECK(code_of([&] {
+                  storage::Local{}.upload(path, (directory.path() / "copy").string());
+              }) == "RT-S4");
+        CHECK(!storage::open_stream(path).is_open());
+        CHECK(code_of([&] { storage::OutputFile{path}; }) == "RT-S3");
+        CHECK(code_of([&] { storage::GrowingFile{path}; }) == "RT-S3");
+        CHECK(code_of([&] { storage::BulkFile{path}; }) == "RT-S3");
+        CHECK(!storage::in_use(path));
+        const storage::FileUse use(path);
+    }
+}
+
+TEST_CASE("Storage.files_are_read_up_to_a_limit") {
+    const test::Directory directory("limit");
+    const auto file = directory.path() / "file";
+    test::write(file, "12345");
+    CHECK(storage::read_file(file, 5) == "12345");
+    CHECK(code_of([&] { (void)storage::read_file(file, 4); }) == "RT-S4");
+    CHECK(storage::read_file("/proc/self/cmdline").size() > 5); // does not state its size
+    CHECK(code_of([&] { (void)storage::read_file("/proc/self/cmdline", 5); }) == "RT-S4");
+    test::write(file, std::string(1 << 17, 'x'));
+    CHECK(storage::read_file(file).size() == 1 << 17);
+}
+
 TEST_CASE("Lines.blocks_hold_each_row_once_whatever_the_pieces") {
     std::mt19937 random(7);
     for (int round = 0; round < 300; ++round) {
@@ -369,6 +409,21 @@ TEST_CASE("Lines.an_index_is_kept_as_long_as_the_file_is_the_same") {
     overlapping += overlapping.substr(32);
     CHECK(
         contains(error_of([&] { static_cast<void>(data::parse_index(overlapping)); }), "overlaps"));
+}
+
+TEST_CASE("Locks.files_are_for_their_owner_only") {
+    const test::Directory directory("lock-mode");
+    const auto file = directory.path() / ".lock";
+    for (const bool is_old : {false, true}) {
+        if (is_old) {
+            REQUIRE(::chmod(file.c_str(), 0644) == 0);
+        }
+        storage::DirectoryLock lock;
+        lock.acquire(directory.path());
+        struct stat status {};
+        REQUIRE(::stat(file.c_str(), &status) == 0);
+        CHECK((status.st_mode & 0777U) == 0600);
+    }
 }
 
 TEST_CASE("Locks.that_cannot_be_had_are_errors_and_not_taken_for_those_of_others") {

@@ -5,6 +5,7 @@
 #include <rtrain/checkpoint/host_copy.hpp>
 #include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/data/torch_data.hpp>
+#include <rtrain/model/gradient_errors.hpp>
 #include <rtrain/model/sharded.hpp>
 
 #include <doctest/doctest.h>
@@ -16,7 +17,9 @@
 #include <optional>
 #include <stdexcept>
 #include <stop_token>
+#include <string>
 #include <utility>
+#include <vector>
 
 using namespace rtrain;
 using test::code_of;
@@ -50,6 +53,32 @@ public:
 };
 
 } // namespace
+
+TEST_CASE("Refusals.some_of_many_unused_parameters_are_named") {
+    const auto message = [](std::size_t unused) {
+        const std::size_t size = 200;
+        std::vector<NamedParameter> parameters;
+        std::vector<bool> seen(size, true);
+        for (std::size_t i = 0; i < size; ++i) {
+            parameters.push_back({"p" + std::to_string(i), {}});
+            seen[i] = i >= unused;
+        }
+        return test::message_of([&] {
+            rtrain::detail::throw_unused(parameters, std::vector<bool>(size, true), seen, 1);
+        });
+    };
+    CHECK(test::contains(message(2), "no gradient for \"p0\", \"p1\" on rank 1;"));
+    const std::string many = message(120);
+    CHECK(test::contains(many, "\"p4\" and 115 other of 200 parameters on rank 1"));
+    CHECK(!test::contains(many, "p5"));
+}
+
+TEST_CASE("Refusals.a_negative_limit_is_an_error") {
+    const auto rows = data::from_tensors({{"x", torch::arange(4)}});
+    CHECK(code_of([&] { (void)rows.limit(-1); }) == "RT-D121");
+    CHECK(rows.limit(0).size() == 0);
+    CHECK(rows.limit(9).size() == 4);
+}
 
 TEST_CASE("Refusals.of_options") {
     const auto make = [](RunConfig run) {

@@ -230,6 +230,31 @@ TEST_CASE("Directory.that_goes_while_a_checkpoint_is_written_is_noticed") {
     CHECK(code == "RT-S17");
 }
 
+TEST_CASE("Report.none_in_a_whole_run_and_nan_are_told_once") {
+    const test::Directory directory("reports");
+    int number = 0;
+    const auto told = [&](const std::vector<Config>& reports) {
+        test::Stderr said;
+        Local({.run = {.name = "r" + std::to_string(++number),
+                       .storage_path = directory.path(),
+                       .console = {.verbose = 0}}})
+            .fit([&](auto& worker) {
+                for (const Config& metrics : reports) {
+                    worker.report(metrics);
+                }
+            });
+        return said.text();
+    };
+    CHECK(test::count_of(told({}), "has returned without a report") == 1);
+    const double nan = std::nan("");
+    const std::string text =
+        told({{{"loss", 0.5}, {"other", nan}}, {{"loss", nan}}, {{"loss", nan}, {"other", nan}}});
+    CHECK(test::count_of(text, "is NaN") == 2);
+    CHECK(contains(text, "metric \"other\" of report 1 is NaN"));
+    CHECK(contains(text, "metric \"loss\" of report 2 is NaN"));
+    CHECK(told({{{"loss", 0.5}}}).empty());
+}
+
 TEST_CASE("Score.that_no_report_has_is_told_once") {
     const test::Directory directory("score");
     int number = 0;
@@ -260,5 +285,5 @@ TEST_CASE("Score.that_no_report_has_is_told_once") {
     CHECK(told("deep/er", metrics).empty());
     CHECK(told("time_total_s", metrics).empty());
     CHECK(told(std::nullopt, metrics).empty());
-    CHECK(told("loss", {{"loss", std::nan("")}}).empty());
+    CHECK(!contains(told("loss", {{"loss", std::nan("")}}), "score_attribute is"));
 }

@@ -90,6 +90,10 @@ TEST_CASE("Driver.deaths_are_described") {
     CHECK(test::contains(text(3, "  Process name: [[7,1],2]\n  Exit code:    3\n"),
                          "rank 2 ended with exit code 3"));
     CHECK(test::contains(text(1, "no such option"), "no such option"));
+    const std::string exited = text(1, "mpirun has exited due to process rank 1 with PID 0 on\n"
+                                       "node vm exiting improperly. There are three reasons");
+    CHECK(exited.starts_with("rank 1 exited, for example by _exit(), before"));
+    CHECK(!test::contains(exited, "PID"));
 }
 
 TEST_CASE("Driver.deaths_are_those_of_ranks") {
@@ -161,6 +165,9 @@ TEST_CASE("Options.bad_values_are_errors") {
     CHECK(make({.run = {.console = {.live = -1}}}) == "RT-C39");
     CHECK(make({.run = {.name = "a/b"}}) == "RT-C4");
     CHECK(make({.run = {.name = ".."}}) == "RT-C4");
+    CHECK(make({.run = {.name = "-n"}}) == "RT-C4");
+    CHECK(make({.run = {.name = std::string(300, 'x')}}) == "RT-C4");
+    CHECK(make({.run = {.name = std::string(200, 'x')}}).empty());
     CHECK(code_of([] { (void)ScoreOrder("best"); }) == "RT-C3");
 
     const test::Directory directory("options");
@@ -433,6 +440,43 @@ TEST_CASE("Run.goes_on_from_the_newest_sound_checkpoint") {
     CHECK(restored == -1);
 }
 
+TEST_CASE("Run.a_manifest_without_the_number_of_its_report_is_skipped") {
+    const test::Directory directory("no-number");
+    int restored = -1;
+    const auto train = [&] {
+        Local trainer({.run = {.name = "r", .storage_path = directory.path()}});
+        return trainer.fit([&](auto& worker) {
+            int step = 0;
+            auto state = State{}.add("step", step);
+            worker.restore(state);
+            restored = step;
+            ++step;
+            worker.report({{"step", step}}, state);
+        });
+    };
+    train();
+    train();
+    const auto file = directory.path() / "r/checkpoint_000001/manifest.json";
+    for (const boost::json::value& number :
+         {boost::json::value(nullptr), boost::json::value("2"), boost::json::value(2.5)}) {
+        Config fields = checkpoint::unseal(test::read(file));
+        Config& metrics = fields.at("metrics").as_object();
+        metrics.erase("training_iteration");
+        if (!number.is_null()) {
+            metrics["training_iteration"] = number;
+        }
+        test::write(file, checkpoint::seal(fields));
+        CHECK(Result::from_path(directory.path() / "r").checkpoint->path.filename() ==
+              "checkpoint_000000");
+        CHECK(code_of([&] {
+                  (void)track::write_report(Result::from_path(directory.path() / "r"));
+              }).empty());
+    }
+    const Result result = train();
+    CHECK(restored == 1);
+    CHECK(result.checkpoint->path.filename() == "checkpoint_000002");
+}
+
 TEST_CASE("Run.line_of_a_committed_checkpoint_is_not_lost") {
     const test::Directory directory("line");
     const auto train = [&] {
@@ -672,7 +716,24 @@ TEST_CASE("Run.mistakes_in_the_function_are_errors") {
                              auto two = worker.prepare(net);
                          }),
                          "RT-M5"));
-    CHECK(test::contains(fails_with([](auto&) { throw 7; }), "RT-T1"));
+    const auto thrown = fails_with([](auto&) { throw 7; });
+    CHECK(test::contains(thrown, "RT-T1"));
+    CHECK(test::contains(thrown, "it threw an object of type int, 7, which is not derived from"));
+    for (const std::string name : {"", "x\ny", "a\x1b[2J", "\xff"}) {
+        CAPTURE(name);
+        CHECK(test::contains(fails_with([&](auto& worker) {
+                                 worker.report({{name, 3}});
+                             }),
+                             "RT-C75"));
+        CHECK(test::contains(fails_with([&](auto& worker) {
+                                 worker.report({{"inner", {{name, 3}}}});
+                             }),
+                             "RT-C75"));
+        CHECK(test::contains(fails_with([&](auto& worker) {
+                                 worker.log({{name, 3.0}});
+                             }),
+                             "RT-C75"));
+    }
 }
 
 TEST_CASE("Policy.async_writes_while_training_goes_on") {

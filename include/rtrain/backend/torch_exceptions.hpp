@@ -7,6 +7,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <string>
@@ -15,8 +16,11 @@ namespace rtrain::detail {
 
 [[nodiscard]] inline std::optional<std::string> torch_text_of(const std::exception& exception) {
     const auto* const error = dynamic_cast<const c10::Error*>(&exception);
-    return error != nullptr ? std::optional<std::string>(error->what_without_backtrace())
-                            : std::nullopt;
+    if (error == nullptr) {
+        return std::nullopt;
+    }
+    const char* const shown = std::getenv("TORCH_SHOW_CPP_STACKTRACES"); // PyTorch's variable
+    return shown != nullptr && *shown == '1' ? error->what() : error->what_without_backtrace();
 }
 
 inline const bool torch_exceptions_are_registered = [] {

@@ -4,7 +4,9 @@
 /// error. Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/base/log_record.hpp>
+#include <rtrain/base/visible_text.hpp>
 
 #include <atomic>
 #include <cstdarg>
@@ -46,7 +48,8 @@ private:
 
 /// The line that says it, without its end.
 [[nodiscard]] inline std::string line_of(Level level, const char* text) {
-    return manner.json ? record(manner.rank, level, text) : std::string("rtrain: ") + text;
+    return manner.json ? record(manner.rank, level, text)
+                       : "rtrain: " + rtrain::detail::visible(text);
 }
 
 /// Whether the last line of this process's terminal may be a bar (console/screen.hpp): what is said
@@ -61,6 +64,7 @@ inline std::atomic<void (*)(const std::string& line)> line_taker{nullptr};
 /// Like vprintf; says nothing where memory is out.
 [[gnu::format(printf, 2, 0)]] inline void speak(Level level, const char* format,
                                                 std::va_list arguments) noexcept {
+    const rtrain::detail::InCLocale c;
     char* text = nullptr;
     if (level < manner.least || ::vasprintf(&text, format, arguments) < 0) {
         return;

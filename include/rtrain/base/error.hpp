@@ -6,6 +6,8 @@
 #pragma once
 
 #include <rtrain/base/failure.hpp>
+#include <rtrain/base/strict_stream.hpp>
+#include <rtrain/base/visible_text.hpp>
 
 #include <map>
 #include <sstream>
@@ -18,12 +20,12 @@
 namespace rtrain {
 
 /// Base of all rtrain exceptions. `what()` says what was wrong, what was expected and what to do,
-/// and ends in the code.
+/// and ends in the code. Control characters in it are escaped: names come from files.
 class Error : public std::runtime_error {
 public:
     Error(std::string code, const std::string& message)
-        : std::runtime_error(message + " [" + code + "]"), code_(std::move(code)),
-          message_(message) {}
+        : std::runtime_error(detail::visible(message) + " [" + code + "]"), code_(std::move(code)),
+          message_(detail::visible(message)) {}
 
     /// Stable identifier, for example "RT-D4".
     [[nodiscard]] const std::string& code() const noexcept { return code_; }
@@ -149,8 +151,7 @@ namespace detail {
 /// The arguments, streamed one after the other; for error messages.
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
-    std::ostringstream out;
-    out.exceptions(std::ios::badbit); // without memory, else, the rest would just be missing
+    auto out = strict(std::ostringstream());
     (out << ... << parts);
     return out.str();
 }

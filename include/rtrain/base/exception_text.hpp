@@ -5,13 +5,17 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/failure_json.hpp>
+#include <rtrain/base/type_name.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <exception>
 #include <optional>
 #include <string>
+#include <typeinfo>
 #include <utility>
+
+#include <cxxabi.h>
 
 namespace rtrain::detail {
 
@@ -29,6 +33,28 @@ inline std::atomic<ExceptionFormatter> foreign_exception_formatter{nullptr};
 /// `what()`, without the stack trace that libtorch's errors carry.
 [[nodiscard]] inline std::string text_of(const std::exception& exception) {
     return foreign_text_of(exception).value_or(exception.what());
+}
+
+/// What a handler `catch (...)` has caught that is not a std::exception: its type, and its value
+/// where that is text or a whole number.
+[[nodiscard]] inline std::string thrown_object() noexcept {
+    try {
+        const std::type_info* const type = abi::__cxa_current_exception_type();
+        std::string what = "an object of type " + (type != nullptr ? demangled(type->name()) : "?");
+        try {
+            throw;
+        } catch (int value) {
+            what += ", " + std::to_string(value);
+        } catch (const char* value) {
+            what += concat(", \"", value, '"');
+        } catch (const std::string& value) {
+            what += concat(", \"", value, '"');
+        } catch (...) { // the type has to do
+        }
+        return "it threw " + what + ", which is not derived from std::exception";
+    } catch (const std::exception&) { // memory
+        return {};
+    }
 }
 
 /// The message and the code of an rtrain::Error, also of one that libtorch has rethrown as its own
@@ -74,8 +100,7 @@ template <class F>
     } catch (const std::exception& error) {
         return failure_of(error);
     } catch (...) {
-        return Failure{.code = Failure::foreign,
-                       .message = "it threw something that is no std::exception"};
+        return Failure{.code = Failure::foreign, .message = thrown_object()};
     }
 }
 

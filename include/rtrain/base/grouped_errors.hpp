@@ -94,12 +94,17 @@ namespace launch {
     return result;
 }
 
+/// "rank 3", "ranks 0-2, 7".
+[[nodiscard]] inline std::string ranks_named(const std::vector<int>& ranks) {
+    return (ranks.size() == 1 ? "rank " : "ranks ") + list_of_ranks(ranks);
+}
+
 /// A line for each group of equal errors, each after a line break: its ranks, and the error of the
 /// first of them. `texts`: rank -> error, of `size` ranks. An error that says of which rank it is
 /// counts as that one's.
 ///
 /// @code
-///   rank 0-2 of 4: file 17.bin is missing
+///   ranks 0-2 of 4: file 17.bin is missing
 ///   rank 3 of 4: out of memory
 /// @endcode
 [[nodiscard]] inline std::string group_by_text(const std::map<int, std::string>& texts, int size) {
@@ -129,8 +134,7 @@ namespace launch {
     }
     std::string result;
     for (const Group& group : groups) {
-        result +=
-            detail::concat("\n  rank ", list_of_ranks(group.ranks), " of ", size, ": ", group.text);
+        result += detail::concat("\n  ", ranks_named(group.ranks), " of ", size, ": ", group.text);
     }
     return result;
 }

@@ -20,6 +20,9 @@ namespace rtrain::json {
 /// Parses one JSON text. Throws std::invalid_argument saying where it is malformed.
 [[nodiscard]] boost::json::value parse(std::string_view text);
 
+/// The same of an object. Throws std::invalid_argument for any other value, too.
+[[nodiscard]] boost::json::object parse_object(std::string_view text);
+
 /// `value` with what JSON has no number for replaced: NaN by null, infinities by "inf" and "-inf".
 [[nodiscard]] boost::json::value finite(boost::json::value value);
 

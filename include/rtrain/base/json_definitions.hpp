@@ -17,6 +17,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace rtrain::json {
 
@@ -107,6 +108,14 @@ RTRAIN_DOOR boost::json::value parse(std::string_view text) {
                                     (error ? ": " + error.message() : ""));
     }
     return parser.handler().release();
+}
+
+RTRAIN_DOOR boost::json::object parse_object(std::string_view text) {
+    boost::json::value value = parse(text);
+    if (!value.is_object()) {
+        throw std::invalid_argument("it is not a JSON object");
+    }
+    return std::move(value.get_object());
 }
 
 namespace internal {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/utf8.hpp>
+#include <rtrain/base/visible_text.hpp>
 
 #include <array>
 #include <chrono>
@@ -44,15 +45,16 @@ inline constexpr std::array level_names{"info", "warning", "error"};
     std::string json = "\"";
     while (!text.empty()) {
         const std::size_t length = rtrain::detail::utf8_length(text);
-        const auto first = static_cast<unsigned char>(text[0]);
+        const char32_t code =
+            length == 0 ? U'?' : rtrain::detail::code_point(text.substr(0, length));
         if (length == 0) {
             json += '?';
-        } else if (first < 0x20) {
+        } else if (rtrain::detail::is_control(code)) {
             std::array<char, 8> escape{};
-            std::snprintf(escape.data(), escape.size(), "\\u%04x", first);
+            std::snprintf(escape.data(), escape.size(), "\\u%04x", static_cast<unsigned>(code));
             json += escape.data();
         } else {
-            json += first == '"' || first == '\\' ? "\\" : "";
+            json += code == '"' || code == '\\' ? "\\" : "";
             json += text.substr(0, length);
         }
         text.remove_prefix(length == 0 ? 1 : length);

@@ -8,6 +8,7 @@
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/storage/bulk_file.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/safe_name.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -63,18 +64,27 @@ private:
     return {name, size, sums.finish()};
 }
 
+/// The end of a sentence that begins with a file's name.
+inline constexpr const char* not_a_plain_file =
+    "is a symbolic link, is reached through one, or is not an ordinary file, which a checkpoint "
+    "does not hold";
+
 /// What is wrong with a file, as the end of a sentence that begins with its name; empty when it is
 /// as it was written.
 [[nodiscard]] inline std::optional<std::string> damage_of(const std::filesystem::path& directory,
                                                           const FileRecord& expected) {
     std::error_code error;
-    const auto status = std::filesystem::symlink_status(directory / expected.name, error);
-    if (!std::filesystem::is_regular_file(status)) {
-        return std::filesystem::exists(status) ? "is no file" : "is missing";
+    if (!is_plain_file(directory, expected.name)) {
+        const auto status = std::filesystem::symlink_status(directory / expected.name, error);
+        return std::filesystem::exists(status) ? not_a_plain_file : "is missing";
+    }
+    const auto size = std::filesystem::file_size(directory / expected.name, error);
+    if (error || size != expected.size) { // which may be any: do not read it
+        return detail::concat("is ", error ? 0 : size, " bytes long instead of ", expected.size);
     }
     const FileRecord found = record_of(directory, expected.name);
     if (found.size != expected.size) {
-        return detail::concat("is ", found.size, " bytes long instead of ", expected.size);
+        return "has changed while it was read";
     }
     const auto [first, unused] =
         std::mismatch(found.sums.begin(), found.sums.end(), expected.sums.begin());

@@ -63,7 +63,11 @@ RTRAIN_DOOR std::filesystem::path Checkpoint::to_directory(std::filesystem::path
     }
     storage::create_directories(target);
     std::error_code error;
-    std::filesystem::copy(as_directory(), target,
+    const auto& from = as_directory();
+    if (std::filesystem::exists(from / checkpoint::manifest_file, error)) {
+        checkpoint::internal::refuse_links(from);
+    }
+    std::filesystem::copy(from, target,
                           std::filesystem::copy_options::recursive |
                               std::filesystem::copy_options::overwrite_existing,
                           error);
@@ -76,6 +80,9 @@ RTRAIN_DOOR boost::json::object Checkpoint::metadata() const {
     const std::string file = at.path + "/" + metadata_file;
     if (!at.filesystem.exists(file)) {
         return {};
+    }
+    if (at.filesystem.is_local() && !checkpoint::is_plain_file(at.path, metadata_file)) {
+        throw checkpoint::internal::damaged(at.path, metadata_file, checkpoint::not_a_plain_file);
     }
     try {
         return checkpoint::unseal(at.filesystem.read(file));

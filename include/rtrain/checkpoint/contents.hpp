@@ -8,6 +8,7 @@
 #include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/different_parameters.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/format/safetensors_info.hpp>
 #include <rtrain/storage/safe_name.hpp>
 
 #include <boost/json/array.hpp>
@@ -73,13 +74,16 @@ struct Contents {
 [[nodiscard]] inline std::int64_t element_count(const std::vector<std::int64_t>& shape) {
     constexpr std::int64_t limit = std::int64_t{1} << 62;
     std::int64_t count = 1;
+    bool is_empty = false;
     for (const std::int64_t size : shape) {
-        if (size < 0 || (size > 0 && count > limit / size)) {
+        const std::int64_t factor = std::max<std::int64_t>(size, 1); // strides have no zeros
+        if (size < 0 || count > limit / factor) {
             throw std::invalid_argument("a shape has an impossible size");
         }
-        count *= size;
+        count *= factor;
+        is_empty = is_empty || size == 0;
     }
-    return count;
+    return is_empty ? 0 : count;
 }
 
 /// Adds what another rank has written. Throws CheckpointError [RT-K5] when both have written a file
@@ -130,9 +134,46 @@ inline void require_same_sums(const Contents& mine, const Contents& theirs, int 
 /// Whose contents are listed.
 enum class Listed : unsigned char { by_one_rank, completely };
 
+namespace internal {
+
+/// Brings the pieces of a tensor into order, and checks them. Throws std::invalid_argument.
+inline void check_pieces(const std::string& name, TensorRecord& tensor,
+                         const std::set<std::string>& files, Listed listed) {
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const auto& a, const auto& b) {
+        return std::pair(a.begin, a.count) < std::pair(b.begin, b.count); // empty ones first
+    });
+    std::int64_t end = 0;
+    std::set<std::string> used;
+    for (const TensorRecord::Piece& piece : tensor.pieces) {
+        const bool fits = listed == Listed::completely ? piece.begin == end : piece.begin >= end;
+        if (!fits || piece.count < 0 ||
+            piece.count > std::numeric_limits<std::int64_t>::max() - piece.begin) {
+            throw std::invalid_argument("the pieces of tensor \"" + name +
+                                        "\" leave a gap or overlap");
+        }
+        if (!files.contains(piece.file)) {
+            throw std::invalid_argument(
+                "tensor \"" + name + "\" is in a file that is not listed: \"" + piece.file + "\"");
+        }
+        if (!used.insert(piece.file).second) { // which holds one tensor of that name
+            throw std::invalid_argument("tensor \"" + name + "\" has two pieces in \"" +
+                                        piece.file + "\"");
+        }
+        end = piece.begin + piece.count;
+    }
+    const std::int64_t size = element_count(tensor.shape);
+    if (end > size || (listed == Listed::completely && (end != size || used.empty()))) {
+        throw std::invalid_argument("the pieces of tensor \"" + name +
+                                    "\" do not make up its shape");
+    }
+}
+
+} // namespace internal
+
 /// Brings the pieces of each tensor into order. Throws std::invalid_argument when they overlap,
 /// name a file that is not listed, or, in a complete list, leave a gap.
 inline void check(Contents& contents, Listed listed) {
+    constexpr std::size_t most_dimensions = 64; // libtorch's limit
     std::set<std::string> files;
     for (const FileRecord& file : contents.files) {
         if (!is_safe_name(file.name)) {
@@ -147,31 +188,11 @@ inline void check(Contents& contents, Listed listed) {
         }
     }
     for (auto& [name, tensor] : contents.tensors) {
-        std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const auto& a, const auto& b) {
-            return std::pair(a.begin, a.count) < std::pair(b.begin, b.count); // empty ones first
-        });
-        std::int64_t end = 0;
-        for (const TensorRecord::Piece& piece : tensor.pieces) {
-            const bool fits =
-                listed == Listed::completely ? piece.begin == end : piece.begin >= end;
-            if (!fits || piece.count < 0 ||
-                piece.count > std::numeric_limits<std::int64_t>::max() - piece.begin) {
-                throw std::invalid_argument("the pieces of tensor \"" + name +
-                                            "\" leave a gap or overlap");
-            }
-            if (!files.contains(piece.file)) {
-                throw std::invalid_argument("tensor \"" + name +
-                                            "\" is in a file that is not "
-                                            "listed: \"" +
-                                            piece.file + "\"");
-            }
-            end = piece.begin + piece.count;
+        safetensors::check_tensor_name(name);
+        if (tensor.shape.size() > most_dimensions || (tensor.rows && tensor.shape.empty())) {
+            throw std::invalid_argument("tensor \"" + name + "\" has an impossible shape");
         }
-        const std::int64_t size = element_count(tensor.shape);
-        if (end > size || (listed == Listed::completely && end != size)) {
-            throw std::invalid_argument("the pieces of tensor \"" + name +
-                                        "\" do not make up its shape");
-        }
+        internal::check_pieces(name, tensor, files, listed);
     }
 }
 

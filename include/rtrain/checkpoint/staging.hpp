@@ -109,10 +109,17 @@ public:
         }
     }
 
-    /// Instead of hand_in(), for a rank that failed.
-    void hand_in_failure(const std::string& name, int rank, const std::exception& error) const {
-        if (rank != 0) {
-            leave_list(name, rank, {{"error", detail::message_of(error)}});
+    /// Instead of hand_in(), for a rank that failed. Whether or not rank 0 can be notified, `error`
+    /// is what went wrong.
+    void hand_in_failure(const std::string& name, int rank,
+                         const std::exception& error) const noexcept {
+        try {
+            if (rank != 0 && is_current()) {
+                leave_list(name, rank, {{"error", detail::message_of(error)}});
+            }
+        } catch (const std::exception& second) {
+            console::warn("could not notify rank 0 that this rank's part of %s has failed: %s",
+                          name.c_str(), second.what());
         }
     }
 
@@ -208,14 +215,20 @@ public:
     }
 
     /// Removes what was staged for a checkpoint that is not to be. One that was committed stays,
-    /// and so does what may be another attempt's.
+    /// and so does what may be another attempt's. On a service, the mark that it is unfinished
+    /// stays for sweep(): files may still arrive, because a transfer that takes too long is not
+    /// cancelled.
     void give_up(const std::string& name, int rank) const {
         if (rank == 0 || !is_local()) {
             storage::remove_all(directory_of(name, rank));
         }
         if (rank == 0 && !is_local() && is_current() &&
             !run_.filesystem.exists(path_of(name) + "/" + manifest_file)) {
-            run_.filesystem.remove(path_of(name));
+            for (const auto& entry : run_.filesystem.list(path_of(name))) {
+                if (entry.name != uploading_file) {
+                    run_.filesystem.remove(path_of(name) + "/" + entry.name);
+                }
+            }
         }
     }
 
@@ -236,35 +249,43 @@ public:
     }
 
     /// Removes what an interrupted attempt has left of unfinished checkpoints, and of files in
-    /// finished ones. Returns the names of the former that should not be used again: files of
-    /// theirs may still be on their way to a storage service. Throws StorageError [RT-S16].
-    [[nodiscard]] std::vector<std::string> sweep() const {
-        std::vector<std::string> unfinished;
+    /// finished ones. Before that, on a service, `note()` gets the names of the former, which
+    /// should not be used again: their files may still be on their way. Throws StorageError
+    /// [RT-S16].
+    template <class Note>
+    void sweep(Note&& note) const {
+        std::vector<std::string> unfinished; // paths within the run
+        std::vector<std::string> left;
         for (const auto& entry : run_.filesystem.list(run_.path)) {
-            const bool ours = entry.name.starts_with(storage::temporary_prefix);
-            if (!ours && !entry.is_directory) {
-                continue;
-            }
-            const auto files =
-                ours ? std::vector<storage::Entry>() : run_.filesystem.list(path_of(entry.name));
-            if (ours || (!is_local() && is_unfinished(files))) {
-                require_current();
-                if (is_local() && unfinished.empty()) {
-                    // Who was killed in remove() may have left a name that is not durable.
-                    storage::sync_directory(run_.path);
+            if (entry.name.starts_with(storage::temporary_prefix)) {
+                left.push_back(entry.name);
+            } else if (entry.is_directory) {
+                const auto files = run_.filesystem.list(path_of(entry.name));
+                if (!is_local() && is_unfinished(files)) {
+                    unfinished.push_back(entry.name);
+                    continue;
                 }
-                run_.filesystem.remove(path_of(entry.name));
-                unfinished.push_back(entry.name);
-                continue;
-            }
-            for (const auto& file : files) {
-                if (file.name.starts_with(storage::temporary_prefix)) {
-                    require_current();
-                    run_.filesystem.remove(path_of(entry.name) + "/" + file.name);
+                for (const auto& file : files) {
+                    if (file.name.starts_with(storage::temporary_prefix)) {
+                        left.push_back(entry.name + "/" + file.name);
+                    }
                 }
             }
         }
-        return unfinished;
+        if (!left.empty() || !unfinished.empty()) {
+            require_current();
+        }
+        if (is_local() && !left.empty()) { // remove() may have left a name that is not durable
+            storage::sync_directory(run_.path);
+        }
+        if (!unfinished.empty()) {
+            note(std::as_const(unfinished));
+        }
+        for (const auto& names : {unfinished, left}) {
+            for (const std::string& name : names) {
+                run_.filesystem.remove(path_of(name));
+            }
+        }
     }
 
     /// A process that was taken for dead may live on, cut off; what it still writes must not count.
@@ -309,12 +330,16 @@ private:
         }
     }
 
-    /// `files`: what there is in the directory of a checkpoint.
+    /// True for the files of a directory whose upload began and was not committed, or of which only
+    /// late files of ours are left.
     [[nodiscard]] static bool is_unfinished(const std::vector<storage::Entry>& files) {
         const auto has = [&](const char* name) {
             return std::ranges::any_of(files, [&](const auto& file) { return file.name == name; });
         };
-        return has(uploading_file) && !has(manifest_file);
+        const bool only_ours = !files.empty() && std::ranges::all_of(files, [](const auto& file) {
+            return file.name.starts_with(storage::temporary_prefix);
+        });
+        return only_ours || (has(uploading_file) && !has(manifest_file));
     }
 
     static constexpr const char* uploading_file = ".rtrain-uploading";

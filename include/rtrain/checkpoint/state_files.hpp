@@ -25,8 +25,6 @@
 
 namespace rtrain::checkpoint {
 
-inline constexpr const char* values_file = "state.json";
-
 /// Writes the tensors and pieces of `state` into one file, durably; no file when there are none.
 inline Contents write_tensors(const Snapshot& state, const std::filesystem::path& directory,
                               const std::string& file) {
@@ -61,39 +59,23 @@ inline Contents write_values(const Snapshot& state, const std::filesystem::path&
     return {{out.finish()}, {}};
 }
 
-namespace internal {
-
-/// The elements that a file holds of a tensor. Throws CheckpointError [RT-K2] when the file and the
-/// manifest disagree.
-[[nodiscard]] inline at::Tensor find_piece(const safetensors::Tensors& file,
-                                           const std::string& name, const TensorRecord& record,
-                                           const TensorRecord::Piece& piece) {
-    const auto found = file.find(name);
-    if (found == file.end() || found->second.numel() != piece.count ||
-        safetensors::describe(name, found->second).dtype != record.type) {
-        throw CheckpointError("RT-K2",
-                              detail::concat("checkpoint damaged: ", piece.file,
-                                             " does not hold \"", name, "\" as the manifest says"));
-    }
-    return found->second;
-}
-
-} // namespace internal
-
-/// Reads the state in a checkpoint's directory; tensors map the files. Throws CheckpointError
-/// [RT-K1] when it holds none, for example because the user reported a directory of their own.
+/// Reads the state in a checkpoint's directory; tensors map the files. Throws CheckpointError:
+/// RT-K1 when it holds none, for example because the user reported a directory of their own; RT-K2
+/// when it is damaged.
 [[nodiscard]] inline Snapshot read_state(const std::filesystem::path& directory) {
-    const auto values = directory / values_file;
-    if (!std::filesystem::exists(values)) {
+    const Manifest manifest = read_manifest(directory);
+    if (!internal::has_state(manifest)) {
         throw CheckpointError("RT-K1",
                               detail::concat(directory.string(), " holds no state (", values_file,
                                              "); files that were reported as a Checkpoint are read "
                                              "through worker.checkpoint()"));
     }
-    const Manifest manifest = read_manifest(directory);
     Snapshot state;
-    state.values = json::parse(storage::read_file(values)).as_object();
+    state.values = internal::read_values(directory);
     std::map<std::string, safetensors::Tensors> files;
+    for (const FileRecord& file : manifest.contents.files) {
+        internal::check_pieces_in(directory, manifest, file.name);
+    }
     for (const auto& [name, record] : manifest.contents.tensors) {
         Pieces whole{record.shape, {}, record.rows};
         for (const auto& piece : record.pieces) {
@@ -101,8 +83,7 @@ namespace internal {
             if (file == files.end()) {
                 file = files.emplace(piece.file, safetensors::read(directory / piece.file)).first;
             }
-            whole.pieces.push_back(
-                {piece.begin, internal::find_piece(file->second, name, record, piece)});
+            whole.pieces.push_back({piece.begin, file->second.at(name)});
         }
         if (record.rows && whole.pieces.size() > 1) {
             state.pieces.emplace(name, std::move(whole));

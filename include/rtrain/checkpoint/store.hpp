@@ -10,6 +10,7 @@
 #include <rtrain/checkpoint/ranking.hpp>
 #include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
+#include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/lock.hpp>
@@ -94,6 +95,9 @@ inline void read_validation(const storage::Location& run, const std::string& pat
         if (!run.filesystem.exists(file)) {
             return;
         }
+        if (run.filesystem.is_local() && !is_plain_file(path, validation_file)) {
+            throw std::invalid_argument(not_a_plain_file);
+        }
         item.validation = parse_validation(run.filesystem.read(file));
         item.add_validated_metrics();
     } catch (const std::bad_alloc&) { // says nothing about the file
@@ -128,8 +132,10 @@ inline void read_validation(const storage::Location& run, const std::string& pat
             continue;
         }
         try {
-            Manifest manifest = parse_manifest(run.filesystem.read(manifest_path),
-                                               run.filesystem.uri(manifest_path));
+            Manifest manifest = run.filesystem.is_local()
+                                    ? read_manifest(path)
+                                    : parse_manifest(run.filesystem.read(manifest_path),
+                                                     run.filesystem.uri(manifest_path));
             found.next_index = std::max(found.next_index, manifest.index + 1);
             const auto files =
                 run.filesystem.is_local() ? std::nullopt : std::optional(run.filesystem);
@@ -162,12 +168,36 @@ public:
 
     /// Removes what an interrupted attempt has left, and reads what there is.
     void open() {
-        const auto unfinished = staging_.sweep();
+        Listing listing;
+        const auto file = staging_.path_of(next_file);
+        const auto& files = staging_.run().filesystem;
+        if (!staging_.is_local() && files.exists(file)) {
+            listing.pass("checkpoint_" + files.read(file));
+        }
+        staging_.sweep([&](const std::vector<std::string>& unfinished) {
+            for (const std::string& name : unfinished) {
+                listing.pass(name);
+            }
+            skip_to(listing.next_index);
+        });
+        const std::int64_t first = listing.next_index;
+        listing = list_checkpoints(staging_.run());
+        if (listing.next_index >= first && first > 0) {
+            files.remove(file);
+        }
+        listing.next_index = std::max(listing.next_index, first);
         const std::scoped_lock lock(mutex_);
-        listing_ = list_checkpoints(staging_.run());
-        for (const std::string& name : unfinished) {
+        listing_ = std::move(listing);
+    }
+
+    /// Instead of commit(): leaves nothing of what `rank` has staged. On a service, where files may
+    /// still be on their way, the number is not used again.
+    void give_up(const std::string& name, int rank) {
+        if (rank == 0 && !staging_.is_local()) {
+            const std::scoped_lock lock(mutex_);
             listing_.pass(name);
         }
+        staging_.give_up(name, rank);
     }
 
     /// A handle to the checkpoint of that name.
@@ -256,6 +286,15 @@ public:
     }
 
 private:
+    /// On a service: the highest number of an upload that was swept away and may still go on.
+    static constexpr const char* next_file = ".last_checkpoint_number";
+
+    void skip_to(std::int64_t next) const {
+        if (next > 0) {
+            staging_.run().filesystem.write(staging_.path_of(next_file), std::to_string(next - 1));
+        }
+    }
+
     void commit_by(void (Staging::*make)(const std::string&, const Manifest&) const,
                    const std::string& name, int ranks, Contents contents, const Config& metrics) {
         check_complete(name, contents);

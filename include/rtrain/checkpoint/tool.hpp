@@ -4,7 +4,9 @@
 /// of it. examples/checkpoint_tool.cpp is the program.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/visible_text.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/pieces.hpp>
 #include <rtrain/checkpoint/state_files.hpp>
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <ostream>
+#include <string>
 
 namespace rtrain::checkpoint {
 
@@ -22,29 +25,30 @@ namespace rtrain::checkpoint {
 /// of its pieces.
 inline void list(const Checkpoint& checkpoint, std::ostream& out) {
     const Manifest manifest = read_manifest(checkpoint.as_directory());
-    out << checkpoint.uri() << ": number " << manifest.index << ", written by " << manifest.ranks
-        << " rank" << (manifest.ranks == 1 ? "" : "s") << '\n';
-    out << "metrics " << json::serialize(manifest.metrics) << '\n';
+    std::string text = detail::concat(
+        checkpoint.uri(), ": number ", manifest.index, ", written by ", manifest.ranks, " rank",
+        manifest.ranks == 1 ? "" : "s", "\nmetrics ", json::serialize(manifest.metrics), '\n');
     std::uint64_t bytes = 0;
     for (const FileRecord& file : manifest.contents.files) {
-        out << "file    " << file.name << "  " << file.size << " bytes\n";
+        text += detail::concat("file    ", file.name, "  ", file.size, " bytes\n");
         bytes += file.size;
     }
     std::int64_t elements = 0;
     for (const auto& [name, tensor] : manifest.contents.tensors) {
-        out << "tensor  " << name << "  " << tensor.type << " [";
+        text += detail::concat("tensor  ", name, "  ", tensor.type, " [");
         for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-            out << (i == 0 ? "" : ", ") << tensor.shape[i];
+            text += (i == 0 ? "" : ", ") + std::to_string(tensor.shape[i]);
         }
-        out << ']';
+        text += ']';
         if (tensor.pieces.size() > 1) {
-            out << "  in " << tensor.pieces.size() << " pieces";
+            text += detail::concat("  in ", tensor.pieces.size(), " pieces");
         }
-        out << '\n';
+        text += '\n';
         elements += element_count(tensor.shape);
     }
-    out << manifest.contents.tensors.size() << " tensors, " << elements << " elements, " << bytes
-        << " bytes\n";
+    text += detail::concat(manifest.contents.tensors.size(), " tensors, ", elements, " elements, ",
+                           bytes, " bytes\n");
+    out << detail::visible(text); // names and metrics come from a file
 }
 
 /// Writes all tensors of a checkpoint, however many ranks saved it, as one safetensors file. Its

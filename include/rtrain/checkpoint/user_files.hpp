@@ -4,21 +4,32 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/download.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
+#include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/location.hpp>
+#include <rtrain/storage/node_cache.hpp>
 #include <rtrain/storage/safe_name.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
+
+#include <unistd.h>
 
 namespace rtrain::checkpoint {
 
@@ -40,6 +51,17 @@ namespace internal {
     }
     return name == Checkpoint::metadata_file || name == validation_file || name == manifest_file ||
            std::filesystem::path(name).filename().string().starts_with(storage::temporary_prefix);
+}
+
+/// Reading a checkpoint takes that name for its values. Throws CheckpointError [RT-K14].
+inline void require_object(const std::filesystem::path& directory) {
+    try {
+        (void)json::parse_object(storage::read_file(directory / values_file));
+    } catch (const std::invalid_argument&) {
+        throw not_kept(directory, values_file,
+                       "has the name of the values of a state, but is not a JSON object; give your "
+                       "file a different name");
+    }
 }
 
 } // namespace internal
@@ -66,6 +88,9 @@ names_of_files(const std::filesystem::path& directory) {
                                          ? "is a symbolic link that leads to no file; put what it "
                                            "leads to in its place"
                                          : "is neither a file nor a directory; remove it");
+        }
+        if (name == values_file) {
+            internal::require_object(directory);
         }
         names.push_back(name);
     }
@@ -94,6 +119,21 @@ names_of_files(const std::filesystem::path& directory) {
         }
     }
     return contents;
+}
+
+/// The files of a directory that is to become a checkpoint where it is. A service's are downloaded
+/// each time: the directory may have been reported before, with different files.
+[[nodiscard]] inline Contents contents_in_place(const storage::Location& at) {
+    if (at.filesystem.is_local()) {
+        return unlisted_files(at.path, {});
+    }
+    static std::atomic<std::uint64_t> count{0};
+    const auto version =
+        detail::concat("in place ", ::getpid(), ' ', ++count, ' ',
+                       std::chrono::steady_clock::now().time_since_epoch().count());
+    const auto copy =
+        storage::copy_to_node(at.filesystem, at.path, internal::files_at(at), version);
+    return unlisted_files(copy.directory(), {});
 }
 
 /// Copies files, durably, with the directories above them.

@@ -1,43 +1,144 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether the files of a checkpoint are as they were written.
+/// Checks that the files of a checkpoint are as they were written, and that a state can be read
+/// from them: loading and merging rely on the same checks.
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/base/parsing.hpp>
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
+#include <rtrain/format/safetensors_header.hpp>
 #include <rtrain/storage/file.hpp>
+#include <rtrain/storage/mapping.hpp>
+#include <rtrain/storage/safe_name.hpp>
 
+#include <boost/json/object.hpp>
+
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
 
 namespace rtrain::checkpoint {
+
+inline constexpr const char* values_file = "state.json";
+
+namespace internal {
+
+[[nodiscard]] inline CheckpointError damaged(const std::filesystem::path& directory,
+                                             const std::string& file, std::string_view what) {
+    return {"RT-K2",
+            detail::concat("checkpoint damaged: ", (directory / file).string(), ' ', what)};
+}
+
+/// Throws CheckpointError [RT-K2] when a symbolic link is below `directory`: a copy would follow
+/// it.
+inline void refuse_links(const std::filesystem::path& directory) {
+    std::error_code error;
+    for (std::filesystem::recursive_directory_iterator at(directory, error), end;
+         !error && at != end; at.increment(error)) {
+        if (at->is_symlink(error)) {
+            throw damaged(directory, at->path().lexically_relative(directory).string(),
+                          not_a_plain_file);
+        }
+    }
+    storage::require(error, "list", directory);
+}
+
+} // namespace internal
 
 /// The manifest in a local directory. Throws CheckpointError: RT-K1 the directory is no checkpoint
 /// of ours, RT-K2 the manifest is damaged.
 [[nodiscard]] inline Manifest read_manifest(const std::filesystem::path& directory) {
     const auto file = directory / manifest_file;
-    if (!std::filesystem::is_regular_file(file)) {
+    std::error_code error;
+    if (!std::filesystem::exists(std::filesystem::symlink_status(file, error))) {
         throw CheckpointError("RT-K1", detail::concat(directory.string(),
                                                       " is no checkpoint of rtrain: it has no ",
                                                       manifest_file));
     }
-    return parse_manifest(storage::read_file(file), file.string());
+    if (!is_plain_file(directory, manifest_file)) {
+        throw internal::damaged(directory, manifest_file, not_a_plain_file);
+    }
+    return parse_manifest(storage::read_file(file, storage::largest_json), file.string());
 }
 
-/// Checks every byte of a checkpoint against its manifest, which is returned. Of `ranks` callers,
-/// each checks the files that are its share. Throws CheckpointError [RT-K1, RT-K2] naming the first
-/// file that is missing or damaged.
+namespace internal {
+
+/// The values of a state. Throws CheckpointError [RT-K2], StorageError [RT-S3, RT-S4].
+[[nodiscard]] inline boost::json::object read_values(const std::filesystem::path& directory) {
+    if (!is_plain_file(directory, values_file)) {
+        throw damaged(directory, values_file, not_a_plain_file);
+    }
+    const std::string text = storage::read_file(directory / values_file, storage::largest_json);
+    return detail::parsed([&] { return json::parse_object(text); },
+                          [&](const char* why) {
+                              return damaged(directory, values_file,
+                                             detail::concat("is not a list of values: ", why));
+                          });
+}
+
+/// Throws CheckpointError [RT-K2] unless the safetensors file `file` has the pieces that the
+/// manifest lists in it.
+inline void check_pieces_in(const std::filesystem::path& directory, const Manifest& manifest,
+                            const std::string& file) {
+    std::map<std::string, TensorInfo> found;
+    bool is_read = false;
+    for (const auto& [name, record] : manifest.contents.tensors) {
+        const auto piece = std::find_if(record.pieces.begin(), record.pieces.end(),
+                                        [&](const auto& item) { return item.file == file; });
+        if (piece == record.pieces.end()) {
+            continue;
+        }
+        if (!std::exchange(is_read, true)) {
+            if (!is_plain_file(directory, file)) {
+                throw damaged(directory, file, not_a_plain_file);
+            }
+            const auto path = directory / file;
+            for (auto& tensor :
+                 read_safetensors_header(storage::Mapping(path), path.string()).tensors) {
+                found.emplace(tensor.name, tensor);
+            }
+        }
+        const auto tensor = found.find(name);
+        if (tensor == found.end() || tensor->second.dtype != record.type ||
+            element_count(tensor->second.shape) != piece->count) {
+            throw damaged(directory, file,
+                          detail::concat("does not hold \"", name, "\" as the manifest says"));
+        }
+    }
+}
+
+/// True if the manifest lists a state, and not only files of the user.
+[[nodiscard]] inline bool has_state(const Manifest& manifest) {
+    const auto& files = manifest.contents.files;
+    return std::any_of(files.begin(), files.end(),
+                       [](const FileRecord& file) { return file.name == values_file; });
+}
+
+} // namespace internal
+
+/// Checks every byte of a checkpoint against its manifest, which is returned, and what loading
+/// relies on. Of `ranks` callers, each checks the files that are its share. Throws CheckpointError
+/// [RT-K1, RT-K2] naming the first file that is missing or damaged.
 inline Manifest verify(const std::filesystem::path& directory, int rank = 0, int ranks = 1) {
     Manifest manifest = read_manifest(directory);
     const auto& files = manifest.contents.files;
     for (auto i = static_cast<std::size_t>(rank); i < files.size();
          i += static_cast<std::size_t>(ranks)) {
         if (const auto damage = damage_of(directory, files[i])) {
-            throw CheckpointError("RT-K2", detail::concat("checkpoint damaged: ",
-                                                          (directory / files[i].name).string(), ' ',
-                                                          *damage));
+            throw internal::damaged(directory, files[i].name, *damage);
         }
+        if (files[i].name == values_file) {
+            (void)internal::read_values(directory);
+        }
+        internal::check_pieces_in(directory, manifest, files[i].name);
     }
     return manifest;
 }

@@ -29,6 +29,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <unistd.h>
 
@@ -109,11 +110,48 @@ inline void require_same_mpi() {
     }
 }
 
+/// Throws CommError [RT-X46] after MPI_Finalize, after which MPI itself would abort the program.
+inline void require_not_finalized() {
+    int finalized = 0;
+    check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
+    if (finalized != 0) {
+        throw CommError("RT-X46", "MPI_Finalize was called before fit(), which needs MPI; call it "
+                                  "after the last fit(), or leave it to rtrain, which calls it at "
+                                  "exit");
+    }
+}
+
+/// Has MPI_Finalize end this process with a message while the training function runs: what follows
+/// would be aborted by MPI. MPI deletes the attributes of MPI_COMM_SELF first.
+inline void watch_for_finalize() {
+    static bool is_watched = false;
+    if (std::exchange(is_watched, true)) {
+        return;
+    }
+    const auto on_finalize = [](MPI_Comm, int, void*, void*) -> int {
+        const Phase phase = RankStatus::current().phase;
+        if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {
+            console::error("MPI_Finalize was called within the training function, which ends this "
+                           "rank; call it after the last fit(), or leave it to rtrain [RT-X47]");
+            std::fflush(nullptr);
+            process::OutputTee::settle_current();
+            ::_exit(EXIT_FAILURE);
+        }
+        return MPI_SUCCESS;
+    };
+    int key = MPI_KEYVAL_INVALID;
+    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &key, nullptr),
+              "MPI_Comm_create_keyval");
+    check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr), "MPI_Comm_set_attr");
+}
+
 /// Initialises MPI unless the program has done so; then MPI is also finalised at exit, unless a
 /// rank has died. Calls are made from one thread at a time (MPI_THREAD_SERIALIZED): autograd runs
-/// CPU hooks in the thread that called backward(). Throws CommError [RT-X8, RT-X15].
+/// CPU hooks in the thread that called backward(). Throws CommError [RT-X8, RT-X15, RT-X46].
 inline void ensure_mpi() {
     if (mpi_is_initialized()) {
+        require_not_finalized();
+        watch_for_finalize();
         require_same_mpi();
         return;
     }
@@ -145,6 +183,7 @@ inline void ensure_mpi() {
             MPI_Finalize();
         }
     });
+    watch_for_finalize();
     require_same_mpi();
 }
 

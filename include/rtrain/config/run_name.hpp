@@ -4,18 +4,21 @@
 /// 0: std only.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 namespace rtrain::detail {
 
 /// For messages.
 inline constexpr const char* expected_run_name =
-    "expected letters, digits, '.', '_', '-', not beginning with '.'";
+    "expected at most 200 letters, digits, '.', '_', '-', not beginning with '.' or '-'";
 
 [[nodiscard]] constexpr bool is_run_name(std::string_view name) noexcept {
     constexpr std::string_view allowed =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    return name.find_first_not_of(allowed) == std::string_view::npos && !name.starts_with('.');
+    constexpr std::size_t longest = 200; // file systems allow 255, temporary names are longer
+    return name.find_first_not_of(allowed) == std::string_view::npos && !name.starts_with('.') &&
+           !name.starts_with('-') && name.size() <= longest;
 }
 
 } // namespace rtrain::detail

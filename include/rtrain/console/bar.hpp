@@ -4,6 +4,7 @@
 /// `epoch 3/10:  45%|####4     | 450/1000 [00:12<00:15, 36.2it/s, loss=0.123]`.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/console/numbers.hpp>
 #include <rtrain/console/text.hpp>
 
@@ -68,13 +69,11 @@ namespace internal {
 }
 
 [[nodiscard]] inline std::string rate_of(const Progress& now) {
-    std::array<char, 64> text{};
     if (now.rate <= 0) {
         return "?it/s";
     }
-    (void)std::snprintf(text.data(), text.size(), now.rate >= 1 ? "%.1fit/s" : "%.1fs/it",
-                        now.rate >= 1 ? now.rate : 1 / now.rate);
-    return text.data();
+    return now.rate >= 1 ? rtrain::detail::print("%.1fit/s", now.rate)
+                         : rtrain::detail::print("%.1fs/it", 1 / now.rate);
 }
 
 /// What may stand behind the bar, from all there is to nothing.

@@ -3,21 +3,20 @@
 /// Numbers as people read them. Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 
 namespace rtrain::console {
 
 /// Like printf's "%.*g".
 [[nodiscard]] inline std::string rounded(double number, int digits) {
-    std::array<char, 64> text{};
-    const int length = std::snprintf(text.data(), text.size(), "%.*g", digits, number);
-    return {text.data(), static_cast<std::size_t>(length)};
+    return rtrain::detail::print("%.*g", digits, number);
 }
 
 /// "1,234,567".
@@ -39,13 +38,10 @@ namespace rtrain::console {
         number /= 1000;
         ++prefix;
     }
-    std::array<char, 64> text{};
     const int decimals = prefix == 0 || std::abs(number) >= 99.95 ? 0
                          : std::abs(number) >= 9.995              ? 1
                                                                   : 2;
-    (void)std::snprintf(text.data(), text.size(), "%.*f %s%s", decimals, number, prefixes[prefix],
-                        unit);
-    return text.data();
+    return rtrain::detail::print("%.*f %s%s", decimals, number, prefixes[prefix], unit);
 }
 
 /// "01:05", "1:01:05".
@@ -54,12 +50,9 @@ namespace rtrain::console {
     const auto whole =
         static_cast<long long>(std::isfinite(seconds) ? std::clamp(seconds, 0.0, most) : 0);
     const long long hours = whole / 3600;
-    std::array<char, 64> text{};
-    (void)(hours > 0
-               ? std::snprintf(text.data(), text.size(), "%lld:%02lld:%02lld", hours,
-                               whole / 60 % 60, whole % 60)
-               : std::snprintf(text.data(), text.size(), "%02lld:%02lld", whole / 60, whole % 60));
-    return text.data();
+    return hours > 0
+               ? rtrain::detail::print("%lld:%02lld:%02lld", hours, whole / 60 % 60, whole % 60)
+               : rtrain::detail::print("%02lld:%02lld", whole / 60, whole % 60);
 }
 
 } // namespace rtrain::console

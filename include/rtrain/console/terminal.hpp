@@ -4,11 +4,11 @@
 /// reads it, and without being ended by that one's end.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/console/bar.hpp>
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -36,7 +36,7 @@ namespace internal {
     for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
         if (std::string locale = variable(name); !locale.empty()) {
             std::transform(locale.begin(), locale.end(), locale.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+                           [](char c) { return rtrain::detail::lower(c); });
             return locale.find("utf-8") != std::string::npos ||
                    locale.find("utf8") != std::string::npos;
         }

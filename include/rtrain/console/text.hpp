@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/utf8.hpp>
+#include <rtrain/base/visible_text.hpp>
 
 #include <algorithm>
 #include <array>
@@ -29,24 +30,10 @@ inline constexpr std::array two_columns{
     Range{0xac00, 0xd7a3},   Range{0xf900, 0xfaff},   Range{0xfe30, 0xfe6f},
     Range{0xff00, 0xff60},   Range{0xffe0, 0xffe6},   Range{0x1f300, 0x1f64f},
     Range{0x1f680, 0x1f6ff}, Range{0x1f900, 0x1f9ff}, Range{0x20000, 0x3fffd}};
-/// Move the cursor, or change the order of what stands beside them.
-inline constexpr std::array controls{Range{0x0000, 0x001f}, Range{0x007f, 0x009f},
-                                     Range{0x200e, 0x200f}, Range{0x2028, 0x202e},
-                                     Range{0x2060, 0x206f}, Range{0xfeff, 0xfeff}};
 
 [[nodiscard]] constexpr bool is_in(const auto& ranges, char32_t c) noexcept {
     return std::any_of(ranges.begin(), ranges.end(),
                        [c](const Range& range) { return range.first <= c && c <= range.second; });
-}
-
-/// Of a well-formed character.
-[[nodiscard]] constexpr char32_t code_of(std::string_view character) noexcept {
-    constexpr std::array<unsigned, 5> bits_of_first{0, 0x7f, 0x1f, 0x0f, 0x07};
-    char32_t code = static_cast<unsigned char>(character[0]) & bits_of_first[character.size()];
-    for (const char c : character.substr(1)) {
-        code = (code << 6U) | (static_cast<unsigned char>(c) & 0x3fU);
-    }
-    return code;
 }
 
 /// Calls `visit(character, columns)` for each; what must not be printed is a '?'.
@@ -56,8 +43,8 @@ void each_character(std::string_view text, Visit&& visit) {
         const std::size_t length = rtrain::detail::utf8_length(text);
         const std::string_view character = text.substr(0, length);
         text.remove_prefix(std::max<std::size_t>(length, 1));
-        const char32_t code = length == 0 ? 0 : code_of(character);
-        if (is_in(controls, code)) {
+        const char32_t code = length == 0 ? 0 : rtrain::detail::code_point(character);
+        if (rtrain::detail::is_control(code)) {
             visit(std::string_view("?"), 1);
         } else {
             visit(character, is_in(no_column, code) ? 0 : is_in(two_columns, code) ? 2 : 1);

@@ -3,15 +3,13 @@
 /// Where the time of a loop over batches goes, stage by stage.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/rows.hpp>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -40,14 +38,11 @@ struct BatchStats {
 /// A line for each stage.
 [[nodiscard]] inline std::string to_string(const BatchStats& stats) {
     const auto line = [&](std::string_view name, const StageStats& stage) {
-        std::array<char, 160> text{};
-        const int size = std::snprintf(
-            text.data(), text.size(),
+        return rtrain::detail::print(
             "%-8.*s %12lld rows %10.1f MB %9.3f s busy %9.3f s waiting%s\n",
             static_cast<int>(name.size()), name.data(), static_cast<long long>(stage.rows),
             static_cast<double>(stage.bytes) / 1e6, stage.busy_s, stage.waiting_s,
             name == stats.slowest ? ", the slowest" : "");
-        return std::string(text.data(), static_cast<std::size_t>(std::max(size, 0)));
     };
     return line("read", stats.read) + line("collate", stats.collate) +
            line("transfer", stats.transfer) + line("loop", stats.loop);

@@ -214,6 +214,10 @@ RTRAIN_DOOR Dataset Dataset::select_columns(std::vector<std::string> names) cons
 }
 
 RTRAIN_DOOR Dataset Dataset::limit(std::int64_t rows) const {
+    if (rows < 0) {
+        throw DataError("RT-D121", detail::concat("limit() was given ", rows,
+                                                  " rows; expected a number from 0 on"));
+    }
     return lazy([inner = *this, rows] {
         const std::int64_t end = std::clamp<std::int64_t>(rows, 0, inner.size());
         return Dataset(std::make_shared<RowsOfRange>(inner, RowRange{0, end}));

@@ -167,7 +167,7 @@ public:
     [[nodiscard]] Dataset counted() const;
     /// Without the other columns. Throws DataError [RT-D2] when read, if one is not there.
     [[nodiscard]] Dataset select_columns(std::vector<std::string> names) const;
-    /// The first rows.
+    /// The first rows. Throws DataError [RT-D121] for a negative number.
     [[nodiscard]] Dataset limit(std::int64_t rows) const;
     /// In order, and as even as can be. Throws DataError [RT-D69].
     [[nodiscard]] std::vector<Dataset> split(std::int64_t parts) const;

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/parsing.hpp>
 #include <rtrain/format/safetensors_header.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/mapping.hpp>
@@ -151,19 +150,13 @@ struct Content {
 /// be read.
 [[nodiscard]] inline Content read_with_metadata(const std::filesystem::path& path) {
     const auto file = std::make_shared<storage::Mapping>(path);
-    const auto content_of = [&] {
-        SafetensorsHeader header = parse_safetensors_header(file->bytes());
-        Content content{.tensors = {}, .metadata = std::move(header.metadata)};
-        for (const TensorInfo& info : header.tensors) {
-            content.tensors.emplace(
-                info.name, view(info, file->data() + header.data_begin + info.begin, file));
-        }
-        return content;
-    };
-    return detail::parsed(content_of, [&](const char* why) {
-        return CheckpointError(
-            "RT-K2", detail::concat(path.string(), " is no sound safetensors file: ", why));
-    });
+    SafetensorsHeader header = read_safetensors_header(*file, path.string());
+    Content content{.tensors = {}, .metadata = std::move(header.metadata)};
+    for (const TensorInfo& info : header.tensors) {
+        content.tensors.emplace(info.name,
+                                view(info, file->data() + header.data_begin + info.begin, file));
+    }
+    return content;
 }
 
 /// The same without metadata.

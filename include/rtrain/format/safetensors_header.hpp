@@ -12,8 +12,11 @@
 /// byte is '{'. Whatever is read here, Python reads. Cost tier 1: Boost.JSON.
 #pragma once
 
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/parsing.hpp>
 #include <rtrain/format/safetensors_handler.hpp>
 #include <rtrain/format/safetensors_info.hpp>
+#include <rtrain/storage/mapping.hpp>
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/serialize.hpp>
@@ -111,6 +114,17 @@ inline void check_names_differ(const std::vector<TensorInfo>& tensors) {
                                     std::to_string(offset));
     }
     return std::move(header);
+}
+
+/// The same of a mapped file. Throws CheckpointError [RT-K2] when it is damaged.
+[[nodiscard]] inline SafetensorsHeader read_safetensors_header(const storage::Mapping& file,
+                                                               const std::string& path) {
+    return rtrain::detail::parsed(
+        [&] { return parse_safetensors_header(file.bytes()); },
+        [&](const char* why) {
+            return CheckpointError(
+                "RT-K2", rtrain::detail::concat(path, " is not a valid safetensors file: ", why));
+        });
 }
 
 /// The bytes that come before the data of `tensors`, which are laid out in this order: sets their

@@ -40,14 +40,10 @@ inline constexpr std::string_view seal_field = ",\"crc32c\":";
     if (text.substr(end) != expected) {
         throw std::invalid_argument("its checksum does not match");
     }
-    auto parsed = json::parse(text);
-    auto* const object = parsed.if_object();
-    if (object == nullptr) {
-        throw std::invalid_argument("it is no JSON object");
-    }
-    object->erase("crc32c");
-    object->erase("empty");
-    return std::move(*object);
+    boost::json::object object = json::parse_object(text);
+    object.erase("crc32c");
+    object.erase("empty");
+    return object;
 }
 
 } // namespace rtrain::checkpoint

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/journal/observer.hpp>
 
 #include <exception>
@@ -62,7 +63,7 @@ private:
             } catch (const std::exception& error) {
                 say_once(listener, error.what());
             } catch (...) {
-                say_once(listener, "it threw something that is no std::exception");
+                say_once(listener, rtrain::detail::thrown_object().c_str());
             }
         }
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// RankLogs: logs/rank-N.log in a run's directory, what ranks write to their standard output and
-/// standard error. Whatever goes wrong with them, the run goes on.
+/// standard error. Whatever goes wrong with them, the run goes on. Only their owner can read them:
+/// the address of the live page is in one, and programs print secrets.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -32,6 +33,7 @@
 #include <string_view>
 #include <utility>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace rtrain::track {
@@ -132,7 +134,8 @@ private:
         }
         const std::filesystem::path path = place() / name_of(rank);
         storage::create_directories(path.parent_path());
-        storage::GrowingFile& file = files_.try_emplace(rank, path).first->second;
+        storage::GrowingFile& file =
+            files_.try_emplace(rank, path, S_IRUSR | S_IWUSR).first->second;
         const std::string begins =
             rtrain::detail::concat("attempt ", attempt_, " of process ", ::getpid(), " on ",
                                    storage::host_name(), " begins");

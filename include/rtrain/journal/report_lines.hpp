@@ -5,6 +5,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/plain_text.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/storage/file.hpp>
 
@@ -28,6 +29,34 @@ inline constexpr const char* data_field = "data";
 
 [[nodiscard]] inline std::int64_t number_of(const Config& report) {
     return report.at(iteration_field).to_number<std::int64_t>();
+}
+
+/// False for what has no number, such as metrics that another program has written.
+[[nodiscard]] inline bool has_number(const Config& report) {
+    const auto* const number = report.if_contains(iteration_field);
+    return number != nullptr &&
+           (number->is_int64() ||
+            (number->is_uint64() && std::in_range<std::int64_t>(number->get_uint64())));
+}
+
+/// Throws ConfigError [RT-C75] for a name that files, trackers and terminals cannot show.
+inline void require_metric_name(std::string_view name) {
+    if (name.empty() || !checkpoint::is_plain_text(name)) {
+        throw ConfigError("RT-C75",
+                          rtrain::detail::concat("a metric has the name \"", name, "\", which is ",
+                                                 name.empty() ? "empty" : "not plain text",
+                                                 "; name metrics with UTF-8 text on one line"));
+    }
+}
+
+/// The same of all metrics of a report, and of objects within it.
+inline void require_metric_names(const Config& metrics) {
+    for (const auto& item : metrics) {
+        require_metric_name(item.key());
+        if (const auto* const inner = item.value().if_object()) {
+            require_metric_names(*inner);
+        }
+    }
 }
 
 struct ReportLines {

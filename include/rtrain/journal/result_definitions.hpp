@@ -6,6 +6,7 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/parsing.hpp>
 #include <rtrain/checkpoint/ranking.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/journal/log_files.hpp>
@@ -57,6 +58,9 @@ RTRAIN_DOOR Result Result::from_path(const std::filesystem::path& run_directory,
     }
     std::int64_t durable = 0;
     for (auto& item : checkpoint::list_checkpoints(at).committed) {
+        if (!track::has_number(item.metrics)) {
+            continue; // a run does not resume from it either
+        }
         durable = item.metrics.at(track::iteration_field).to_number<std::int64_t>();
         result.checkpoint = item.checkpoint;
         result.best_checkpoints.emplace_back(item.checkpoint, std::move(item.metrics));
@@ -66,13 +70,26 @@ RTRAIN_DOOR Result Result::from_path(const std::filesystem::path& run_directory,
     if (!result.metrics_history.empty()) {
         result.metrics = result.metrics_history.back();
     }
+    const auto in = [&](const char* name, const std::string& text, const auto& parse) {
+        return detail::parsed([&] { return parse(json::parse_object(text)); },
+                              [&](const char* why) {
+                                  return StorageError(
+                                      "RT-S5", detail::concat(at.filesystem.uri(at.path), "/", name,
+                                                              " is damaged: ", why,
+                                                              "; remove it, or start the run "
+                                                              "again"));
+                              });
+    };
     if (const auto text = read(track::error_file)) {
-        const auto saved = json::parse(*text).as_object();
-        result.error.emplace(std::string(saved.at("code").as_string()),
-                             std::string(saved.at("message").as_string()));
+        result.error = in(track::error_file, *text, [](const Config& saved) {
+            return Error(std::string(saved.at("code").as_string()),
+                         std::string(saved.at("message").as_string()));
+        });
     }
     if (const auto text = read(track::stop_file)) {
-        result.stop_reason = json::parse(*text).as_object().at("reason").as_string();
+        result.stop_reason = in(track::stop_file, *text, [](const Config& saved) {
+            return std::string(saved.at("reason").as_string());
+        });
     }
     return result;
 }

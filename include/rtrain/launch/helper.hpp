@@ -13,6 +13,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/config.hpp>
@@ -79,7 +80,7 @@ struct Helper {
             } catch (const std::exception& error) {
                 answer["error"] = error.what();
             } catch (...) {
-                answer["error"] = "it threw something that is no std::exception";
+                answer["error"] = detail::thrown_object();
             }
             if (!say(answer)) {
                 return;

@@ -16,11 +16,17 @@ namespace rtrain::detail {
 [[noreturn]] inline void throw_unused(const std::vector<NamedParameter>& parameters,
                                       const std::vector<bool>& expected,
                                       const std::vector<bool>& seen, int rank) {
+    constexpr std::size_t most_named = 5;
     std::string names;
+    std::size_t unused = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-        if (expected[i] && !seen[i]) {
+        if (expected[i] && !seen[i] && ++unused <= most_named) {
             names += (names.empty() ? "\"" : ", \"") + parameters[i].name + "\"";
         }
+    }
+    if (unused > most_named) {
+        names +=
+            concat(" and ", unused - most_named, " other of ", parameters.size(), " parameters");
     }
     throw ModelError("RT-M3", concat("backward brought no gradient for ", names, " on rank ", rank,
                                      "; use these parameters in the loss, freeze them, or set "

@@ -6,6 +6,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/strict_stream.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -29,14 +31,18 @@ extern char** environ; // NOLINT: POSIX
 
 namespace rtrain::launch {
 
-/// Where PATH finds a program.
+/// Where PATH finds a program. Relative entries, and empty ones, do not count: whoever can write to
+/// the working directory would choose the program.
 [[nodiscard]] inline std::optional<std::filesystem::path> find_program(const std::string& name) {
     const char* const variable = std::getenv("PATH");
-    std::string path = variable != nullptr ? variable : "";
+    const std::string path = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
     for (std::size_t begin = 0; begin <= path.size();) {
         const std::size_t end = std::min(path.find(':', begin), path.size());
-        const auto candidate = std::filesystem::path(path.substr(begin, end - begin)) / name;
-        if (::access(candidate.c_str(), X_OK) == 0) {
+        const std::filesystem::path directory = path.substr(begin, end - begin);
+        const auto candidate = directory / name;
+        std::error_code error;
+        if (directory.is_absolute() && std::filesystem::is_regular_file(candidate, error) &&
+            ::access(candidate.c_str(), X_OK) == 0) {
             return candidate;
         }
         begin = end + 1;

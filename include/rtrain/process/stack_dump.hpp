@@ -5,6 +5,7 @@
 /// stripped there are offsets for addr2line instead.
 #pragma once
 
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/process/symbols.hpp>
 
 #include <array>
@@ -97,7 +98,7 @@ private:
     /// A return address is behind the call, maybe already in another function.
     [[nodiscard]] std::string describe() const {
         Symbols symbols;
-        std::ostringstream text;
+        auto text = detail::strict(std::ostringstream());
         for (int i = own_frames; i < depth_; ++i) {
             const auto frame =
                 reinterpret_cast<std::uintptr_t>(frames_[static_cast<std::size_t>(i)]);

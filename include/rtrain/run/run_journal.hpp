@@ -30,9 +30,11 @@
 #include <rtrain/track/step_value.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -123,6 +125,10 @@ public:
     /// A report is made; `metrics` null: a checkpoint between two reports.
     [[nodiscard]] Found look_at(const Config* metrics) noexcept {
         try {
+            if (metrics != nullptr) {
+                track::require_metric_names(*metrics);
+                warn_of_nan(*metrics);
+            }
             return {.stops = stops_at(metrics)};
         } catch (...) {
             return {.error = std::current_exception()};
@@ -173,7 +179,7 @@ public:
         store_.set_validation(name, validations_.wanted(options), true);
         const Config line = line_of(metrics, name);
         write_metadata(there, options);
-        auto contents = checkpoint::unlisted_files(there.as_directory(), {});
+        auto contents = checkpoint::contents_in_place(there.location());
         append(line, asks_for_validation(options));
         store_.commit_in_place(name, std::move(contents), line);
         committed(name, line);
@@ -188,6 +194,10 @@ public:
 
     /// Nothing follows: all that is left of the run is brought to its place.
     void close(bool pauses) {
+        if (!pauses && log_.iteration() == 0) {
+            console::warn("the training function has returned without a report, so the result has "
+                          "no metrics; call worker.report() after each epoch");
+        }
         steps_.close();
         observers_.closing({.pauses = pauses});
         directory_.publish_logs();
@@ -222,6 +232,20 @@ private:
         steps_.reported(log_.iteration());
         observers_.reported(
             {.line = line, .asks_for_validation = asks_for_validation, .log_size = log_.size()});
+    }
+
+    /// Once for each metric.
+    void warn_of_nan(const Config& metrics) {
+        for (const auto& item : metrics) {
+            const double* const number = item.value().if_double();
+            if (number != nullptr && std::isnan(*number) && nan_.emplace(item.key()).second) {
+                console::warn(
+                    "metric \"%s\" of report %lld is NaN; look at the loss and the batches, "
+                    "lower the learning rate, or set check_gradients in prepare()'s "
+                    "options, which names the first parameter concerned",
+                    std::string(item.key()).c_str(), static_cast<long long>(log_.iteration() + 1));
+            }
+        }
     }
 
     /// Throws ConfigError [RT-C32].
@@ -278,7 +302,8 @@ private:
     bool resumed_ = false;
     std::vector<StepTimes> times_; ///< by rank, since the last line
     detail::SlowRank slow_rank_;
-    Validations validations_; ///< last: its thread uses the others
+    std::set<std::string> nan_; ///< metrics that were NaN
+    Validations validations_;   ///< last: its thread uses the others
 };
 
 } // namespace rtrain

@@ -183,7 +183,7 @@ private:
 
     void discard(const std::string& name) noexcept {
         try {
-            store_.staging().give_up(name, backend_.rank());
+            store_.give_up(name, backend_.rank());
         } catch (const std::exception&) { // the next start of the run removes it
         }
     }

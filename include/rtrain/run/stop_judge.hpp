@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/config/stop.hpp>
 #include <rtrain/journal/report_lines.hpp>
@@ -142,7 +143,7 @@ public:
             } catch (const std::exception& error) {
                 throw cannot_judge(name, line, error.what());
             } catch (...) {
-                throw cannot_judge(name, line, "it threw something that is no std::exception");
+                throw cannot_judge(name, line, detail::thrown_object().c_str());
             }
             if (stops()) {
                 return;

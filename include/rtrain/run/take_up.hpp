@@ -12,6 +12,7 @@
 #include <rtrain/checkpoint/snapshot.hpp>
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/journal/report_lines.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -66,6 +67,12 @@ newest_sound(HookRanks& backend, checkpoint::Store& store,
             store.open();
             std::string skipped;
             for (const auto& item : store.listing().committed) {
+                if (!track::has_number(item.metrics)) {
+                    store.reject(item.name, concat(item.name, "/", checkpoint::manifest_file,
+                                                   " is damaged: its metrics have no ",
+                                                   track::iteration_field));
+                    continue;
+                }
                 const bool left = std::find(skip.begin(), skip.end(), item.name) != skip.end();
                 std::string& list = left ? skipped : names;
                 list = item.name + "\n" + list; // newest first

@@ -74,6 +74,11 @@ public:
     [[nodiscard]] std::string read(const std::string& path) const {
         const auto file = open(path, "read");
         const auto size = internal::require(file->GetSize(), "read", uri(path));
+        if (size > static_cast<std::int64_t>(storage::largest_text)) {
+            throw StorageError("RT-S4", rtrain::detail::concat(
+                                            "cannot read ", uri(path), ": it has ", size,
+                                            " bytes, but such a file has at most ", largest_text));
+        }
         const auto bytes = internal::require(file->Read(size), "read", uri(path));
         require_all(bytes->size(), size, "read", path);
         return bytes->ToString();
@@ -119,7 +124,7 @@ public:
 
     /// Big files go in parts, several at a time.
     void upload(const std::filesystem::path& local, const std::string& path) const {
-        std::ifstream in(local, std::ios::binary);
+        std::ifstream in = storage::open_stream(local);
         if (!in) {
             throw StorageError("RT-S4", rtrain::detail::concat("cannot read ", local.string()));
         }

@@ -32,7 +32,8 @@ public:
 
     explicit BulkFile(std::filesystem::path path)
         : path_(std::move(path)),
-          descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+          descriptor_(
+              ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666)) {
         if (descriptor_ < 0) {
             throw system_error("create", path_);
         }

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/descriptor.hpp>
 #include <rtrain/process/file_size_limit.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -46,9 +48,10 @@ public:
 
     explicit OutputFile(std::filesystem::path path, Mode mode = Mode::truncate)
         : path_(std::move(path)),
-          descriptor_(::open(
-              path_.c_str(),
-              O_WRONLY | O_CREAT | O_CLOEXEC | (mode == Mode::append ? O_APPEND : O_TRUNC), 0666)) {
+          descriptor_(::open(path_.c_str(),
+                             O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK |
+                                 (mode == Mode::append ? O_APPEND : O_TRUNC),
+                             0666)) {
         if (descriptor_ < 0) {
             throw system_error("create", path_);
         }
@@ -104,25 +107,49 @@ private:
     int descriptor_;
 };
 
-/// A file being read from its beginning, never through a symbolic link.
+/// Opens an ordinary file to read; a pipe without a writer does not block. Throws StorageError:
+/// RT-S3 it cannot be opened, RT-S4 it is something else.
+[[nodiscard]] inline process::Descriptor open_to_read(const std::filesystem::path& path,
+                                                      int flags = 0) {
+    process::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
+    struct stat status {};
+    if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
+        throw system_error("open", path);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        throw StorageError("RT-S4",
+                           detail::concat("cannot read ", path.string(), ": not an ordinary file"));
+    }
+    return file;
+}
+
+/// A stream of an ordinary file; not open for anything else.
+[[nodiscard]] inline std::ifstream open_stream(const std::filesystem::path& path) {
+    std::error_code error;
+    return std::filesystem::is_regular_file(path, error) ? std::ifstream(path, std::ios::binary)
+                                                         : std::ifstream();
+}
+
+/// A file being read from its beginning.
 class InputFile {
 public:
-    explicit InputFile(std::filesystem::path path)
-        : path_(std::move(path)),
-          descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
-        if (descriptor_ < 0) {
-            throw system_error("open", path_);
-        }
+    /// `flags`: without O_NOFOLLOW, symbolic links are followed.
+    explicit InputFile(std::filesystem::path path, int flags = O_NOFOLLOW)
+        : path_(std::move(path)), file_(open_to_read(path_, flags)) {}
+
+    /// As the system states it; 0 where it does not.
+    [[nodiscard]] std::uint64_t size() const noexcept {
+        struct stat status {};
+        return ::fstat(file_.get(), &status) == 0 && status.st_size > 0
+                   ? static_cast<std::uint64_t>(status.st_size)
+                   : 0;
     }
-    InputFile(const InputFile&) = delete;
-    InputFile& operator=(const InputFile&) = delete;
-    ~InputFile() { ::close(descriptor_); }
 
     /// Fills the buffer; less than `bytes` only at the end of the file.
     std::size_t read(char* buffer, std::size_t bytes) {
         std::size_t filled = 0;
         while (filled < bytes) {
-            const ssize_t got = ::read(descriptor_, buffer + filled, bytes - filled);
+            const ssize_t got = ::read(file_.get(), buffer + filled, bytes - filled);
             if (got < 0 && errno == EINTR) {
                 continue;
             }
@@ -140,7 +167,7 @@ public:
 
 private:
     std::filesystem::path path_;
-    int descriptor_;
+    process::Descriptor file_;
 };
 
 /// Makes creations, renames and removals in `directory` durable.
@@ -213,22 +240,41 @@ inline void leave_word(const std::filesystem::path& path, std::string_view text)
         path, [&](OutputFile& file) { file.write(text); }, /*durably=*/false);
 }
 
-[[nodiscard]] inline std::string read_file(const std::filesystem::path& path) {
+/// More is not read into memory as a whole: a file can claim any size.
+inline constexpr std::uint64_t largest_text = std::uint64_t{4} << 30;
+/// The same of a single JSON value that rtrain writes.
+inline constexpr std::uint64_t largest_json = std::uint64_t{1} << 30;
+
+/// Throws StorageError [RT-S4] when it cannot be read, or has more than `limit` bytes.
+[[nodiscard]] inline std::string read_file(const std::filesystem::path& path,
+                                           std::uint64_t limit = largest_text) {
     constexpr std::size_t piece = std::size_t{64} << 10; // where it does not say its size
-    std::ifstream file(path, std::ios::binary);
-    std::error_code unknown;
-    const auto size = std::filesystem::file_size(path, unknown);
-    std::string text;
-    while (file) {
+    std::optional<InputFile> file;
+    try {
+        file.emplace(path, 0);
+    } catch (const StorageError& error) {
+        throw StorageError("RT-S4", error.message());
+    }
+    const auto check = [&](std::uint64_t bytes) {
+        if (bytes > limit) {
+            throw StorageError("RT-S4",
+                               detail::concat("cannot read ", path.string(), ": it has ", bytes,
+                                              " bytes, but such a file has at most ", limit));
+        }
+    };
+    const std::uint64_t size = file->size();
+    check(size);
+    for (std::string text;;) {
         const std::size_t at = text.size();
-        text.resize(at == 0 && !unknown && size > 0 ? size + 1 : at + piece);
-        file.read(text.data() + at, static_cast<std::streamsize>(text.size() - at));
-        text.resize(at + static_cast<std::size_t>(file.gcount()));
+        text.resize(at == 0 && size > 0 ? static_cast<std::size_t>(size) + 1 : at + piece);
+        const std::size_t got = file->read(text.data() + at, text.size() - at);
+        const bool ends = at + got < text.size();
+        text.resize(at + got);
+        check(text.size());
+        if (ends) {
+            return text;
+        }
     }
-    if (!file.is_open() || file.bad()) {
-        throw StorageError("RT-S4", detail::concat("cannot read ", path.string()));
-    }
-    return text;
 }
 
 /// Throws StorageError [RT-S3] for `error`.

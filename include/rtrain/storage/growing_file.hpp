@@ -23,13 +23,18 @@ namespace rtrain::storage {
 
 class GrowingFile {
 public:
-    /// Creates the file, or goes on at its end. Throws StorageError [RT-S3].
-    explicit GrowingFile(std::filesystem::path path)
+    /// Creates the file, or goes on at its end. With a `mode`, the file has no more permissions
+    /// than that. Throws StorageError [RT-S3].
+    explicit GrowingFile(std::filesystem::path path, mode_t mode = 0666)
         : path_(std::move(path)),
-          descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666)) {
+          descriptor_(
+              ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | O_NONBLOCK, mode)) {
         struct stat status {};
         if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
             throw system_error("create", path_);
+        }
+        if ((status.st_mode & 0777U & ~mode) != 0 && S_ISREG(status.st_mode)) {
+            ::fchmod(descriptor_, status.st_mode & mode);
         }
         size_ = static_cast<std::uint64_t>(status.st_size);
     }

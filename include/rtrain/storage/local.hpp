@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <span>
@@ -49,17 +48,10 @@ namespace internal {
 
 inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
     constexpr std::size_t piece = std::size_t{1} << 20U;
-    std::ifstream in(from, std::ios::binary);
-    if (!in) {
-        throw StorageError("RT-S4", detail::concat("cannot read ", from.string()));
-    }
+    InputFile in(from, 0);
     const auto buffer = std::make_unique<char[]>(piece);
-    while (in) {
-        in.read(buffer.get(), static_cast<std::streamsize>(piece));
-        to.write(buffer.get(), static_cast<std::size_t>(in.gcount()));
-    }
-    if (!in.eof()) {
-        throw StorageError("RT-S4", detail::concat("cannot read ", from.string()));
+    while (const std::size_t got = in.read(buffer.get(), piece)) {
+        to.write(buffer.get(), got);
     }
 }
 
@@ -70,21 +62,12 @@ inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
 /// An ordinary file, open for reading parts of it.
 class OpenFile {
 public:
-    explicit OpenFile(const std::string& path)
-        : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-        if (descriptor_.get() < 0) {
-            throw system_error("open", path);
-        }
-    }
+    explicit OpenFile(const std::string& path) : path_(path), descriptor_(open_to_read(path)) {}
 
     [[nodiscard]] std::uint64_t size() const {
         struct stat status {};
         if (::fstat(descriptor_.get(), &status) != 0) {
             throw system_error("look at", path_);
-        }
-        if (!S_ISREG(status.st_mode)) {
-            throw StorageError("RT-S4",
-                               detail::concat("cannot read ", path_, ": it is no ordinary file"));
         }
         return static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
     }

@@ -3,6 +3,7 @@
 /// From a path or URI to a file system and the path in it.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/local.hpp>
@@ -138,7 +139,7 @@ struct Schemes {
     }
     Uri uri;
     for (const char c : text.substr(0, *end)) {
-        uri.scheme += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+        uri.scheme += rtrain::detail::lower(c);
     }
     text.remove_prefix(*end + 3);
     const auto query = text.find('?');

@@ -53,10 +53,12 @@ public:
     /// Throws StorageError: RT-S7 another process has the lock, RT-S3 there can be none.
     void acquire(const std::filesystem::path& directory) {
         const auto file = directory / name;
-        descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                             S_IRUSR | S_IWUSR); // who may read it could hold the lock
         if (descriptor_ < 0) {
             throw system_error("create", file);
         }
+        ::fchmod(descriptor_, S_IRUSR | S_IWUSR); // of an earlier version of rtrain
         if (!internal::try_flock(descriptor_, LOCK_EX, file)) {
             throw held(directory);
         }
@@ -99,7 +101,7 @@ private:
 class FileUse {
 public:
     explicit FileUse(const std::filesystem::path& file)
-        : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+        : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
         ::flock(descriptor_, LOCK_SH | LOCK_NB);
     }
     FileUse(const FileUse&) = delete;
@@ -116,7 +118,7 @@ private:
 
 /// Whether a FileUse of the file lives.
 [[nodiscard]] inline bool in_use(const std::filesystem::path& file) {
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
         return false;
     }

@@ -3,17 +3,14 @@
 /// A file's bytes in memory, read when they are looked at.
 #pragma once
 
-#include <rtrain/base/error.hpp>
 #include <rtrain/storage/file.hpp>
 
 #include <cstddef>
 #include <filesystem>
 #include <span>
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 namespace rtrain::storage {
 
@@ -23,20 +20,11 @@ namespace rtrain::storage {
 class Mapping {
 public:
     explicit Mapping(const std::filesystem::path& path) {
-        const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        if (descriptor < 0) {
-            throw system_error("open", path);
-        }
+        const process::Descriptor file = open_to_read(path);
         struct stat status {};
-        const bool ordinary = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-        size_ = static_cast<std::size_t>(status.st_size);
-        if (ordinary && size_ > 0) {
-            data_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
-        }
-        ::close(descriptor);
-        if (!ordinary) {
-            throw StorageError(
-                "RT-S4", detail::concat("cannot read ", path.string(), ": it is no ordinary file"));
+        if (::fstat(file.get(), &status) == 0 && status.st_size > 0) {
+            size_ = static_cast<std::size_t>(status.st_size);
+            data_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.get(), 0);
         }
         if (data_ == MAP_FAILED) {
             throw system_error("map", path);

@@ -77,7 +77,7 @@ public:
 private:
     [[nodiscard]] bool is_complete(const std::string& content,
                                    const std::vector<Entry>& entries) const {
-        std::ifstream file(marker_, std::ios::binary);
+        std::ifstream file = open_stream(marker_);
         const std::string found{std::istreambuf_iterator<char>(file),
                                 std::istreambuf_iterator<char>()};
         return found == content && std::ranges::all_of(entries, [&](const Entry& entry) {

@@ -5,6 +5,7 @@
 /// checkpoint may be copied to. Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/base/plain_text.hpp>
 
 #include <algorithm>
@@ -31,9 +32,7 @@ namespace names {
 
 [[nodiscard]] inline std::string lower_case(std::string_view text) {
     std::string lower(text);
-    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char letter) {
-        return letter < 0x80 ? static_cast<char>(std::tolower(letter)) : static_cast<char>(letter);
-    });
+    std::transform(lower.begin(), lower.end(), lower.begin(), rtrain::detail::lower);
     return lower;
 }
 

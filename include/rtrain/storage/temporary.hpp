@@ -6,16 +6,23 @@
 #include <rtrain/base/error.hpp>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 namespace rtrain::storage {
 
-/// Throws ConfigError [RT-C22] when it is no directory.
+/// Throws ConfigError [RT-C22] when it is not a directory, or no file can be created in it.
 [[nodiscard]] inline std::filesystem::path temporary_directory() {
     std::error_code error;
     auto directory = std::filesystem::temp_directory_path(error);
+    if (!error && ::faccessat(AT_FDCWD, directory.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
+        error.assign(errno, std::generic_category());
+    }
     if (!error) {
         return directory;
     }
@@ -23,12 +30,14 @@ namespace rtrain::storage {
         if (const char* const value = std::getenv(variable)) { // the first that is set counts
             throw ConfigError("RT-C22",
                               detail::concat(variable, " is \"", value, "\": ", error.message(),
-                                             "; make that directory, or set ", variable,
-                                             " to one that is there"));
+                                             "; set ", variable,
+                                             " to an existing directory in which this user may "
+                                             "create files"));
         }
     }
     throw ConfigError("RT-C22", detail::concat("/tmp: ", error.message(),
-                                               "; set TMPDIR to a directory that is there"));
+                                               "; set TMPDIR to an existing directory in which "
+                                               "this user may create files"));
 }
 
 } // namespace rtrain::storage

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/callback.hpp>
 #include <rtrain/config/config.hpp>
@@ -40,7 +41,7 @@ public:
         } catch (const std::exception& error) {
             switch_off(error.what());
         } catch (...) {
-            switch_off("something that is no std::exception");
+            switch_off(rtrain::detail::thrown_object().c_str());
         }
     }
 

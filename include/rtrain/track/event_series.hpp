@@ -98,7 +98,7 @@ private:
     /// Up to where a file and those before it have steps; none when no START event tells.
     [[nodiscard]] static std::optional<std::int64_t>
     steps_up_to(const std::filesystem::path& file) {
-        std::ifstream input(file, std::ios::binary);
+        std::ifstream input = storage::open_stream(file);
         std::optional<std::int64_t> steps;
         while (const auto text = event::next_event(input)) {
             const event::Seen seen = event::look_at(*text);

@@ -3,6 +3,7 @@
 /// Text and values as HTML. Cost tier 1: Boost.JSON.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/track/curve.hpp>
@@ -12,7 +13,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -86,18 +86,16 @@ inline constexpr std::size_t longest = 1000; ///< bytes of a text, unless said o
 
 /// "1 h 02 min", "3 min 04 s", "5.6 s".
 [[nodiscard]] inline std::string duration(double seconds) {
-    char text[64] = {};
     const double minutes = std::floor(seconds / 60);
     if (seconds < 60) {
-        std::snprintf(text, sizeof text, "%.3g s", seconds);
-    } else if (minutes < 60) {
-        std::snprintf(text, sizeof text, "%.0f min %02.0f s", minutes,
-                      std::floor(seconds - 60 * minutes));
-    } else {
-        const double hours = std::floor(minutes / 60);
-        std::snprintf(text, sizeof text, "%.0f h %02.0f min", hours, minutes - 60 * hours);
+        return rtrain::detail::print("%.3g s", seconds);
     }
-    return text;
+    if (minutes < 60) {
+        return rtrain::detail::print("%.0f min %02.0f s", minutes,
+                                     std::floor(seconds - 60 * minutes));
+    }
+    const double hours = std::floor(minutes / 60);
+    return rtrain::detail::print("%.0f h %02.0f min", hours, minutes - 60 * hours);
 }
 
 [[nodiscard]] inline std::string cell(const std::string& content, const char* of_class = "") {

@@ -8,6 +8,7 @@
 /// @endcode
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/track/http_exchange.hpp>
@@ -23,7 +24,6 @@
 #include <openssl/x509v3.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -109,9 +109,7 @@ private:
 [[nodiscard]] inline bool is_true(const char* variable) {
     const char* const value = std::getenv(variable);
     std::string text = value != nullptr ? value : "";
-    std::ranges::transform(text, text.begin(), [](unsigned char letter) {
-        return static_cast<char>(std::tolower(letter));
-    });
+    std::ranges::transform(text, text.begin(), rtrain::detail::lower);
     if (!text.empty() && text != "true" && text != "1" && text != "false" && text != "0") {
         throw ConfigError("RT-V67", rtrain::detail::concat(variable, " is \"", value,
                                                            "\"; expected true or false"));

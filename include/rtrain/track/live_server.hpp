@@ -32,7 +32,6 @@
 #include <list>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -105,7 +104,7 @@ public:
 
     Connection(Tcp::socket socket, Shown shown) : stream_(std::move(socket)), shown_(shown) {
         request_.header_limit(largest_header);
-        request_.body_limit(0);
+        request_.body_limit(boost::none); // no body is read
         ::fcntl(stream_.socket().native_handle(), F_SETFD, FD_CLOEXEC);
     }
 
@@ -117,6 +116,8 @@ public:
     }
 
     [[nodiscard]] bool is_open() const { return stream_.socket().is_open(); }
+    /// Whether its request had the token.
+    [[nodiscard]] bool is_admitted() const noexcept { return is_admitted_; }
     [[nodiscard]] bool is_stream() const noexcept { return reports_.has_value(); }
     void close() {
         Code ignored;
@@ -179,13 +180,12 @@ private:
                                                             shown_.note.token)) {
             refuse(http::status::forbidden, "the token is missing or wrong; rtrain has said the "
                                             "whole address");
-        } else if (path == "/") {
-            reply_page();
-        } else if (path == "/events") {
-            const auto seen = request["Last-Event-ID"];
-            stream(seen_from({seen.data(), seen.size()}));
         } else {
-            refuse(http::status::not_found, "there is / and /events");
+            is_admitted_ = true;
+            const auto seen = request["Last-Event-ID"];
+            path == "/"         ? reply_page()
+            : path == "/events" ? stream(seen_from({seen.data(), seen.size()}))
+                                : refuse(http::status::not_found, "there is / and /events");
         }
     }
 
@@ -237,9 +237,7 @@ private:
     void stream(const SeenReports& seen) {
         stream_.expires_never();
         Response head = response(http::status::ok, "text/event-stream", "");
-        std::ostringstream text;
-        text << head.base() << "retry: 1000\n\n";
-        waiting_ = text.str();
+        waiting_ = rtrain::detail::concat(head.base(), "retry: 1000\n\n");
         take_up(seen);
         stream_.socket().async_read_some(
             boost::asio::buffer(rest_),
@@ -295,9 +293,11 @@ private:
     std::string waiting_;                  ///< to be sent before them
     std::string sent_;
     bool is_sending_ = false;
+    bool is_admitted_ = false;
 };
 
-/// Takes connections, a few at a time.
+/// Takes connections, a few at a time. Those that have not shown the token yet give way to new
+/// ones.
 class Listener {
 public:
     static constexpr std::size_t most_connections = 32;
@@ -342,13 +342,28 @@ private:
             if (code == boost::asio::error::operation_aborted) {
                 return;
             }
-            for_each([](Connection&) {}); // forgets those that have ended
-            if (!code && connections_.size() < most_connections) {
+            if (!code && has_room()) {
                 connections_.push_back(std::make_shared<Connection>(std::move(socket), shown_));
                 connections_.back()->begin();
             }
             code ? wait_and_accept() : accept();
         });
+    }
+
+    /// Closes the oldest connection that has not shown the token, if need be.
+    [[nodiscard]] bool has_room() {
+        for_each([](Connection&) {}); // forgets those that have ended
+        if (connections_.size() < most_connections) {
+            return true;
+        }
+        const auto stranger =
+            std::ranges::find_if(connections_, [](const auto& one) { return !one->is_admitted(); });
+        if (stranger == connections_.end()) {
+            return false;
+        }
+        (*stranger)->close();
+        connections_.erase(stranger);
+        return true;
     }
 
     /// No descriptor is left, perhaps.

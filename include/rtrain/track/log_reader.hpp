@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/storage/file.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -65,7 +66,7 @@ private:
         part_.erase(0, std::exchange(begin_, 0));
         const std::uint64_t from = at_ + part_.size();
         if (!input_.is_open()) {
-            input_.open(file_, std::ios::binary);
+            input_ = storage::open_stream(file_);
             input_.seekg(static_cast<std::streamoff>(from));
         }
         const std::size_t had = part_.size();

@@ -4,6 +4,7 @@
 /// its script; all else can be read without.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/console/numbers.hpp>
 #include <rtrain/track/curves.hpp>
 #include <rtrain/track/html.hpp>
@@ -20,7 +21,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -263,14 +263,13 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
     for (std::size_t i = 0; i < step_part_names.size(); ++i) {
         const std::string part(step_part_names[i]);
         const double spent = run.time().total()[i];
-        char share[16] = {};
-        std::snprintf(share, sizeof share, "%.1f", 100 * spent / seconds);
+        const std::string share = rtrain::detail::print("%.1f", 100 * spent / seconds);
         bar += "<div class=\"" + part + "\" style=\"width: " + share + "%\"></div>";
         const bool is_unseen = unseen && part == "backward";
         rows += row("<span class=\"swatch " + part + "\"></span>" +
                         (part == "optimizer" ? "optimizer and rest" : part),
                     number_cell(is_unseen ? "not seen" : duration(spent)) +
-                        number_cell(is_unseen ? "" : std::string(share) + " %"));
+                        number_cell(is_unseen ? "" : share + " %"));
     }
     const std::string note =
         unseen ? "<p class=\"soft\">Of no prepared model a backward pass was seen: its time is in "

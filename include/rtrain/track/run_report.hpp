@@ -162,7 +162,9 @@ inline std::string write_report(const Result& result) {
 [[nodiscard]] inline std::vector<KeptCheckpoint> kept_checkpoints_in(const storage::Location& run) {
     std::vector<KeptCheckpoint> kept;
     for (auto& item : checkpoint::list_checkpoints(run).committed) {
-        kept.push_back({item.name, number_of(item.metrics), std::move(item.metrics)});
+        if (has_number(item.metrics)) {
+            kept.push_back({item.name, number_of(item.metrics), std::move(item.metrics)});
+        }
     }
     return kept;
 }

@@ -143,6 +143,7 @@ private:
 
     void check(std::string_view name, const StepValue& value) {
         if (names_.find(name) == names_.end()) {
+            require_metric_name(name);
             if (name == step_field || name == checkpoint_field || name == iteration_field ||
                 name == "timestamp") {
                 throw ConfigError("RT-C33",

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
@@ -177,7 +178,7 @@ private:
         } catch (const std::exception& error) {
             failed(error.what());
         } catch (...) {
-            failed("it threw something that is no std::exception");
+            failed(rtrain::detail::thrown_object().c_str());
         }
         return false;
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/comm/mpi.hpp>
 #include <rtrain/console/screen.hpp>
 #include <rtrain/journal/observers.hpp>
@@ -26,7 +27,6 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -68,8 +68,7 @@ inline void add_callbacks(track::Observers& observers, const TrainerOptions& opt
 
 /// Whether a word of a command line may be a secret, by its looks.
 [[nodiscard]] inline bool may_be_secret(std::string word) {
-    std::transform(word.begin(), word.end(), word.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(word.begin(), word.end(), word.begin(), detail::lower);
     const auto has = [&](const char* part) { return word.find(part) != std::string::npos; };
     return has("key") || has("token") || has("secret") || has("passw") || has("credential") ||
            (has("://") && has("@"));

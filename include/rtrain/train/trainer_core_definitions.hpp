@@ -25,6 +25,7 @@
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/trainer_core.hpp>
 #include <rtrain/train/training.hpp>
+#include <rtrain/train/uncaught.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -65,6 +66,7 @@ inline void require_free(launch::FitCall call, const RunConfig& run) {
 }
 
 RTRAIN_DOOR launch::Session& TrainerCore::begin_session() {
+    handle_uncaught_errors();
     return launch::Session::of_this_process();
 }
 

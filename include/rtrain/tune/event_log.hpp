@@ -38,7 +38,7 @@ public:
         if (!std::filesystem::exists(path)) {
             return begin;
         }
-        std::ifstream file(path, std::ios::binary);
+        std::ifstream file = storage::open_stream(path);
         file.seekg(static_cast<std::streamoff>(begin));
         for (std::string line; std::getline(file, line) && !file.eof(); begin += line.size() + 1) {
             boost::json::object event;

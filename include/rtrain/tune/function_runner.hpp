@@ -6,6 +6,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/process/thread.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/base/metric.hpp>
@@ -179,7 +180,7 @@ private:
             error = thrown.what();
         } catch (...) {
             failed = true;
-            error = "it threw something that is no std::exception";
+            error = rtrain::detail::thrown_object();
         }
         const std::lock_guard lock(mutex_);
         if (!broken_) { // else it may have failed because of that, and runs again with the search

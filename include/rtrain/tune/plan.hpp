@@ -4,6 +4,7 @@
 /// the controller takes it.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/run_info.hpp>
@@ -18,7 +19,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -128,9 +128,7 @@ namespace internal {
     for (const auto& item : config) {
         std::string value;
         if (const auto* const number = item.value().if_double()) {
-            char text[32];
-            std::snprintf(text, sizeof text, "%.4g", *number);
-            value = text;
+            value = rtrain::detail::print("%.4g", *number);
         } else if (const auto* const word = item.value().if_string()) {
             value = *word;
         } else {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/process/machine.hpp>
 #include <rtrain/tune/function_runner.hpp>
 #include <rtrain/tune/resources.hpp>
@@ -77,7 +78,7 @@ private:
         } catch (const std::exception& error) {
             ended = {{"kind", "failed"}, {"why", error.what()}};
         } catch (...) {
-            ended = {{"kind", "failed"}, {"why", "it threw something that is no std::exception"}};
+            ended = {{"kind", "failed"}, {"why", rtrain::detail::thrown_object()}};
         }
         say(ended); // throws, whatever the function has made of it, when rank 0 has gone
     }

@@ -10,6 +10,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/launch/control/own_address.hpp>
 #include <rtrain/process/descriptor.hpp>
 #include <rtrain/process/token.hpp>
@@ -54,7 +55,7 @@ struct SlotAddress {
     }
     [[nodiscard]] static SlotAddress from(const std::string& text) {
         SlotAddress address;
-        std::istringstream words(text);
+        auto words = rtrain::detail::strict(std::istringstream(text));
         words >> address.host >> address.port >> address.token;
         return address;
     }

@@ -21,7 +21,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -140,9 +139,7 @@ private:
             remove_socket();
             throw cannot_listen("at " + address.to_string(), error.message());
         }
-        std::ostringstream text;
-        text << remote_.local_endpoint();
-        address_.tcp = text.str();
+        address_.tcp = detail::concat(remote_.local_endpoint());
     }
 
     void remove_socket() {

@@ -66,6 +66,15 @@ inline void add_host(std::vector<Host>& hosts, Host host) {
     }
 }
 
+/// Throws LaunchError [RT-L12] for a name that ssh and mpirun would take for an option.
+inline void require_host_name(const std::string& name, const std::string& where) {
+    if (name.starts_with('-')) {
+        throw LaunchError("RT-L12", detail::concat(where, ": \"", name,
+                                                   "\" is not the name of a host: it begins with "
+                                                   "'-'; remove it"));
+    }
+}
+
 /// "a:2,b,c:*": two, one, and as many slots as there are processors.
 inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
     auto words = detail::strict(std::istringstream(list));
@@ -77,6 +86,7 @@ inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
                                                        ": a host has no name; expected for "
                                                        "example a:2,b:2"));
         }
+        require_host_name(host.name, "--host " + list);
         if (colon != std::string::npos) {
             const std::string count = word.substr(colon + 1);
             host.slots = count == "*" ? std::optional<int>() : slots_of(count, "--host " + list);
@@ -113,6 +123,7 @@ inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
             throw LaunchError(
                 "RT-L12", detail::concat(where, ": expected the name of a host, not ", host.name));
         }
+        require_host_name(host.name, where);
         for (std::string word; words >> word;) {
             constexpr std::string_view setting = "slots=";
             if (word.starts_with(setting)) {

@@ -81,7 +81,11 @@ public:
             return;
         }
         if (words[0].find('/') == std::string::npos) {
-            words[0] = find_program(words[0]).value_or(words[0]).string();
+            const auto program = find_program(words[0]);
+            if (!program) {
+                return; // a file of that name in the working directory is not it
+            }
+            words[0] = program->string();
         }
         words.push_back(host_.name);
         words.emplace_back(host_.slots ? "true" : "nproc");

@@ -55,6 +55,12 @@ namespace rtrain::launch {
                     signal.data()) == 2) {
         return killed_by(number, signal.data(), rank);
     }
+    if (*process != '\0' && *from(process, "exiting improperly") != '\0') { // exit code 0
+        return {detail::concat("rank ", rank,
+                               " exited, for example by _exit(), before the training function "
+                               "returned; return from it, or throw an exception"),
+                std::nullopt, rank};
+    }
     if (std::sscanf(from(mpirun_says.c_str(), "EXIT STRING: "), "EXIT STRING: %63[^(](signal %d)",
                     signal.data(), &number) == 2) { // hydra
         std::string name = signal.data();           // "Killed "
@@ -83,8 +89,10 @@ namespace rtrain::launch {
 [[nodiscard]] inline Launcher by_mpirun(const RanksCommand& command) {
     const auto program = find_program("mpirun");
     if (!program) {
-        throw LaunchError("RT-L1", "mpirun is not on PATH; install it (Debian: apt-get install "
-                                   "openmpi-bin), or start the program with your own launcher");
+        throw LaunchError("RT-L1",
+                          "mpirun is not on PATH, of which only absolute directories count; "
+                          "install it (Debian: apt-get install openmpi-bin), or start the "
+                          "program with your own launcher");
     }
     const MpirunVersion version = MpirunVersion::on_path();
     return {.words = mpirun_words(*program, command, version),

@@ -4,6 +4,8 @@
 /// differ.
 #pragma once
 
+#include <rtrain/process/child.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdio>
@@ -31,8 +33,13 @@ struct MpirunVersion {
     }
 
     [[nodiscard]] static MpirunVersion on_path() {
+        const auto mpirun = find_program("mpirun");
+        if (!mpirun) {
+            return {};
+        }
         std::string text;
-        if (std::FILE* const out = ::popen("mpirun --version 2>/dev/null", "re")) {
+        const std::string command = quoted(mpirun->string()) + " --version 2>/dev/null";
+        if (std::FILE* const out = ::popen(command.c_str(), "re")) {
             std::array<char, 256> part{};
             while (const std::size_t got = std::fread(part.data(), 1, part.size(), out)) {
                 text.append(part.data(), got);

@@ -306,8 +306,9 @@ private:
         const int rank = culprit();
         const char* separator = " and none computes: ";
         for (const auto& [what, ranks] : waits) {
-            text += detail::concat(separator, "rank ", list_of_ranks(ranks),
-                                   what.empty() ? " waits for nobody" : " waits in ", what);
+            text += detail::concat(separator, ranks_named(ranks),
+                                   ranks.size() == 1 ? " waits " : " wait ",
+                                   what.empty() ? "for nobody" : "in ", what);
             separator = ", ";
         }
         for (std::size_t i = 0; i < ranks_.size(); ++i) {

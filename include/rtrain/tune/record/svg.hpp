@@ -3,12 +3,11 @@
 /// Svg: a chart as inline SVG, with axes and shapes in the numbers of what it shows. No script.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/track/html.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <string>
 #include <utility>
@@ -99,9 +98,7 @@ private:
     static constexpr std::size_t longest_text = 40;
 
     [[nodiscard]] static std::string pixels(double value) {
-        std::array<char, 32> text{};
-        (void)std::snprintf(text.data(), text.size(), "%.1f", value);
-        return text.data();
+        return rtrain::detail::print("%.1f", value);
     }
     [[nodiscard]] static std::string titled(const std::string& title) {
         return title.empty() ? "" : "<title>" + track::html::escaped(title) + "</title>";

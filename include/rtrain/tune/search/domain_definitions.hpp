@@ -5,6 +5,7 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/tune/search/domain.hpp>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace internal {
 /// How `range` was asked for, such as "uniform(1, 0)".
 [[nodiscard]] RTRAIN_DOOR std::string call_of(const char* function, double low, double high,
                                               std::optional<double> q = {}) {
-    std::ostringstream out;
+    auto out = rtrain::detail::strict(std::ostringstream());
     out.precision(std::numeric_limits<double>::max_digits10);
     out << function << '(' << low << ", " << high;
     if (q) {
