@@ -246,14 +246,14 @@ RTRAIN_DOOR void save_optimizer(torch::optim::Optimizer& optimizer, const StateW
                 if (state != optimizer.state().end()) {
                     const std::string place = std::to_string(i);
                     const at::Tensor whole = optim::whole_of(optimizer, parameter);
-                    const StateWriter kept =
-                        part.compared(out.is_prepared(whole) ? detail::Comparison::none
-                                                             : detail::Comparison::sample);
+                    const bool is_own = out.is_own_of_ranks(parameter);
+                    const StateWriter kept = part.compared(is_own || out.is_prepared(whole)
+                                                               ? detail::Comparison::none
+                                                               : detail::Comparison::sample);
                     StateWriter(kept).value(place, true);
                     optim::fields(static_cast<ParamState&>(*state->second),
                                   optim::Saver(kept.part(place),
-                                               optim::part_of(optimizer, parameter),
-                                               out.is_own_of_ranks(parameter),
+                                               optim::part_of(optimizer, parameter), is_own,
                                                waits && out.is_stepped(parameter)));
                 }
             }

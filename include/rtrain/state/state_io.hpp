@@ -97,8 +97,7 @@ public:
         }
     }
     /// Saves rows begin, begin + 1, ... of a tensor of shape (total, ...) that is spread over the
-    /// ranks; each rank gives its own. Throws CheckpointError [RT-K11]
-    /// when the rows do not fit.
+    /// ranks; each rank gives its own. Throws CheckpointError [RT-K11] when the rows do not fit.
     void rows(const std::string& name, const at::Tensor& rows, std::int64_t begin,
               std::int64_t total) {
         if (rows.dim() == 0 || begin < 0 || begin + rows.size(0) > total) {

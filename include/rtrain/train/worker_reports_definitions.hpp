@@ -258,8 +258,13 @@ RTRAIN_DOOR checkpoint::Snapshot WorkerReports::empty_snapshot() const {
         for (const at::Tensor& tensor : prepared.model->ignored()) {
             snapshot.own_of_ranks.insert(tensor.unsafeGetTensorImpl());
         }
+        const bool ranks_differ = !prepared.model->sync(); // as with LocalSgd
         for (const at::Tensor& tensor : prepared.model->shared()) {
-            snapshot.prepared.insert(tensor.unsafeGetTensorImpl());
+            if (ranks_differ) {
+                snapshot.own_of_ranks.insert(tensor.unsafeGetTensorImpl());
+            } else if (!prepared.model->options().group) {
+                snapshot.prepared.insert(tensor.unsafeGetTensorImpl());
+            }
         }
         const bool is_sharded = prepared.model->weights() != nullptr;
         if (!prepared.model->is_gone() && late_copies.value_or(is_sharded)) {
