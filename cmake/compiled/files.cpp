@@ -19,6 +19,7 @@
 #include <rtrain/state/progress_definitions.hpp>
 #include <rtrain/state/scheduler_state.hpp>
 #include <rtrain/state/state_definitions.hpp>
+#include <rtrain/state/tensor_state.hpp>
 
 template std::shared_ptr<rtrain::checkpoint::AnyPolicy>
     rtrain::checkpoint::any_policy(rtrain::checkpoint::Sync);

@@ -100,6 +100,7 @@ module;
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
+#include <rtrain/state/save_as.hpp>
 #include <rtrain/state/state.hpp>
 #include <rtrain/state/state_io.hpp>
 #include <rtrain/storage/filesystem.hpp>

@@ -52,7 +52,7 @@ void require_equal(const Parameters& one, const Parameters& other) {
 } // namespace
 
 TEST_CASE_TEMPLATE("Sharded.either_engine_goes_on_from_the_others_checkpoint", Policy,
-                   checkpoint::Sharded, checkpoint::AsyncSharded) {
+                   checkpoint::Sharded, checkpoint::AsyncSharded, checkpoint::Sync) {
     const test::Directory directory("sharded");
     const auto run = [&](const char* name) {
         return RunConfig{.name = name, .storage_path = directory.path()};
@@ -95,8 +95,56 @@ TEST_CASE("Sharded.checkpoints_of_bfloat16_weights_hold_float32_ones") {
     require_equal(back, as_rounded);
 }
 
-TEST_CASE_TEMPLATE("Sharded.a_policy_that_saves_no_parts_is_refused_before_training", Policy,
-                   checkpoint::Sync, checkpoint::Async) {
+TEST_CASE("Sharded.a_run_with_the_default_policies_resumes") {
+    const test::Directory directory("sharded-default");
+    const auto fit = [&](const char* name, int epochs) {
+        Parameters parameters;
+        Trainer<>({.run = {.name = name, .storage_path = directory.path()}}).fit([&](auto& worker) {
+            torch::manual_seed(1);
+            auto model = worker.prepare(test::Net(), ShardedOptions{});
+            auto optimizer = worker.prepare(torch::optim::AdamW(model->parameters(), 1e-2));
+            auto state = State{}.add("net", model).add("optimizer", optimizer);
+            for (const int epoch : worker.epochs(epochs, state)) {
+                optimizer.zero_grad();
+                model(torch::full({2, 784}, worker.rank() + epoch + 1.0))
+                    .square()
+                    .mean()
+                    .backward();
+                optimizer.step();
+                worker.report({{"epoch", epoch}}, state);
+            }
+            for (const auto& parameter : model->parameters()) {
+                parameters.push_back(parameter.detach().clone());
+            }
+        });
+        return parameters;
+    };
+    (void)fit("stopped", 2);
+    require_equal(fit("stopped", 4), fit("whole", 4));
+}
+
+namespace {
+
+/// With which rank 0 alone writes.
+struct RefusesParts : checkpoint::Sync {
+    static constexpr bool takes_rows = false;
+    [[nodiscard]] checkpoint::Snapshot select(checkpoint::Snapshot state,
+                                              const checkpoint::Part& part) const {
+        if (!state.pieces.empty()) {
+            throw CheckpointError("RT-K11", "no parts: " + state.pieces.begin()->first);
+        }
+        return Sync::select(std::move(state), part);
+    }
+};
+
+/// Steps as SGD does not.
+struct Normalized : torch::optim::SGD {
+    using SGD::SGD;
+};
+
+} // namespace
+
+TEST_CASE("Sharded.a_policy_that_saves_no_parts_is_refused_before_training") {
     const test::Directory directory("sharded-refused");
     const auto train_with = [&]<class Checkpoint>(Checkpoint /*policy*/, const char* name) {
         return test::message_of([&] {
@@ -104,11 +152,21 @@ TEST_CASE_TEMPLATE("Sharded.a_policy_that_saves_no_parts_is_refused_before_train
                                     ShardedOptions{});
         });
     };
-    const auto refused = train_with(Policy{}, "refused");
+    const auto refused = train_with(RefusesParts{}, "refused");
     const bool is_alone = launch::ranks().value_or(1) == 1;
     CHECK(test::contains(refused, "RT-K11") == !is_alone);
     CHECK(test::contains(refused, "optimizer of a sharded model") == !is_alone);
     CHECK(train_with(checkpoint::None{}, "unsaved").empty());
+}
+
+TEST_CASE("Sharded.an_optimizer_that_derives_from_torchs_is_refused") {
+    const test::Directory directory("sharded-derived");
+    Trainer<>({.run = {.name = "r", .storage_path = directory.path()}}).fit([&](auto& worker) {
+        auto model = worker.prepare(test::Net(), ShardedOptions{});
+        const auto code =
+            test::code_of([&] { (void)worker.prepare(Normalized(model->parameters(), 1e-2)); });
+        CHECK(code == (worker.size() == 1 ? "" : "RT-M45"));
+    });
 }
 
 TEST_CASE_TEMPLATE("Sharded.of_what_a_model_ignores_rank_0s_is_saved", Options, DataParallelOptions,

@@ -416,7 +416,6 @@ TEST_CASE("Policy.rows_of_ranks_make_one_tensor") {
         StateWriter(state, "table").rows("weight", table.slice(0, begin, end), begin, 10);
         const checkpoint::Part part{directory.path(), rank, 4};
         checkpoint::merge(manifest.contents, policy.write(policy.select(state, part), part));
-        CHECK(code_of([&] { (void)checkpoint::Sync{}.select(state, part); }) == "RT-K11");
     }
     checkpoint::check(manifest.contents, checkpoint::Listed::completely);
     test::write(directory.path() / checkpoint::manifest_file, checkpoint::manifest_text(manifest));

@@ -47,6 +47,7 @@ class Unpacker {
 public:
     explicit Unpacker(std::string_view bytes) : bytes_(bytes) {}
 
+    [[nodiscard]] bool is_empty() const noexcept { return bytes_.empty(); }
     template <class T>
     requires std::is_arithmetic_v<T>
     [[nodiscard]] T take() {

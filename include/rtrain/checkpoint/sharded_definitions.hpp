@@ -9,7 +9,6 @@
 #include <rtrain/checkpoint/sharded.hpp>
 #include <rtrain/checkpoint/state_files.hpp>
 
-#include <cstdio>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -49,9 +48,7 @@ RTRAIN_DOOR Snapshot Sharded::select(Snapshot state, const Part& part) const {
 }
 
 RTRAIN_DOOR Contents Sharded::write(const Snapshot& mine, const Part& part) const {
-    char name[64];
-    std::snprintf(name, sizeof name, "shard-%05d-of-%05d.safetensors", part.rank, part.size);
-    Contents contents = write_tensors(mine, part.directory, name);
+    Contents contents = write_tensors(mine, part.directory, shard_file(part));
     if (part.rank == 0) {
         merge(contents, write_values(mine, part.directory));
     }

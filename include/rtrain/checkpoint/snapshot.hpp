@@ -55,11 +55,17 @@ struct Snapshot {
     /// Names of tensors and pieces of which the same is true: a copy for the background is made
     /// while training goes on.
     std::set<std::string> late;
+    /// While it is taken: parameters that ranks compare anyway, those of prepared models.
+    std::set<const void*> prepared;
+    /// Names of tensors and values that have to be the same on all ranks; true: of a large tensor
+    /// some elements are compared, not all.
+    std::vector<std::pair<std::string, bool>> alike;
     /// Parameters that are compared with those of the other ranks before the checkpoint is
     /// committed, for policies that write in the background.
     Compared compared;
-    int rank = 0; ///< of those that load it
+    int rank = 0; ///< of those that save or load it
     int ranks = 1;
+    bool same_run = true; ///< when loaded: as the one that has saved it
 };
 
 } // namespace rtrain::checkpoint

@@ -9,6 +9,7 @@
 #include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/pieces.hpp>
+#include <rtrain/checkpoint/policy.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/format/safetensors.hpp>
@@ -18,12 +19,24 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
 
 namespace rtrain::checkpoint {
+
+/// Throws CheckpointError [RT-K6, RT-K20] for what write_tensors() would refuse.
+inline void require_can_be_written(const Snapshot& state) {
+    safetensors::Tensors tensors = {state.tensors.begin(), state.tensors.end()};
+    for (const auto& [name, whole] : state.pieces) {
+        for (const auto& piece : whole.pieces) {
+            tensors.emplace(name, piece.elements);
+        }
+    }
+    (void)safetensors::header_of(tensors);
+}
 
 /// Writes the tensors and pieces of `state` into one file, durably; no file when there are none.
 inline Contents write_tensors(const Snapshot& state, const std::filesystem::path& directory,

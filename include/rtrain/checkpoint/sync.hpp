@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The checkpoint policies None, Sync and Async, with which rank 0 alone writes.
+/// The checkpoint policies None, Sync and Async, with which rank 0 writes what ranks have in
+/// common.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -21,10 +22,12 @@ struct None {
     [[nodiscard]] Snapshot read(const Part& part) const;
 };
 
-/// Rank 0 writes the whole state and training waits: state.safetensors for tensors, state.json for
-/// the rest.
+/// Rank 0 writes the state and training waits: state.safetensors for tensors, state.json for the
+/// rest. Of tensors in parts, such as the optimizer state of a sharded model, and of what is each
+/// rank's own, every rank writes its own, into `shard-<rank>-of-<ranks>.safetensors`.
 struct Sync {
-    /// Throws CheckpointError [RT-K11] for a tensor of which each rank has some rows.
+    static constexpr bool takes_rows = true;
+
     [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const;
 
     [[nodiscard]] Contents write(const Snapshot& mine, const Part& part) const;

@@ -8,24 +8,24 @@
 #include <rtrain/checkpoint/state_files.hpp>
 #include <rtrain/checkpoint/sync.hpp>
 
-#include <string>
 #include <utility>
 
 namespace rtrain::checkpoint {
 
 RTRAIN_DOOR Snapshot Sync::select(Snapshot state, const Part& part) const {
-    for (const auto& [name, whole] : state.pieces) {
-        throw CheckpointError("RT-K11",
-                              detail::concat("\"", name,
-                                             "\" is spread over ranks, and rank 0 alone cannot "
-                                             "save it; use checkpoint::Sharded"));
+    if (part.rank == 0) {
+        return state;
     }
-    return part.rank == 0 ? std::move(state) : Snapshot{};
+    Snapshot mine;
+    mine.pieces = std::move(state.pieces);
+    return mine;
 }
 
 RTRAIN_DOOR Contents Sync::write(const Snapshot& mine, const Part& part) const {
     if (part.rank != 0) {
-        return {};
+        Snapshot pieces;
+        pieces.pieces = mine.pieces;
+        return write_tensors(pieces, part.directory, shard_file(part));
     }
     Contents contents = write_tensors(mine, part.directory, "state.safetensors");
     merge(contents, write_values(mine, part.directory));

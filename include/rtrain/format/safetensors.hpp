@@ -85,29 +85,40 @@ static_assert(std::all_of(element_sizes.begin(), element_sizes.end(), [](const a
                                                   ", which safetensors cannot hold"));
 }
 
-/// Writes a whole file to `sink`. Contiguous tensors on the CPU are written from where they are,
-/// each by one call; others are copied, one at a time. Larger elements come first, so that each
-/// tensor is aligned to its elements. Throws CheckpointError: RT-K6 for a tensor, RT-K20 for a name
-/// or a number of tensors, that safetensors files cannot hold.
-template <ByteSink Sink>
-void write(Sink& sink, const Tensors& tensors, const Metadata& metadata = {}) {
-    std::vector<TensorInfo> infos;
-    infos.reserve(tensors.size());
+struct Header {
+    std::vector<TensorInfo> infos; ///< in the order of the file
+    std::string text;
+};
+
+/// Larger elements come first, so that each tensor is aligned to its elements. Throws
+/// CheckpointError: RT-K6 for a tensor, RT-K20 for a name or a number of tensors, that safetensors
+/// files cannot hold.
+[[nodiscard]] inline Header header_of(const Tensors& tensors, const Metadata& metadata = {}) {
+    Header header;
+    header.infos.reserve(tensors.size());
     for (const auto& [name, tensor] : tensors) {
-        infos.push_back(describe(name, tensor));
+        header.infos.push_back(describe(name, tensor));
     }
-    std::stable_sort(infos.begin(), infos.end(), [](const auto& left, const auto& right) {
-        return element_type(left.dtype).second > element_type(right.dtype).second;
-    });
-    std::string header;
+    std::stable_sort(header.infos.begin(), header.infos.end(),
+                     [](const auto& left, const auto& right) {
+                         return element_type(left.dtype).second > element_type(right.dtype).second;
+                     });
     try {
-        header = make_safetensors_header(infos, metadata);
+        header.text = make_safetensors_header(header.infos, metadata);
     } catch (const std::invalid_argument& error) {
         throw CheckpointError(
             "RT-K20", detail::concat("these tensors fit into no safetensors file: ", error.what()));
     }
-    sink.write(header.data(), header.size());
-    for (const TensorInfo& info : infos) {
+    return header;
+}
+
+/// Writes a whole file to `sink`. Contiguous tensors on the CPU are written from where they are,
+/// each by one call; others are copied, one at a time. Throws as header_of().
+template <ByteSink Sink>
+void write(Sink& sink, const Tensors& tensors, const Metadata& metadata = {}) {
+    const Header header = header_of(tensors, metadata);
+    sink.write(header.text.data(), header.text.size());
+    for (const TensorInfo& info : header.infos) {
         const at::Tensor content =
             tensors.at(info.name).detach().resolve_conj().resolve_neg().cpu().contiguous();
         if (content.nbytes() > 0) {

@@ -121,23 +121,27 @@ public:
         const auto module = module_.lock();
         return module ? tensors_named(*module, options_.ignore) : std::vector<at::Tensor>();
     }
-    [[nodiscard]] std::vector<at::Tensor> stepped() const override {
-        const auto stepped = SteppedParameters::now();
+    [[nodiscard]] std::vector<at::Tensor> shared() const override {
         std::vector<at::Tensor> parameters;
-        for (const auto& [name, parameter] :
-             distinct_parameters(*module_.lock(), options_.ignore)) {
-            if (stepped.contains(parameter.unsafeGetTensorImpl())) {
+        if (const auto module = module_.lock()) {
+            for (const auto& [name, parameter] : distinct_parameters(*module, options_.ignore)) {
                 parameters.push_back(parameter);
             }
         }
         return parameters;
     }
+    [[nodiscard]] std::vector<at::Tensor> stepped() const override {
+        const auto stepped = SteppedParameters::now();
+        std::vector<at::Tensor> parameters = shared();
+        std::erase_if(parameters, [&](const at::Tensor& parameter) {
+            return !stepped.contains(parameter.unsafeGetTensorImpl());
+        });
+        return parameters;
+    }
     [[nodiscard]] bool is_gone() const override { return module_.expired(); }
     void check_parameters(checkpoint::Compared* later) override {
         if (averager_ && averager_->sync()) {
-            const bool all_wait =
-                options_.group == nullptr &&
-                stepped().size() >= distinct_parameters(*module_.lock(), options_.ignore).size();
+            const bool all_wait = options_.group == nullptr && stepped().size() >= shared().size();
             averager_->check_parameters(all_wait ? later : nullptr);
         }
     }

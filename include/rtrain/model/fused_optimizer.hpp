@@ -160,7 +160,7 @@ concept Fusible = std::derived_from<O, torch::optim::Optimizer> && requires {
 ///
 /// Of a sharded model it holds and steps this rank's parts; step() is then *collective*.
 template <detail::Fusible O>
-class FusedOptimizer : public detail::PartsOptimizer<O> {
+class FusedOptimizer final : public detail::PartsOptimizer<O> {
 public:
     explicit FusedOptimizer(O optimizer, const detail::SharedModels& models = {})
         : detail::PartsOptimizer<O>(std::move(optimizer), models) {

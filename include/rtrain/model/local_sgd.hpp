@@ -36,7 +36,8 @@ struct LocalSgdOptions {
 /// Behind an averaging, parameters have the same bits on all ranks, and floating-point buffers
 /// (running means) are averaged with them. The optimizer's state, such as momentum, stays each
 /// rank's own, as in the paper. A checkpoint holds rank 0's parameters and optimizer state: call
-/// `model.average_parameters()` before a report that is not made behind an averaging.
+/// `model.average_parameters()` before a report that is not made behind an averaging, or add both
+/// with State::add_per_rank().
 /// While it lives, after the warm-up, the model's gradients are not averaged.
 template <class M, Backend B>
 class LocalSgd {

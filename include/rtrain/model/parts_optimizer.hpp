@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <typeinfo>
 #include <utility>
 
 namespace rtrain::detail {
@@ -20,6 +21,10 @@ public:
     [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const override {
         return parts_.part_of(parameter);
     }
+    [[nodiscard]] at::Tensor whole_of(const at::Tensor& parameter) const override {
+        return parts_.whole_of(parameter);
+    }
+    [[nodiscard]] const std::type_info& prepared_class() const override { return typeid(O); }
     void loaded(const at::Tensor& parameter) override { parts_.settle(*this, parameter); }
     /// As the optimizer's own. Call it through this type, where Shard::optimizer is the level: of
     /// torch's base it is no virtual function, and leaves what passes under no_sync() have summed.

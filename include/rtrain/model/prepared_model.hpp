@@ -45,6 +45,8 @@ public:
 
     /// Parameters and buffers that are each rank's own.
     [[nodiscard]] virtual std::vector<at::Tensor> ignored() const = 0;
+    /// Parameters that ranks have in common.
+    [[nodiscard]] virtual std::vector<at::Tensor> shared() const = 0;
     /// Parameters that only those write who wait for copies under way, and what stands for them in
     /// prepared optimizers.
     [[nodiscard]] virtual std::vector<at::Tensor> stepped() const = 0;

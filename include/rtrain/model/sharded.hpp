@@ -27,8 +27,8 @@ namespace rtrain {
 ///   torch::nn::utils::clip_grad_norm_(model->parameters(), ...) finds none, clips nothing and
 ///   returns 0, which nobody can notice: clip by model.clip_grad_norm_().
 /// - The model's tensors cannot be written in place, but in edit(). State loads into them.
-/// - Checkpoints need checkpoint::Sharded, because no rank has all of the optimizer's state. They
-///   are those of DataParallel: either engine loads the other's, on any number of ranks.
+/// - No rank has all of the optimizer's state: with each checkpoint policy, every rank writes its
+///   part. Either engine loads the other's checkpoints, on any number of ranks.
 /// - no_sync() communicates, too, and all ranks run as many passes under it; with Shard::optimizer
 ///   it does not.
 ///

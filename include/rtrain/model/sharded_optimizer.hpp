@@ -18,7 +18,7 @@ namespace rtrain {
 
 /// Is an `O` in every respect, and steps this rank's parts where the model is sharded.
 template <std::derived_from<torch::optim::Optimizer> O>
-class ShardedOptimizer : public detail::PartsOptimizer<O> {
+class ShardedOptimizer final : public detail::PartsOptimizer<O> {
 public:
     explicit ShardedOptimizer(O optimizer, const detail::SharedModels& models = {})
         : detail::PartsOptimizer<O>(std::move(optimizer), models) {

@@ -110,6 +110,11 @@ public:
         const auto found = by_part_.find(part.unsafeGetTensorImpl());
         return found == by_part_.end() ? nullptr : &memory_->of(found->second);
     }
+    /// The parameter of a part; undefined for other tensors.
+    [[nodiscard]] at::Tensor find_whole(const at::Tensor& part) const {
+        const auto found = by_part_.find(part.unsafeGetTensorImpl());
+        return found == by_part_.end() ? at::Tensor() : parameters_[found->second].tensor;
+    }
     /// An optimizer has the part.
     void take(std::size_t parameter, const std::shared_ptr<StepLink>& optimizer) {
         places_[parameter].is_taken = true;

@@ -55,6 +55,7 @@ public:
     [[nodiscard]] bool on_any_rank(bool here) const;
 
     [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const;
+    [[nodiscard]] at::Tensor whole_of(const at::Tensor& parameter) const;
 
 private:
     std::shared_ptr<StepLink> link_ = std::make_shared<StepLink>();

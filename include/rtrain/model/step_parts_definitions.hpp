@@ -20,19 +20,19 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <typeinfo>
 #include <utility>
 #include <variant>
 
 namespace rtrain::detail {
 
-/// Whether a step over parts of parameters is one over the whole.
+/// Whether a step over parts of parameters is one over the whole. A class that derives from one of
+/// these may step differently.
 RTRAIN_DOOR bool steps_by_element(torch::optim::Optimizer& optimizer) {
     using namespace torch::optim;
-    return dynamic_cast<SGD*>(&optimizer) != nullptr ||
-           dynamic_cast<Adam*>(&optimizer) != nullptr ||
-           dynamic_cast<AdamW*>(&optimizer) != nullptr ||
-           dynamic_cast<Adagrad*>(&optimizer) != nullptr ||
-           dynamic_cast<RMSprop*>(&optimizer) != nullptr;
+    const std::type_info& type = checkpoint::class_of(optimizer);
+    return type == typeid(SGD) || type == typeid(Adam) || type == typeid(AdamW) ||
+           type == typeid(Adagrad) || type == typeid(RMSprop);
 }
 
 RTRAIN_DOOR StepParts::StepParts(torch::optim::Optimizer& optimizer, const SharedModels& models) {
@@ -156,6 +156,15 @@ RTRAIN_DOOR const checkpoint::PartOf* StepParts::part_of(const at::Tensor& param
         }
     }
     return nullptr;
+}
+
+RTRAIN_DOOR at::Tensor StepParts::whole_of(const at::Tensor& parameter) const {
+    for (const auto& model : models_) {
+        if (const auto whole = model->find_whole(parameter); whole.defined()) {
+            return whole;
+        }
+    }
+    return parameter;
 }
 
 } // namespace rtrain::detail

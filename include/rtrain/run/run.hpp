@@ -90,11 +90,9 @@ public:
     /// What the checkpoint policy does.
     [[nodiscard]] bool saves_state() const { return policy_.saves_state(); }
     [[nodiscard]] bool takes_rows() const { return policy_.takes_rows(); }
-    /// Throws what the policy throws of a tensor of which each rank has a part.
-    void require_takes_parts_of(const std::string& name) const {
-        checkpoint::Snapshot state;
-        state.pieces[name] = {{1}, {}, true};
-        (void)policy_.select(std::move(state), {{}, backend_.rank(), backend_.size()});
+    /// What this rank would write of a state. Throws what the policy throws.
+    [[nodiscard]] checkpoint::Snapshot select(checkpoint::Snapshot state) const {
+        return policy_.select(std::move(state), {{}, backend_.rank(), backend_.size()});
     }
 
     [[nodiscard]] const RunDirectory& directory() const noexcept { return directory_; }

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
 #include <functional>
+#include <typeinfo>
 
 namespace rtrain::checkpoint {
 
@@ -16,6 +18,12 @@ namespace rtrain::checkpoint {
 /// CheckpointError [RT-K7] for an optimizer that is none of torch::optim's.
 void visit_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
                            const std::function<void(const char*, at::Tensor&)>& visit);
+
+/// The class of an optimizer; of a prepared one, the class that was prepared.
+[[nodiscard]] inline const std::type_info& class_of(const torch::optim::Optimizer& optimizer) {
+    const auto* const prepared = dynamic_cast<const HoldsParts*>(&optimizer);
+    return prepared != nullptr ? prepared->prepared_class() : typeid(optimizer);
+}
 
 /// An optimizer that is told when what it keeps for a parameter has been loaded.
 class HearsOfLoads {

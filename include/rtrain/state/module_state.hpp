@@ -1,37 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Saving and loading modules: parameters and buffers by their names.
+/// Saving and loading modules: parameters and buffers by their names, and which parameters train.
 #pragma once
 
 #include <rtrain/backend/writable.hpp>
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/state/exact_parts.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/state/state_io.hpp>
+#include <rtrain/state/unknown_class.hpp>
 
 #include <torch/nn/module.h>
+#include <torch/serialize/archive.h>
 
+#include <boost/json/array.hpp>
+
+#include <set>
 #include <string>
+#include <typeinfo>
+#include <utility>
 
 namespace rtrain::checkpoint {
 
+/// Name of the value that lists them.
+inline constexpr const char* frozen_parameters = "frozen";
+
+namespace modules {
+
+/// A private member, reached by explicit instantiation: see scheduler_state.hpp.
+template <auto Member>
+struct RevealArchive {
+    friend torch::jit::Module& reveal(torch::serialize::OutputArchive& archive) {
+        return archive.*Member;
+    }
+};
+torch::jit::Module& reveal(torch::serialize::OutputArchive& archive);
+template struct RevealArchive<&torch::serialize::OutputArchive::module_>;
+
+/// Throws for what `saved`, which torch has made of `module`, has besides parameters and buffers.
+inline void require_plain(const torch::nn::Module& module, const torch::jit::Module& saved) {
+    const auto parameters = module.named_parameters(/*recurse=*/false);
+    const auto buffers = module.named_buffers(/*recurse=*/false);
+    const auto children = module.named_children();
+    for (const auto& attribute : saved.type()->getAttributes()) {
+        const std::string& name = attribute.getName();
+        if (const auto* const child = children.find(name)) {
+            require_plain(**child, saved.attr(name).toModule());
+        } else if (!parameters.contains(name) && !buffers.contains(name)) {
+            throw unknown_class(typeid(module),
+                                detail::concat("a module that rtrain can save: it overrides "
+                                               "torch's save(), which writes \"",
+                                               name, "\" besides parameters and buffers"));
+        }
+    }
+}
+
+} // namespace modules
+
+/// What a module keeps besides parameters and buffers shows only where it overrides torch's save().
+RTRAIN_DOOR void require_plain_module(const torch::nn::Module& module) {
+    torch::serialize::OutputArchive archive;
+    try {
+        module.save(archive); // refers to tensors
+    } catch (const c10::Error&) {
+        return; // torch cannot save it, which says nothing about its state
+    }
+    modules::require_plain(module, modules::reveal(archive));
+}
+
 RTRAIN_DOOR void save_module(const torch::nn::Module& module, StateWriter& out) {
+    boost::json::array frozen;
     for (const auto& item : module.named_parameters()) {
+        StateWriter to = out.compared(out.is_prepared(item.value()) ? detail::Comparison::none
+                                                                    : detail::Comparison::sample);
         if (const auto part = ExactParts::find(item.value())) {
-            out.elements(item.key(), part->of.shape, part->of.begin,
-                         in_rows(part->of, part->elements));
+            to.elements(item.key(), part->of.shape, part->of.begin,
+                        in_rows(part->of, part->elements));
         } else {
-            out.tensor(item.key(), item.value());
+            to.tensor(item.key(), item.value());
         }
         if (out.is_stepped(item.value())) {
             out.late(item.key());
         }
+        if (!item.value().requires_grad()) {
+            frozen.emplace_back(item.key());
+        }
     }
+    out.value(frozen_parameters, std::move(frozen));
     for (const auto& item : module.named_buffers()) {
         if (item.value().defined()) {
             out.tensor_of_rank_0(item.key(), item.value());
         }
+    }
+}
+
+/// Parameters train as when the checkpoint was made. In a run that begins with another run's
+/// checkpoint they stay as the program has set them.
+RTRAIN_DOOR void load_frozen(torch::nn::Module& module, const StateReader& in) {
+    if (!in.has_value(frozen_parameters)) { // an older checkpoint
+        return;
+    }
+    std::set<std::string> frozen;
+    for (const auto& name : in.value(frozen_parameters).as_array()) {
+        frozen.emplace(name.as_string());
+    }
+    for (auto& item : module.named_parameters()) {
+        const bool trains = !frozen.contains(item.key());
+        if (trains == item.value().requires_grad()) {
+            continue;
+        }
+        if (!in.snapshot().same_run) {
+            console::warn(
+                "\"%s%s\" %s in the checkpoint of the other run, but not in this program, "
+                "which decides on it and on others like it",
+                in.prefix().c_str(), item.key().c_str(), trains ? "trains" : "is frozen");
+            return;
+        }
+        item.value().set_requires_grad(trains);
     }
 }
 
@@ -56,7 +143,8 @@ RTRAIN_DOOR void load_module(torch::nn::Module& module, const StateReader& in) {
     const auto& saved = in.snapshot().tensors;
     for (auto next = saved.lower_bound(in.prefix());
          next != saved.end() && next->first.starts_with(in.prefix()); ++next) {
-        if (!targets.contains(next->first.substr(in.prefix().size()))) {
+        const std::string name = next->first.substr(in.prefix().size());
+        if (!targets.contains(name) && !name.starts_with(own_state)) {
             throw CheckpointError("RT-K3", detail::concat("the checkpoint holds \"", next->first,
                                                           "\", which the model does not have"));
         }
@@ -75,6 +163,7 @@ RTRAIN_DOOR void load_module(torch::nn::Module& module, const StateReader& in) {
             }
         }
     }
+    load_frozen(module, in);
 }
 
 } // namespace rtrain::checkpoint

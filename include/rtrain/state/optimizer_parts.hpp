@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <typeinfo>
 #include <vector>
 
 namespace rtrain::checkpoint {
@@ -37,11 +38,15 @@ struct PartOf {
     return memory;
 }
 
-/// An optimizer some of whose parameters may be parts.
+/// A prepared optimizer, some of whose parameters may be parts.
 class HoldsParts {
 public:
     /// Null for a tensor that is a whole parameter.
     [[nodiscard]] virtual const PartOf* part_of(const at::Tensor& parameter) const = 0;
+    /// The parameter that a tensor is a part of; the tensor itself where it is whole.
+    [[nodiscard]] virtual at::Tensor whole_of(const at::Tensor& parameter) const = 0;
+    /// The class that was prepared.
+    [[nodiscard]] virtual const std::type_info& prepared_class() const = 0;
 
 protected:
     HoldsParts() = default;

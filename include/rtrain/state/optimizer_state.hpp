@@ -10,7 +10,9 @@
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/state/optimizer_fields.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
+#include <rtrain/state/parameter_groups.hpp>
 #include <rtrain/state/state_io.hpp>
+#include <rtrain/state/unknown_class.hpp>
 
 #include <torch/optim.h>
 
@@ -22,6 +24,7 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -180,6 +183,12 @@ template <class ParamState>
     return parts == nullptr ? nullptr : parts->part_of(parameter);
 }
 
+[[nodiscard]] inline at::Tensor whole_of(const torch::optim::Optimizer& optimizer,
+                                         const at::Tensor& parameter) {
+    const auto* const parts = dynamic_cast<const HoldsParts*>(&optimizer);
+    return parts == nullptr ? parameter : parts->whole_of(parameter);
+}
+
 /// Shows the tensors that are kept.
 struct Visitor {
     const std::function<void(const char*, at::Tensor&)>& visit;
@@ -192,39 +201,43 @@ struct Visitor {
     void operator()(const char* /*name*/, const T& /*value*/) const {}
 };
 
-/// Calls `action.template operator()<Options, ParamState>(name)` for the optimizer's class.
+/// Calls `action.template operator()<Options, ParamState>(name)` for one of torch's classes. Throws
+/// CheckpointError [RT-K7] for any other, also for one that derives from it.
 template <class Action>
-void with_classes(torch::optim::Optimizer& optimizer, Action&& action) {
+void with_class(const std::type_info& type, Action&& action) {
     using namespace torch::optim;
-    if (dynamic_cast<SGD*>(&optimizer) != nullptr) {
+    if (type == typeid(SGD)) {
         action.template operator()<SGDOptions, SGDParamState>("SGD");
-    } else if (dynamic_cast<AdamW*>(&optimizer) != nullptr) {
+    } else if (type == typeid(AdamW)) {
         action.template operator()<AdamWOptions, AdamWParamState>("AdamW");
-    } else if (dynamic_cast<Adam*>(&optimizer) != nullptr) {
+    } else if (type == typeid(Adam)) {
         action.template operator()<AdamOptions, AdamParamState>("Adam");
-    } else if (dynamic_cast<Adagrad*>(&optimizer) != nullptr) {
+    } else if (type == typeid(Adagrad)) {
         action.template operator()<AdagradOptions, AdagradParamState>("Adagrad");
-    } else if (dynamic_cast<RMSprop*>(&optimizer) != nullptr) {
+    } else if (type == typeid(RMSprop)) {
         action.template operator()<RMSpropOptions, RMSpropParamState>("RMSprop");
-    } else if (dynamic_cast<LBFGS*>(&optimizer) != nullptr) {
+    } else if (type == typeid(LBFGS)) {
         action.template operator()<LBFGSOptions, LBFGSParamState>("LBFGS");
     } else {
-        throw CheckpointError("RT-K7", "this optimizer is none of torch::optim's; add an object "
-                                       "that saves it with save(StateWriter&) const and loads it "
-                                       "with load(const StateReader&)");
+        throw unknown_class(type, "an optimizer that rtrain can save (SGD, Adam, AdamW, Adagrad, "
+                                  "RMSprop and LBFGS of torch::optim)");
     }
 }
 
 } // namespace optim
 
-RTRAIN_DOOR void save_optimizer(torch::optim::Optimizer& optimizer, const StateWriter& out) {
-    optim::with_classes(optimizer, [&]<class Options, class ParamState>(const char* name) {
+RTRAIN_DOOR void save_optimizer(torch::optim::Optimizer& optimizer, const StateWriter& out,
+                                const std::type_info& as) {
+    optim::with_class(as, [&]<class Options, class ParamState>(const char* name) {
+        const ParameterGroups names(optimizer, out.names());
+        names.require_distinct();
         StateWriter(out).value("class", name);
         const bool waits = dynamic_cast<const HoldsParts*>(&optimizer) != nullptr; // it is prepared
         std::size_t group_index = 0;
         for (auto& group : optimizer.param_groups()) {
-            StateWriter part = out.part(std::to_string(group_index++));
+            StateWriter part = out.part(std::to_string(group_index));
             part.value("parameters", group.params().size());
+            names.save(group_index++, part);
             optim::fields(static_cast<Options&>(group.options()),
                           optim::Saver(part.part("options")));
             for (std::size_t i = 0; i < group.params().size(); ++i) {
@@ -232,11 +245,15 @@ RTRAIN_DOOR void save_optimizer(torch::optim::Optimizer& optimizer, const StateW
                 const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
                 if (state != optimizer.state().end()) {
                     const std::string place = std::to_string(i);
-                    part.value(place, true);
+                    const at::Tensor whole = optim::whole_of(optimizer, parameter);
+                    const bool is_own = out.is_own_of_ranks(parameter);
+                    const StateWriter kept = part.compared(is_own || out.is_prepared(whole)
+                                                               ? detail::Comparison::none
+                                                               : detail::Comparison::sample);
+                    StateWriter(kept).value(place, true);
                     optim::fields(static_cast<ParamState&>(*state->second),
-                                  optim::Saver(part.part(place),
-                                               optim::part_of(optimizer, parameter),
-                                               out.is_own_of_ranks(parameter),
+                                  optim::Saver(kept.part(place),
+                                               optim::part_of(optimizer, parameter), is_own,
                                                waits && out.is_stepped(parameter)));
                 }
             }
@@ -266,30 +283,21 @@ RTRAIN_DOOR void cut_optimizer_state(torch::optim::Optimizer& optimizer, const a
     optimizer.state()[part.unsafeGetTensorImpl()] = std::move(state);
 }
 
-RTRAIN_DOOR void load_optimizer(torch::optim::Optimizer& optimizer, const StateReader& in) {
-    optim::with_classes(optimizer, [&]<class Options, class ParamState>(const char* name) {
-        auto& groups = optimizer.param_groups();
-        if (in.value("class").as_string() != name ||
-            in.value("groups").to_number<std::size_t>() != groups.size()) {
+RTRAIN_DOOR void load_optimizer(torch::optim::Optimizer& optimizer, const StateReader& in,
+                                const std::type_info& as) {
+    optim::with_class(as, [&]<class Options, class ParamState>(const char* name) {
+        if (in.value("class").as_string() != name) {
             throw CheckpointError(
                 "RT-K3", detail::concat("\"", in.prefix(), "\" is ", in.value("class").as_string(),
-                                        " with ", in.value("groups").to_number<std::size_t>(),
-                                        " parameter groups in the checkpoint, but ", name, " with ",
-                                        groups.size(), " in the program"));
+                                        " in the checkpoint, but ", name, " in the program"));
         }
+        const auto saved = ParameterGroups(optimizer, in.names()).match(in);
+        auto& groups = optimizer.param_groups();
         for (std::size_t g = 0; g < groups.size(); ++g) {
-            const auto saved =
-                in.part(std::to_string(g)).value("parameters").to_number<std::size_t>();
-            if (saved != groups[g].params().size()) {
-                throw CheckpointError("RT-K3",
-                                      detail::concat("\"", in.prefix(), g, "\" has ", saved,
-                                                     " parameters in the checkpoint, but ",
-                                                     groups[g].params().size(), " in the program"));
+            if (!saved[g]) {
+                continue;
             }
-        }
-        optimizer.state().clear();
-        for (std::size_t g = 0; g < groups.size(); ++g) {
-            const StateReader part = in.part(std::to_string(g));
+            const StateReader part = in.part(std::to_string(*saved[g]));
             optim::fields(static_cast<Options&>(groups[g].options()),
                           optim::Loader(part.part("options")));
             for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
@@ -318,9 +326,10 @@ RTRAIN_DOOR void visit_optimizer_state(torch::optim::Optimizer& optimizer,
     if (found == optimizer.state().end()) {
         return;
     }
-    optim::with_classes(optimizer, [&]<class Options, class ParamState>(const char* /*name*/) {
-        optim::fields(static_cast<ParamState&>(*found->second), optim::Visitor{visit});
-    });
+    optim::with_class(
+        class_of(optimizer), [&]<class Options, class ParamState>(const char* /*name*/) {
+            optim::fields(static_cast<ParamState&>(*found->second), optim::Visitor{visit});
+        });
 }
 
 } // namespace rtrain::checkpoint

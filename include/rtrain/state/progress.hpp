@@ -23,7 +23,6 @@ class Loops;
 } // namespace data
 
 class HookRanks;
-class StateReader;
 
 class Progress {
 public:
@@ -39,7 +38,7 @@ public:
     void save(checkpoint::Snapshot& snapshot, HookRanks& backend);
 
     /// Each rank goes on with its own random numbers, as far as the checkpoint knows them: see
-    /// random_of_new_rank(). `same_run`: else a stop() of the other run is none of this one. Throws
+    /// load_generator(). `same_run`: else a stop() of the other run is none of this one. Throws
     /// DataError [RT-D17] when a loop that has a place in the checkpoint is under way elsewhere.
     void load(const checkpoint::Snapshot& snapshot, int rank, bool same_run = true);
 
@@ -70,7 +69,8 @@ public:
 private:
     static constexpr const char* section = "rtrain";
 
-    static std::string random_of(int rank);
+    /// Where the generators of all ranks are, "/<rank>" behind it.
+    static constexpr const char* random_numbers = "random";
 
     /// Whether a loop over these batches is under way, which must then be at the place saved.
     [[nodiscard]] bool is_there_already(const std::string& name, const data::Position& saved) const;
@@ -88,12 +88,6 @@ private:
     static void add_lanes(boost::json::object& place, const std::vector<data::LanePlace>& lanes);
 
     [[nodiscard]] static data::Position position_from(const boost::json::object& place);
-
-    static void load_random_numbers(const StateReader& in, int rank);
-
-    /// A rank that was not there when the checkpoint was made draws what the others draw if all of
-    /// them drew the same, else a series of its own, made from rank 0's and its number.
-    static void random_of_new_rank(const StateReader& in, int rank);
 
     /// By data set; "name#2" for a second series at the same time.
     std::map<std::string, std::shared_ptr<data::Position>> positions_;

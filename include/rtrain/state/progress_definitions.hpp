@@ -8,8 +8,8 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
 #include <rtrain/data/loops.hpp>
-#include <rtrain/data/permutation.hpp>
 #include <rtrain/data/position.hpp>
+#include <rtrain/state/generator_state.hpp>
 #include <rtrain/state/progress.hpp>
 #include <rtrain/state/state_io.hpp>
 
@@ -92,7 +92,7 @@ RTRAIN_DOOR void Progress::save(checkpoint::Snapshot& snapshot, HookRanks& backe
     const at::Generator& generator = at::detail::getDefaultCPUGenerator();
     const at::Tensor states = backend.all_gather(generator.get_state());
     for (int rank = 0; rank < backend.size(); ++rank) {
-        out.tensor(random_of(rank), states[rank]);
+        out.tensor(detail::concat(random_numbers, '/', rank), states[rank]);
     }
 }
 
@@ -117,7 +117,7 @@ RTRAIN_DOOR void Progress::load(const checkpoint::Snapshot& snapshot, int rank, 
         last_epoch_ = in.value("last_epoch").to_number<int>();
         stop_is_saved_ = epoch_ >= *last_epoch_;
     }
-    load_random_numbers(in, rank);
+    checkpoint::load_generator(at::detail::getDefaultCPUGenerator(), in, random_numbers, rank);
     way_back_->arrive = [drawn = at::detail::getDefaultCPUGenerator().get_state().clone()] {
         auto generator = at::detail::getDefaultCPUGenerator();
         generator.set_state(drawn); // whatever was drawn on the way
@@ -163,10 +163,6 @@ RTRAIN_DOOR bool Progress::agree_to_stop(HookRanks& backend) {
         last_epoch_ = epoch_;
     }
     return last_epoch_ && epoch_ >= *last_epoch_;
-}
-
-RTRAIN_DOOR std::string Progress::random_of(int rank) {
-    return "random/" + std::to_string(rank);
 }
 
 RTRAIN_DOOR bool Progress::is_there_already(const std::string& name,
@@ -277,34 +273,6 @@ RTRAIN_DOOR data::Position Progress::position_from(const boost::json::object& pl
         saved.is_around = around->as_bool();
     }
     return saved;
-}
-
-RTRAIN_DOOR void Progress::load_random_numbers(const StateReader& in, int rank) {
-    if (in.has_tensor(random_of(rank))) {
-        auto generator = at::detail::getDefaultCPUGenerator();
-        generator.set_state(in.tensor(random_of(rank)).clone());
-    } else if (in.has_tensor(random_of(0))) {
-        random_of_new_rank(in, rank);
-    }
-}
-
-RTRAIN_DOOR void Progress::random_of_new_rank(const StateReader& in, int rank) {
-    auto generator = at::detail::getDefaultCPUGenerator();
-    const at::Tensor first = in.tensor(random_of(0)).clone();
-    bool all_same = true;
-    for (int other = 1; in.has_tensor(random_of(other)); ++other) {
-        all_same = all_same && in.tensor(random_of(other)).equal(first);
-    }
-    if (all_same) {
-        generator.set_state(first);
-        return;
-    }
-    std::uint64_t seed = data::hash_of(rank);
-    const auto* const bytes = first.const_data_ptr<std::uint8_t>();
-    for (std::int64_t i = 0; i < first.numel(); ++i) {
-        seed = data::hash_of(seed, bytes[i]);
-    }
-    generator.set_current_seed(seed);
 }
 
 } // namespace rtrain

@@ -7,9 +7,12 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/state/state_io.hpp>
+#include <rtrain/state/unknown_class.hpp>
 
 #include <torch/optim.h>
 #include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
+
+#include <typeinfo>
 
 namespace rtrain::checkpoint {
 
@@ -49,6 +52,19 @@ template struct Reveal<BadEpochs, &torch::optim::ReduceLROnPlateauScheduler::num
 
 } // namespace schedulers
 
+RTRAIN_DOOR void require_own_class(const torch::optim::LRScheduler& scheduler) {
+    if (typeid(scheduler) != typeid(torch::optim::StepLR)) {
+        throw unknown_class(typeid(scheduler), "a scheduler that rtrain can save (StepLR and "
+                                               "ReduceLROnPlateauScheduler of torch::optim)");
+    }
+}
+RTRAIN_DOOR void require_own_class(const torch::optim::ReduceLROnPlateauScheduler& scheduler) {
+    if (typeid(scheduler) != typeid(torch::optim::ReduceLROnPlateauScheduler)) {
+        throw unknown_class(typeid(scheduler), "a scheduler that rtrain can save (StepLR and "
+                                               "ReduceLROnPlateauScheduler of torch::optim)");
+    }
+}
+
 RTRAIN_DOOR void save_scheduler(torch::optim::LRScheduler& scheduler, StateWriter& out) {
     out.value("step_count", schedulers::StepCount::of(scheduler));
 }
@@ -60,7 +76,7 @@ RTRAIN_DOOR void save_scheduler(torch::optim::ReduceLROnPlateauScheduler& schedu
                                 StateWriter& out) {
     using namespace schedulers;
     const double best = reveal(Best{}, scheduler);
-    out.tensor_of_rank_0("best", at::scalar_tensor(best, at::kDouble)); // may be infinite: no JSON number
+    out.tensor("best", at::scalar_tensor(best, at::kDouble)); // may be infinite: no JSON number
     out.value("cooldown_counter", reveal(Cooldown{}, scheduler));
     out.value("last_epoch", reveal(LastEpoch{}, scheduler));
     out.value("num_bad_epochs", reveal(BadEpochs{}, scheduler));

@@ -6,7 +6,10 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/state/kept_state.hpp>
 #include <rtrain/state/object_state.hpp>
+#include <rtrain/state/parameter_names.hpp>
+#include <rtrain/state/save_as.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <ATen/core/Generator.h>
@@ -59,16 +62,20 @@ class State {
 public:
     /// Adds a model (prepared, a module holder, or a shared pointer), an optimizer or scheduler of
     /// torch::optim, an at::Generator, an at::Tensor (loaded in place), a number, string or JSON
-    /// value, or an object with `save(StateWriter&) const` and `load(const StateReader&)`.
+    /// value, or an object with `save(StateWriter&) const` and `load(const StateReader&)`. A
+    /// model's class may have these, too, for what it keeps besides parameters and buffers.
     /// Names: letters, digits, '.', '_', '-'; each once (RT-K8).
+    ///
+    /// What is added has to be the same on all ranks (RT-K29), except buffers of models, of which
+    /// rank 0's are saved, and generators, of which each rank's are.
     template <class T>
     State& add(const std::string& name, T&& object) & {
         check_name(name);
         using Object = std::remove_cvref_t<T>;
         if constexpr (std::convertible_to<Object, std::shared_ptr<torch::nn::Module>>) {
-            add_module(name, object);
+            add_module_of(name, object);
         } else if constexpr (detail::HoldsModule<Object>) {
-            add_module(name, object.ptr());
+            add_module_of(name, object.ptr());
         } else {
             static_assert(
                 std::is_lvalue_reference_v<T> && !std::is_const_v<std::remove_reference_t<T>>,
@@ -83,7 +90,22 @@ public:
         return std::move(add(name, std::forward<T>(object)));
     }
 
-    /// The objects' values now.
+    /// As add(), for what is each rank's own, such as a replay buffer or a counter of its rows:
+    /// every rank's is saved, and loaded by the same rank. On another number of ranks, the values
+    /// of ranks that no longer exist are dropped, and new ranks keep what they have.
+    template <class T>
+    State& add_per_rank(const std::string& name, T&& object) & {
+        add(name, std::forward<T>(object));
+        make_per_rank();
+        return *this;
+    }
+    template <class T>
+    State&& add_per_rank(const std::string& name, T&& object) && {
+        return std::move(add_per_rank(name, std::forward<T>(object)));
+    }
+
+    /// The objects' values now. Throws CheckpointError [RT-K7] for an object that may keep more
+    /// than would be saved.
     void save(checkpoint::Snapshot& snapshot) const;
 
     /// Gives the objects the values saved. Throws CheckpointError [RT-K3] where they do not fit.
@@ -98,41 +120,69 @@ private:
         std::string name;
         std::function<void(StateWriter&)> save;
         std::function<void(const StateReader&)> load;
+        /// Names its tensors, where optimizers may have them.
+        std::function<void(checkpoint::ParameterNames&)> name_tensors{};
     };
 
     void check_name(const std::string& name) const;
+    [[nodiscard]] checkpoint::ParameterNames parameter_names() const;
+    /// The entry added last.
+    void make_per_rank();
 
-    void add_module(const std::string& name, const std::shared_ptr<torch::nn::Module>& module);
+    template <class M>
+    void add_module_of(const std::string& name, const std::shared_ptr<M>& module) {
+        if constexpr (detail::SavesItself<M>) {
+            add_module(
+                name, module, [module](StateWriter& out) { std::as_const(*module).save(out); },
+                [module](const StateReader& in) { module->load(in); });
+        } else {
+            add_module(name, module);
+        }
+    }
+    /// `save` and `load`: of what the module's class keeps besides parameters and buffers.
+    void add_module(const std::string& name, const std::shared_ptr<torch::nn::Module>& module,
+                    std::function<void(StateWriter&)> save = {},
+                    std::function<void(const StateReader&)> load = {});
 
     template <class T>
     static Entry entry(const std::string& name, T& object) {
-        if constexpr (detail::SavesItself<T> && !std::derived_from<T, torch::optim::Optimizer>) {
+        if constexpr (detail::SavesItself<T>) {
             return {name, [&object](StateWriter& out) { std::as_const(object).save(out); },
                     [&object](const StateReader& in) { object.load(in); }};
         } else if constexpr (std::derived_from<T, torch::optim::Optimizer>) {
-            return {name, [&object](StateWriter& out) { checkpoint::save_optimizer(object, out); },
-                    [&object](const StateReader& in) { checkpoint::load_optimizer(object, in); }};
-        } else if constexpr (detail::Scheduler<T>) {
-            return {name, [&object](StateWriter& out) { checkpoint::save_scheduler(object, out); },
-                    [&object](const StateReader& in) { checkpoint::load_scheduler(object, in); }};
-        } else if constexpr (std::same_as<T, at::Generator>) {
-            return {
-                name,
-                [&object](StateWriter& out) { out.tensor_of_rank_0("state", object.get_state()); },
-                [&object](const StateReader& in) { object.set_state(in.tensor("state").clone()); }};
-        } else if constexpr (std::same_as<T, at::Tensor>) {
-            return {name, [&object](StateWriter& out) { out.tensor("tensor", object); },
+            return {name,
+                    [&object](StateWriter& out) {
+                        checkpoint::save_optimizer(object, out, checkpoint::class_of(object));
+                    },
                     [&object](const StateReader& in) {
-                        const torch::NoGradGuard no_grad;
-                        const at::Tensor saved = in.tensor("tensor");
-                        object.defined() && object.sizes() == saved.sizes()
-                            ? object.copy_(saved)
-                            : object = saved.clone();
+                        checkpoint::load_optimizer(object, in, checkpoint::class_of(object));
+                    }};
+        } else if constexpr (detail::Scheduler<T>) {
+            return {name,
+                    [&object](StateWriter& out) {
+                        checkpoint::require_own_class(object);
+                        checkpoint::save_scheduler(object, out);
+                    },
+                    [&object](const StateReader& in) {
+                        checkpoint::require_own_class(object);
+                        checkpoint::load_scheduler(object, in);
+                    }};
+        } else if constexpr (std::same_as<T, at::Generator>) {
+            return {name,
+                    [&object](StateWriter& out) { out.bytes_of_rank("state", object.get_state()); },
+                    [&object](const StateReader& in) { checkpoint::load_generator(object, in); }};
+        } else if constexpr (std::same_as<T, at::Tensor>) {
+            return {name, [&object](StateWriter& out) { checkpoint::save_tensor(object, out); },
+                    [&object](const StateReader& in) { checkpoint::load_tensor(object, in); },
+                    [&object, name](checkpoint::ParameterNames& names) {
+                        if (object.defined()) {
+                            names.add(name + "/tensor", object);
+                        }
                     }};
         } else if constexpr (std::floating_point<T>) {
             return {name, // a tensor, because JSON cannot hold NaN and infinities
                     [&object](StateWriter& out) {
-                        out.tensor_of_rank_0("value", at::scalar_tensor(object, at::kDouble));
+                        out.tensor("value", at::scalar_tensor(object, at::kDouble));
                     },
                     [&object](const StateReader& in) {
                         object = static_cast<T>(in.tensor("value").item<double>());

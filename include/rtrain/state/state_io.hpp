@@ -18,43 +18,86 @@
 /// @endcode
 #pragma once
 
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/pieces.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/state/parameter_names.hpp>
 
 #include <ATen/core/Tensor.h>
 
 #include <boost/json/value.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace rtrain {
 
+namespace detail {
+
+/// How ranks find out whether what a StateWriter saves is the same on all of them.
+enum class Comparison : unsigned char {
+    whole,  ///< by all elements
+    sample, ///< by some, of a large tensor
+    none    ///< ranks may differ, or it is checked elsewhere
+};
+
+} // namespace detail
+
 /// Writes the parts of one named object; names are relative to it.
 class StateWriter {
 public:
-    StateWriter(checkpoint::Snapshot& snapshot, std::string name)
-        : snapshot_(snapshot), prefix_(std::move(name) + "/") {}
+    /// `names`: of parameters, for optimizers; null: unknown.
+    StateWriter(checkpoint::Snapshot& snapshot, std::string name,
+                const checkpoint::ParameterNames* names = nullptr)
+        : snapshot_(snapshot), prefix_(std::move(name) + "/"), names_(names) {}
 
     /// Saves a defined tensor that has the same bits on all ranks; it is written before the object
-    /// changes again. With checkpoint::Sharded each rank writes a share of it.
+    /// changes again. With checkpoint::Sharded each rank writes a share of it. The report throws
+    /// CheckpointError [RT-K29] when ranks have different ones.
     void tensor(const std::string& name, at::Tensor tensor) {
         if (is_own_of_ranks(tensor)) {
             snapshot_.of_rank_0.insert(prefix_ + name);
+        } else {
+            compare(name);
         }
         snapshot_.tensors[prefix_ + name] = std::move(tensor);
     }
     /// The same for a tensor of which ranks may have other values: rank 0's are saved.
     void tensor_of_rank_0(const std::string& name, at::Tensor tensor) {
-        this->tensor(name, std::move(tensor));
+        snapshot_.tensors[prefix_ + name] = std::move(tensor);
         snapshot_.of_rank_0.insert(prefix_ + name);
     }
+    /// Saves what `save` writes on each rank, which need not be the same; StateReader::per_rank()
+    /// gives it back to the same rank.
+    void per_rank(const std::function<void(StateWriter&)>& save) {
+        const std::string rank = std::to_string(snapshot_.rank);
+        checkpoint::Snapshot mine;
+        StateWriter own(mine, prefix_ + "tensors/" + rank, names_);
+        save(own);
+        if (!mine.pieces.empty()) {
+            throw CheckpointError("RT-K11",
+                                  detail::concat("\"", mine.pieces.begin()->first,
+                                                 "\" is spread over ranks, and cannot be saved "
+                                                 "per rank; use State::add()"));
+        }
+        mine.tensors[prefix_ + "values/" + rank] = detail::to_bytes(json::serialize(mine.values));
+        for (auto& [name, tensor] : mine.tensors) {
+            if (snapshot_.ranks == 1 || !tensor.defined() || tensor.layout() != at::kStrided) {
+                snapshot_.tensors[name] = tensor;
+            } else {
+                snapshot_.pieces[name] = {
+                    tensor.sizes().vec(), {{0, tensor.detach().reshape({-1})}}, true};
+            }
+        }
+    }
     /// Saves rows begin, begin + 1, ... of a tensor of shape (total, ...) that is spread over the
-    /// ranks; each rank gives its own. Needs checkpoint::Sharded. Throws CheckpointError [RT-K11]
-    /// when the rows do not fit.
+    /// ranks; each rank gives its own. Throws CheckpointError [RT-K11] when the rows do not fit.
     void rows(const std::string& name, const at::Tensor& rows, std::int64_t begin,
               std::int64_t total) {
         if (rows.dim() == 0 || begin < 0 || begin + rows.size(0) > total) {
@@ -69,8 +112,8 @@ public:
         snapshot_.pieces[prefix_ + name] = {shape, {{begin * of_row, rows}}, true};
     }
     /// Saves the elements begin, begin + 1, ... of a tensor of `shape`, in row-major order, that is
-    /// spread over the ranks; each rank gives its own in one dimension, maybe none. Needs
-    /// checkpoint::Sharded. Throws CheckpointError [RT-K11] when they do not fit.
+    /// spread over the ranks; each rank gives its own in one dimension, maybe none. Throws
+    /// CheckpointError [RT-K11] when they do not fit.
     void elements(const std::string& name, const std::vector<std::int64_t>& shape,
                   std::int64_t begin, const at::Tensor& flat) {
         const std::int64_t total = checkpoint::element_count(shape);
@@ -94,10 +137,11 @@ public:
     /// under the same names.
     void bytes_of_rank(const std::string& name, const at::Tensor& bytes) {
         snapshot_.of_rank[prefix_ + name] = bytes;
-        tensor(name + "/0", bytes);
+        snapshot_.tensors[prefix_ + name + "/0"] = bytes;
     }
-    /// Saves a number, string, or any JSON.
+    /// Saves a number, string, or any JSON; the same on all ranks, as tensor().
     void value(const std::string& name, boost::json::value value) {
+        compare(name);
         snapshot_.values[prefix_ + name] = std::move(value);
     }
     /// The tensor saved as `name` is only written by those who wait for copies under way
@@ -111,22 +155,46 @@ public:
     [[nodiscard]] bool is_own_of_ranks(const at::Tensor& tensor) const {
         return snapshot_.own_of_ranks.contains(tensor.unsafeGetTensorImpl());
     }
+    /// Whether ranks compare a parameter anyway, because a prepared model has it.
+    [[nodiscard]] bool is_prepared(const at::Tensor& parameter) const {
+        return snapshot_.prepared.contains(parameter.unsafeGetTensorImpl());
+    }
     /// A writer for a part of this object.
     [[nodiscard]] StateWriter part(const std::string& name) const {
-        return {snapshot_, prefix_ + name};
+        StateWriter writer = *this;
+        writer.prefix_ += name + "/";
+        return writer;
     }
+    /// This writer, whose parts ranks compare in another way.
+    [[nodiscard]] StateWriter compared(detail::Comparison comparison) const {
+        StateWriter writer = *this;
+        writer.comparison_ = comparison;
+        return writer;
+    }
+    /// Names of parameters; null where none are known.
+    [[nodiscard]] const checkpoint::ParameterNames* names() const noexcept { return names_; }
 
 private:
+    void compare(const std::string& name) {
+        if (snapshot_.ranks > 1 && comparison_ != detail::Comparison::none) {
+            snapshot_.alike.emplace_back(prefix_ + name, comparison_ == detail::Comparison::sample);
+        }
+    }
+
     checkpoint::Snapshot& snapshot_;
     std::string prefix_;
+    const checkpoint::ParameterNames* names_;
+    detail::Comparison comparison_ = detail::Comparison::whole;
 };
 
 /// Reads what a StateWriter of the same name wrote. Throws CheckpointError [RT-K3] for what is not
 /// in the checkpoint.
 class StateReader {
 public:
-    StateReader(const checkpoint::Snapshot& snapshot, std::string name)
-        : snapshot_(snapshot), prefix_(std::move(name) + "/") {}
+    /// `names`: see StateWriter.
+    StateReader(const checkpoint::Snapshot& snapshot, std::string name,
+                const checkpoint::ParameterNames* names = nullptr)
+        : snapshot_(snapshot), prefix_(std::move(name) + "/"), names_(names) {}
 
     /// The tensor; it maps the checkpoint's file, so clone what is to be kept.
     [[nodiscard]] at::Tensor tensor(const std::string& name) const {
@@ -179,6 +247,41 @@ public:
         }
         return mine;
     }
+    /// Calls `load` with what StateWriter::per_rank() saved on this rank. A rank that did not exist
+    /// then keeps what it has, with a warning. Of a checkpoint without per_rank(), all ranks load
+    /// what it has.
+    void per_rank(const std::function<void(const StateReader&)>& load) const {
+        const auto values = [](int rank) { return "values/" + std::to_string(rank); };
+        if (!has_tensor(values(0))) {
+            load(*this);
+            return;
+        }
+        if (snapshot_.rank == 0 && has_tensor(values(snapshot_.ranks))) {
+            console::warn("\"%s\" was saved on more than %d ranks; the values of the others are "
+                          "dropped",
+                          prefix_.c_str(), snapshot_.ranks);
+        }
+        if (!has_tensor(values(snapshot_.rank))) {
+            console::warn("\"%s\" was saved on %d ranks or fewer, so rank %d keeps its own values",
+                          prefix_.c_str(), snapshot_.rank, snapshot_.rank);
+            return;
+        }
+        const std::string own = "tensors/" + std::to_string(snapshot_.rank);
+        const std::string prefix = prefix_ + own + '/';
+        checkpoint::Snapshot mine;
+        mine.same_run = snapshot_.same_run;
+        mine.values =
+            json::parse(detail::to_string(tensor(values(snapshot_.rank)).contiguous())).as_object();
+        const auto copy = [&](const auto& from, auto& to) {
+            for (auto next = from.lower_bound(prefix);
+                 next != from.end() && next->first.starts_with(prefix); ++next) {
+                to.insert(*next);
+            }
+        };
+        copy(snapshot_.tensors, mine.tensors);
+        copy(snapshot_.pieces, mine.pieces);
+        load({mine, prefix_ + own, names_});
+    }
     /// What StateWriter::value() has saved under that name. Throws CheckpointError [RT-K3] when it
     /// is not there.
     [[nodiscard]] const boost::json::value& value(const std::string& name) const {
@@ -199,8 +302,10 @@ public:
     }
     /// What StateWriter::part() has saved under that name.
     [[nodiscard]] StateReader part(const std::string& name) const {
-        return {snapshot_, prefix_ + name};
+        return {snapshot_, prefix_ + name, names_};
     }
+    /// Names of parameters; null where none are known.
+    [[nodiscard]] const checkpoint::ParameterNames* names() const noexcept { return names_; }
     /// "model/": what the names of this object's parts begin with.
     [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
     /// The whole of what was read.
@@ -214,6 +319,7 @@ private:
     }
     const checkpoint::Snapshot& snapshot_;
     std::string prefix_;
+    const checkpoint::ParameterNames* names_;
 };
 
 } // namespace rtrain

@@ -115,7 +115,7 @@ public:
     /// the optimizer stays: see FusedOptimizer. Optimizers work without it, too, but for those of
     /// models prepared with ShardedOptions, of which the optimizer then holds this rank's parts.
     /// Throws ModelError [RT-M45] for one that cannot, and CheckpointError [RT-K11] when it has
-    /// parts and the checkpoint policy does not save such: Sharded, AsyncSharded and None do.
+    /// parts and a custom checkpoint policy does not save such.
     template <std::derived_from<torch::optim::Optimizer> O>
     [[nodiscard]] auto prepare(O optimizer) {
         const UserCall::In in(UserCall::prepare);

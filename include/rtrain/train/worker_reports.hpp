@@ -99,7 +99,8 @@ public:
     bool restore(const State& state);
 
     /// The epochs from the first that the newest checkpoint has not finished to `count` - 1, after
-    /// loading that checkpoint into `state`. *Collective.*
+    /// loading that checkpoint into `state`. *Collective.* Throws CheckpointError [RT-K5, RT-K6,
+    /// RT-K7, RT-K11, RT-K20, RT-K30] for a state that a report could not save.
     ///
     /// An epoch is finished at a report() that no loop over a data shard's batches is around; a
     /// checkpoint from within such a loop continues the loop behind the batch it was taken in. See
@@ -159,6 +160,8 @@ private:
     void show(const torch::nn::Module& module);
     void check_models(checkpoint::Compared* later = nullptr);
     void save_between(const State& state);
+    [[nodiscard]] checkpoint::Snapshot empty_snapshot() const;
+    void require_can_be_saved(const State& state);
     [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state);
     void make_room_in(const data::Loops::Loop& loop);
     void leave_if_preempted() const;

@@ -6,7 +6,7 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/packed.hpp>
+#include <rtrain/checkpoint/state_files.hpp>
 #include <rtrain/metric/collection.hpp>
 #include <rtrain/model/flop_count.hpp>
 #include <rtrain/model/model_parts.hpp>
@@ -15,6 +15,8 @@
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/time_limit.hpp>
 #include <rtrain/run/run.hpp>
+#include <rtrain/state/alike.hpp>
+#include <rtrain/state/bytes_of_ranks.hpp>
 #include <rtrain/train/worker_reports.hpp>
 
 #include <ATen/Functions.h>
@@ -30,35 +32,6 @@
 namespace rtrain {
 
 namespace detail {
-
-/// What StateWriter::bytes_of_rank() has saved on each rank. *Collective.* Throws CheckpointError
-/// [RT-K5] when ranks have saved under other names.
-RTRAIN_DOOR void add_bytes_of_ranks(checkpoint::Snapshot& snapshot, HookRanks& ranks) {
-    if (snapshot.of_rank.empty() || ranks.size() == 1) {
-        return;
-    }
-    std::string names;
-    for (const auto& [name, bytes] : snapshot.of_rank) {
-        names += name + '\n';
-    }
-    Packer mine;
-    mine.put(names);
-    for (const auto& [name, bytes] : snapshot.of_rank) {
-        mine.put(to_string(bytes));
-    }
-    const auto packed = all_gather(ranks, mine.bytes());
-    for (std::size_t rank = 0; rank < packed.size(); ++rank) {
-        Unpacker in(packed[rank]);
-        if (const std::string theirs = in.take_text(); theirs != names) {
-            throw CheckpointError("RT-K5", concat("the states of rank ", ranks.rank(), " and rank ",
-                                                  rank, " hold different metrics: ", names, "and ",
-                                                  theirs, "give all ranks the same"));
-        }
-        for (const auto& [name, bytes] : snapshot.of_rank) {
-            snapshot.tensors[name + '/' + std::to_string(rank)] = to_bytes(in.take_text());
-        }
-    }
-}
 
 /// `metrics`, with those of a collection.
 RTRAIN_DOOR Config with(Config metrics, const Config& values) {
@@ -180,11 +153,12 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     checkpoint::Snapshot snapshot = run_.load(*newest);
     snapshot.rank = rank();
     snapshot.ranks = size();
+    snapshot.same_run = run_.is_own(*newest);
     process::LateCopy::finish_all();
     ranks()->barrier(); // ranks copy what others of their node write
     detail::succeed_together(*ranks(), [&] {
         state.load(snapshot);
-        progress_.load(snapshot, rank(), run_.is_own(*newest));
+        progress_.load(snapshot, rank(), snapshot.same_run);
         for (const Prepared& prepared : prepared_) {
             prepared.model->load_hook(StateReader(snapshot, prepared.section()));
         }
@@ -198,6 +172,9 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
 
 RTRAIN_DOOR Epochs WorkerReports::epochs(int count, const State& state) {
     const UserCall::In in(UserCall::epochs);
+    if (run_.saves_state()) {
+        require_can_be_saved(state);
+    }
     restore(state);
     progress_.set_epochs(count);
     return Epochs(progress_, run_.has_stopped() ? 0 : count,
@@ -248,7 +225,9 @@ WorkerReports::sharded_models() const {
 
 RTRAIN_DOOR void WorkerReports::require_parts_are_saved() const {
     if (run_.saves_state()) {
-        run_.require_takes_parts_of("optimizer of a sharded model");
+        checkpoint::Snapshot state;
+        state.pieces["optimizer of a sharded model"] = {{1}, {}, true};
+        (void)run_.select(std::move(state));
     }
 }
 
@@ -285,12 +264,22 @@ RTRAIN_DOOR void WorkerReports::save_between(const State& state) {
     });
 }
 
-RTRAIN_DOOR checkpoint::Snapshot WorkerReports::snapshot_of(const State& state) {
+RTRAIN_DOOR checkpoint::Snapshot WorkerReports::empty_snapshot() const {
     checkpoint::Snapshot snapshot;
+    snapshot.rank = rank();
+    snapshot.ranks = size();
     const auto& late_copies = options().run.checkpoint.late_copies;
     for (const Prepared& prepared : prepared_) {
         for (const at::Tensor& tensor : prepared.model->ignored()) {
             snapshot.own_of_ranks.insert(tensor.unsafeGetTensorImpl());
+        }
+        const bool ranks_differ = !prepared.model->sync(); // as with LocalSgd
+        for (const at::Tensor& tensor : prepared.model->shared()) {
+            if (ranks_differ) {
+                snapshot.own_of_ranks.insert(tensor.unsafeGetTensorImpl());
+            } else if (!prepared.model->options().group) {
+                snapshot.prepared.insert(tensor.unsafeGetTensorImpl());
+            }
         }
         const bool is_sharded = prepared.model->weights() != nullptr;
         if (!prepared.model->is_gone() && late_copies.value_or(is_sharded)) {
@@ -299,8 +288,25 @@ RTRAIN_DOOR checkpoint::Snapshot WorkerReports::snapshot_of(const State& state) 
             }
         }
     }
+    return snapshot;
+}
+
+/// Before the first epoch: throws on all ranks what a report of the state would throw. Tensors that
+/// are not defined yet may be by then. *Collective.*
+RTRAIN_DOOR void WorkerReports::require_can_be_saved(const State& state) {
+    checkpoint::Snapshot snapshot = empty_snapshot();
+    detail::succeed_together(*ranks(), [&] { state.save(snapshot); });
+    checkpoint::add_bytes_of_ranks(snapshot, *ranks());
+    std::erase_if(snapshot.tensors, [](const auto& item) { return !item.second.defined(); });
+    detail::succeed_together(
+        *ranks(), [&] { checkpoint::require_can_be_written(run_.select(std::move(snapshot))); });
+}
+
+RTRAIN_DOOR checkpoint::Snapshot WorkerReports::snapshot_of(const State& state) {
+    checkpoint::Snapshot snapshot = empty_snapshot();
     state.save(snapshot);
-    detail::add_bytes_of_ranks(snapshot, *ranks());
+    checkpoint::add_bytes_of_ranks(snapshot, *ranks());
+    checkpoint::require_equal_state(snapshot, *ranks());
     progress_.save(snapshot, *ranks());
     for (const Prepared& prepared : prepared_) {
         prepared.model->save_hook(StateWriter(snapshot, prepared.section()), run_.takes_rows());

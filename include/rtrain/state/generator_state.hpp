@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Random number generators of which a checkpoint has every rank's.
+#pragma once
+
+#include <rtrain/data/permutation.hpp>
+#include <rtrain/state/state_io.hpp>
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+namespace rtrain::checkpoint {
+
+/// Gives `generator` what rank `rank` has saved as `name`/<rank>. For a rank that did not exist
+/// then: what the others draw if all of them drew the same, else a series of its own, made from
+/// rank 0's and its number. Leaves it alone where the checkpoint has none.
+inline void load_generator(at::Generator generator, const StateReader& in, const std::string& name,
+                           int rank) {
+    const auto of = [&](int other) { return name + "/" + std::to_string(other); };
+    if (in.has_tensor(of(rank))) {
+        generator.set_state(in.tensor(of(rank)).clone());
+        return;
+    }
+    if (!in.has_tensor(of(0))) {
+        return;
+    }
+    const at::Tensor first = in.tensor(of(0)).clone();
+    bool all_same = true;
+    for (int other = 1; in.has_tensor(of(other)); ++other) {
+        all_same = all_same && in.tensor(of(other)).equal(first);
+    }
+    if (all_same) {
+        generator.set_state(first);
+        return;
+    }
+    std::uint64_t seed = data::hash_of(rank);
+    const auto* const bytes = first.const_data_ptr<std::uint8_t>();
+    for (std::int64_t i = 0; i < first.numel(); ++i) {
+        seed = data::hash_of(seed, bytes[i]);
+    }
+    generator.set_current_seed(seed);
+}
+
+} // namespace rtrain::checkpoint

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// For classes that derive from an optimizer or scheduler of torch::optim and save themselves: what
+/// their base class keeps.
+#pragma once
+
+#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/state_io.hpp>
+
+#include <torch/optim.h>
+
+#include <concepts>
+#include <typeinfo>
+
+namespace rtrain::checkpoint {
+
+/// For save() of a class that derives from an optimizer or scheduler of torch::optim: saves what
+/// `Base` keeps.
+///
+/// @code
+/// struct Lookahead : torch::optim::SGD {
+///     using SGD::SGD;
+///     int steps = 0;
+///     void save(rtrain::StateWriter& out) const {
+///         rtrain::checkpoint::save_as<torch::optim::SGD>(*this, out);
+///         out.value("steps", steps);
+///     }
+///     void load(const rtrain::StateReader& in) {
+///         rtrain::checkpoint::load_as<torch::optim::SGD>(*this, in);
+///         steps = in.value("steps").to_number<int>();
+///     }
+/// };
+/// @endcode
+template <class Base, std::derived_from<Base> T>
+void save_as(const T& object, StateWriter& out) {
+    auto& base = const_cast<T&>(object); // torch's accessors are not const
+    if constexpr (std::derived_from<Base, torch::optim::Optimizer>) {
+        save_optimizer(base, out, typeid(Base));
+    } else {
+        save_scheduler(base, out);
+    }
+}
+/// Loads what save_as() has saved.
+template <class Base, std::derived_from<Base> T>
+void load_as(T& object, const StateReader& in) {
+    if constexpr (std::derived_from<Base, torch::optim::Optimizer>) {
+        load_optimizer(object, in, typeid(Base));
+    } else {
+        load_scheduler(object, in);
+    }
+}
+
+} // namespace rtrain::checkpoint

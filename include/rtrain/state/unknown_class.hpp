@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The error for an object that may keep more than rtrain would save of it.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/type_name.hpp>
+
+#include <string>
+#include <typeinfo>
+
+namespace rtrain::checkpoint {
+
+/// `what`: such as "an optimizer that rtrain can save (SGD, Adam)".
+[[nodiscard]] inline CheckpointError unknown_class(const std::type_info& type,
+                                                   const std::string& what) {
+    const std::string name = detail::demangled(type.name());
+    return CheckpointError(
+        "RT-K7", name + " is not " + what +
+                     ", and may keep more than the class that it derives from; give " + name +
+                     " save(rtrain::StateWriter& out) const and load(const rtrain::StateReader& in)"
+                     ", which save what it keeps itself, and call "
+                     "rtrain::checkpoint::save_as<Base>(*this, out) and load_as<Base>(*this, in) "
+                     "for what its base class keeps");
+}
+
+} // namespace rtrain::checkpoint
