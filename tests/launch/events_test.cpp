@@ -117,7 +117,8 @@ private:
                                        policy_,
                                        options_,
                                        options_.run.name,
-                                       {rtrain::launch::Session::of_this_process(), 0}};
+                                       {rtrain::launch::Session::of_this_process(), 0},
+                                       [](const Error& error) { FAIL(error.what()); }};
 };
 
 TrainerOptions options_in(const test::Directory& directory, int max_failures = 0) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/comm/mpi.hpp>
+#include <rtrain/process/attempt_status.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -132,11 +133,11 @@ private:
         int count = 0;
         MPI_Get_count(&status, MPI_BYTE, &count);
         if (count != message.count) {
-            throw CommError("RT-X5",
-                            detail::concat("rank ", message.peer, " sent ", count,
-                                           " bytes where this rank expects ", message.count,
-                                           ": all ranks must call the same collectives in the same "
-                                           "order, with tensors of the same shape and type"));
+            throw_for_good(CommError(
+                "RT-X5", detail::concat("rank ", message.peer, " sent ", count,
+                                        " bytes where this rank expects ", message.count,
+                                        ": all ranks must call the same collectives in the same "
+                                        "order, with tensors of the same shape and type")));
         }
         check_mpi(MPI_Imrecv(message.data, message.count, MPI_BYTE, &handle, &message.request),
                   "MPI_Imrecv");

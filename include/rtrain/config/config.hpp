@@ -180,7 +180,7 @@ struct ProfileConfig {
 /// checkpoint.
 struct RunConfig {
     /// Directory name of the run: letters, digits, '.', '_', '-'. Empty:
-    /// `rtrain_run-<date>-<process>`.
+    /// `rtrain_run-<date>-<random digits>`.
     std::string name{};
     /// Parent directory: a path, absolute or relative to the working directory, that all ranks see;
     /// or a URI such as "s3://bucket/path" (rtrain/storage/arrow.hpp). Empty: `~/rtrain_results`.

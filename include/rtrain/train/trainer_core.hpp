@@ -6,6 +6,7 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/result.hpp>
@@ -15,6 +16,7 @@
 #include <rtrain/train/train_function.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,7 +69,8 @@ private:
     [[nodiscard]] bool begin_another_run();
     [[noreturn]] void end_together(int fit, const Error& error);
     [[noreturn]] void end_together();
-    Result train(launch::FitCall call, const RunFunction& function);
+    Result train(launch::FitCall call, const RunFunction& function,
+                 std::function<void(const Error&)> end_process);
 
     launch::Session& session_;
     TrainerOptions options_;

@@ -31,6 +31,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -62,6 +63,19 @@ inline void require_free(launch::FitCall call, const RunConfig& run) {
 [[noreturn]] inline void exit_preempted() {
     launch::PreemptionSignals::ignore();
     std::exit(preempted_exit_code);
+}
+
+/// In place of what fit() would throw on this rank, which no driver has launched.
+[[noreturn]] inline void end_process(launch::FitCall call, bool leads, const Error& error) {
+    if (error.code() != PreemptionError::own_code) {
+        call.session.record(call.number, launch::Ending::of(error));
+        console::error("%s", error.what());
+        std::exit(EXIT_FAILURE);
+    }
+    if (leads) {
+        console::say("%s", error.message().c_str());
+    }
+    exit_preempted();
 }
 
 RTRAIN_DOOR launch::Session& TrainerCore::begin_session() {
@@ -202,14 +216,13 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
 /// Trains in this process; processes started for a later call learn how it ended.
 RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
     try {
-        Result result = train({session_, fit}, function);
+        Result result = train({session_, fit}, function, [&](const Error& error) {
+            end_process({session_, fit}, backend_->rank() == 0, error);
+        });
         session_.record(fit, {.run = result.path});
         return result;
     } catch (const PreemptionError& error) {
-        if (backend_->rank() == 0) {
-            console::say("%s", error.message().c_str());
-        }
-        exit_preempted();
+        end_process({session_, fit}, backend_->rank() == 0, error);
     } catch (const std::exception& error) {
         session_.record(fit, launch::Ending::of(error));
         throw;
@@ -241,10 +254,11 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
             backend_->stay_joined();
         }
         Generators generators;
-        Result result = train({session_, fit}, function);
+        const auto end = [&](const Error& error) { end_together(fit, error); };
+        Result result = train({session_, fit}, function, end);
         while (begin_another_run()) {
             generators.restore(); // as in new processes
-            result = train({session_, fit, /*follows=*/true}, function);
+            result = train({session_, fit, /*follows=*/true}, function, end);
         }
         if (backend_->rank() == 0) {
             session_.record(fit, {.run = result.path});
@@ -309,11 +323,13 @@ RTRAIN_DOOR void TrainerCore::end_together() {
     std::exit(EXIT_SUCCESS);
 }
 
-RTRAIN_DOOR Result TrainerCore::train(launch::FitCall call, const RunFunction& function) {
+RTRAIN_DOOR Result TrainerCore::train(launch::FitCall call, const RunFunction& function,
+                                      std::function<void(const Error&)> end_process) {
     const OneFit training;
     const std::string& launched = session_.run_name();
     Training it(*backend_, *checkpoint_, options_,
-                launched.empty() || call.follows ? named_run().name : launched, call);
+                launched.empty() || call.follows ? named_run().name : launched, call,
+                std::move(end_process));
     Result result = it.run(function);
     is_sound_ = !it.has_restarted();
     return result;

@@ -6,6 +6,7 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/backend/collectives.hpp>
+#include <rtrain/backend/torch_settings.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
@@ -22,6 +23,7 @@
 #include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/watch/mutual_watch.hpp>
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/rank_status.hpp>
@@ -53,11 +55,14 @@ namespace rtrain::detail {
 class Training {
 public:
     /// `backend`, `checkpoint` and `options` outlive this object.
+    /// `end_process`: with what fit() would throw, for a function that does not end. Does not
+    /// return.
     Training(AnyBackend& backend, checkpoint::AnyPolicy& checkpoint, const TrainerOptions& options,
-             std::string run_name, launch::FitCall call)
+             std::string run_name, launch::FitCall call,
+             std::function<void(const Error&)> end_process)
         : backend_(backend), checkpoint_(checkpoint), options_(options),
-          run_name_(std::move(run_name)), call_(call), session_(call.session),
-          policy_(options.run.failure) {
+          run_name_(std::move(run_name)), call_(std::move(call)), session_(call_.session),
+          end_process_(std::move(end_process)), policy_(options.run.failure) {
         add_recorders(observers_, options_, session_);
     }
 
@@ -86,7 +91,9 @@ private:
         if (!call_.follows) {
             backend_.start(options_.scaling);
         }
-        OwnLog log(backend_, options_.run, run_name_, session_.has_driver());
+        std::optional<OwnLog> log(std::in_place, backend_, options_.run, run_name_,
+                                  session_.has_driver());
+        log_ = &log;
         session_.connect(backend_.rank(), backend_.size());
         watch_each_other();
         require_same_config(backend_, options_.config,
@@ -102,7 +109,7 @@ private:
         // An attempt in this process begins as one in a new process does.
         Generators generators;
         for (;;) {
-            log.begin();
+            log->begin();
             (void)StepClock::current().take(); // steps before the run, or of an attempt that failed
             Attempt attempt = attempt_once(train_function);
             if (attempt.refused) {
@@ -111,10 +118,7 @@ private:
             if (!attempt.error) {
                 RankStatus::current().enter(Phase::done);
                 if (attempt.preempted) {
-                    PreemptionNotice::current().reset();
-                    throw PreemptionError(concat(
-                        "the run was told to make room and has saved ", attempt.newest, " in ",
-                        attempt.result.path.string(), "; start the same command again to go on"));
+                    throw has_made_room(attempt);
                 }
                 return std::move(attempt.result);
             }
@@ -162,34 +166,78 @@ private:
         });
         if (run) {
             attempt.began = name_of(run->checkpoint());
+            AttemptStatus& status = AttemptStatus::current();
+            const KeptSettings kept;
+            status.begin([&] { end_in_function(attempt, *run); });
             mine = failure_in([&] {
                 attempt.preempted = !returns(train_function, *run);
-                const RankStatus::In finishing(Phase::finishing);
-                attempt.preempted ? run->leave() : run->close();
-                // Read before any rank may go on and change the run's directory.
-                const storage::Location& at = run->directory().location();
-                attempt.result = Result::from_path(at.path, at.filesystem);
-            });
-        }
-        attempt.error = error_of(exchange(std::move(mine)));
-        if (run) {
-            attempt.newest = name_of(run->checkpoint());
-            attempt.iteration = run->journal().iterations_saved();
-            if (attempt.error) {
-                leave_error(run->directory(), *attempt.error);
-                if (attempt.error->died().empty() || !session_.has_driver()) { // else it tells
-                    observers_.failed({.failures = attempt.error->worker_failures()});
+                if (const auto failure = status.failure()) {
+                    throw_error(failure->code(), concat(failure->message(), in_vain));
                 }
-            } else {
-                using How = track::Ended::How;
-                observers_.ended({.how = attempt.preempted ? How::preempted : How::finished,
-                                  .result = attempt.preempted ? nullptr : &attempt.result});
+                end_run(attempt, *run);
+            });
+            status.end();
+            if (const auto first = status.failure();
+                first && mine && mine->kind == Failure::Kind::interrupted) {
+                mine = failure_of(*first); // of this rank, where others were only interrupted
             }
         }
+        conclude(attempt, run.get(), std::move(mine));
         return attempt;
     }
 
-    /// False when the function was left because the run is to make room.
+    /// What follows the training function on this rank.
+    static void end_run(Attempt& attempt, Run& run) {
+        const RankStatus::In finishing(Phase::finishing);
+        attempt.preempted ? run.leave() : run.close();
+        // Read before any rank may go on and change the run's directory.
+        const storage::Location& at = run.directory().location();
+        attempt.result = Result::from_path(at.path, at.filesystem);
+    }
+
+    /// What follows on all ranks together. `run`: null when it could not be taken up.
+    void conclude(Attempt& attempt, Run* run, Outcome mine) {
+        attempt.error = error_of(exchange(std::move(mine)));
+        if (run == nullptr) {
+            return;
+        }
+        attempt.newest = name_of(run->checkpoint());
+        attempt.iteration = run->journal().iterations_saved();
+        if (attempt.error) {
+            leave_error(run->directory(), *attempt.error);
+            if (attempt.error->died().empty() || !session_.has_driver()) { // else it tells
+                observers_.failed({.failures = attempt.error->worker_failures()});
+            }
+        } else {
+            using How = track::Ended::How;
+            observers_.ended({.how = attempt.preempted ? How::preempted : How::finished,
+                              .result = attempt.preempted ? nullptr : &attempt.result});
+        }
+    }
+
+    /// In a training function that stays although its state is saved: ends this process as if it
+    /// had been left.
+    void end_in_function(Attempt& attempt, Run& run) {
+        attempt.preempted = true;
+        conclude(attempt, &run, failure_in([&] { end_run(attempt, run); }));
+        RankStatus::current().enter(Phase::done);
+        console::warn(
+            "rank %d: the training function caught what was to end it, twice; its process "
+            "ends here. Let what is no std::exception through: write catch "
+            "(const std::exception&) instead of catch (...)",
+            backend_.rank());
+        log_->reset();
+        attempt.error ? end_process_(*attempt.error) : end_process_(has_made_room(attempt));
+    }
+
+    static PreemptionError has_made_room(const Attempt& attempt) {
+        PreemptionNotice::current().reset();
+        return PreemptionError(concat("the run was told to make room and has saved ",
+                                      attempt.newest, " in ", attempt.result.path.string(),
+                                      "; start the same command again to go on"));
+    }
+
+    /// False when the function was left because the run is to make room, whatever it caught.
     static bool returns(const RunFunction& train_function, Run& run) {
         const RankStatus::In training(Phase::training);
         try {
@@ -197,7 +245,7 @@ private:
         } catch (const Preempted&) {
             return false;
         }
-        return true;
+        return !AttemptStatus::current().was_left();
     }
 
     /// Ranks learn how all of them ended.
@@ -340,15 +388,22 @@ private:
         return checkpoint ? checkpoint->path.filename().string() : "";
     }
 
+    static constexpr const char* in_vain =
+        "; the training function caught this error, but ranks may no longer be at the same step, "
+        "so "
+        "the attempt fails: let errors of communication and of report() through";
+
     AnyBackend& backend_;
     checkpoint::AnyPolicy& checkpoint_;
     const TrainerOptions& options_;
     std::string run_name_;
     launch::FitCall call_;
     launch::Session& session_;
-    track::Observers observers_;       ///< told by rank 0, through all attempts
-    launch::FailurePolicy policy_;     ///< used by rank 0 without a driver
-    std::vector<std::string> skipped_; ///< checkpoints that the run is not to go on from
+    std::function<void(const Error&)> end_process_;
+    std::optional<OwnLog>* log_ = nullptr; ///< of train()
+    track::Observers observers_;           ///< told by rank 0, through all attempts
+    launch::FailurePolicy policy_;         ///< used by rank 0 without a driver
+    std::vector<std::string> skipped_;     ///< checkpoints that the run is not to go on from
     bool restarted_ = false;
     std::optional<launch::MutualWatch> watch_; ///< without a driver
 };

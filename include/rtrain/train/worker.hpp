@@ -173,7 +173,10 @@ public:
     [[nodiscard]] auto& communicator() const requires requires(B& backend) {
         backend.communicator();
     }
-    { return backend_->communicator(); }
+    {
+        detail::require_attempt();
+        return backend_->communicator();
+    }
 
 private:
     [[nodiscard]] const data::Dataset& dataset(const std::string& name) const {

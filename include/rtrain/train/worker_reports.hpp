@@ -20,6 +20,7 @@
 #include <rtrain/train/worker_collectives.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -136,6 +137,7 @@ private:
         [[nodiscard]] std::string section() const;
     };
 
+    void reporting(const std::function<void()>& action);
     void show(const torch::nn::Module& module);
     void check_models(checkpoint::Compared* later = nullptr);
     void save_between(const State& state);

@@ -6,10 +6,12 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/packed.hpp>
 #include <rtrain/metric/collection.hpp>
 #include <rtrain/model/flop_count.hpp>
 #include <rtrain/model/model_parts.hpp>
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/late_copy.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
@@ -20,6 +22,7 @@
 #include <ATen/Functions.h>
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -76,6 +79,7 @@ RTRAIN_DOOR WorkerReports::WorkerReports(std::shared_ptr<detail::AnyBackend> bac
     data::Pass::observe(
         [this](const data::Loops::Loop& loop) {
             RankStatus::current().advance();
+            detail::require_attempt();
             make_room_in(loop);
         },
         [this](const data::Loops::Loop& loop) { return ends(loop); });
@@ -91,19 +95,32 @@ RTRAIN_DOOR std::filesystem::path WorkerReports::run_path() const {
     return run_.directory().location().path;
 }
 
+/// `action` is a report; one that fails ends the attempt, even if the function catches the error.
+RTRAIN_DOOR void WorkerReports::reporting(const std::function<void()>& action) {
+    detail::require_attempt();
+    try {
+        action();
+    } catch (const std::exception& error) {
+        AttemptStatus::current().fail(Error(detail::code_of(error), detail::message_of(error)));
+        throw;
+    }
+}
+
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics) {
     if (!is_behind_the_end()) {
-        run_.report(metrics);
+        reporting([&] { run_.report(metrics); });
     }
 }
 
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state,
                                        const ReportOptions& options) {
     if (!run_.saves_state()) {
-        if (asks_for_validation(options)) {
-            throw ConfigError("RT-C16", "a report asks for validation, but checkpoint::None saves "
-                                        "nothing to validate");
-        }
+        reporting([&] {
+            if (asks_for_validation(options)) {
+                throw ConfigError("RT-C16", "a report asks for validation, but checkpoint::None "
+                                            "saves nothing to validate");
+            }
+        });
         report(metrics);
         return;
     }
@@ -112,26 +129,29 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state
     }
     checkpoint::Compared compared;
     const bool is_late = this->options().run.checkpoint.late_copies.value_or(false);
-    run_.report(
-        metrics, options, is_due(),
-        [&](bool in_background) { check_models(is_late && in_background ? &compared : nullptr); },
-        [&] {
-            checkpoint::Snapshot snapshot = snapshot_of(state);
-            snapshot.compared = std::move(compared);
-            return snapshot;
-        });
+    const auto check = [&](bool in_background) {
+        check_models(is_late && in_background ? &compared : nullptr);
+    };
+    const auto take_snapshot = [&] {
+        checkpoint::Snapshot snapshot = snapshot_of(state);
+        snapshot.compared = std::move(compared);
+        return snapshot;
+    };
+    reporting([&] { run_.report(metrics, options, is_due(), check, take_snapshot); });
     leave_if_preempted();
 }
 
 RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collection& collection) {
-    Config values = collection.reduce(*ranks());
+    Config values;
+    reporting([&] { values = collection.reduce(*ranks()); });
     report(detail::with(metrics, values));
     return values;
 }
 
 RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collection& collection,
                                          const State& state, const ReportOptions& options) {
-    Config values = collection.reduce(*ranks());
+    Config values;
+    reporting([&] { values = collection.reduce(*ranks()); });
     report(detail::with(metrics, values), state, options);
     return values;
 }
@@ -141,11 +161,12 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const Checkpoint& 
     if (is_behind_the_end()) {
         return;
     }
-    run_.report(metrics, directory, options);
+    reporting([&] { run_.report(metrics, directory, options); });
     leave_if_preempted();
 }
 
 RTRAIN_DOOR void WorkerReports::log(std::initializer_list<StepMetric> metrics) {
+    detail::require_attempt();
     if (rank() == 0) {
         run_.journal().log({metrics.begin(), metrics.size()});
     }
@@ -153,10 +174,12 @@ RTRAIN_DOOR void WorkerReports::log(std::initializer_list<StepMetric> metrics) {
 
 RTRAIN_DOOR std::vector<ReportedCheckpoint>
 WorkerReports::get_all_reported_checkpoints(ConsistencyMode mode, std::optional<double> timeout_s) {
+    detail::require_attempt();
     return run_.reported_checkpoints(mode, timeout_s);
 }
 
 RTRAIN_DOOR std::optional<Checkpoint> WorkerReports::checkpoint() const {
+    detail::require_attempt();
     return run_.checkpoint();
 }
 
@@ -195,6 +218,7 @@ RTRAIN_DOOR Epochs WorkerReports::epochs(int count, const State& state) {
 }
 
 RTRAIN_DOOR bool WorkerReports::should_stop() const {
+    detail::require_attempt();
     const TimeLimit& time = TimeLimit::current();
     return run_.has_stopped() || (size() > 1 ? time.agreed() : time.is_over());
 }
@@ -310,7 +334,7 @@ RTRAIN_DOOR void WorkerReports::make_room_in(const data::Loops::Loop& loop) {
 /// Behind a checkpoint.
 RTRAIN_DOOR void WorkerReports::leave_if_preempted() const {
     if (run_.preempted()) {
-        throw detail::Preempted();
+        detail::leave_function();
     }
 }
 

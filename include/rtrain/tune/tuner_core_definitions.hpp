@@ -31,6 +31,7 @@
 #include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tune/trial_process.hpp>
 #include <rtrain/tune/trial_processes.hpp>
+#include <rtrain/tune/trial_settings.hpp>
 #include <rtrain/tune/trial_task.hpp>
 #include <rtrain/tune/tuner_core.hpp>
 
@@ -153,9 +154,14 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) 
 
 RTRAIN_DOOR ResultGrid TunerCore::fit(const tune::TrialFunction& function) {
     return fit([&](int /*fit*/) {
+        const auto settings = std::make_shared<tune::internal::TrialSettings>();
         Work work{.plan = [this] { return plan(); },
                   .each = options_.resources_per_trial,
-                  .function = function,
+                  .function =
+                      [settings, function](tune::Trial& trial, const Config& config) {
+                          const tune::internal::TrialSettings::Scope own(*settings);
+                          return function(trial, config);
+                      },
                   .files = new_trial_files};
         if (options_.tune.bind_to_cores) {
             work.cores_of = [cores = tune::own_cores(work.each)](const Config&) { return cores; };

@@ -9,6 +9,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
+#include <rtrain/process/attempt_status.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -141,11 +142,11 @@ private:
             lock.lock();
         }
         if (suspicion_ && Clock::now() - suspected_ > grace) {
-            throw CommError("RT-N5",
-                            detail::concat("rank ", rank_, " in ", oldest.what, ": ", *suspicion_));
+            throw_for_good(CommError(
+                "RT-N5", detail::concat("rank ", rank_, " in ", oldest.what, ": ", *suspicion_)));
         }
         if (std::chrono::duration<double>(waited) > timeout_) { // any number
-            throw CommError(
+            throw_for_good(CommError(
                 "RT-N6",
                 detail::concat(
                     "rank ", rank_, " waited ",
@@ -153,7 +154,7 @@ private:
                     oldest.what, " over NCCL",
                     oldest.done ? "" : ", which was not on its stream yet",
                     ": some rank has not called it, or hangs; raise Nccl::Options::timeout "
-                    "if ranks may be that far apart"));
+                    "if ranks may be that far apart")));
         }
     }
 
