@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 
 #include <doctest/doctest.h>
@@ -9,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+using rtrain::AttemptStatus;
+using rtrain::CommError;
 using rtrain::PreemptionNotice;
 using rtrain::launch::PreemptionSignals;
 
@@ -66,4 +69,28 @@ TEST_CASE("PreemptionSignals.two_in_a_row_are_one_notice_and_a_later_one_ends_th
     const int repeated = status_after(1'200'000);
     CHECK(WIFSIGNALED(repeated));
     CHECK(WTERMSIG(repeated) == SIGTERM);
+}
+
+TEST_CASE("AttemptStatus.the_first_error_counts_and_the_third_stay_ends_the_process") {
+    AttemptStatus status;
+    status.fail(CommError("RT-X3", "before"));
+    CHECK(!status.is_over()); // no function runs
+    int ended = 0;
+    status.begin([&] { ++ended; });
+    CHECK(!status.is_over());
+    status.fail(CommError("RT-X10", "first"));
+    status.fail(CommError("RT-X4", "second"));
+    CHECK(status.is_over());
+    CHECK(status.failure()->code() == "RT-X10");
+    status.end();
+    status.begin([&] { ++ended; });
+    CHECK(!status.failure());
+    CHECK(!status.was_left());
+    status.leave();
+    status.leave();
+    CHECK(status.is_over());
+    CHECK(status.was_left());
+    CHECK(ended == 0);
+    status.leave();
+    CHECK(ended == 1);
 }

@@ -32,6 +32,7 @@ public:
         Time taken = 0;            ///< when the body got the batch; 0: it has not
         bool saved_around = false; ///< a checkpoint takes it for a loop around another
         bool leads = false;        ///< it shows how far training is: the first of those that train
+        std::int64_t used = 0;     ///< batches that the body is done with
     };
 
     /// Those of the calling thread.

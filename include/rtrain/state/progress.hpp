@@ -51,8 +51,9 @@ public:
     [[nodiscard]] int epoch() const noexcept { return epoch_; }
     /// Throws DataError [RT-D16].
     void begin_epoch(int epoch);
-    /// How many epochs there will be.
-    void set_epochs(int count) noexcept { epochs_ = count; }
+    /// How many epochs there will be; `in_steps`: or steps, which take their place. Throws
+    /// CheckpointError [RT-K34] when the checkpoint that was loaded counts the other.
+    void set_epochs(int count, bool in_steps = false);
     [[nodiscard]] bool in_last_epoch() const noexcept {
         return epoch_ + 1 == epochs_ || wants_stop_ || epoch_ == last_epoch_;
     }
@@ -102,6 +103,7 @@ private:
     int resumed_at_ = -1; ///< epoch of the checkpoint
     int epoch_ = -1;
     int epochs_ = -1; ///< unknown
+    bool in_steps_ = false;
     bool wants_stop_ = false;
     std::optional<int> last_epoch_;
     bool stop_is_saved_ = false;

@@ -48,8 +48,9 @@ public:
         return {session_, std::move(options), backend_, checkpoint_};
     }
 
-    /// See Trainer. `further`: runs that follow in the same ranks; null: none do.
-    Result fit(const RunFunction& function, FurtherRuns* further = nullptr);
+    /// See Trainer. `type`: of the user's function. `further`: runs that follow in the same ranks;
+    /// null: none do.
+    Result fit(const RunFunction& function, std::string type, FurtherRuns* further = nullptr);
     [[nodiscard]] static bool can_restore(const std::filesystem::path& run_directory,
                                           const std::optional<storage::AnyFilesystem>& filesystem);
     [[nodiscard]] static TrainerOptions
@@ -76,6 +77,7 @@ private:
     TrainerOptions options_;
     std::shared_ptr<AnyBackend> backend_;
     std::shared_ptr<checkpoint::AnyPolicy> checkpoint_;
+    std::string function_type_;      ///< of the fit() call
     FurtherRuns* further_ = nullptr; ///< of the fit() call
     bool is_sound_ = true;           ///< this process, in which nothing has failed
 };

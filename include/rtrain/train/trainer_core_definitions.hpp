@@ -18,6 +18,7 @@
 #include <rtrain/run/restore.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
+#include <rtrain/run/run_identity.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/track/callback_observer.hpp>
 #include <rtrain/train/generators.hpp>
@@ -88,6 +89,9 @@ RTRAIN_DOOR TrainerCore::TrainerCore(launch::Session& session, TrainerOptions op
     : session_(session), options_(std::move(options)), backend_(std::move(backend)),
       checkpoint_(std::move(checkpoint)) {
     check_options(options_);
+    if (options_.run.fast_dev_run > 0) {
+        options_.run.trackers.clear();
+    }
 }
 
 RTRAIN_DOOR bool TrainerCore::can_restore(const std::filesystem::path& run_directory,
@@ -108,9 +112,11 @@ RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
     return detail::restored_options(run_directory, std::move(options), filesystem);
 }
 
-RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, FurtherRuns* further) {
+RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, std::string type,
+                                    FurtherRuns* further) {
     OneFit::require_none();
     require_one_libtorch();
+    function_type_ = std::move(type);
     further_ = further;
     const console::Speaking speaking(options_.run.logging.level, options_.run.logging.json);
     const int fit = session_.next_fit();
@@ -137,11 +143,14 @@ RTRAIN_DOOR std::optional<storage::AnyFilesystem> TrainerCore::run_filesystem() 
     return root.filesystem.is_local() ? std::nullopt : std::optional(root.filesystem);
 }
 
-/// A restarted run must find its directory again, so the driver names it.
+/// A restarted run must find its directory again, so the driver names it. The search names trials.
 RTRAIN_DOOR RunConfig TrainerCore::named_run() const {
     RunConfig run = options_.run;
     if (run.name.empty()) {
         run.name = generated_name();
+    }
+    if (run.fast_dev_run > 0 && session_.trial().empty()) {
+        run.name += fast_dev_suffix;
     }
     return run;
 }
@@ -181,6 +190,7 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
                       "compiled for an MPI with ULFM, or its backend uses none");
     }
     require_free({session_, fit}, run);
+    make_way(run, run.name);
     std::vector<track::GuardedCallback> callbacks;
     const auto tell = [&](const Failure& failure) {
         for (track::GuardedCallback& callback : callbacks) {
@@ -216,9 +226,10 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
 /// Trains in this process; processes started for a later call learn how it ended.
 RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
     try {
-        Result result = train({session_, fit}, function, [&](const Error& error) {
-            end_process({session_, fit}, backend_->rank() == 0, error);
-        });
+        Result result =
+            train({session_, fit, false, function_type_}, function, [&](const Error& error) {
+                end_process({session_, fit}, backend_->rank() == 0, error);
+            });
         session_.record(fit, {.run = result.path});
         return result;
     } catch (const PreemptionError& error) {
@@ -255,10 +266,10 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
         }
         Generators generators;
         const auto end = [&](const Error& error) { end_together(fit, error); };
-        Result result = train({session_, fit}, function, end);
+        Result result = train({session_, fit, false, function_type_}, function, end);
         while (begin_another_run()) {
             generators.restore(); // as in new processes
-            result = train({session_, fit, /*follows=*/true}, function, end);
+            result = train({session_, fit, /*follows=*/true, function_type_}, function, end);
         }
         if (backend_->rank() == 0) {
             session_.record(fit, {.run = result.path});

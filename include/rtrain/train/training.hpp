@@ -6,7 +6,6 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/backend/collectives.hpp>
-#include <rtrain/backend/torch_settings.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
@@ -31,7 +30,9 @@
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
+#include <rtrain/run/run_identity.hpp>
 #include <rtrain/run/same_config.hpp>
+#include <rtrain/train/attempt.hpp>
 #include <rtrain/train/audience.hpp>
 #include <rtrain/train/generators.hpp>
 #include <rtrain/train/outcomes.hpp>
@@ -91,6 +92,13 @@ private:
         if (!call_.follows) {
             backend_.start(options_.scaling);
         }
+        if (!session_.has_driver()) { // else that has done it
+            succeed_together(backend_, [this] {
+                if (backend_.rank() == 0) {
+                    make_way(options_.run, run_name_);
+                }
+            });
+        }
         std::optional<OwnLog> log(std::in_place, backend_, options_.run, run_name_,
                                   session_.has_driver());
         log_ = &log;
@@ -131,16 +139,6 @@ private:
         }
     }
 
-    struct Attempt {
-        Result result;
-        bool preempted = false;
-        std::exception_ptr refused;               ///< the run could not be taken up
-        std::optional<TrainingFailedError> error; ///< what has failed on which ranks
-        std::string began;                        ///< the checkpoint it went on from; "" for none
-        std::string newest;                       ///< the newest at its end
-        std::int64_t iteration = 0;               ///< reports that it holds; on rank 0
-    };
-
     /// Ranks that were started by mpirun or srun have no driver to notice a hang.
     void watch_each_other() {
         if (backend_.can_be_launched() && !session_.has_driver()) {
@@ -167,13 +165,9 @@ private:
         if (run) {
             attempt.began = name_of(run->checkpoint());
             AttemptStatus& status = AttemptStatus::current();
-            const KeptSettings kept;
             status.begin([&] { end_in_function(attempt, *run); });
             mine = failure_in([&] {
                 attempt.preempted = !returns(train_function, *run);
-                if (const auto failure = status.failure()) {
-                    throw_error(failure->code(), concat(failure->message(), in_vain));
-                }
                 end_run(attempt, *run);
             });
             status.end();
@@ -184,15 +178,6 @@ private:
         }
         conclude(attempt, run.get(), std::move(mine));
         return attempt;
-    }
-
-    /// What follows the training function on this rank.
-    static void end_run(Attempt& attempt, Run& run) {
-        const RankStatus::In finishing(Phase::finishing);
-        attempt.preempted ? run.leave() : run.close();
-        // Read before any rank may go on and change the run's directory.
-        const storage::Location& at = run.directory().location();
-        attempt.result = Result::from_path(at.path, at.filesystem);
     }
 
     /// What follows on all ranks together. `run`: null when it could not be taken up.
@@ -228,24 +213,6 @@ private:
             backend_.rank());
         log_->reset();
         attempt.error ? end_process_(*attempt.error) : end_process_(has_made_room(attempt));
-    }
-
-    static PreemptionError has_made_room(const Attempt& attempt) {
-        PreemptionNotice::current().reset();
-        return PreemptionError(concat("the run was told to make room and has saved ",
-                                      attempt.newest, " in ", attempt.result.path.string(),
-                                      "; start the same command again to go on"));
-    }
-
-    /// False when the function was left because the run is to make room, whatever it caught.
-    static bool returns(const RunFunction& train_function, Run& run) {
-        const RankStatus::In training(Phase::training);
-        try {
-            train_function(run);
-        } catch (const Preempted&) {
-            return false;
-        }
-        return !AttemptStatus::current().was_left();
     }
 
     /// Ranks learn how all of them ended.
@@ -383,15 +350,6 @@ private:
     [[nodiscard]] bool asks_for_notices() const {
         return backend_.rank() == 0 && !session_.has_driver();
     }
-
-    static std::string name_of(const std::optional<Checkpoint>& checkpoint) {
-        return checkpoint ? checkpoint->path.filename().string() : "";
-    }
-
-    static constexpr const char* in_vain =
-        "; the training function caught this error, but ranks may no longer be at the same step, "
-        "so "
-        "the attempt fails: let errors of communication and of report() through";
 
     AnyBackend& backend_;
     checkpoint::AnyPolicy& checkpoint_;

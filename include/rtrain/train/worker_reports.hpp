@@ -93,6 +93,27 @@ public:
     /// docs/data-order.md for loops in loops, and one behind the other.
     [[nodiscard]] Epochs epochs(int count, const State& state);
 
+    /// The steps from the first that the newest checkpoint has not finished to `count` - 1, for
+    /// training that counts no epochs; else as epochs(). A step is finished at a report() in its
+    /// body. stop() takes effect in the next step that reports. *Collective.* Throws
+    /// CheckpointError [RT-K34] in a run that counts epochs.
+    ///
+    /// @code
+    /// auto steps = worker.steps(10'000, state);
+    /// auto batch = batches.begin(); // behind steps(), which loads its place
+    /// for (const int step : steps) {
+    ///     if (batch == batches.end()) {
+    ///         batch = batches.begin();
+    ///     }
+    ///     train(*batch);
+    ///     ++batch;
+    ///     if (step % 100 == 99) {
+    ///         worker.report({{"step", step}}, state);
+    ///     }
+    /// }
+    /// @endcode
+    [[nodiscard]] Epochs steps(int count, const State& state);
+
     /// Early stopping: the epoch under way is the last of the loop over epochs(), on all ranks as
     /// soon as one has called this. The body goes on to its end, or leaves the loop by `break`.
     ///
@@ -121,6 +142,8 @@ protected:
     ~WorkerReports();
 
     [[nodiscard]] Progress& progress() noexcept { return progress_; }
+    /// The run comes from this data set.
+    void uses(const std::string& dataset) const;
     /// Checkpoints look after it for as long as the model lives.
     void keep(std::shared_ptr<detail::PreparedModel> model, const torch::nn::Module& module);
     /// Of the models it looks after, those that ranks share.
@@ -137,6 +160,7 @@ private:
         [[nodiscard]] std::string section() const;
     };
 
+    [[nodiscard]] bool saves_state() const;
     void reporting(const std::function<void()>& action);
     void show(const torch::nn::Module& module);
     void check_models(checkpoint::Compared* later = nullptr);
@@ -144,10 +168,13 @@ private:
     [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state);
     void make_room_in(const data::Loops::Loop& loop);
     void leave_if_preempted() const;
-    [[nodiscard]] bool stops_here();
+    [[nodiscard]] Epochs loop(int count, const State& state, bool in_steps);
+    [[nodiscard]] bool ends_step();
+    void make_room();
+    [[nodiscard]] bool stops_here(bool asks_ranks = true);
     [[nodiscard]] bool is_behind_the_end() const;
     [[nodiscard]] bool ends(const data::Loops::Loop& loop) const;
-    void leave_epochs_early(int count);
+    void leave_epochs_early(int count, bool in_steps);
     [[nodiscard]] bool is_due();
 
     Run& run_;
@@ -155,6 +182,7 @@ private:
     std::optional<State> state_; ///< of the loop over epochs()
     std::string said_way_;       ///< back into loops
     int state_reports_ = 0;
+    bool has_reported_ = false; ///< in this step of steps()
     std::vector<Prepared> prepared_;
     int prepared_count_ = 0;
 };
@@ -162,5 +190,6 @@ private:
 } // namespace rtrain
 
 #ifndef RTRAIN_COMPILED
+#include <rtrain/train/worker_loops_definitions.hpp>
 #include <rtrain/train/worker_reports_definitions.hpp>
 #endif

@@ -15,7 +15,6 @@
 #include <rtrain/process/late_copy.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
-#include <rtrain/process/time_limit.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/train/worker_reports.hpp>
 
@@ -95,9 +94,15 @@ RTRAIN_DOOR std::filesystem::path WorkerReports::run_path() const {
     return run_.directory().location().path;
 }
 
+/// A program that is tried out leaves no checkpoint.
+RTRAIN_DOOR bool WorkerReports::saves_state() const {
+    return run_.saves_state() && options().run.fast_dev_run == 0;
+}
+
 /// `action` is a report; one that fails ends the attempt, even if the function catches the error.
 RTRAIN_DOOR void WorkerReports::reporting(const std::function<void()>& action) {
     detail::require_attempt();
+    has_reported_ = true;
     try {
         action();
     } catch (const std::exception& error) {
@@ -114,9 +119,9 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics) {
 
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state,
                                        const ReportOptions& options) {
-    if (!run_.saves_state()) {
+    if (!saves_state()) {
         reporting([&] {
-            if (asks_for_validation(options)) {
+            if (asks_for_validation(options) && !run_.saves_state()) {
                 throw ConfigError("RT-C16", "a report asks for validation, but checkpoint::None "
                                             "saves nothing to validate");
             }
@@ -159,6 +164,10 @@ RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collecti
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const Checkpoint& directory,
                                        const ReportOptions& options) {
     if (is_behind_the_end()) {
+        return;
+    }
+    if (this->options().run.fast_dev_run > 0) {
+        report(metrics);
         return;
     }
     reporting([&] { run_.report(metrics, directory, options); });
@@ -207,22 +216,6 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     return true;
 }
 
-RTRAIN_DOOR Epochs WorkerReports::epochs(int count, const State& state) {
-    restore(state);
-    progress_.set_epochs(count);
-    return Epochs(progress_, run_.has_stopped() ? 0 : count,
-                  {.begin = [this, state] { state_.emplace(state); },
-                   .end_epoch = [this] { return stops_here(); },
-                   .left_early = [this, count] { leave_epochs_early(count); },
-                   .end = [this] { state_.reset(); }});
-}
-
-RTRAIN_DOOR bool WorkerReports::should_stop() const {
-    detail::require_attempt();
-    const TimeLimit& time = TimeLimit::current();
-    return run_.has_stopped() || (size() > 1 ? time.agreed() : time.is_over());
-}
-
 RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
     constexpr double never = std::numeric_limits<double>::infinity();
     PreemptionNotice& notice = PreemptionNotice::current();
@@ -234,6 +227,12 @@ RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
     }
     notice.agree(nullptr);
     return PreemptionInfo{left};
+}
+
+RTRAIN_DOOR void WorkerReports::uses(const std::string& dataset) const {
+    if (rank() == 0) {
+        run_.journal().uses(dataset);
+    }
 }
 
 RTRAIN_DOOR void WorkerReports::keep(std::shared_ptr<detail::PreparedModel> model,
@@ -317,20 +316,6 @@ RTRAIN_DOOR checkpoint::Snapshot WorkerReports::snapshot_of(const State& state) 
     return snapshot;
 }
 
-/// Between two batches of a loop over epochs(): saves and ends if all ranks have agreed in this
-/// very loop that the run is to make room.
-RTRAIN_DOOR void WorkerReports::make_room_in(const data::Loops::Loop& loop) {
-    const PreemptionNotice& notice = PreemptionNotice::current();
-    const bool agreed = size() > 1 ? notice.agreed_in(*loop.position) : notice.given();
-    if (!agreed || !state_ || !loop.trains || loop.position->within_step ||
-        data::Loops::current().only() != &loop || !progress_.obstacle().empty() ||
-        !run_.saves_state()) {
-        return;
-    }
-    save_between(*state_);
-    leave_if_preempted();
-}
-
 /// Behind a checkpoint.
 RTRAIN_DOOR void WorkerReports::leave_if_preempted() const {
     if (run_.preempted()) {
@@ -342,43 +327,6 @@ RTRAIN_DOOR void WorkerReports::leave_if_preempted() const {
 /// for a run that is taken up behind it.
 RTRAIN_DOOR bool WorkerReports::is_behind_the_end() const {
     return run_.has_stopped() && state_;
-}
-
-/// Before a batch of a loop over epochs(): whether it is one too many. All ranks are in the loop.
-RTRAIN_DOOR bool WorkerReports::ends(const data::Loops::Loop& loop) const {
-    if (!state_ || !loop.trains) {
-        return false;
-    }
-    const TimeLimit& time = TimeLimit::current();
-    const bool time_is_up = size() > 1 ? time.agreed_in(*loop.position) : time.is_over();
-    return run_.has_stopped() || (time_is_up && !loop.position->within_step);
-}
-
-/// Behind the body of an epoch: whether it was the last because of RunConfig::stop, or because some
-/// rank has called stop().
-RTRAIN_DOOR bool WorkerReports::stops_here() {
-    if (should_stop() && !run_.has_stopped()) {
-        run_.judge_time();
-    }
-    if (!run_.has_stopped() && !progress_.agree_to_stop(*ranks())) {
-        return false;
-    }
-    const bool is_saved = run_.has_stopped() ? run_.stop_is_saved() : progress_.stop_is_saved();
-    if (run_.saves_state() && !is_saved) {
-        save_between(*state_);
-    }
-    return true;
-}
-
-/// When the loop over `count` epochs was left by `break` or `return`.
-RTRAIN_DOOR void WorkerReports::leave_epochs_early(int count) {
-    if (should_stop() || progress_.is_to_stop()) {
-        (void)stops_here();
-    } else if (rank() == 0 && progress_.epoch() + 1 < count) {
-        console::warn("the loop over %d epochs was left in epoch %d; another start of this "
-                      "run goes on with the rest, unless worker.stop() says that there is none",
-                      count, progress_.epoch());
-    }
 }
 
 /// Whether this report of a state saves it; else the run's clock decides, if it has one.

@@ -337,6 +337,7 @@ TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& t
     const std::filesystem::path directory = task.directory;
     options.run.name = directory.filename().string();
     options.run.storage_path = directory.parent_path();
+    options.run.resume = Resume::always; // the search says what a trial is
     options.run.console.verbose = std::max(0, options.run.console.verbose - 1);
     options.run.console.live.reset(); // there is one port for all trials
     const stop::Condition asks([link](const Config& report) { return link->ends_at(report); });
