@@ -144,7 +144,9 @@ TEST_CASE("Training.a_stopped_run_goes_on_to_the_same_bits") {
     }
     // A finished run has nothing left to do.
     int epochs = 0;
-    Trainer<> trainer({.run = run_in(directory, "whole")});
+    auto whole = run_in(directory, "whole");
+    whole.resume = Resume::always;
+    Trainer<> trainer({.run = whole});
     const Result result = trainer.fit([&](auto& worker) {
         int step = 0;
         auto state = State{}.add("step", step);

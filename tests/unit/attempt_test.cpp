@@ -126,7 +126,8 @@ TEST_CASE("Attempt.an_error_of_communication_fails_it_although_it_was_caught") {
     CHECK(attempts == 2);
     // Outside of a training function, nothing is noted.
     (void)code_of([] { throw_for_good(CommError("RT-X10", "ranks are apart")); });
-    Local({.run = run_in(directory)}).fit([](auto& worker) { worker.report({{"loss", 1}}); });
+    const test::Directory other("attempt-after-comm");
+    Local({.run = run_in(other)}).fit([](auto& worker) { worker.report({{"loss", 1}}); });
 }
 
 TEST_CASE("Attempt.one_begins_with_the_settings_of_torch_that_the_first_began_with") {

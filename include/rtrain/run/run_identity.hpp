@@ -250,6 +250,11 @@ inline void make_way(const RunConfig& run, const std::string& name) {
     constexpr std::chrono::milliseconds patience{400};
     const bool is_dev = run.fast_dev_run > 0 && name.ends_with(fast_dev_suffix);
     const storage::Location at = run_location(run, name);
+    if (is_dev) {
+        console::say("fast_dev_run: at most %d batches of each loop over batches, one epoch, no "
+                     "checkpoints",
+                     run.fast_dev_run);
+    }
     if ((!is_dev && run.resume != Resume::never) || !at.filesystem.exists(at.path)) {
         return;
     }

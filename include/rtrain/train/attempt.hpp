@@ -6,6 +6,7 @@
 #include <rtrain/backend/torch_settings.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/config/config.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/preemption_notice.hpp>
@@ -62,11 +63,13 @@ inline void end_run(Attempt& attempt, Run& run) {
     attempt.result = Result::from_path(at.path, at.filesystem);
 }
 
-[[nodiscard]] inline PreemptionError has_made_room(const Attempt& attempt) {
+[[nodiscard]] inline PreemptionError has_made_room(const Attempt& attempt, const RunConfig& run) {
     PreemptionNotice::current().reset();
     return PreemptionError(concat("the run was told to make room and has saved ", attempt.newest,
-                                  " in ", attempt.result.path.string(),
-                                  "; start the same command again to go on"));
+                                  " in ", attempt.result.path.string(), "; ",
+                                  run.resume == Resume::never
+                                      ? "to go on, use Trainer::restore()"
+                                      : "start the same command again to go on"));
 }
 
 [[nodiscard]] inline std::string name_of(const std::optional<Checkpoint>& checkpoint) {

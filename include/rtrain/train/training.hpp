@@ -126,7 +126,7 @@ private:
             if (!attempt.error) {
                 RankStatus::current().enter(Phase::done);
                 if (attempt.preempted) {
-                    throw has_made_room(attempt);
+                    throw has_made_room(attempt, options_.run);
                 }
                 return std::move(attempt.result);
             }
@@ -212,7 +212,8 @@ private:
             "(const std::exception&) instead of catch (...)",
             backend_.rank());
         log_->reset();
-        attempt.error ? end_process_(*attempt.error) : end_process_(has_made_room(attempt));
+        attempt.error ? end_process_(*attempt.error)
+                      : end_process_(has_made_room(attempt, options_.run));
     }
 
     /// Ranks learn how all of them ended.
