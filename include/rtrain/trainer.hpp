@@ -123,7 +123,7 @@ public:
                         train_function(worker);
                     }
                 },
-                detail::type_name<F>(), further);
+                detail::function_type_name<F>(), further);
         }
     }
 

@@ -220,7 +220,7 @@ TEST_CASE("Tuning.trials_of_a_function_inherit_no_settings_of_torch") {
         .fit();
     CHECK(fresh == 5);
     CHECK(c10::GradMode::is_enabled());
-    CHECK(torch::zeros({1}).scalar_type() == torch::kFloat);
+    CHECK((torch::zeros({1}).scalar_type() == torch::kFloat));
 }
 
 TEST_CASE("Tuning.trials_that_share_a_generator_are_warned_about") {

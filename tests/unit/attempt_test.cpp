@@ -37,14 +37,14 @@ void require_defaults() {
     CHECK(c10::GradMode::is_enabled());
     CHECK(!c10::InferenceMode::is_enabled());
     CHECK(!at::autocast::is_autocast_enabled(at::kCPU));
-    CHECK(at::autocast::get_autocast_dtype(at::kCPU) == at::kBFloat16);
+    CHECK((at::autocast::get_autocast_dtype(at::kCPU) == at::kBFloat16));
     CHECK(at::autocast::is_autocast_cache_enabled());
     CHECK(at::autocast::increment_nesting() == 1);
     CHECK(at::autocast::decrement_nesting() == 0);
-    CHECK(torch::zeros({1}).scalar_type() == torch::kFloat);
+    CHECK((torch::zeros({1}).scalar_type() == torch::kFloat));
     CHECK(!at::globalContext().deterministicAlgorithms());
     CHECK(!at::globalContext().benchmarkCuDNN());
-    CHECK(at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::HIGHEST);
+    CHECK((at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::HIGHEST));
     CHECK(!torch::autograd::AnomalyMode::is_enabled());
     CHECK(std::fegetround() == FE_TONEAREST);
     CHECK((torch::full({1}, 1e-40F) * 1).item<float>() != 0); // denormal numbers count

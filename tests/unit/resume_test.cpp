@@ -112,7 +112,23 @@ std::set<std::string> names_in(const test::Directory& directory) {
 
 using Epochs = std::vector<int>;
 
+template <class T>
+std::string name_of_lambda(T value) {
+    const auto lambda = [value](auto&) { return value; };
+    return rtrain::detail::function_type_name<decltype(lambda)>();
+}
+
 } // namespace
+
+TEST_CASE("Resume.a_lambda_is_named_by_its_place") {
+    CHECK(name_of_lambda(1) == name_of_lambda(std::string()));
+    const auto first = [](auto&) {};
+    const auto second = [](auto&) {};
+    CHECK(rtrain::detail::function_type_name<decltype(first)>() !=
+          rtrain::detail::function_type_name<decltype(second)>());
+    CHECK(rtrain::detail::function_type_name<std::vector<int>>() !=
+          rtrain::detail::function_type_name<std::vector<bool>>());
+}
 
 TEST_CASE("Resume.a_different_configuration_is_a_different_run") {
     const test::Directory directory("resume-config");

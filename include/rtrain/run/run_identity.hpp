@@ -28,7 +28,6 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -105,20 +104,22 @@ public:
         }
     }
 
-    /// The training function uses a data set.
-    void uses(const std::string& dataset) { is_new_ = used_.insert(dataset).second || is_new_; }
+    /// The training function reads a data set; others are none of the run's.
+    void uses(const std::string& dataset, std::int64_t rows, std::uint64_t content) {
+        const boost::json::object print{{"rows", rows}, {"content", content}};
+        const auto* const known = fingerprints_.if_contains(dataset);
+        if (options_.datasets.contains(dataset) &&
+            (known == nullptr || known->as_object() != print)) {
+            fingerprints_[dataset] = print;
+            is_new_ = true;
+        }
+    }
 
     /// Before what belongs to the run is written: the data sets that it comes from.
     void note_datasets() {
-        if (!std::exchange(is_new_, false)) {
-            return;
+        if (std::exchange(is_new_, false)) {
+            write();
         }
-        for (const std::string& name : used_) {
-            if (auto print = fingerprint_of(options_.datasets.at(name)); !print.is_null()) {
-                fingerprints_[name] = std::move(print);
-            }
-        }
-        write();
     }
 
     void write(bool finished = false) const {
@@ -222,7 +223,6 @@ private:
     const TrainerOptions& options_;
     std::string function_;
     boost::json::object fingerprints_; ///< of the data sets that the run uses
-    std::set<std::string> used_;       ///< in this attempt
     bool is_new_ = false;              ///< one of them
 };
 

@@ -61,7 +61,9 @@ public:
     void require_same_run() { identity_.require_same(); }
 
     /// The training function uses a data set.
-    void uses(const std::string& dataset) { identity_.uses(dataset); }
+    void uses(const std::string& dataset, std::int64_t rows, std::uint64_t content) {
+        identity_.uses(dataset, rows, content);
+    }
 
     /// Goes on behind the checkpoint `own` of this run; "" for none. Throws ConfigError [RT-C32].
     void open(const std::string& own) {

@@ -32,6 +32,17 @@ public:
     /// made anew in each epoch are shuffled anew.
     [[nodiscard]] std::shared_ptr<data::Position> new_position(const std::string& name);
 
+    /// Calls `visit(name, position)` for each data set that batches were read from, where its rows
+    /// are counted.
+    template <class Visit>
+    void each_data_set(Visit&& visit) const {
+        for (const auto& [name, position] : positions_) {
+            if (position->rows > 0) {
+                visit(name, *position);
+            }
+        }
+    }
+
     /// Why a run could not find back to this place; empty when it can.
     [[nodiscard]] std::string obstacle() const;
 

@@ -55,8 +55,8 @@ public:
     /// before: see docs/data-order.md. Outside of such loops ranks draw the same. Shifts the seeds
     /// of the shuffles of data sets and loaders by `seed`. Makes torch use deterministic
     /// algorithms, which may be slower, and throw c10::Error where it has none, until the training
-    /// function ends. How many threads a rank computes with also decides on the bits: rtrain derives
-    /// it from the cores unless ScalingConfig::threads_per_worker says it.
+    /// function ends. How many threads a rank computes with also decides on the bits: rtrain
+    /// derives it from the cores unless ScalingConfig::threads_per_worker says it.
     void enable_reproducibility(std::uint64_t seed = 0) {
         detail::make_reproducible(seed);
         seed_ = seed;
@@ -191,7 +191,6 @@ private:
                                                     "was given ",
                                                     names.empty() ? "none" : names));
         }
-        uses(name);
         return found->second;
     }
 

@@ -142,8 +142,6 @@ protected:
     ~WorkerReports();
 
     [[nodiscard]] Progress& progress() noexcept { return progress_; }
-    /// The run comes from this data set.
-    void uses(const std::string& dataset) const;
     /// Checkpoints look after it for as long as the model lives.
     void keep(std::shared_ptr<detail::PreparedModel> model, const torch::nn::Module& module);
     /// Of the models it looks after, those that ranks share.
@@ -161,6 +159,7 @@ private:
     };
 
     [[nodiscard]] bool saves_state() const;
+    void note_datasets();
     void reporting(const std::function<void()>& action);
     void show(const torch::nn::Module& module);
     void check_models(checkpoint::Compared* later = nullptr);

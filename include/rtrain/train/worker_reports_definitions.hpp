@@ -99,10 +99,20 @@ RTRAIN_DOOR bool WorkerReports::saves_state() const {
     return run_.saves_state() && options().run.fast_dev_run == 0;
 }
 
+/// For the next start of the run, which must have the same.
+RTRAIN_DOOR void WorkerReports::note_datasets() {
+    if (rank() == 0) {
+        progress_.each_data_set([this](const std::string& name, const data::Position& place) {
+            run_.journal().uses(name, place.rows, place.content);
+        });
+    }
+}
+
 /// `action` is a report; one that fails ends the attempt, even if the function catches the error.
 RTRAIN_DOOR void WorkerReports::reporting(const std::function<void()>& action) {
     detail::require_attempt();
     has_reported_ = true;
+    note_datasets();
     try {
         action();
     } catch (const std::exception& error) {
@@ -229,12 +239,6 @@ RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
     return PreemptionInfo{left};
 }
 
-RTRAIN_DOOR void WorkerReports::uses(const std::string& dataset) const {
-    if (rank() == 0) {
-        run_.journal().uses(dataset);
-    }
-}
-
 RTRAIN_DOOR void WorkerReports::keep(std::shared_ptr<detail::PreparedModel> model,
                                      const torch::nn::Module& module) {
     std::erase_if(prepared_, [](const Prepared& item) { return item.model->is_gone(); });
@@ -287,6 +291,7 @@ RTRAIN_DOOR void WorkerReports::check_models(checkpoint::Compared* later) {
 
 /// Outside of a report.
 RTRAIN_DOOR void WorkerReports::save_between(const State& state) {
+    note_datasets();
     run_.save([&] {
         check_models();
         return snapshot_of(state);
