@@ -164,7 +164,8 @@ template <class C>
 void measure(const std::filesystem::path& storage, int checkpoints) {
     rtrain::Trainer<rtrain::backend::Mpi, rtrain::data::Sharded, C> trainer{{
         .scaling = {.threads_per_worker = 1},
-        .run = {.name = "run", .storage_path = storage},
+        // What loads is another function than what saves.
+        .run = {.name = "run", .storage_path = storage, .resume = rtrain::Resume::always},
     }};
     std::vector<torch::Tensor> saved;
     (void)trainer.fit([&](auto& worker) { measure_saving(worker, checkpoints, saved); });

@@ -13,6 +13,7 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/the_backend.hpp>
 #include <rtrain/base/compiled_for.hpp>
+#include <rtrain/base/type_name.hpp>
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/checkpoint/sharded.hpp>
 #include <rtrain/checkpoint/sync.hpp>
@@ -122,7 +123,7 @@ public:
                         train_function(worker);
                     }
                 },
-                further);
+                detail::function_type_name<F>(), further);
         }
     }
 

@@ -13,6 +13,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/parsing.hpp>
+#include <rtrain/base/random_digits.hpp>
 #include <rtrain/format/safetensors.hpp>
 #include <rtrain/format/torch_file.hpp>
 #include <rtrain/process/late_copy.hpp>
@@ -275,7 +276,7 @@ inline void save(const std::filesystem::path& path, const torch::nn::Module& mod
     const Format format = format_of(path);
     const auto complete = std::filesystem::absolute(path);
     const std::filesystem::path temporary =
-        detail::concat(complete.string(), '.', ::getpid(), ".tmp");
+        detail::concat(complete.string(), '.', detail::random_digits(), ".tmp");
     try {
         if (format == Format::torch) {
             checkpoint::write_torch_file(temporary, tensors_of(module));

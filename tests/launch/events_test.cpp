@@ -117,7 +117,8 @@ private:
                                        policy_,
                                        options_,
                                        options_.run.name,
-                                       {rtrain::launch::Session::of_this_process(), 0}};
+                                       {rtrain::launch::Session::of_this_process(), 0},
+                                       [](const Error& error) { FAIL(error.what()); }};
 };
 
 TrainerOptions options_in(const test::Directory& directory, int max_failures = 0) {
@@ -192,6 +193,21 @@ TEST_CASE("Events.of_a_run_that_fails_or_makes_room_have_an_end" * doctest::time
           }) == PreemptionError::own_code);
     CHECK(heard == Heard{"started behind 2 from \"checkpoint_000000\" with 1", "reported 3",
                          "saved checkpoint_000001", "closing for a pause", "preempted"});
+    // A function that catches what is to end it has made room as well.
+    heard.clear();
+    CHECK(code_of([&] {
+              Fit(options_in(directory)).observe(std::make_shared<Recorder>(heard))([](Run& run) {
+                  PreemptionNotice::current().give(60);
+                  report_state(run, 4);
+                  for (int i = 0; i < 2; ++i) {
+                      try {
+                          rtrain::detail::leave_function();
+                      } catch (...) {
+                      }
+                  }
+              });
+          }) == PreemptionError::own_code);
+    CHECK(heard.back() == "preempted");
     // A run that cannot be taken up has not started.
     heard.clear();
     test::write(directory.path() / "file", "");

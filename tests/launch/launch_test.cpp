@@ -325,6 +325,23 @@ TEST_CASE("Launch.a_run_that_is_to_make_room_loses_no_step") {
     CHECK(test::read(storage.path() / "rank1") == rows);
 }
 
+TEST_CASE("Launch.a_function_that_catches_all_makes_room_nevertheless") {
+    const auto check = [](const test::Ended& ended) {
+        CAPTURE(ended.output);
+        CHECK(ended.status == 75);
+        CHECK(test::count(ended.output, "CAUGHT") == 4); // twice on each of two ranks
+        CHECK(contains(ended.output, "the training function caught what was to end it, twice"));
+    };
+    const test::Directory storage("clings");
+    check(run(test::signalled("TERM", storage.path() / "begun") + " " RTRAIN_SCENARIO " clings " +
+              storage.path().string()));
+    CHECK(no_process_is_left(storage));
+    const test::Directory ranks("clings-mpirun");
+    check(test::run_on(2, RTRAIN_SCENARIO " clings " + ranks.path().string(),
+                       test::signalled("USR1", ranks.path() / "begun")));
+    CHECK(!std::filesystem::exists(ranks.path() / "r" / "error.json"));
+}
+
 TEST_CASE("Launch.a_run_is_restored_from_its_directory") {
     const test::Directory storage("restores");
     CHECK(alone("restores", storage).status == 1); // there is no run yet

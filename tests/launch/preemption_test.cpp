@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../thrown.hpp"
-
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/file_size_limit.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/standard_streams.hpp>
@@ -22,6 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+using rtrain::AttemptStatus;
+using rtrain::CommError;
 using rtrain::PreemptionNotice;
 using rtrain::launch::PreemptionSignals;
 
@@ -218,4 +220,28 @@ TEST_CASE("FileSizeLimit.is_an_error_of_who_writes") {
               return 2;
           }) == 17);
     std::filesystem::remove(file);
+}
+
+TEST_CASE("AttemptStatus.the_first_error_counts_and_the_third_stay_ends_the_process") {
+    AttemptStatus status;
+    status.fail(CommError("RT-X3", "before"));
+    CHECK(!status.is_over()); // no function runs
+    int ended = 0;
+    status.begin([&] { ++ended; });
+    CHECK(!status.is_over());
+    status.fail(CommError("RT-X10", "first"));
+    status.fail(CommError("RT-X4", "second"));
+    CHECK(status.is_over());
+    CHECK(status.failure()->code() == "RT-X10");
+    status.end();
+    status.begin([&] { ++ended; });
+    CHECK(!status.failure());
+    CHECK(!status.was_left());
+    status.leave();
+    status.leave();
+    CHECK(status.is_over());
+    CHECK(status.was_left());
+    CHECK(ended == 0);
+    status.leave();
+    CHECK(ended == 1);
 }

@@ -479,6 +479,21 @@ int main(int argc, char** argv) {
             }
             rtrain::Trainer<>(how).fit(
                 [](auto& worker) { wait_in_different_calls(worker.communicator()); });
+        } else if (variant == "clings") { // to its loop, whatever is thrown
+            rtrain::Trainer<>(options("r", storage)).fit([&](auto& worker) {
+                int step = 0;
+                auto state = rtrain::State{}.add("step", step);
+                worker.restore(state);
+                while (step < 1'000'000) {
+                    try {
+                        ++step;
+                        worker.report({{"step", step}}, state);
+                        test::write(std::filesystem::path(storage) / "begun", "");
+                    } catch (...) {
+                        std::cout << "CAUGHT" << std::endl;
+                    }
+                }
+            });
         } else if (variant == "slow") {
             rtrain::Trainer<>(options("r", storage)).fit(counting(100000, [](auto&, int) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(10));

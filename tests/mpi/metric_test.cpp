@@ -281,14 +281,13 @@ TEST_CASE_TEMPLATE("Metric.a_run_taken_up_within_an_epoch_keeps_what_every_rank_
 TEST_CASE("Metric.states_that_hold_other_metrics_on_some_rank_are_an_error_on_all") {
     const test::Directory directory("metric-states");
     Trainer<> trainer({.run = {.name = "differ", .storage_path = directory.path()}});
-    std::string code;
-    (void)trainer.fit([&](auto& worker) {
-        metric::Sum sum;
-        const auto state = State{}.add(worker.rank() > 0 ? "other" : "sum", sum);
-        code = code_of([&] { worker.report({}, state); });
-        CHECK(code == (worker.size() > 1 ? "RT-K5" : ""));
-        worker.barrier(); // all are still here
+    const auto message = test::message_of([&] {
+        trainer.fit([&](auto& worker) {
+            metric::Sum sum;
+            worker.report({}, State{}.add(worker.rank() > 0 ? "other" : "sum", sum));
+        });
     });
+    CHECK(test::contains(message, "RT-K5") == (launch::ranks().value_or(1) > 1));
 }
 
 TEST_CASE("Metric.what_ranks_have_seen_is_dealt_out_to_other_numbers_of_ranks") {

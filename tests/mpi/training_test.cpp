@@ -145,7 +145,9 @@ TEST_CASE("Training.a_stopped_run_goes_on_to_the_same_bits") {
     }
     // A finished run has nothing left to do.
     int epochs = 0;
-    Trainer<> trainer({.run = run_in(directory, "whole")});
+    auto whole = run_in(directory, "whole");
+    whole.resume = Resume::always;
+    Trainer<> trainer({.run = whole});
     const Result result = trainer.fit([&](auto& worker) {
         int step = 0;
         auto state = State{}.add("step", step);
@@ -156,6 +158,36 @@ TEST_CASE("Training.a_stopped_run_goes_on_to_the_same_bits") {
     });
     CHECK(epochs == 0);
     CHECK(result.metrics.at("epoch") == 2);
+}
+
+TEST_CASE("Training.an_error_of_communication_that_is_caught_fails_the_run") {
+    const test::Directory directory("caught");
+    Trainer<> trainer({.run = run_in(directory, "caught")});
+    const int ranks = launch::ranks().value_or(1);
+    std::string again;
+    const auto message = test::message_of([&] {
+        trainer.fit([&](auto& worker) {
+            auto model = worker.prepare(torch::nn::Linear(2, 1));
+            for (int step = 0; step < 4; ++step) {
+                try { // as programs skip bad batches
+                    if (step == 1 && worker.rank() == worker.size() - 1) {
+                        throw std::runtime_error("a bad batch");
+                    }
+                    model(torch::ones({1, 2})).sum().backward();
+                } catch (const std::exception&) {
+                }
+            }
+            try {
+                worker.report({{"loss", 1.0}});
+            } catch (const std::exception&) {
+            }
+            again = code_of([&] { worker.barrier(); });
+        });
+    });
+    CAPTURE(message);
+    CHECK(test::contains(message, "RT-T1") == (ranks > 1));
+    CHECK((test::contains(message, "RT-X10") || test::contains(message, "RT-X4")) == (ranks > 1));
+    CHECK(again.empty() == (ranks == 1)); // no call pretends that nothing was
 }
 
 TEST_CASE("Report.says_what_the_time_went_to") {

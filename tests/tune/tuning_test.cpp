@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Searches over trainers, on real processes: what a trial does touches no other, and a search that
 // was killed goes on.
+#include "../capture.hpp"
 #include "../launch/programs.hpp"
 
 #include <rtrain/train/generators.hpp>
@@ -11,9 +12,12 @@
 #include <doctest/doctest.h>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <cstddef>
+#include <latch>
 #include <set>
 #include <sstream>
 #include <string>
@@ -197,6 +201,54 @@ TEST_CASE("Tuning.generators_begin_anew") { // two of the CPU stand for those of
     const auto own = rtrain::detail::own_generators();
     CHECK(own.size() == 1 + static_cast<std::size_t>(torch::cuda::device_count()));
     CHECK(own.front() == at::detail::getDefaultCPUGenerator());
+}
+
+TEST_CASE("Tuning.trials_of_a_function_inherit_no_settings_of_torch") {
+    const Directory storage("tuning-settings");
+    std::atomic<int> fresh{0};
+    const auto leave_changed = [&](tune::Trial&, const Config&) {
+        fresh += c10::GradMode::is_enabled() && torch::zeros({1}).scalar_type() == torch::kFloat &&
+                 !at::autocast::is_autocast_enabled(at::kCPU);
+        c10::GradMode::set_enabled(false);
+        at::autocast::set_autocast_enabled(at::kCPU, true);
+        torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
+        return 1.0;
+    };
+    Tuner(leave_changed, {.param_space = {{"x", 1}},
+                          .tune = {.num_samples = 5, .max_concurrent_trials = 1},
+                          .run = {.name = "one", .storage_path = storage.path()}})
+        .fit();
+    CHECK(fresh == 5);
+    CHECK(c10::GradMode::is_enabled());
+    CHECK((torch::zeros({1}).scalar_type() == torch::kFloat));
+}
+
+TEST_CASE("Tuning.trials_that_share_a_generator_are_warned_about") {
+    const Directory storage("tuning-random");
+    const auto said = [&](const std::string& name, int at_once, bool draws) {
+        std::latch together(at_once); // of the first trials
+        std::atomic<int> trials{0};
+        const test::Stderr text;
+        const auto function = [&](tune::Trial&, const Config&) {
+            if (trials++ < at_once) {
+                together.arrive_and_wait();
+            }
+            if (draws) {
+                torch::manual_seed(1);
+                return torch::rand({1}).item<double>();
+            }
+            return 1.0;
+        };
+        Tuner(function, {.param_space = {{"x", 1}},
+                         .tune = {.num_samples = 4, .max_concurrent_trials = at_once},
+                         .run = {.name = name, .storage_path = storage.path()},
+                         .resources_per_trial = {.cpus = 0.01}})
+            .fit();
+        return count(text.text_so_far(), "share torch's default generator");
+    };
+    CHECK(said("two", 2, true) == 1);
+    CHECK(said("one", 1, true) == 0);
+    CHECK(said("calm", 2, false) == 0);
 }
 
 TEST_CASE("Tuning.ranks_that_die_between_trials_harm_none") {

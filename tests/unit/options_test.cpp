@@ -61,7 +61,8 @@ TrainerOptions unlike_the_defaults() {
                                  .deadline_s = 22},
                     .console = {.verbose = 2, .live = 26},
                     .logging = {.level = "warning", .to_file = true, .json = true},
-                    .profile = {.steps = {24, 25}}},
+                    .profile = {.steps = {24, 25}},
+                    .fast_dev_run = 27},
             .resume_from = Checkpoint("/made/before/checkpoint_000001"),
             .metadata = {{"by", "trainer"}},
             .validation = {.task = {{"batches", 10}}, .timeout_s = 23},
@@ -101,7 +102,7 @@ using Names = std::vector<std::string>;
 std::filesystem::path leave(const test::Directory& directory, const TrainerOptions& options) {
     const auto run = directory.path() / "moved";
     std::filesystem::create_directories(run);
-    test::write(run / "trainer.json", rtrain::detail::trainer_text(options));
+    test::write(run / "trainer.json", json::serialize(rtrain::detail::trainer_json(options)));
     return run;
 }
 
@@ -139,7 +140,7 @@ TEST_CASE("Restore.inherits_every_field") {
     CHECK(restored.datasets.size() == 1);
 
     // What a restored run leaves is as complete.
-    const auto again = json::parse(rtrain::detail::trainer_text(restored)).as_object();
+    const auto again = rtrain::detail::trainer_json(restored);
     CHECK(different_in(rtrain::detail::trainer_options(again), restored) == Names{});
 }
 

@@ -9,8 +9,12 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <vector>
+
+#include <unistd.h>
 
 using namespace rtrain;
 using test::code_of;
@@ -61,6 +65,21 @@ std::vector<std::filesystem::path> files(const test::Directory& directory,
 }
 
 } // namespace
+
+TEST_CASE("RunDirectory.unnamed_runs_of_one_second_and_process_have_names_of_their_own") {
+    // As of containers, in each of which the driver is process 1.
+    std::set<std::string> names;
+    for (int i = 0; i < 20; ++i) {
+        names.insert(rtrain::detail::generated_name());
+    }
+    CHECK(names.size() == 20);
+    CHECK(names.begin()->starts_with("rtrain_run-20"));
+    CHECK(!contains(*names.begin() + "-", "-" + std::to_string(::getpid()) + "-"));
+    // So are the names of files on their way.
+    const auto beside = storage::temporary_beside("/here/file").string();
+    CHECK(beside.find(std::to_string(::getpid())) >
+          std::string("/here/.rtrain-tmp-01234567").size());
+}
 
 TEST_CASE("Log.a_damaged_one_is_set_aside_and_the_run_goes_on") {
     const test::Directory directory("log");

@@ -688,7 +688,7 @@ TEST_CASE("Stream.of_a_run_that_goes_on_has_the_files_of_the_checkpoint") {
     Rows taken;
     const auto run = [&](std::vector<std::int64_t> rows, int stop_behind) {
         Trainer<backend::Local, data::Streaming> trainer(
-            {.run = {.name = "r", .storage_path = directory.path()},
+            {.run = {.name = "r", .storage_path = directory.path(), .resume = Resume::always},
              .datasets = {
                  {"train", data::from_blocks(std::make_shared<PartByPart>(std::move(rows)))}}});
         return message_of([&] {

@@ -50,7 +50,8 @@ TEST_CASE("ValidationRecord.every_flipped_bit_is_found") {
 
 TEST_CASE("Validation.a_damaged_record_does_not_damage_the_checkpoint") {
     const test::Directory storage("damaged-record");
-    const TrainerOptions options{.run = {.name = "r", .storage_path = storage.path()}};
+    const TrainerOptions options{
+        .run = {.name = "r", .storage_path = storage.path(), .resume = Resume::always}};
     LocalTrainer(options).fit([](auto& worker) {
         worker.report({{"score", 1}}, State{});
         worker.report({{"score", 2}}, State{});

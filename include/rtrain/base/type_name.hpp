@@ -25,4 +25,22 @@ template <class T>
     return demangled(typeid(T).name());
 }
 
+/// The same of a training function, to be compared with that of another program: a lambda is named
+/// by its place, whatever the templates around it stand for.
+template <class F>
+[[nodiscard]] std::string function_type_name() {
+    const std::string whole = type_name<F>();
+    if (whole.find("{lambda(") == std::string::npos && whole.find("$_") == std::string::npos) {
+        return whole;
+    }
+    std::string name;
+    int depth = 0; // of brackets
+    for (const char c : whole) {
+        depth += c == '<' || c == '(' ? 1 : 0;
+        name += depth == 0 ? std::string(1, c) : "";
+        depth -= c == '>' || c == ')' ? 1 : 0;
+    }
+    return name;
+}
+
 } // namespace rtrain::detail

@@ -10,6 +10,7 @@
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/stages.hpp>
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/purpose.hpp>
 #include <rtrain/process/user_call.hpp>
 
@@ -140,12 +141,12 @@ public:
         const char* const how = here != there                ? ""
                                 : mine.shape != theirs.shape ? " of another shape"
                                                              : " at another place in the order";
-        throw CommError("RT-X10",
-                        detail::concat("rank ", rank, " called ", here, ", while rank ", peer,
-                                       " called ", there, how,
-                                       "; all ranks must make the same calls, also backward "
-                                       "passes of several models, in the same order, with tensors "
-                                       "of equal shape and type"));
+        throw_for_good(CommError(
+            "RT-X10", detail::concat("rank ", rank, " called ", here, ", while rank ", peer,
+                                     " called ", there, how,
+                                     "; all ranks must make the same calls, also backward "
+                                     "passes of several models, in the same order, with tensors "
+                                     "of equal shape and type")));
     }
 
 private:

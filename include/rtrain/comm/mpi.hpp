@@ -6,6 +6,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/environment.hpp>
 #include <rtrain/process/output_tee.hpp>
 #include <rtrain/process/owner.hpp>
@@ -61,14 +62,14 @@ inline void check_mpi(int result, const char* call) {
         return;
     }
     if (tells_of_death(result)) {
-        throw PeerError("RT-X9", detail::concat("a rank died, says ", call));
+        throw_for_good(PeerError("RT-X9", detail::concat("a rank died, says ", call)));
     }
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
     MPI_Error_string(result, text, &length);
-    throw CommError(
+    throw_for_good(CommError(
         "RT-X3", detail::concat(
-                     call, " failed: ", std::string_view(text, static_cast<std::size_t>(length))));
+                     call, " failed: ", std::string_view(text, static_cast<std::size_t>(length)))));
 }
 
 /// Set when a rank has died: MPI_Finalize may wait for it for ever. An mpirun that lets the others

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/comm/mpi.hpp>
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/owner.hpp>
 #include <rtrain/process/user_call.hpp>
 
@@ -138,13 +139,13 @@ private:
         int count = 0;
         MPI_Get_count(&status, MPI_BYTE, &count);
         if (count != message.count) {
-            throw CommError(
+            throw_for_good(CommError(
                 "RT-X5",
                 detail::concat("rank ", message.peer, " sent ", count,
                                " bytes where this rank expects ",
                                UserCall::current().around(detail::concat(message.count, " bytes")),
                                ": all ranks must call the same collectives in the same "
-                               "order, with tensors of the same shape and type"));
+                               "order, with tensors of the same shape and type")));
         }
         check_mpi(MPI_Imrecv(message.data, message.count, MPI_BYTE, &handle, &message.request),
                   "MPI_Imrecv");

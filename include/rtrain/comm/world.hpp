@@ -11,6 +11,7 @@
 #include <rtrain/comm/outcomes.hpp>
 #include <rtrain/comm/processes.hpp>
 #include <rtrain/comm/ulfm.hpp>
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/output_tee.hpp>
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/user_call.hpp>
@@ -133,10 +134,11 @@ public:
         notice_deaths();
         const int mine = rank();
         if (const auto peer = board_.first_died()) {
-            throw PeerError("RT-X9", concat("rank ", *peer, " died while rank ", mine,
-                                            " waited for it in ", what,
-                                            "; its process is gone without a word: look for a "
-                                            "signal, or for the kernel's out-of-memory killer"));
+            throw_for_good(
+                PeerError("RT-X9", concat("rank ", *peer, " died while rank ", mine,
+                                          " waited for it in ", what,
+                                          "; its process is gone without a word: look for a "
+                                          "signal, or for the kernel's out-of-memory killer")));
         }
         auto failed = board_.first(Failure::Kind::threw, everyone_);
         const auto interrupted = board_.first(Failure::Kind::interrupted, members);
@@ -157,16 +159,18 @@ public:
             failed = failed ? failed : interrupted;
         }
         if (failed && since > on_its_way) {
-            throw PeerError("RT-X1", concat("rank ", *failed, " failed while rank ", mine,
-                                            " waited in ", what, ": ", board_.of(*failed)->text()));
+            throw_for_good(
+                PeerError("RT-X1", concat("rank ", *failed, " failed while rank ", mine,
+                                          " waited in ", what, ": ", board_.of(*failed)->text())));
         }
         if (finished && since > grace) {
-            throw PeerError("RT-X4", concat("rank ", *finished,
-                                            " has returned from the training function while rank ",
-                                            mine, " waits for it in ", what,
-                                            ": ranks must take equally many steps and reports; "
-                                            "give them equally many batches, or stop all at the "
-                                            "shortest"));
+            throw_for_good(
+                PeerError("RT-X4", concat("rank ", *finished,
+                                          " has returned from the training function while rank ",
+                                          mine, " waits for it in ", what,
+                                          ": ranks must take equally many steps and reports; "
+                                          "give them equally many batches, or stop all at the "
+                                          "shortest")));
         }
     }
 
@@ -317,9 +321,10 @@ private:
         }
         check_peers(what, members, awaited);
         if (std::chrono::duration<double>(backoff.waited()) > options_.timeout) { // any number
-            throw CommError("RT-X2", detail::concat("rank ", rank(), " waited ",
-                                                    options_.timeout.count(), " s in ", what,
-                                                    ": some rank has not called it, or hangs"));
+            throw_for_good(
+                CommError("RT-X2", detail::concat("rank ", rank(), " waited ",
+                                                  options_.timeout.count(), " s in ", what,
+                                                  ": some rank has not called it, or hangs")));
         }
     }
 

@@ -180,11 +180,40 @@ struct ProfileConfig {
     Steps steps{}; ///< none
 };
 
+/// What a run does with what another start under its name has left. The word will do: "never".
+class Resume {
+public:
+    enum Value : unsigned char {
+        automatic, ///< resumes it; throws ConfigError [RT-C50] if it is a different run
+        never,     ///< starts over; the old directory is kept under a different name
+        always     ///< resumes it, whatever has changed
+    };
+
+    constexpr Resume(Value value) noexcept : value_(value) {} // NOLINT(google-explicit-*)
+    /// Throws ConfigError [RT-C51].
+    Resume(std::string_view name) // NOLINT(google-explicit-*)
+        : value_(name == "automatic" ? automatic
+                 : name == "never"   ? never
+                                     : always) {
+        if (name != "automatic" && name != "never" && name != "always") {
+            throw ConfigError(
+                "RT-C51", detail::concat("run.resume is \"", name,
+                                         "\"; expected \"automatic\", \"never\" or \"always\""));
+        }
+    }
+    Resume(const char* name) : Resume(std::string_view(name)) {} // NOLINT(google-explicit-*)
+
+    [[nodiscard]] constexpr operator Value() const noexcept { return value_; } // NOLINT
+
+private:
+    Value value_;
+};
+
 /// Where a run lives. The same name and storage path again continue that run from its newest
 /// checkpoint.
 struct RunConfig {
     /// Directory name of the run: letters, digits, '.', '_', '-'. Empty:
-    /// `rtrain_run-<date>-<process>`.
+    /// `rtrain_run-<date>-<random digits>`.
     std::string name{};
     /// Parent directory: a path, absolute or relative to the working directory, that all ranks see;
     /// or a URI such as "s3://bucket/path" (rtrain/storage/arrow.hpp). Empty: `~/rtrain_results`.
@@ -206,6 +235,12 @@ struct RunConfig {
     ConsoleConfig console{}; ///< what is shown on the terminal: docs/console.md
     LoggingConfig logging{}; ///< what is logged, and where: docs/logs.md
     ProfileConfig profile{}; ///< steps to look at closely
+    /// Whether the run resumes what an earlier start under the same name has left. A different
+    /// configuration, training function or data set makes it a different run: docs/recovery.md.
+    Resume resume = Resume::automatic;
+    /// With n > 0, a trial of the whole program: one epoch, at most n batches in each loop and n
+    /// steps of worker.steps(), without checkpoints and trackers, in `<name>.fast_dev_run`.
+    int fast_dev_run = 0;
 };
 
 } // namespace rtrain

@@ -21,6 +21,7 @@ namespace rtrain::console {
 struct Progress {
     std::int64_t epoch = 0;  ///< from 1; 0: in none
     std::int64_t epochs = 0; ///< 0: not known
+    bool in_steps = false;   ///< both count steps
     std::int64_t done = 0;   ///< batches, or steps
     std::int64_t total = 0;  ///< 0: not known
     double elapsed_s = 0;
@@ -42,7 +43,7 @@ namespace internal {
 [[nodiscard]] inline std::string head_of(const Progress& now) {
     std::string text;
     if (now.epoch > 0) {
-        text = "epoch " + std::to_string(now.epoch);
+        text = (now.in_steps ? "step " : "epoch ") + std::to_string(now.epoch);
         text += now.epochs > 0 ? "/" + std::to_string(now.epochs) + ": " : ": ";
     }
     if (now.total > 0) {

@@ -39,6 +39,7 @@ public:
         }
         progress_.epoch = loop.epoch;
         progress_.epochs = loop.epochs;
+        progress_.in_steps = loop.in_steps;
         progress_.done = done;
         progress_.total = counts_steps ? 0 : loop.length.total;
         return progress_;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/block_index.hpp>
 #include <rtrain/data/blocks.hpp>
@@ -58,6 +59,29 @@ Dataset::BlockSource::open(std::int64_t block, std::int64_t first_row) const {
     return std::make_unique<OfWhole>(read(block), first_row);
 }
 
+namespace internal {
+
+/// The bytes of rows from the first to the last, about a MiB.
+[[nodiscard]] inline std::string bytes_of_some(const at::Tensor& column) {
+    constexpr std::int64_t most_bytes = 1 << 20;
+    constexpr std::int64_t fewest_rows = 3;
+    const std::int64_t rows = column.size(0);
+    if (rows == 0) {
+        return "";
+    }
+    const auto row_bytes = static_cast<std::int64_t>(column.nbytes()) / rows;
+    const std::int64_t count =
+        std::min(rows, std::max(fewest_rows, most_bytes / std::max<std::int64_t>(row_bytes, 1)));
+    const at::Tensor spread = at::arange(count, at::kLong)
+                                  .mul(rows - 1)
+                                  .div(std::max<std::int64_t>(count - 1, 1), "floor")
+                                  .to(column.device());
+    const at::Tensor some = column.index_select(0, spread).cpu().contiguous();
+    return {static_cast<const char*>(some.const_data_ptr()), some.nbytes()};
+}
+
+} // namespace internal
+
 RTRAIN_DOOR Dataset from_tensors(Batch::Columns columns) {
     class InMemory : public Dataset::Source {
     public:
@@ -70,9 +94,23 @@ RTRAIN_DOOR Dataset from_tensors(Batch::Columns columns) {
             }
             return Batch(std::move(selected));
         }
+        /// Of rows from the first to the last, as many as take a moment; of a small one, all.
+        [[nodiscard]] std::uint64_t content() const override {
+            std::call_once(once_, [this] {
+                for (const auto& [name, column] : columns_) {
+                    const std::string some = internal::bytes_of_some(column.detach());
+                    content_ = hash_of(content_, checkpoint::crc32c(name),
+                                       static_cast<std::int64_t>(column.scalar_type()),
+                                       column.size(0), checkpoint::crc32c(some));
+                }
+            });
+            return content_;
+        }
 
     private:
         Batch::Columns columns_;
+        mutable std::once_flag once_;
+        mutable std::uint64_t content_ = 0;
     };
     if (columns.empty()) {
         throw DataError("RT-D6", "from_tensors() needs at least one column");

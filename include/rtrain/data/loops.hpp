@@ -33,6 +33,7 @@ public:
         bool saved_around = false; ///< a checkpoint takes it for a loop around another
         bool leads = false;        ///< it shows how far training is: the first of those that train
         double weight = 1;         ///< of this rank's batch among those of all ranks
+        std::int64_t used = 0;     ///< batches that the body is done with
     };
 
     /// Those of the calling thread.

@@ -46,6 +46,7 @@ RTRAIN_DOOR void Loops::leave_body(Loop& loop) {
     require_closed(loop.saved_around, loop.taken);
     loop.saved_around = false;
     loop.taken = 0;
+    ++loop.used;
 }
 
 RTRAIN_DOOR void Loops::end(const Loop& loop) noexcept {

@@ -111,10 +111,10 @@ struct Position {
             throw DataError(
                 "RT-D21",
                 detail::concat("the checkpoint was made after ", samples,
-                               " rows of an epoch, but the files of the data set have "
-                               "changed since: it has as many rows, ",
+                               " rows of an epoch, but the data set has changed since: it has as "
+                               "many rows, ",
                                is_other(digest, now_digest) ? "in other blocks" : "but others",
-                               "; give the run the same files, or begin another epoch "
+                               "; give the run the same data, or begin another epoch "
                                "with set_epoch()"));
         }
         rows = now_rows;

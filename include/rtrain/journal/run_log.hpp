@@ -8,6 +8,7 @@
 #include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/random_digits.hpp>
 #include <rtrain/base/strict_stream.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/log_files.hpp>
@@ -283,7 +284,7 @@ private:
             char date[32] = {};
             std::tm local{};
             std::strftime(date, sizeof date, "%Y-%m-%d_%H-%M-%S", localtime_r(&now, &local));
-            kept_as = detail::concat(results_file, ".damaged-", date, '-', ::getpid());
+            kept_as = detail::concat(results_file, ".damaged-", date, '-', detail::random_digits());
             storage::replace_file(directory_ / *kept_as, storage::read_file(file));
         }
         const std::string what =

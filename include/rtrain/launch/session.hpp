@@ -394,6 +394,7 @@ struct FitCall {
     Session& session;
     int number;           ///< as the session counts them
     bool follows = false; ///< its ranks have ended another run before, and have joined for this one
+    std::string function{}; ///< type of what trains; empty: not known
 };
 
 } // namespace rtrain::launch

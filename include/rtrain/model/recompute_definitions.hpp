@@ -3,9 +3,9 @@
 /// Behind the door recompute.hpp.
 #pragma once
 
+#include <rtrain/backend/autocast_state.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/model/autocast_state.hpp>
 #include <rtrain/model/dropped_slot.hpp>
 #include <rtrain/model/outside_writes.hpp>
 #include <rtrain/model/random_states.hpp>

@@ -23,6 +23,7 @@ public:
     struct Reading {
         std::int64_t epoch = 0;  ///< from 1; 0: in none
         std::int64_t epochs = 0; ///< 0: not known
+        bool in_steps = false;   ///< both count steps, of worker.steps()
         std::int64_t loop = 0;   ///< each loop has another number; 0: there was none
         bool under_way = false;  ///< the loop
         std::int64_t done = 0;   ///< batches of it
@@ -41,8 +42,9 @@ public:
         under_way_ = false;
     }
 
-    /// `epoch` counts from 0.
-    void begin_epoch(std::int64_t epoch, std::int64_t epochs) noexcept {
+    /// `epoch` counts from 0. `in_steps`: it is a step of worker.steps().
+    void begin_epoch(std::int64_t epoch, std::int64_t epochs, bool in_steps = false) noexcept {
+        in_steps_.store(in_steps, std::memory_order_relaxed);
         epoch_.store(epoch + 1, std::memory_order_relaxed);
         epochs_.store(epochs, std::memory_order_relaxed);
     }
@@ -65,6 +67,7 @@ public:
         now.loop = loop_.load(std::memory_order_acquire);
         now.epoch = epoch_.load(std::memory_order_relaxed);
         now.epochs = epochs_.load(std::memory_order_relaxed);
+        now.in_steps = in_steps_.load(std::memory_order_relaxed);
         now.under_way = under_way_.load(std::memory_order_relaxed);
         now.done = done_.load(std::memory_order_relaxed);
         now.length = {first_.load(std::memory_order_relaxed),
@@ -76,6 +79,7 @@ public:
 private:
     std::atomic<std::int64_t> epoch_{0};
     std::atomic<std::int64_t> epochs_{0};
+    std::atomic<bool> in_steps_{false};
     std::atomic<std::int64_t> loop_{0};
     std::atomic<bool> under_way_{false};
     std::atomic<std::int64_t> first_{0};

@@ -134,7 +134,8 @@ inline constexpr auto fields_of<RunConfig> =
            Field("transfer", &RunConfig::transfer), Field("callbacks", &RunConfig::callbacks),
            Field("stop", &RunConfig::stop), Field("trackers", &RunConfig::trackers),
            Field("console", &RunConfig::console), Field("logging", &RunConfig::logging),
-           Field("profile", &RunConfig::profile));
+           Field("profile", &RunConfig::profile), Field("resume", &RunConfig::resume),
+           Field("fast_dev_run", &RunConfig::fast_dev_run));
 
 template <>
 inline constexpr auto

@@ -42,6 +42,8 @@ template <>
 inline constexpr bool can_be_written<stop::Conditions> = false;
 template <>
 inline constexpr bool can_be_written<std::vector<track::AnyTracker>> = false;
+template <>
+inline constexpr bool can_be_written<Resume> = false; // of one start of a run
 
 template <class T>
 inline constexpr bool is_optional = false;

@@ -106,6 +106,14 @@ inline void check_console(const ConsoleConfig& console) {
     }
 }
 
+/// Throws ConfigError [RT-C52].
+inline void check_fast_dev_run(int batches) {
+    if (batches < 0) {
+        throw ConfigError("RT-C52", concat("run.fast_dev_run is ", batches,
+                                           "; expected a number of batches, or 0 for a whole run"));
+    }
+}
+
 /// Throws ConfigError [RT-C38].
 inline void check_profile(const ProfileConfig& profile) {
     const auto [first, last] = profile.steps;
@@ -199,6 +207,7 @@ inline void check_options(const TrainerOptions& options) {
     check_stop(options.run.stop);
     check_console(options.run.console);
     check_profile(options.run.profile);
+    check_fast_dev_run(options.run.fast_dev_run);
     if (!(options.scaling.elastic_resize_monitor_interval_s > 0)) {
         throw ConfigError("RT-C7", concat("elastic_resize_monitor_interval_s is ",
                                           options.scaling.elastic_resize_monitor_interval_s,

@@ -35,9 +35,9 @@ namespace rtrain::detail {
     return names;
 }
 
-/// The text of trainer.json: all options that can be written down, and the names of data sets.
+/// What trainer.json holds: all options that can be written down, and the names of data sets.
 /// What RunConfig holds stands at the top.
-[[nodiscard]] inline std::string trainer_text(const TrainerOptions& options) {
+[[nodiscard]] inline boost::json::object trainer_json(const TrainerOptions& options) {
     boost::json::object text{{"format", "rtrain-trainer"}, {"version", 1}};
     boost::json::object fields = json_of(options).as_object();
     boost::json::object run = std::move(fields.at("run").as_object());
@@ -46,7 +46,7 @@ namespace rtrain::detail {
         text.insert(part->begin(), part->end());
     }
     text["datasets"] = dataset_names(options);
-    return json::serialize(text);
+    return text;
 }
 
 /// The options in the text of a trainer.json; what a file of an earlier version lacks has its
@@ -139,6 +139,7 @@ restored_options(std::filesystem::path run_directory, std::optional<TrainerOptio
     options.run.name = run_directory.filename().string();
     options.run.storage_path = run_directory.parent_path();
     options.run.storage_filesystem = filesystem;
+    options.run.resume = Resume::always; // what differs was given on purpose
     return options;
 }
 

@@ -41,7 +41,6 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -81,6 +80,7 @@ public:
                 directory_.require_shared(attempt_);
             }
         });
+        on_rank_0([&] { journal_.require_same_run(); });
         TimeLimit::current().reset();
         take_up(skip);
     }

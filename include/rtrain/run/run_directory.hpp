@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/random_digits.hpp>
 #include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/storage/file.hpp>
@@ -20,12 +21,10 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <optional>
-#include <random>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -40,13 +39,18 @@ namespace rtrain {
 
 namespace detail {
 
-/// `rtrain_run-<date>-<process>`: two unnamed runs never meet in one directory.
-[[nodiscard]] inline std::string generated_name() {
+/// Such as 2026-11-27_09-12-33.
+[[nodiscard]] inline std::string date_now() {
     const std::time_t now = std::time(nullptr);
-    char date[48] = {};
+    char date[32] = {};
     std::tm local{};
-    std::strftime(date, sizeof date, "rtrain_run-%Y-%m-%d_%H-%M-%S", localtime_r(&now, &local));
-    return concat(date, '-', ::getpid());
+    std::strftime(date, sizeof date, "%Y-%m-%d_%H-%M-%S", localtime_r(&now, &local));
+    return date;
+}
+
+/// `rtrain_run-<date>-<random digits>`: two unnamed runs never share a directory.
+[[nodiscard]] inline std::string generated_name() {
+    return concat("rtrain_run-", date_now(), '-', random_digits());
 }
 
 /// The directory that runs are kept in; a local one is absolute. Requests to a service are tried
@@ -86,10 +90,7 @@ namespace detail {
 
 /// What tells one start of a run from all others.
 [[nodiscard]] inline std::string new_attempt() {
-    std::random_device random;
-    char text[20];
-    std::snprintf(text, sizeof text, "%08x%08x", random(), random());
-    return text;
+    return random_digits() + random_digits();
 }
 
 } // namespace detail

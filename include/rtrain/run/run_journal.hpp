@@ -21,8 +21,8 @@
 #include <rtrain/process/time_limit.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/report_options.hpp>
-#include <rtrain/run/restore.hpp>
 #include <rtrain/run/run_directory.hpp>
+#include <rtrain/run/run_identity.hpp>
 #include <rtrain/run/slow_rank.hpp>
 #include <rtrain/run/stop_judge.hpp>
 #include <rtrain/run/validations.hpp>
@@ -51,12 +51,21 @@ public:
     RunJournal(RunDirectory& directory, checkpoint::Store& store, const TrainerOptions& options,
                launch::FitCall call, track::Observers& observers)
         : directory_(directory), store_(store), options_(options), observers_(observers),
+          identity_(directory, options, call.function),
           log_(directory.log_directory(), options.config), judge_(options.run.stop),
           steps_(directory.log_directory() / track::steps_file,
                  [&observers](std::uint64_t size, std::int64_t step, const Config& last) {
                      observers.stepped({.step = step, .steps_size = size, .line = &last});
                  }),
           validations_(store, options.validation, call, observers) {}
+
+    /// Throws ConfigError [RT-C50] in the directory of a different run.
+    void require_same_run() { identity_.require_same(); }
+
+    /// The training function uses a data set.
+    void uses(const std::string& dataset, std::int64_t rows, std::uint64_t content) {
+        identity_.uses(dataset, rows, content);
+    }
 
     /// Goes on behind the checkpoint `own` of this run; "" for none. Throws ConfigError [RT-C32].
     void open(const std::string& own) {
@@ -75,7 +84,7 @@ public:
         }
         judge_.hear_time(log_.total_seconds());
         steps_.open(own, log_.iteration());
-        directory_.write(track::trainer_file, detail::trainer_text(options_));
+        identity_.write();
     }
 
     /// All ranks have taken the run up in this attempt, from the checkpoint of this name. Forgets
@@ -161,6 +170,7 @@ public:
     /// report that it is made in, or null.
     [[nodiscard]] Config announce(const std::string& name, const Config* metrics,
                                   const ReportOptions& options) {
+        identity_.note_datasets();
         store_.set_validation(name, validations_.wanted(options), false);
         steps_.mark(name);
         Config line = metrics != nullptr ? line_of(*metrics, name) : log_.last_line(name);
@@ -200,6 +210,9 @@ public:
         }
         steps_.close();
         observers_.closing({.pauses = pauses});
+        if (!pauses) {
+            identity_.write(/*finished=*/true);
+        }
         directory_.publish_logs();
     }
 
@@ -226,6 +239,7 @@ private:
     }
 
     void append(const Config& line, bool asks_for_validation) {
+        identity_.note_datasets();
         log_.append(line);
         times_.clear();
         set_time_limit();
@@ -296,6 +310,7 @@ private:
     checkpoint::Store& store_;
     const TrainerOptions& options_;
     track::Observers& observers_;
+    detail::RunIdentity identity_;
     track::RunLog log_;
     StopJudge judge_;
     track::StepLog steps_;

@@ -10,6 +10,7 @@
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/state/optimizer_fields.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
+#include <rtrain/state/option_changes.hpp>
 #include <rtrain/state/parameter_groups.hpp>
 #include <rtrain/state/state_io.hpp>
 #include <rtrain/state/unknown_class.hpp>
@@ -164,6 +165,14 @@ private:
     std::optional<std::int64_t> flat_;
 };
 
+/// The options of a parameter group, as they are saved.
+template <class Options>
+[[nodiscard]] boost::json::object options_json(Options& options) {
+    Snapshot snapshot;
+    fields(options, Saver(StateWriter(snapshot, "options")));
+    return std::move(snapshot.values);
+}
+
 /// As Loader's `flat`.
 template <class ParamState>
 [[nodiscard]] std::optional<std::int64_t> flat_size(const std::vector<at::Tensor>& parameters) {
@@ -298,8 +307,10 @@ RTRAIN_DOOR void load_optimizer(torch::optim::Optimizer& optimizer, const StateR
                 continue;
             }
             const StateReader part = in.part(std::to_string(*saved[g]));
-            optim::fields(static_cast<Options&>(groups[g].options()),
-                          optim::Loader(part.part("options")));
+            auto& options = static_cast<Options&>(groups[g].options());
+            const auto given = optim::options_json(options);
+            optim::fields(options, optim::Loader(part.part("options")));
+            optim::say_option_changes(in.prefix(), g, optim::options_json(options), given);
             for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
                 const at::Tensor& parameter = groups[g].params()[i];
                 const std::string place = std::to_string(i);

@@ -31,6 +31,17 @@ public:
     /// made anew in each epoch are shuffled anew.
     [[nodiscard]] std::shared_ptr<data::Position> new_position(const std::string& name);
 
+    /// Calls `visit(name, position)` for each data set that batches were read from, where its rows
+    /// are counted.
+    template <class Visit>
+    void each_data_set(Visit&& visit) const {
+        for (const auto& [name, position] : positions_) {
+            if (position->rows > 0) {
+                visit(name, *position);
+            }
+        }
+    }
+
     /// Why a run could not find back to this place; empty when it can.
     [[nodiscard]] std::string obstacle() const;
 
@@ -50,8 +61,9 @@ public:
     [[nodiscard]] int epoch() const noexcept { return epoch_; }
     /// Throws DataError [RT-D16].
     void begin_epoch(int epoch);
-    /// How many epochs there will be.
-    void set_epochs(int count) noexcept { epochs_ = count; }
+    /// How many epochs there will be; `in_steps`: or steps, which take their place. Throws
+    /// CheckpointError [RT-K34] when the checkpoint that was loaded counts the other.
+    void set_epochs(int count, bool in_steps = false);
     [[nodiscard]] bool in_last_epoch() const noexcept {
         return epoch_ + 1 == epochs_ || wants_stop_ || epoch_ == last_epoch_;
     }
@@ -96,6 +108,7 @@ private:
     int resumed_at_ = -1; ///< epoch of the checkpoint
     int epoch_ = -1;
     int epochs_ = -1; ///< unknown
+    bool in_steps_ = false;
     bool wants_stop_ = false;
     std::optional<int> last_epoch_;
     bool stop_is_saved_ = false;

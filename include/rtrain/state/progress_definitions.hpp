@@ -84,6 +84,9 @@ RTRAIN_DOOR void Progress::save(checkpoint::Snapshot& snapshot, HookRanks& backe
     const int next_epoch = loops.within_epoch() ? epoch_ : epoch_ + 1;
     out.value("epoch", next_epoch);
     out.value("data", std::move(places));
+    if (in_steps_) {
+        out.value("in_steps", true);
+    }
     if (last_epoch_) {
         out.value("last_epoch", *last_epoch_);
         stop_is_saved_ = next_epoch > *last_epoch_;
@@ -100,6 +103,7 @@ RTRAIN_DOOR void Progress::load(const checkpoint::Snapshot& snapshot, int rank, 
     const StateReader in(snapshot, section);
     epoch_ = in.value("epoch").to_number<int>() - 1;
     resumed_at_ = epoch_ + 1;
+    in_steps_ = in.has_value("in_steps");
     way_back_ = std::make_shared<data::Return>();
     for (const auto& item : in.value("data").as_object()) {
         data::Position saved = position_from(item.value().as_object());
@@ -144,6 +148,20 @@ RTRAIN_DOOR std::string Progress::way_back() const {
                 " begins again with the batch that it was at";
     }
     return text;
+}
+
+RTRAIN_DOOR void Progress::set_epochs(int count, bool in_steps) {
+    if (in_steps_ != in_steps && epoch_ >= 0) {
+        throw CheckpointError(
+            "RT-K34",
+            detail::concat("the run has come to ", in_steps_ ? "step " : "epoch ", epoch_ + 1,
+                           " of worker.", in_steps_ ? "steps" : "epochs",
+                           "(), and cannot go on in worker.", in_steps ? "steps" : "epochs",
+                           "(); use one of both in a run, or start over under a different "
+                           "name"));
+    }
+    epochs_ = count;
+    in_steps_ = in_steps;
 }
 
 RTRAIN_DOOR void Progress::begin_epoch(int epoch) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/random_digits.hpp>
 #include <rtrain/process/descriptor.hpp>
 #include <rtrain/process/file_size_limit.hpp>
 
@@ -199,11 +200,13 @@ inline void rename_durably(const std::filesystem::path& from, const std::filesys
 /// What rtrain puts into a directory for a moment; whoever takes the directory up may remove it.
 inline constexpr std::string_view temporary_prefix = ".rtrain-";
 
-/// A name beside `path` that no other thread and no other living process of this machine uses.
+/// A name beside `path` that no other thread and no other process uses, in any container.
 [[nodiscard]] inline std::filesystem::path temporary_beside(const std::filesystem::path& path) {
     static std::atomic<std::uint64_t> count{0};
-    return path.parent_path() / rtrain::detail::concat(temporary_prefix, "tmp-", ::getpid(), '-',
-                                                       ++count, '-', path.filename().string());
+    static const std::string digits = rtrain::detail::random_digits(); // a forked child has these
+    return path.parent_path() / rtrain::detail::concat(temporary_prefix, "tmp-", digits, '-',
+                                                       ::getpid(), '-', ++count, '-',
+                                                       path.filename().string());
 }
 
 /// Replaces the file `path` by what `write(OutputFile&)` writes: a crash leaves the old file or the

@@ -78,7 +78,7 @@ inline void add_callbacks(track::Observers& observers, const TrainerOptions& opt
 [[nodiscard]] inline std::string way_to_go_on(const AnyBackend& backend, const RunConfig& run,
                                               const launch::Session& session,
                                               const std::string& run_name) {
-    if (run.name.empty()) { // the same command would begin another run
+    if (run.name.empty() || run.resume == Resume::never) { // the same command would start over
         const storage::Location at = run_location(run, run_name);
         return "Trainer::restore(\"" + at.filesystem.uri(at.path) + "\")";
     }

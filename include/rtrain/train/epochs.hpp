@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Epochs: what `worker.epochs()` returns.
+/// Epochs: what `worker.epochs()` and `worker.steps()` return.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -15,7 +15,7 @@
 
 namespace rtrain {
 
-/// A range of epoch numbers to be gone through once.
+/// A range of numbers, of epochs or steps, to be gone through once.
 class Epochs {
 public:
     /// What the worker does around the loop.
@@ -24,6 +24,7 @@ public:
         std::function<bool()> end_epoch;  ///< behind the body; whether it was the last time
         std::function<void()> left_early; ///< by `break` or `return`
         std::function<void()> end;        ///< however the loop has ended
+        bool in_steps = false;            ///< each is a step
     };
 
     Epochs(Progress& progress, int count, Hooks hooks);
@@ -42,7 +43,7 @@ public:
         [[nodiscard]] int operator*() const {
             if (!std::exchange(has_begun_, true)) {
                 epochs_->progress_.begin_epoch(epoch_);
-                LoopStatus::current().begin_epoch(epoch_, count_);
+                LoopStatus::current().begin_epoch(epoch_, count_, epochs_->hooks_.in_steps);
             }
             return epoch_;
         }

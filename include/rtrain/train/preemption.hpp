@@ -10,6 +10,9 @@
 /// Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/base/error.hpp>
+#include <rtrain/process/attempt_status.hpp>
+
 namespace rtrain {
 
 /// What `worker.preemption()` returns when the run is to make room.
@@ -27,6 +30,25 @@ namespace detail {
 /// Thrown out of the training function when the state is saved. No std::exception, because the
 /// function's own handlers have nothing to do with it.
 struct Preempted {};
+
+/// Leaves the training function, whose state is saved.
+[[noreturn]] inline void leave_function() {
+    AttemptStatus::current().leave();
+    throw Preempted();
+}
+
+/// First in every call of the worker: throws again what the training function has caught although
+/// it ends the attempt.
+inline void require_attempt() {
+    const AttemptStatus& attempt = AttemptStatus::current();
+    if (!attempt.is_over()) {
+        return;
+    }
+    if (const auto failure = attempt.failure()) {
+        throw_error(failure->code(), failure->message());
+    }
+    leave_function();
+}
 
 } // namespace detail
 } // namespace rtrain

@@ -6,6 +6,7 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/result.hpp>
@@ -15,6 +16,7 @@
 #include <rtrain/train/train_function.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,8 +48,9 @@ public:
         return {session_, std::move(options), backend_, checkpoint_};
     }
 
-    /// See Trainer. `further`: runs that follow in the same ranks; null: none do.
-    Result fit(const RunFunction& function, FurtherRuns* further = nullptr);
+    /// See Trainer. `type`: of the user's function. `further`: runs that follow in the same ranks;
+    /// null: none do.
+    Result fit(const RunFunction& function, std::string type, FurtherRuns* further = nullptr);
     [[nodiscard]] static bool can_restore(const std::filesystem::path& run_directory,
                                           const std::optional<storage::AnyFilesystem>& filesystem);
     [[nodiscard]] static TrainerOptions
@@ -67,12 +70,14 @@ private:
     [[nodiscard]] bool begin_another_run();
     [[noreturn]] void end_together(int fit, const Error& error);
     [[noreturn]] void end_together();
-    Result train(launch::FitCall call, const RunFunction& function);
+    Result train(launch::FitCall call, const RunFunction& function,
+                 std::function<void(const Error&)> end_process);
 
     launch::Session& session_;
     TrainerOptions options_;
     std::shared_ptr<AnyBackend> backend_;
     std::shared_ptr<checkpoint::AnyPolicy> checkpoint_;
+    std::string function_type_;      ///< of the fit() call
     FurtherRuns* further_ = nullptr; ///< of the fit() call
     bool is_sound_ = true;           ///< this process, in which nothing has failed
 };

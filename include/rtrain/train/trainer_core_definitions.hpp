@@ -18,6 +18,7 @@
 #include <rtrain/run/restore.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
+#include <rtrain/run/run_identity.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/track/callback_observer.hpp>
 #include <rtrain/train/generators.hpp>
@@ -32,6 +33,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -65,6 +67,19 @@ inline void require_free(launch::FitCall call, const RunConfig& run) {
     std::exit(preempted_exit_code);
 }
 
+/// In place of what fit() would throw on this rank, which no driver has launched.
+[[noreturn]] inline void end_process(launch::FitCall call, bool leads, const Error& error) {
+    if (error.code() != PreemptionError::own_code) {
+        call.session.record(call.number, launch::Ending::of(error));
+        console::error("%s", error.what());
+        std::exit(EXIT_FAILURE);
+    }
+    if (leads) {
+        console::say("%s", error.message().c_str());
+    }
+    exit_preempted();
+}
+
 RTRAIN_DOOR launch::Session& TrainerCore::begin_session() {
     handle_uncaught_errors();
     return launch::Session::of_this_process();
@@ -76,6 +91,9 @@ RTRAIN_DOOR TrainerCore::TrainerCore(launch::Session& session, TrainerOptions op
     : session_(session), options_(std::move(options)), backend_(std::move(backend)),
       checkpoint_(std::move(checkpoint)) {
     check_options(options_);
+    if (options_.run.fast_dev_run > 0) {
+        options_.run.trackers.clear();
+    }
 }
 
 RTRAIN_DOOR bool TrainerCore::can_restore(const std::filesystem::path& run_directory,
@@ -96,9 +114,11 @@ RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
     return detail::restored_options(run_directory, std::move(options), filesystem);
 }
 
-RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, FurtherRuns* further) {
+RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, std::string type,
+                                    FurtherRuns* further) {
     OneFit::require_none();
     require_one_libtorch();
+    function_type_ = std::move(type);
     further_ = further;
     const console::Speaking speaking(options_.run.logging.level, options_.run.logging.json);
     const int fit = session_.next_fit();
@@ -125,11 +145,14 @@ RTRAIN_DOOR std::optional<storage::AnyFilesystem> TrainerCore::run_filesystem() 
     return root.filesystem.is_local() ? std::nullopt : std::optional(root.filesystem);
 }
 
-/// A restarted run must find its directory again, so the driver names it.
+/// A restarted run must find its directory again, so the driver names it. The search names trials.
 RTRAIN_DOOR RunConfig TrainerCore::named_run() const {
     RunConfig run = options_.run;
     if (run.name.empty()) {
         run.name = generated_name();
+    }
+    if (run.fast_dev_run > 0 && session_.trial().empty()) {
+        run.name += fast_dev_suffix;
     }
     return run;
 }
@@ -169,6 +192,7 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
                       "compiled for an MPI with ULFM, or its backend uses none");
     }
     require_free({session_, fit}, run);
+    make_way(run, run.name);
     std::vector<track::GuardedCallback> callbacks;
     const auto tell = [&](const Failure& failure) {
         for (track::GuardedCallback& callback : callbacks) {
@@ -204,14 +228,14 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
 /// Trains in this process; processes started for a later call learn how it ended.
 RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
     try {
-        Result result = train({session_, fit}, function);
+        Result result =
+            train({session_, fit, false, function_type_}, function, [&](const Error& error) {
+                end_process({session_, fit}, backend_->rank() == 0, error);
+            });
         session_.record(fit, {.run = result.path});
         return result;
     } catch (const PreemptionError& error) {
-        if (backend_->rank() == 0) {
-            console::say("%s", error.message().c_str());
-        }
-        exit_preempted();
+        end_process({session_, fit}, backend_->rank() == 0, error);
     } catch (const std::exception& error) {
         session_.record(fit, launch::Ending::of(error));
         throw;
@@ -243,10 +267,11 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
             backend_->stay_joined();
         }
         Generators generators;
-        Result result = train({session_, fit}, function);
+        const auto end = [&](const Error& error) { end_together(fit, error); };
+        Result result = train({session_, fit, false, function_type_}, function, end);
         while (begin_another_run()) {
             generators.restore(); // as in new processes
-            result = train({session_, fit, /*follows=*/true}, function);
+            result = train({session_, fit, /*follows=*/true, function_type_}, function, end);
         }
         if (backend_->rank() == 0) {
             session_.record(fit, {.run = result.path});
@@ -311,11 +336,13 @@ RTRAIN_DOOR void TrainerCore::end_together() {
     std::exit(EXIT_SUCCESS);
 }
 
-RTRAIN_DOOR Result TrainerCore::train(launch::FitCall call, const RunFunction& function) {
+RTRAIN_DOOR Result TrainerCore::train(launch::FitCall call, const RunFunction& function,
+                                      std::function<void(const Error&)> end_process) {
     const OneFit training;
     const std::string& launched = session_.run_name();
     Training it(*backend_, *checkpoint_, options_,
-                launched.empty() || call.follows ? named_run().name : launched, call);
+                launched.empty() || call.follows ? named_run().name : launched, call,
+                std::move(end_process));
     Result result = it.run(function);
     is_sound_ = !it.has_restarted();
     return result;

@@ -22,7 +22,7 @@
 #include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/watch/mutual_watch.hpp>
-#include <rtrain/process/owner.hpp>
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/rank_status.hpp>
@@ -30,7 +30,9 @@
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
+#include <rtrain/run/run_identity.hpp>
 #include <rtrain/run/same_config.hpp>
+#include <rtrain/train/attempt.hpp>
 #include <rtrain/train/audience.hpp>
 #include <rtrain/train/generators.hpp>
 #include <rtrain/train/outcomes.hpp>
@@ -54,11 +56,14 @@ namespace rtrain::detail {
 class Training {
 public:
     /// `backend`, `checkpoint` and `options` outlive this object.
+    /// `end_process`: with what fit() would throw, for a function that does not end. Does not
+    /// return.
     Training(AnyBackend& backend, checkpoint::AnyPolicy& checkpoint, const TrainerOptions& options,
-             std::string run_name, launch::FitCall call)
+             std::string run_name, launch::FitCall call,
+             std::function<void(const Error&)> end_process)
         : backend_(backend), checkpoint_(checkpoint), options_(options),
-          run_name_(std::move(run_name)), call_(call), session_(call.session),
-          policy_(options.run.failure) {
+          run_name_(std::move(run_name)), call_(std::move(call)), session_(call_.session),
+          end_process_(std::move(end_process)), policy_(options.run.failure) {
         report_ = add_recorders(observers_, options_, session_);
     }
 
@@ -87,7 +92,16 @@ private:
         if (!call_.follows) {
             backend_.start(options_.scaling);
         }
-        OwnLog log(backend_, options_.run, run_name_, session_.has_driver());
+        if (!session_.has_driver()) { // else that has done it
+            succeed_together(backend_, [this] {
+                if (backend_.rank() == 0) {
+                    make_way(options_.run, run_name_);
+                }
+            });
+        }
+        std::optional<OwnLog> log(std::in_place, backend_, options_.run, run_name_,
+                                  session_.has_driver());
+        log_ = &log;
         session_.connect(backend_.rank(), backend_.size());
         watch_each_other();
         require_same_config(backend_, options_.config,
@@ -103,7 +117,7 @@ private:
         // An attempt in this process begins as one in a new process does.
         Generators generators;
         for (;;) {
-            log.begin();
+            log->begin();
             (void)StepClock::current().take(); // steps before the run, or of an attempt that failed
             Attempt attempt = attempt_once(train_function);
             if (attempt.refused) {
@@ -112,10 +126,7 @@ private:
             if (!attempt.error) {
                 RankStatus::current().enter(Phase::done);
                 if (attempt.preempted) {
-                    PreemptionNotice::current().reset();
-                    throw PreemptionError(concat(
-                        "the run was told to make room and has saved ", attempt.newest, " in ",
-                        attempt.result.path.string(), "; start the same command again to go on"));
+                    throw has_made_room(attempt, options_.run);
                 }
                 return std::move(attempt.result);
             }
@@ -127,16 +138,6 @@ private:
             RankStatus::current().enter(Phase::starting);
         }
     }
-
-    struct Attempt {
-        Result result;
-        bool preempted = false;
-        std::exception_ptr refused;               ///< the run could not be taken up
-        std::optional<TrainingFailedError> error; ///< what has failed on which ranks
-        std::string began;                        ///< the checkpoint it went on from; "" for none
-        std::string newest;                       ///< the newest at its end
-        std::int64_t iteration = 0;               ///< reports that it holds; on rank 0
-    };
 
     /// Ranks that were started by mpirun or srun have no driver to notice a hang.
     void watch_each_other() {
@@ -163,42 +164,56 @@ private:
         });
         if (run) {
             attempt.began = name_of(run->checkpoint());
+            AttemptStatus& status = AttemptStatus::current();
+            status.begin([&] { end_in_function(attempt, *run); });
             mine = failure_in([&] {
                 attempt.preempted = !returns(train_function, *run);
-                const RankStatus::In finishing(Phase::finishing);
-                attempt.preempted ? run->leave() : run->close();
-                // Read before any rank may go on and change the run's directory.
-                const storage::Location& at = run->directory().location();
-                attempt.result = Result::from_path(at.path, at.filesystem);
+                end_run(attempt, *run);
             });
-        }
-        attempt.error = error_of(exchange(std::move(mine)));
-        if (run) {
-            attempt.newest = name_of(run->checkpoint());
-            attempt.iteration = run->journal().iterations_saved();
-            if (attempt.error) {
-                leave_error(run->directory(), *attempt.error);
-                if (attempt.error->died().empty() || !session_.has_driver()) { // else it tells
-                    observers_.failed({.failures = attempt.error->worker_failures()});
-                }
-            } else {
-                using How = track::Ended::How;
-                observers_.ended({.how = attempt.preempted ? How::preempted : How::finished,
-                                  .result = attempt.preempted ? nullptr : &attempt.result});
+            status.end();
+            if (const auto first = status.failure();
+                first && mine && mine->kind == Failure::Kind::interrupted) {
+                mine = failure_of(*first); // of this rank, where others were only interrupted
             }
         }
+        conclude(attempt, run.get(), std::move(mine));
         return attempt;
     }
 
-    /// False when the function was left because the run is to make room.
-    static bool returns(const RunFunction& train_function, Run& run) {
-        const RankStatus::In training(Phase::training);
-        try {
-            process::call_in_this_process([&] { train_function(run); });
-        } catch (const Preempted&) {
-            return false;
+    /// What follows on all ranks together. `run`: null when it could not be taken up.
+    void conclude(Attempt& attempt, Run* run, Outcome mine) {
+        attempt.error = error_of(exchange(std::move(mine)));
+        if (run == nullptr) {
+            return;
         }
-        return true;
+        attempt.newest = name_of(run->checkpoint());
+        attempt.iteration = run->journal().iterations_saved();
+        if (attempt.error) {
+            leave_error(run->directory(), *attempt.error);
+            if (attempt.error->died().empty() || !session_.has_driver()) { // else it tells
+                observers_.failed({.failures = attempt.error->worker_failures()});
+            }
+        } else {
+            using How = track::Ended::How;
+            observers_.ended({.how = attempt.preempted ? How::preempted : How::finished,
+                              .result = attempt.preempted ? nullptr : &attempt.result});
+        }
+    }
+
+    /// In a training function that stays although its state is saved: ends this process as if it
+    /// had been left.
+    void end_in_function(Attempt& attempt, Run& run) {
+        attempt.preempted = true;
+        conclude(attempt, &run, failure_in([&] { end_run(attempt, run); }));
+        RankStatus::current().enter(Phase::done);
+        console::warn(
+            "rank %d: the training function caught what was to end it, twice; its process "
+            "ends here. Let what is no std::exception through: write catch "
+            "(const std::exception&) instead of catch (...)",
+            backend_.rank());
+        log_->reset();
+        attempt.error ? end_process_(*attempt.error)
+                      : end_process_(has_made_room(attempt, options_.run));
     }
 
     /// Ranks learn how all of them ended.
@@ -342,17 +357,15 @@ private:
         return backend_.rank() == 0 && !session_.has_driver();
     }
 
-    static std::string name_of(const std::optional<Checkpoint>& checkpoint) {
-        return checkpoint ? checkpoint->path.filename().string() : "";
-    }
-
     AnyBackend& backend_;
     checkpoint::AnyPolicy& checkpoint_;
     const TrainerOptions& options_;
     std::string run_name_;
     launch::FitCall call_;
     launch::Session& session_;
-    track::Observers observers_; ///< told by rank 0, through all attempts
+    std::function<void(const Error&)> end_process_;
+    std::optional<OwnLog>* log_ = nullptr; ///< of train()
+    track::Observers observers_;           ///< told by rank 0, through all attempts
     std::shared_ptr<track::RunReport> report_;
     launch::FailurePolicy policy_;     ///< used by rank 0 without a driver
     std::vector<std::string> skipped_; ///< checkpoints that the run is not to go on from

@@ -55,9 +55,9 @@ public:
     /// what dropout draws for a batch does not depend on who reads it, nor on what was drawn
     /// before: see docs/data-order.md. Outside of such loops ranks draw the same. Shifts the seeds
     /// of the shuffles of data sets and loaders by `seed`. Makes torch use deterministic
-    /// algorithms, which may be slower, and throw c10::Error where it has none; this stays so in
-    /// this process. How many threads a rank computes with also decides on the bits: rtrain derives
-    /// it from the cores unless ScalingConfig::threads_per_worker says it.
+    /// algorithms, which may be slower, and throw c10::Error where it has none, until the training
+    /// function ends. How many threads a rank computes with also decides on the bits: rtrain
+    /// derives it from the cores unless ScalingConfig::threads_per_worker says it.
     void enable_reproducibility(std::uint64_t seed = 0) {
         detail::make_reproducible(seed);
         seed_ = seed;
@@ -181,7 +181,10 @@ public:
     [[nodiscard]] auto& communicator() const requires requires(B& backend) {
         backend.communicator();
     }
-    { return backend_->communicator(); }
+    {
+        detail::require_attempt();
+        return backend_->communicator();
+    }
 
 private:
     [[nodiscard]] const data::Dataset& dataset(const std::string& name) const {

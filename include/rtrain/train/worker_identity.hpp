@@ -6,6 +6,7 @@
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/run/options.hpp>
+#include <rtrain/train/preemption.hpp>
 
 #include <c10/core/Device.h>
 
@@ -41,7 +42,8 @@ protected:
         : backend_(std::move(backend)), options_(options) {}
     ~WorkerIdentity() = default;
 
-    [[nodiscard]] const std::shared_ptr<detail::AnyBackend>& ranks() const noexcept {
+    [[nodiscard]] const std::shared_ptr<detail::AnyBackend>& ranks() const {
+        detail::require_attempt();
         return backend_;
     }
     [[nodiscard]] const TrainerOptions& options() const noexcept { return options_; }

@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -107,6 +108,27 @@ public:
     /// docs/data-order.md for loops in loops, and one behind the other.
     [[nodiscard]] Epochs epochs(int count, const State& state);
 
+    /// The steps from the first that the newest checkpoint has not finished to `count` - 1, for
+    /// training that counts no epochs; else as epochs(). A step is finished at a report() in its
+    /// body. stop() takes effect in the next step that reports. *Collective.* Throws
+    /// CheckpointError [RT-K34] in a run that counts epochs.
+    ///
+    /// @code
+    /// auto steps = worker.steps(10'000, state);
+    /// auto batch = batches.begin(); // behind steps(), which loads its place
+    /// for (const int step : steps) {
+    ///     if (batch == batches.end()) {
+    ///         batch = batches.begin();
+    ///     }
+    ///     train(*batch);
+    ///     ++batch;
+    ///     if (step % 100 == 99) {
+    ///         worker.report({{"step", step}}, state);
+    ///     }
+    /// }
+    /// @endcode
+    [[nodiscard]] Epochs steps(int count, const State& state);
+
     /// Early stopping: the epoch under way is the last of the loop over epochs(), on all ranks as
     /// soon as one has called this. The body goes on to its end, or leaves the loop by `break`.
     ///
@@ -157,6 +179,9 @@ private:
     };
 
     [[nodiscard]] UserCall::In in_report();
+    [[nodiscard]] bool saves_state() const;
+    void note_datasets();
+    void reporting(const std::function<void()>& action);
     void show(const torch::nn::Module& module);
     void check_models(checkpoint::Compared* later = nullptr);
     void save_between(const State& state);
@@ -165,10 +190,13 @@ private:
     [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state);
     void make_room_in(const data::Loops::Loop& loop);
     void leave_if_preempted() const;
-    [[nodiscard]] bool stops_here();
+    [[nodiscard]] Epochs loop(int count, const State& state, bool in_steps);
+    [[nodiscard]] bool ends_step();
+    void make_room();
+    [[nodiscard]] bool stops_here(bool asks_ranks = true);
     [[nodiscard]] bool is_behind_the_end() const;
     [[nodiscard]] bool ends(const data::Loops::Loop& loop) const;
-    void leave_epochs_early(int count);
+    void leave_epochs_early(int count, bool in_steps);
     [[nodiscard]] bool is_due();
 
     Run& run_;
@@ -177,6 +205,7 @@ private:
     std::string said_way_;       ///< back into loops
     int state_reports_ = 0;
     std::uint64_t reports_ = 0;
+    bool has_reported_ = false; ///< in this step of steps()
     std::vector<Prepared> prepared_;
     int prepared_count_ = 0;
 };
@@ -184,5 +213,6 @@ private:
 } // namespace rtrain
 
 #ifndef RTRAIN_COMPILED
+#include <rtrain/train/worker_loops_definitions.hpp>
 #include <rtrain/train/worker_reports_definitions.hpp>
 #endif

@@ -6,14 +6,16 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/packed.hpp>
 #include <rtrain/checkpoint/state_files.hpp>
 #include <rtrain/metric/collection.hpp>
 #include <rtrain/model/flop_count.hpp>
 #include <rtrain/model/model_parts.hpp>
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/late_copy.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
-#include <rtrain/process/time_limit.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/state/alike.hpp>
 #include <rtrain/state/bytes_of_ranks.hpp>
@@ -22,6 +24,7 @@
 #include <ATen/Functions.h>
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -49,6 +52,7 @@ RTRAIN_DOOR WorkerReports::WorkerReports(std::shared_ptr<detail::AnyBackend> bac
     data::Pass::observe(
         [this](const data::Loops::Loop& loop) {
             RankStatus::current().advance();
+            detail::require_attempt();
             make_room_in(loop);
         },
         [this](const data::Loops::Loop& loop) { return ends(loop); });
@@ -69,21 +73,50 @@ RTRAIN_DOOR UserCall::In WorkerReports::in_report() {
     return UserCall::In(UserCall::report, reports_);
 }
 
+/// A program that is tried out leaves no checkpoint.
+RTRAIN_DOOR bool WorkerReports::saves_state() const {
+    return run_.saves_state() && options().run.fast_dev_run == 0;
+}
+
+/// For the next start of the run, which must have the same.
+RTRAIN_DOOR void WorkerReports::note_datasets() {
+    if (rank() == 0) {
+        progress_.each_data_set([this](const std::string& name, const data::Position& place) {
+            run_.journal().uses(name, place.rows, place.content);
+        });
+    }
+}
+
+/// `action` is a report; one that fails ends the attempt, even if the function catches the error.
+RTRAIN_DOOR void WorkerReports::reporting(const std::function<void()>& action) {
+    detail::require_attempt();
+    has_reported_ = true;
+    note_datasets();
+    try {
+        action();
+    } catch (const std::exception& error) {
+        AttemptStatus::current().fail(Error(detail::code_of(error), detail::message_of(error)));
+        throw;
+    }
+}
+
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics) {
     const auto in = in_report();
     if (!is_behind_the_end()) {
-        run_.report(metrics);
+        reporting([&] { run_.report(metrics); });
     }
 }
 
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state,
                                        const ReportOptions& options) {
     const auto in = in_report();
-    if (!run_.saves_state()) {
-        if (asks_for_validation(options)) {
-            throw ConfigError("RT-C16", "a report asks for validation, but checkpoint::None saves "
-                                        "nothing to validate");
-        }
+    if (!saves_state()) {
+        reporting([&] {
+            if (asks_for_validation(options) && !run_.saves_state()) {
+                throw ConfigError("RT-C16", "a report asks for validation, but checkpoint::None "
+                                            "saves nothing to validate");
+            }
+        });
         report(metrics);
         return;
     }
@@ -92,20 +125,22 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state
     }
     checkpoint::Compared compared;
     const bool is_late = this->options().run.checkpoint.late_copies.value_or(false);
-    run_.report(
-        metrics, options, is_due(),
-        [&](bool in_background) { check_models(is_late && in_background ? &compared : nullptr); },
-        [&] {
-            checkpoint::Snapshot snapshot = snapshot_of(state);
-            snapshot.compared = std::move(compared);
-            return snapshot;
-        });
+    const auto check = [&](bool in_background) {
+        check_models(is_late && in_background ? &compared : nullptr);
+    };
+    const auto take_snapshot = [&] {
+        checkpoint::Snapshot snapshot = snapshot_of(state);
+        snapshot.compared = std::move(compared);
+        return snapshot;
+    };
+    reporting([&] { run_.report(metrics, options, is_due(), check, take_snapshot); });
     leave_if_preempted();
 }
 
 RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collection& collection) {
     const auto in = in_report();
-    Config values = collection.reduce(*ranks());
+    Config values;
+    reporting([&] { values = collection.reduce(*ranks()); });
     report(detail::with(metrics, values));
     return values;
 }
@@ -113,7 +148,8 @@ RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collecti
 RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collection& collection,
                                          const State& state, const ReportOptions& options) {
     const auto in = in_report();
-    Config values = collection.reduce(*ranks());
+    Config values;
+    reporting([&] { values = collection.reduce(*ranks()); });
     report(detail::with(metrics, values), state, options);
     return values;
 }
@@ -124,11 +160,16 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const Checkpoint& 
     if (is_behind_the_end()) {
         return;
     }
-    run_.report(metrics, directory, options);
+    if (this->options().run.fast_dev_run > 0) {
+        report(metrics);
+        return;
+    }
+    reporting([&] { run_.report(metrics, directory, options); });
     leave_if_preempted();
 }
 
 RTRAIN_DOOR void WorkerReports::log(std::initializer_list<StepMetric> metrics) {
+    detail::require_attempt();
     if (rank() == 0) {
         run_.journal().log({metrics.begin(), metrics.size()});
     }
@@ -137,10 +178,12 @@ RTRAIN_DOOR void WorkerReports::log(std::initializer_list<StepMetric> metrics) {
 RTRAIN_DOOR std::vector<ReportedCheckpoint>
 WorkerReports::get_all_reported_checkpoints(ConsistencyMode mode, std::optional<double> timeout_s) {
     const UserCall::In in(UserCall::reported_checkpoints);
+    detail::require_attempt();
     return run_.reported_checkpoints(mode, timeout_s);
 }
 
 RTRAIN_DOOR std::optional<Checkpoint> WorkerReports::checkpoint() const {
+    detail::require_attempt();
     return run_.checkpoint();
 }
 
@@ -168,25 +211,6 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
         console::say("going on within epoch %d: %s", progress_.epoch() + 1, way.c_str());
     }
     return true;
-}
-
-RTRAIN_DOOR Epochs WorkerReports::epochs(int count, const State& state) {
-    const UserCall::In in(UserCall::epochs);
-    if (run_.saves_state()) {
-        require_can_be_saved(state);
-    }
-    restore(state);
-    progress_.set_epochs(count);
-    return Epochs(progress_, run_.has_stopped() ? 0 : count,
-                  {.begin = [this, state] { state_.emplace(state); },
-                   .end_epoch = [this] { return stops_here(); },
-                   .left_early = [this, count] { leave_epochs_early(count); },
-                   .end = [this] { state_.reset(); }});
-}
-
-RTRAIN_DOOR bool WorkerReports::should_stop() const {
-    const TimeLimit& time = TimeLimit::current();
-    return run_.has_stopped() || (size() > 1 ? time.agreed() : time.is_over());
 }
 
 RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
@@ -258,6 +282,7 @@ RTRAIN_DOOR void WorkerReports::check_models(checkpoint::Compared* later) {
 /// Outside of a report.
 RTRAIN_DOOR void WorkerReports::save_between(const State& state) {
     const UserCall::In in(UserCall::save);
+    note_datasets();
     run_.save([&] {
         check_models();
         return snapshot_of(state);
@@ -314,24 +339,10 @@ RTRAIN_DOOR checkpoint::Snapshot WorkerReports::snapshot_of(const State& state) 
     return snapshot;
 }
 
-/// Between two batches of a loop over epochs(): saves and ends if all ranks have agreed in this
-/// very loop that the run is to make room.
-RTRAIN_DOOR void WorkerReports::make_room_in(const data::Loops::Loop& loop) {
-    const PreemptionNotice& notice = PreemptionNotice::current();
-    const bool agreed = size() > 1 ? notice.agreed_in(*loop.position) : notice.given();
-    if (!agreed || !state_ || !loop.trains || loop.position->within_step ||
-        data::Loops::current().only() != &loop || !progress_.obstacle().empty() ||
-        !run_.saves_state()) {
-        return;
-    }
-    save_between(*state_);
-    leave_if_preempted();
-}
-
 /// Behind a checkpoint.
 RTRAIN_DOOR void WorkerReports::leave_if_preempted() const {
     if (run_.preempted()) {
-        throw detail::Preempted();
+        detail::leave_function();
     }
 }
 
@@ -339,44 +350,6 @@ RTRAIN_DOOR void WorkerReports::leave_if_preempted() const {
 /// for a run that is taken up behind it.
 RTRAIN_DOOR bool WorkerReports::is_behind_the_end() const {
     return run_.has_stopped() && state_;
-}
-
-/// Before a batch of a loop over epochs(): whether it is one too many. All ranks are in the loop.
-RTRAIN_DOOR bool WorkerReports::ends(const data::Loops::Loop& loop) const {
-    if (!state_ || !loop.trains) {
-        return false;
-    }
-    const TimeLimit& time = TimeLimit::current();
-    const bool time_is_up = size() > 1 ? time.agreed_in(*loop.position) : time.is_over();
-    return run_.has_stopped() || (time_is_up && !loop.position->within_step);
-}
-
-/// Behind the body of an epoch: whether it was the last because of RunConfig::stop, or because some
-/// rank has called stop().
-RTRAIN_DOOR bool WorkerReports::stops_here() {
-    const UserCall::In in(UserCall::epochs);
-    if (should_stop() && !run_.has_stopped()) {
-        run_.judge_time();
-    }
-    if (!run_.has_stopped() && !progress_.agree_to_stop(*ranks())) {
-        return false;
-    }
-    const bool is_saved = run_.has_stopped() ? run_.stop_is_saved() : progress_.stop_is_saved();
-    if (run_.saves_state() && !is_saved) {
-        save_between(*state_);
-    }
-    return true;
-}
-
-/// When the loop over `count` epochs was left by `break` or `return`.
-RTRAIN_DOOR void WorkerReports::leave_epochs_early(int count) {
-    if (should_stop() || progress_.is_to_stop()) {
-        (void)stops_here();
-    } else if (rank() == 0 && progress_.epoch() + 1 < count) {
-        console::warn("the loop over %d epochs was left in epoch %d; another start of this "
-                      "run goes on with the rest, unless worker.stop() says that there is none",
-                      count, progress_.epoch());
-    }
 }
 
 /// Whether this report of a state saves it; else the run's clock decides, if it has one.

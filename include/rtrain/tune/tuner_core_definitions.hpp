@@ -31,6 +31,7 @@
 #include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tune/trial_process.hpp>
 #include <rtrain/tune/trial_processes.hpp>
+#include <rtrain/tune/trial_settings.hpp>
 #include <rtrain/tune/trial_task.hpp>
 #include <rtrain/tune/tuner_core.hpp>
 
@@ -154,9 +155,14 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) 
 
 RTRAIN_DOOR ResultGrid TunerCore::fit(const tune::TrialFunction& function) {
     return fit([&](int /*fit*/) {
+        const auto settings = std::make_shared<tune::internal::TrialSettings>();
         Work work{.plan = [this] { return plan(); },
                   .each = options_.resources_per_trial,
-                  .function = function,
+                  .function =
+                      [settings, function](tune::Trial& trial, const Config& config) {
+                          const tune::internal::TrialSettings::Scope own(*settings);
+                          return function(trial, config);
+                      },
                   .files = new_trial_files};
         if (options_.tune.bind_to_cores) {
             work.cores_of = [cores = tune::own_cores(work.each)](const Config&) { return cores; };
@@ -332,6 +338,7 @@ TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& t
     const std::filesystem::path directory = task.directory;
     options.run.name = directory.filename().string();
     options.run.storage_path = directory.parent_path();
+    options.run.resume = Resume::always; // the search says what a trial is
     options.run.console.verbose = std::max(0, options.run.console.verbose - 1);
     options.run.console.live.reset(); // there is one port for all trials
     const stop::Condition asks([link](const Config& report) { return link->ends_at(report); });

@@ -9,6 +9,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/reduce_op.hpp>
+#include <rtrain/process/attempt_status.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -24,7 +25,8 @@ namespace rtrain::comm {
 /// Throws CommError [RT-N5] unless `result` is success. Nothing is said about other ranks.
 inline void check_nccl(ncclResult_t result, const char* call) {
     if (result != ncclSuccess) {
-        throw CommError("RT-N5", detail::concat(call, " failed: ", ncclGetErrorString(result)));
+        throw_for_good(
+            CommError("RT-N5", detail::concat(call, " failed: ", ncclGetErrorString(result))));
     }
 }
 

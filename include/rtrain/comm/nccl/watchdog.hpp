@@ -10,6 +10,7 @@
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/nccl/cuda.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
+#include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/thread.hpp>
 
 #include <c10/core/Device.h>
@@ -145,11 +146,11 @@ private:
             lock.lock();
         }
         if (suspicion_ && Clock::now() - suspected_ > grace) {
-            throw CommError("RT-N5",
-                            detail::concat("rank ", rank_, " in ", oldest.what, ": ", *suspicion_));
+            throw_for_good(CommError(
+                "RT-N5", detail::concat("rank ", rank_, " in ", oldest.what, ": ", *suspicion_)));
         }
         if (std::chrono::duration<double>(waited) > timeout_) { // any number
-            throw CommError(
+            throw_for_good(CommError(
                 "RT-N6",
                 detail::concat(
                     "rank ", rank_, " waited ",
@@ -157,7 +158,7 @@ private:
                     oldest.what, " over NCCL",
                     oldest.done ? "" : ", which was not on its stream yet",
                     ": some rank has not called it, or hangs; raise Nccl::Options::timeout "
-                    "if ranks may be that far apart"));
+                    "if ranks may be that far apart")));
         }
     }
 

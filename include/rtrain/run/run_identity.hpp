@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// RunIdentity: whether a start of a run is of the same run as the one before under its name, as
+/// trainer.json says; and what makes room for one that is not.
+#pragma once
+
+#include <rtrain/base/console.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/base/random_digits.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/journal/log_files.hpp>
+#include <rtrain/run/options.hpp>
+#include <rtrain/run/restore.hpp>
+#include <rtrain/run/run_directory.hpp>
+#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/lock.hpp>
+#include <rtrain/storage/process_directory.hpp>
+#include <rtrain/storage/temporary.hpp>
+
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// Rows and content of a data set, which is opened for it; null where they are not known.
+[[nodiscard]] inline boost::json::value fingerprint_of(const data::Dataset& dataset) {
+    try {
+        if (dataset.uncounted()) {
+            return nullptr;
+        }
+        return {{"rows", dataset.size()}, {"content", dataset.content()}};
+    } catch (const std::exception&) { // whoever reads it hears of that
+        return nullptr;
+    }
+}
+
+/// Adds what differs, key by key: `"optimizer/lr" was 0.1 and is 0.2`.
+inline void add_differences(std::vector<std::string>& found, const std::string& key,
+                            const boost::json::value* was, const boost::json::value* is) {
+    if (was != nullptr && is != nullptr && was->is_object() && is->is_object()) {
+        const auto inside = [&](std::string_view name) {
+            return key.empty() ? std::string(name) : concat(key, '/', name);
+        };
+        for (const auto& item : was->get_object()) {
+            add_differences(found, inside(item.key()), &item.value(),
+                            is->get_object().if_contains(item.key()));
+        }
+        for (const auto& item : is->get_object()) {
+            if (!was->get_object().contains(item.key())) {
+                add_differences(found, inside(item.key()), nullptr, &item.value());
+            }
+        }
+        return;
+    }
+    const auto text = [](const boost::json::value* value) {
+        constexpr std::size_t longest = 200;
+        return value == nullptr     ? "unset"
+               : value->is_double() ? concat(value->get_double())
+                                    : json::serialize(*value).substr(0, longest);
+    };
+    if (was == nullptr || is == nullptr || *was != *is) {
+        found.push_back(concat('"', key, "\" was ", text(was), " and is ", text(is)));
+    }
+}
+
+/// What rank 0 writes into trainer.json and finds there.
+class RunIdentity {
+public:
+    /// `function`: the type of the training function; "" when it is not known. What is given
+    /// outlives this object.
+    RunIdentity(const RunDirectory& directory, const TrainerOptions& options, std::string function)
+        : directory_(directory), options_(options), function_(std::move(function)) {}
+
+    /// Throws ConfigError [RT-C50] when an earlier start under this name, which has left something,
+    /// was of a different run. Says if it has finished.
+    void require_same() {
+        const boost::json::object saved = this->saved();
+        if (saved.empty() || !has_left_something()) {
+            return;
+        }
+        if (options_.run.resume != Resume::always) {
+            require_same(saved);
+            if (const auto* const prints = saved.if_contains(fingerprints_field)) {
+                fingerprints_ = prints->as_object();
+            }
+        }
+        if (const auto* const date = saved.if_contains(finished_field)) {
+            console::say("the run \"%s\" already finished on %s; to train it again, set "
+                         "RunConfig::resume = Resume::never, or use a different name",
+                         directory_.name().c_str(), date->as_string().c_str());
+        }
+    }
+
+    /// The training function reads a data set; others are none of the run's.
+    void uses(const std::string& dataset, std::int64_t rows, std::uint64_t content) {
+        const boost::json::object print{{"rows", rows}, {"content", content}};
+        const auto* const known = fingerprints_.if_contains(dataset);
+        if (options_.datasets.contains(dataset) &&
+            (known == nullptr || known->as_object() != print)) {
+            fingerprints_[dataset] = print;
+            is_new_ = true;
+        }
+    }
+
+    /// Before what belongs to the run is written: the data sets that it comes from.
+    void note_datasets() {
+        if (std::exchange(is_new_, false)) {
+            write();
+        }
+    }
+
+    void write(bool finished = false) const {
+        boost::json::object text = trainer_json(options_);
+        text[function_field] = function_;
+        text[fingerprints_field] = fingerprints_;
+        if (finished) {
+            text[finished_field] = date_now();
+        }
+        directory_.write(track::trainer_file, json::serialize(text));
+    }
+
+private:
+    static constexpr const char* function_field = "function";
+    static constexpr const char* fingerprints_field = "fingerprints";
+    static constexpr const char* finished_field = "finished";
+
+    /// Empty when there is none that can be read.
+    [[nodiscard]] boost::json::object saved() const {
+        const storage::Location& at = directory_.location();
+        const std::string file = directory_.path_of(track::trainer_file);
+        try {
+            auto saved = json::parse(at.filesystem.read(file)).as_object();
+            (void)trainer_options(saved);
+            return saved;
+        } catch (const TransientStorageError&) {
+            throw;
+        } catch (const std::exception&) {
+            return {};
+        }
+    }
+
+    /// A report or a checkpoint; else nothing of the earlier start is resumed.
+    [[nodiscard]] bool has_left_something() const {
+        std::error_code none;
+        const auto reports =
+            std::filesystem::file_size(directory_.log_directory() / track::results_file, none);
+        return (!none && reports > 0) ||
+               directory_.location().filesystem.exists(directory_.path_of(track::latest_file));
+    }
+
+    void require_same(const boost::json::object& saved) const {
+        std::vector<std::string> found;
+        const boost::json::value config = json::parse(json::serialize(options_.config));
+        add_differences(found, "", saved.if_contains("config"), &config);
+        const auto* const function = saved.if_contains(function_field);
+        if (function != nullptr && !function_.empty() && !function->as_string().empty() &&
+            function->as_string() != function_) {
+            found.push_back(concat("the training function was ", function->as_string().c_str(),
+                                   " and is ", function_));
+        }
+        if (const auto* const prints = saved.if_contains(fingerprints_field)) {
+            for (const auto& item : prints->as_object()) {
+                add_dataset(found, std::string(item.key()), item.value());
+            }
+        }
+        if (found.empty()) {
+            return;
+        }
+        constexpr std::size_t most = 10;
+        std::string list = found.front();
+        for (std::size_t i = 1; i < found.size() && i < most; ++i) {
+            list += "; " + found[i];
+        }
+        if (found.size() > most) {
+            list += concat("; and ", found.size() - most, " more");
+        }
+        throw ConfigError(
+            "RT-C50", concat("the run \"", directory_.name(), "\" in ", directory_.uri(),
+                             " is a different one: ", list,
+                             "; use a different run name, or set RunConfig::resume: Resume::never "
+                             "starts over and keeps the old directory, Resume::always resumes with "
+                             "what has changed"));
+    }
+
+    /// `was`: the fingerprint of the data set that an earlier start used.
+    void add_dataset(std::vector<std::string>& found, const std::string& name,
+                     const boost::json::value& was) const {
+        const auto dataset = options_.datasets.find(name);
+        if (dataset == options_.datasets.end()) {
+            found.push_back(concat("the data set \"", name, "\" is not given any more"));
+            return;
+        }
+        const auto is = fingerprint_of(dataset->second);
+        if (is.is_null() || was == is) {
+            return;
+        }
+        const auto number = [](const boost::json::value& print, const char* field) {
+            return print.at(field).to_number<std::uint64_t>();
+        };
+        if (number(was, "rows") != number(is, "rows")) {
+            found.push_back(concat("the data set \"", name, "\" had ", number(was, "rows"),
+                                   " rows and has ", number(is, "rows")));
+        } else if (number(was, "content") != 0 && number(is, "content") != 0 &&
+                   number(was, "content") != number(is, "content")) {
+            found.push_back(concat("the data set \"", name, "\" has as many rows, but others"));
+        }
+    }
+
+    const RunDirectory& directory_;
+    const TrainerOptions& options_;
+    std::string function_;
+    boost::json::object fingerprints_; ///< of the data sets that the run uses
+    bool is_new_ = false;              ///< one of them
+};
+
+/// Behind the name of a run with RunConfig::fast_dev_run.
+inline constexpr std::string_view fast_dev_suffix = ".fast_dev_run";
+
+/// All in a directory of a storage service, which renames nothing.
+inline void copy_directory(const storage::AnyFilesystem& files, const std::string& from,
+                           const std::string& to, const std::filesystem::path& scratch) {
+    for (const storage::Entry& entry : files.list(from)) {
+        const std::string source = from + "/" + entry.name;
+        const std::string target = to + "/" + entry.name;
+        if (entry.is_directory) {
+            copy_directory(files, source, target, scratch);
+        } else {
+            files.download(source, scratch / "file");
+            files.upload(scratch / "file", target);
+        }
+    }
+}
+
+/// Once in a program, before a run begins: nothing is left in its directory if it starts over.
+/// Throws StorageError [RT-S7] when another process trains in it.
+inline void make_way(const RunConfig& run, const std::string& name) {
+    constexpr std::chrono::milliseconds patience{400};
+    const bool is_dev = run.fast_dev_run > 0 && name.ends_with(fast_dev_suffix);
+    const storage::Location at = run_location(run, name);
+    if (is_dev) {
+        console::say("fast_dev_run: at most %d batches of each loop over batches, one epoch, no "
+                     "checkpoints",
+                     run.fast_dev_run);
+    }
+    if ((!is_dev && run.resume != Resume::never) || !at.filesystem.exists(at.path)) {
+        return;
+    }
+    if (at.filesystem.is_local()) {
+        storage::DirectoryLock::require_free(at.path, patience);
+    }
+    if (is_dev) {
+        at.filesystem.remove(at.path);
+        return;
+    }
+    const std::string kept = concat(at.path, ".old-", date_now(), '-', random_digits());
+    if (at.filesystem.is_local()) {
+        storage::rename_durably(at.path, kept);
+    } else {
+        const storage::ProcessDirectory scratch(storage::temporary_directory(), "rtrain-scratch");
+        copy_directory(at.filesystem, at.path, kept, scratch.path());
+        at.filesystem.remove(at.path);
+    }
+    console::say("the run \"%s\" starts over; what it had left is kept in %s", name.c_str(),
+                 at.filesystem.uri(kept).c_str());
+}
+
+} // namespace rtrain::detail

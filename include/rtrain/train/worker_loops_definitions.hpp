@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Behind the door worker_reports.hpp: loops over epochs and steps, and how they end.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/base/console.hpp>
+#include <rtrain/data/loops.hpp>
+#include <rtrain/process/preemption_notice.hpp>
+#include <rtrain/process/time_limit.hpp>
+#include <rtrain/process/user_call.hpp>
+#include <rtrain/run/run.hpp>
+#include <rtrain/train/epochs.hpp>
+#include <rtrain/train/worker_reports.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace rtrain {
+
+RTRAIN_DOOR Epochs WorkerReports::epochs(int count, const State& state) {
+    return loop(options().run.fast_dev_run > 0 ? std::min(count, 1) : count, state, false);
+}
+
+RTRAIN_DOOR Epochs WorkerReports::steps(int count, const State& state) {
+    const int limit = options().run.fast_dev_run;
+    return loop(limit > 0 ? std::min(count, limit) : count, state, true);
+}
+
+RTRAIN_DOOR Epochs WorkerReports::loop(int count, const State& state, bool in_steps) {
+    const UserCall::In in(UserCall::epochs);
+    if (saves_state()) {
+        require_can_be_saved(state);
+    }
+    restore(state);
+    progress_.set_epochs(count, in_steps);
+    return Epochs(progress_, run_.has_stopped() ? 0 : count,
+                  {.begin = [this, state] { state_.emplace(state); },
+                   .end_epoch = [this, in_steps] { return in_steps ? ends_step() : stops_here(); },
+                   .left_early = [this, count, in_steps] { leave_epochs_early(count, in_steps); },
+                   .end = [this] { state_.reset(); },
+                   .in_steps = in_steps});
+}
+
+/// Behind the body of a step. Ranks are asked only where they have met in a report.
+RTRAIN_DOOR bool WorkerReports::ends_step() {
+    const PreemptionNotice& notice = PreemptionNotice::current();
+    if ((size() > 1 ? notice.agreed() : notice.given()) && saves_state()) {
+        make_room();
+    }
+    return stops_here(std::exchange(has_reported_, false));
+}
+
+/// Between two batches of a loop over epochs(): saves and ends if all ranks have agreed in this
+/// very loop that the run is to make room.
+RTRAIN_DOOR void WorkerReports::make_room_in(const data::Loops::Loop& loop) {
+    const PreemptionNotice& notice = PreemptionNotice::current();
+    const bool agreed = size() > 1 ? notice.agreed_in(*loop.position) : notice.given();
+    const data::Loops& loops = data::Loops::current();
+    if (agreed && state_ && loop.trains && !loop.position->within_step && loops.only() == &loop &&
+        loops.within_epoch() && progress_.obstacle().empty() && saves_state()) {
+        make_room();
+    }
+}
+
+RTRAIN_DOOR void WorkerReports::make_room() {
+    save_between(*state_);
+    leave_if_preempted();
+}
+
+/// Before a batch of a loop over epochs(): whether it is one too many. All ranks are in the loop.
+RTRAIN_DOOR bool WorkerReports::ends(const data::Loops::Loop& loop) const {
+    const int limit = options().run.fast_dev_run;
+    if (limit > 0 && loop.used >= limit) {
+        return true;
+    }
+    if (!state_ || !loop.trains) {
+        return false;
+    }
+    const TimeLimit& time = TimeLimit::current();
+    const bool time_is_up = size() > 1 ? time.agreed_in(*loop.position) : time.is_over();
+    return run_.has_stopped() || (time_is_up && !loop.position->within_step);
+}
+
+/// Behind the body of an epoch: whether it was the last because of RunConfig::stop, or because some
+/// rank has called stop().
+RTRAIN_DOOR bool WorkerReports::stops_here(bool asks_ranks) {
+    const UserCall::In in(UserCall::epochs);
+    if (should_stop() && !run_.has_stopped()) {
+        run_.judge_time();
+    }
+    if (!run_.has_stopped() && !(asks_ranks && progress_.agree_to_stop(*ranks()))) {
+        return false;
+    }
+    const bool is_saved = run_.has_stopped() ? run_.stop_is_saved() : progress_.stop_is_saved();
+    if (saves_state() && !is_saved) {
+        save_between(*state_);
+    }
+    return true;
+}
+
+/// When the loop over `count` epochs was left by `break` or `return`.
+RTRAIN_DOOR void WorkerReports::leave_epochs_early(int count, bool in_steps) {
+    if (should_stop() || progress_.is_to_stop()) {
+        (void)stops_here();
+    } else if (rank() == 0 && progress_.epoch() + 1 < count) {
+        const char* const unit = in_steps ? "step" : "epoch";
+        console::warn("the loop over %d %ss was left in %s %d; another start of this "
+                      "run goes on with the rest, unless worker.stop() says that there is none",
+                      count, unit, unit, progress_.epoch());
+    }
+}
+
+RTRAIN_DOOR bool WorkerReports::should_stop() const {
+    detail::require_attempt();
+    const TimeLimit& time = TimeLimit::current();
+    return run_.has_stopped() || (size() > 1 ? time.agreed() : time.is_over());
+}
+
+} // namespace rtrain

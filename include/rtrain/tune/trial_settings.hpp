@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// TrialSettings: trials of a plain function run in threads of one process. Each begins with the
+/// settings of libtorch that the search began with; what threads share is warned about.
+#pragma once
+
+#include <rtrain/backend/torch_settings.hpp>
+#include <rtrain/base/console.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+
+#include <mutex>
+#include <optional>
+
+namespace rtrain::tune::internal {
+
+/// Any thread may call the members.
+class TrialSettings {
+public:
+    /// A trial, in the thread that makes it.
+    class Scope {
+    public:
+        explicit Scope(TrialSettings& all) : all_(all) { all_.begin(); }
+        Scope(const Scope&) = delete;
+        Scope& operator=(const Scope&) = delete;
+        ~Scope() {
+            thread_.restore();
+            all_.end();
+        }
+
+    private:
+        TrialSettings& all_;
+        rtrain::detail::ThreadSettings thread_;
+    };
+
+private:
+    void begin() {
+        const std::lock_guard lock(mutex_);
+        if (running_++ == 0) {
+            process_.emplace();
+        }
+        several_ = several_ || running_ > 1;
+        if (!random_.defined()) {
+            random_ = random_state();
+        }
+    }
+
+    /// What threads share is put back when no trial uses it.
+    void end() {
+        const std::lock_guard lock(mutex_);
+        --running_;
+        if (several_ && !said_random_ && !random_state().equal(random_)) {
+            said_random_ = true;
+            console::warn("trials that run at the same time share torch's default generator: what "
+                          "one draws depends on the others, whatever torch::manual_seed() says; to "
+                          "repeat a trial, set TuneConfig::max_concurrent_trials = 1, or tune a "
+                          "Trainer, whose trials are processes");
+        }
+        if (running_ == 0) {
+            process_->restore();
+        } else if (!said_settings_ && rtrain::detail::ProcessSettings() != *process_) {
+            said_settings_ = true;
+            console::warn(
+                "a trial has changed settings of torch that the trials running at the same "
+                "time share, such as the default dtype; set them before the search, or "
+                "TuneConfig::max_concurrent_trials = 1");
+        }
+    }
+
+    static at::Tensor random_state() {
+        at::Generator generator = at::detail::getDefaultCPUGenerator();
+        const std::lock_guard lock(generator.mutex());
+        return generator.get_state().clone();
+    }
+
+    std::mutex mutex_;
+    int running_ = 0;
+    bool several_ = false; ///< at the same time, so far
+    bool said_random_ = false;
+    bool said_settings_ = false;
+    at::Tensor random_; ///< state of the default generator when the first trial began
+    std::optional<rtrain::detail::ProcessSettings> process_; ///< before those that run
+};
+
+} // namespace rtrain::tune::internal
