@@ -155,8 +155,9 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) 
 
 RTRAIN_DOOR ResultGrid TunerCore::fit(const tune::TrialFunction& function) {
     return fit([&](int /*fit*/) {
-        const auto settings = std::make_shared<tune::internal::TrialSettings>();
-        const auto with_own_settings = [settings, function](auto& trial, const Config& config) {
+        const auto with_own_settings = [settings =
+                                            std::make_shared<tune::internal::TrialSettings>(),
+                                        function](auto& trial, const Config& config) {
             const tune::internal::TrialSettings::Scope own(*settings);
             return function(trial, config);
         };
