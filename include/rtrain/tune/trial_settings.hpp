@@ -6,10 +6,12 @@
 
 #include <rtrain/backend/torch_settings.hpp>
 #include <rtrain/base/console.hpp>
+#include <rtrain/tune/function_runner.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -82,5 +84,14 @@ private:
     at::Tensor random_; ///< state of the default generator when the first trial began
     std::optional<rtrain::detail::ProcessSettings> process_; ///< before those that run
 };
+
+/// Calls of the result are trials with settings of their own.
+[[nodiscard]] inline TrialFunction with_own_settings(const TrialFunction& function) {
+    return [settings = std::make_shared<TrialSettings>(), function](Trial& trial,
+                                                                    const Config& config) {
+        const TrialSettings::Scope own(*settings);
+        return function(trial, config);
+    };
+}
 
 } // namespace rtrain::tune::internal

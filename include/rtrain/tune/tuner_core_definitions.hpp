@@ -155,15 +155,9 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) 
 
 RTRAIN_DOOR ResultGrid TunerCore::fit(const tune::TrialFunction& function) {
     return fit([&](int /*fit*/) {
-        const auto with_own_settings = [settings =
-                                            std::make_shared<tune::internal::TrialSettings>(),
-                                        function](auto& trial, const Config& config) {
-            const tune::internal::TrialSettings::Scope own(*settings);
-            return function(trial, config);
-        };
         Work work{.plan = [this] { return plan(); },
                   .each = options_.resources_per_trial,
-                  .function = with_own_settings,
+                  .function = tune::internal::with_own_settings(function),
                   .files = new_trial_files};
         if (options_.tune.bind_to_cores) {
             work.cores_of = [cores = tune::own_cores(work.each)](const Config&) { return cores; };
