@@ -284,7 +284,7 @@ TEST_CASE_TEMPLATE("Checkpoint.ranks_agree_when_one_is_due", Policy, checkpoint:
 }
 
 TEST_CASE_TEMPLATE("Checkpoint.rows_are_saved_by_those_who_have_them", Policy, checkpoint::Sync,
-                   checkpoint::Async, checkpoint::Sharded) {
+                   checkpoint::Sharded) {
     const test::Directory directory("table");
     Trainer<backend::Mpi, data::Sharded, Policy> trainer(
         {.run = {.name = "r", .storage_path = directory.path()}});

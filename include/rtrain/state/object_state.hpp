@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/state/kept_state.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 #include <rtrain/state/state_io.hpp>
 
@@ -42,6 +43,13 @@ void save_optimizer(torch::optim::Optimizer& optimizer, const StateWriter& out,
 /// CheckpointError [RT-K3] when the saved optimizer is of another class or has other parameters.
 void load_optimizer(torch::optim::Optimizer& optimizer, const StateReader& in,
                     const std::type_info& as);
+/// The same, as of the optimizer's own class.
+inline void save_optimizer(torch::optim::Optimizer& optimizer, const StateWriter& out) {
+    save_optimizer(optimizer, out, class_of(optimizer));
+}
+inline void load_optimizer(torch::optim::Optimizer& optimizer, const StateReader& in) {
+    load_optimizer(optimizer, in, class_of(optimizer));
+}
 
 /// What is kept for the parameter `whole` becomes what is kept for `part`, its elements `of`.
 void cut_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& whole,

@@ -6,7 +6,6 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
-#include <rtrain/state/kept_state.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/state/parameter_names.hpp>
 #include <rtrain/state/save_as.hpp>
@@ -150,13 +149,8 @@ private:
             return {name, [&object](StateWriter& out) { std::as_const(object).save(out); },
                     [&object](const StateReader& in) { object.load(in); }};
         } else if constexpr (std::derived_from<T, torch::optim::Optimizer>) {
-            return {name,
-                    [&object](StateWriter& out) {
-                        checkpoint::save_optimizer(object, out, checkpoint::class_of(object));
-                    },
-                    [&object](const StateReader& in) {
-                        checkpoint::load_optimizer(object, in, checkpoint::class_of(object));
-                    }};
+            return {name, [&object](StateWriter& out) { checkpoint::save_optimizer(object, out); },
+                    [&object](const StateReader& in) { checkpoint::load_optimizer(object, in); }};
         } else if constexpr (detail::Scheduler<T>) {
             return {name,
                     [&object](StateWriter& out) {
