@@ -155,7 +155,7 @@ TEST_CASE("Resume.a_different_configuration_is_a_different_run") {
     const auto resumed = others.start(config, 3);
     CHECK(resumed.error.empty());
     CHECK(resumed.epochs == Epochs{2});
-    CHECK(!contains(resumed.said, "finished"));
+    CHECK(!contains(resumed.said, "already finished"));
 }
 
 TEST_CASE("Resume.a_finished_run_says_so_and_is_not_trained_again") {

@@ -6,6 +6,8 @@
 #include "../support.hpp"
 
 #include <rtrain/checkpoint/staging.hpp>
+#include <rtrain/run/run_directory.hpp>
+#include <rtrain/storage/file.hpp>
 
 #include <doctest/doctest.h>
 
