@@ -608,7 +608,7 @@ TEST_CASE("TorchData.an_evaluation_reads_each_row_once") {
     using torch::data::samplers::SequentialSampler;
     const auto dataset = [] { return Squares{}.map(torch::data::transforms::Stack<>()); };
     for (const int ranks : {1, 2, 3, 4, 13}) {
-        for (const std::size_t size : {1, 2, 5, 256}) {
+        for (const std::size_t size : {1U, 2U, 5U, 256U}) {
             CAPTURE(ranks);
             CAPTURE(size);
             std::vector<std::vector<std::vector<std::int64_t>>> evaluated;

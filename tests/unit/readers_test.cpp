@@ -385,7 +385,7 @@ TEST_CASE("Readers.webdataset_columns_may_be_keys_and_have_types") {
     };
     using data::ValueType;
     const std::string one =
-        archive("one", "007", R"({"id": 18446744073709551615, "box": {"x": 1}, "w": 3})");
+        archive("one", "007", R"({"box": {"x": 1}, "id": 18446744073709551615, "w": 3})");
     const std::string error = error_of(data::read_webdataset(one));
     CHECK(contains(error, "column \"box\" has an object"));
     CHECK_FALSE(contains(error, "JsonOptions"));
@@ -516,7 +516,7 @@ TEST_CASE("Readers.an_index_of_another_file_is_made_anew") {
     const auto rows = [&] { return data::read_text(path).size(); };
     write_rows(63, 0, 0);
     CHECK(rows() == 32768);
-    for (const auto [from, to] :
+    for (const auto& [from, to] :
          std::vector<std::pair<std::size_t, std::size_t>>{{0, 640},
                                                           {(2 << 20) - 640, 2 << 20},
                                                           {0, 2 << 20},

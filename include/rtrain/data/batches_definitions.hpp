@@ -94,7 +94,7 @@ private:
         count(begin, prefetch_.busy() - transferred);
         (void)StepClock::current().enter(StepPart::optimizer);
         if (!read_) {
-            if (given_ && batches_->rank_ == 0 && !pass_.has_ended() &&
+            if (given_ && batches_->rank_ == 0 && !pass_.has_ended() && feed_->repeated() > 0 &&
                 StepClock::current().steps() == steps_) {
                 say_repeated(pass_.position(), feed_->repeated(), batches_->dataset_.size());
             }

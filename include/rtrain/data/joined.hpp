@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -28,11 +29,46 @@
 
 namespace rtrain::data {
 
+/// Data sets whose rows are to be in one batch.
+class LikeRows {
+public:
+    explicit LikeRows(std::vector<Dataset> parts) : parts_(std::move(parts)) {}
+
+    /// Reads a row of each, once. Throws DataError [RT-D19] where those of one cannot be in a batch
+    /// with those of another.
+    void require() const {
+        std::call_once(once_, [this] {
+            std::vector<Batch> rows;
+            for (const Dataset& part : parts_) {
+                if (part.size() > 0) {
+                    rows.push_back(first_of(part));
+                }
+            }
+            std::erase_if(rows, [](const Batch& row) { return row.size() == 0; });
+            if (!rows.empty()) {
+                static_cast<void>(concatenate(rows));
+            }
+        });
+    }
+
+private:
+    [[nodiscard]] static Batch first_of(const Dataset& part) {
+        const auto blocks = part.blocks();
+        return blocks ? blocks->source().open(blocks->block_of(0), 0)->next(1)
+                      : part.rows(at::zeros({1}, at::kLong));
+    }
+
+    std::vector<Dataset> parts_;
+    mutable std::once_flag once_;
+};
+
 /// The blocks of several data sets, one data set behind the other.
 class BlocksOfAll : public Dataset::BlockSource {
 public:
-    explicit BlocksOfAll(std::vector<std::shared_ptr<const BlockIndex>> parts)
-        : parts_(std::move(parts)) {}
+    /// Throws DataError [RT-D19] when rows are read.
+    BlocksOfAll(std::vector<std::shared_ptr<const BlockIndex>> parts,
+                std::shared_ptr<const LikeRows> rows)
+        : parts_(std::move(parts)), rows_(std::move(rows)) {}
 
     [[nodiscard]] std::vector<Block> blocks() const override {
         std::vector<Block> blocks;
@@ -43,10 +79,12 @@ public:
         return blocks;
     }
     [[nodiscard]] Batch read(std::int64_t block) const override {
+        rows_->require();
         return source_of(block).read(block);
     }
     [[nodiscard]] std::unique_ptr<Cursor> open(std::int64_t block,
                                                std::int64_t first_row) const override {
+        rows_->require();
         const auto& source = source_of(block);
         return source.open(block, first_row);
     }
@@ -66,6 +104,7 @@ private:
     }
 
     std::vector<std::shared_ptr<const BlockIndex>> parts_;
+    std::shared_ptr<const LikeRows> rows_;
 };
 
 /// Of rows that are made of these data sets'.
@@ -78,30 +117,11 @@ private:
     return content;
 }
 
-/// Reads a row of each data set. Throws DataError [RT-D19] where those of one cannot be in a batch
-/// with those of another.
-inline void require_like_rows(const std::vector<Dataset>& parts) {
-    std::vector<Batch> rows;
-    for (const Dataset& part : parts) {
-        if (part.size() == 0) {
-            continue;
-        }
-        const auto blocks = part.blocks();
-        rows.push_back(blocks ? blocks->source().open(blocks->block_of(0), 0)->next(1)
-                              : part.rows(at::zeros({1}, at::kLong)));
-    }
-    std::erase_if(rows, [](const Batch& row) { return row.size() == 0; });
-    if (!rows.empty()) {
-        static_cast<void>(concatenate(rows));
-    }
-}
-
 /// All rows of one data set, then all of the next.
 class UnionOfRows : public Dataset::Source {
 public:
-    /// Throws DataError [RT-D19].
-    explicit UnionOfRows(std::vector<Dataset> parts) : parts_(std::move(parts)) {
-        require_like_rows(parts_);
+    explicit UnionOfRows(std::vector<Dataset> parts)
+        : parts_(std::move(parts)), rows_(std::make_shared<const LikeRows>(parts_)) {
         std::vector<std::shared_ptr<const BlockIndex>> blocks;
         for (const Dataset& part : parts_) {
             ends_.push_back(size() + part.size());
@@ -111,12 +131,14 @@ public:
         }
         if (blocks.size() == parts_.size()) {
             blocks_ = std::make_shared<const BlockIndex>(
-                std::make_shared<BlocksOfAll>(std::move(blocks)));
+                std::make_shared<BlocksOfAll>(std::move(blocks), rows_));
         }
     }
 
     [[nodiscard]] std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+    /// Throws DataError [RT-D19].
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+        rows_->require();
         const auto locate = [this](std::int64_t row) { return locate_row(ends_, row); };
         return gather_rows(indices, locate, [this](std::int64_t part, const at::Tensor& rows) {
             return parts_[static_cast<std::size_t>(part)].rows(rows);
@@ -127,6 +149,7 @@ public:
 
 private:
     std::vector<Dataset> parts_;
+    std::shared_ptr<const LikeRows> rows_;
     std::vector<std::int64_t> ends_;
     std::shared_ptr<const BlockIndex> blocks_;
 };
@@ -254,10 +277,9 @@ private:
 /// Rows of several data sets in fixed proportions, each in its order, until one has no more.
 class MixOfRows : public Dataset::Source {
 public:
-    /// Throws DataError [RT-D19], [RT-D68].
+    /// Throws DataError [RT-D68].
     MixOfRows(std::vector<Dataset> parts, const std::vector<double>& weights)
-        : parts_(std::move(parts)), order_(weights) {
-        require_like_rows(parts_);
+        : parts_(std::move(parts)), rows_(parts_), order_(weights) {
         std::vector<std::int64_t> rows;
         for (const Dataset& part : parts_) {
             rows.push_back(part.size());
@@ -266,7 +288,9 @@ public:
     }
 
     [[nodiscard]] std::int64_t size() const override { return size_; }
+    /// Throws DataError [RT-D19].
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
+        rows_.require();
         return gather_rows(
             indices, [this](std::int64_t place) { return order_[place]; },
             [this](std::int64_t part, const at::Tensor& rows) {
@@ -277,6 +301,7 @@ public:
 
 private:
     std::vector<Dataset> parts_;
+    LikeRows rows_;
     MixOrder order_;
     std::int64_t size_ = 0;
 };

@@ -136,12 +136,16 @@ private:
             bool has_less = false;
             for (std::size_t at = all.rfind({marker, 2}); !has_less && at != all.npos && at > 0;
                  at = all.rfind({marker, 2}, at - 1)) {
+                tried = without(all, at, noise->count);
+                if (tried.empty()) {
+                    continue;
+                }
                 if (++tries > most) {
                     throw *failure;
                 }
-                tried = without(all, at, noise->count);
                 auto next = fails(tried);
-                has_less = !next || noise_in(next->what()) != noise;
+                const auto left = next ? noise_in(next->what()) : std::nullopt;
+                has_less = !next || (left && left != noise);
                 failure = has_less ? std::move(next) : std::move(failure);
             }
             if (!has_less) {
@@ -175,12 +179,20 @@ private:
     }
 
     /// Without `count` bytes before the marker at `at`, which may have any number of 0xFF in front.
+    /// Empty if there are fewer, or a marker is among them: then they are no noise.
     [[nodiscard]] static std::string without(std::string_view file, std::size_t at,
                                              std::size_t count) {
         while (at > 0 && file[at - 1] == '\xFF') {
             --at;
         }
-        count = std::min(count, at);
+        if (count > at) {
+            return {};
+        }
+        for (std::size_t i = at - count; i + 1 < at; ++i) {
+            if (file[i] == '\xFF' && file[i + 1] != '\0' && file[i + 1] != '\xFF') {
+                return {};
+            }
+        }
         return std::string(file.substr(0, at - count)).append(file.substr(at));
     }
 
