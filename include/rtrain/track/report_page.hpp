@@ -256,26 +256,24 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
     }
     std::string bar;
     std::string rows;
-    const auto total = [&](StepPart part) {
-        return run.time().total()[static_cast<std::size_t>(part)];
-    };
-    const bool unseen = total(StepPart::forward) > 0 && total(StepPart::backward) == 0;
+    bool lacks_part = false;
     for (std::size_t i = 0; i < step_part_names.size(); ++i) {
         const std::string part(step_part_names[i]);
         const double spent = run.time().total()[i];
         const std::string share = rtrain::detail::print("%.1f", 100 * spent / seconds);
         bar += "<div class=\"" + part + "\" style=\"width: " + share + "%\"></div>";
-        const bool is_unseen = unseen && part == "backward";
+        const bool is_unseen = spent == 0 && (part == "forward" || part == "backward");
+        lacks_part = lacks_part || is_unseen;
         rows += row("<span class=\"swatch " + part + "\"></span>" +
                         (part == "optimizer" ? "optimizer and rest" : part),
                     number_cell(is_unseen ? "not seen" : duration(spent)) +
                         number_cell(is_unseen ? "" : share + " %"));
     }
     const std::string note =
-        unseen ? "<p class=\"soft\">Of no prepared model a backward pass was seen: its time is in "
-                 "&ldquo;forward&rdquo;. That is seen where the model is called through what "
-                 "worker.prepare() returned, and returns tensors.</p>\n"
-               : "";
+        lacks_part ? "<p class=\"soft\">A part that was not seen is in the time of another one. "
+                     "Forward and backward are seen where a model is called through what "
+                     "worker.prepare() returned, and returns tensors.</p>\n"
+                   : "";
     return section("Time",
                    "<div class=\"card\" id=\"time\"><div class=\"bar\" aria-hidden=\"true\">" +
                        bar + "</div>\n" + table("", rows) + note + "</div>\n");
