@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -83,7 +84,8 @@ public:
     /// `work` may take a std::stop_token. Throws LaunchError [RT-L45].
     template <class F>
     explicit Thread(F work)
-        : thread_(starting_thread([&work] { return std::jthread(std::move(work)); })) {}
+        : thread_(starting_thread(
+              [&work] { return std::make_unique<std::jthread>(std::move(work)); })) {}
     Thread(Thread&& other) noexcept = default;
     Thread& operator=(Thread&& other) noexcept {
         end();
@@ -96,34 +98,37 @@ public:
 
     /// Whether there is a thread, and it is of this process.
     [[nodiscard]] bool joinable() const noexcept {
-        return thread_.joinable() && owner_.is_this_process();
+        return thread_ != nullptr && owner_.is_this_process();
     }
     void request_stop() noexcept {
         if (joinable()) {
-            thread_.request_stop();
+            thread_->request_stop();
         }
     }
     void join() {
         if (joinable()) {
-            thread_.join();
+            thread_->join();
         }
+        end();
     }
     void detach() {
-        if (thread_.joinable()) {
-            thread_.detach();
+        if (joinable()) {
+            thread_->detach();
         }
+        end();
     }
 
 private:
+    /// In a forked process there is nothing to wait for, and even the thread's memory is gone.
     void end() noexcept {
-        if (thread_.joinable() && !owner_.is_this_process()) {
-            thread_.detach();
+        if (!owner_.is_this_process()) {
+            static_cast<void>(thread_.release());
         }
-        thread_ = std::jthread(); // joins
+        thread_.reset();
     }
 
     Owner owner_;
-    std::jthread thread_;
+    std::unique_ptr<std::jthread> thread_;
 };
 
 } // namespace rtrain::process
