@@ -17,6 +17,7 @@
 #include <doctest/doctest.h>
 
 #include <cctype>
+#include <chrono>
 #include <clocale>
 #include <csignal>
 #include <cstdio>
@@ -31,6 +32,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>

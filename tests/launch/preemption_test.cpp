@@ -122,6 +122,33 @@ TEST_CASE("Thread.none_to_be_had_is_an_error_with_advice") {
     CHECK(code == 17);
 }
 
+TEST_CASE("Thread.whether_so_many_can_be_started_is_tried") {
+    rtrain::process::require_threads(300, "a test");
+    const int code = exit_code_of_child([] {
+        const rlimit limit{3, 3}; // processes and threads of a user without rights
+        if (::setrlimit(RLIMIT_NPROC, &limit) != 0 || ::setgid(65534) != 0 ||
+            ::setuid(65533) != 0) {
+            return 18; // this user may not become another one
+        }
+        rtrain::process::require_threads(1, "a test");
+        try {
+            rtrain::process::require_threads(10, "starting 2 ranks");
+        } catch (const rtrain::LaunchError& error) {
+            const std::string text = error.what();
+            return test::contains(text, "where starting 2 ranks needs 10") &&
+                           test::contains(text, "may have 3 processes and threads (ulimit -u)")
+                       ? 17
+                       : 1;
+        }
+        return 2;
+    });
+    if (code == 18) {
+        MESSAGE("skipped: this user has no right to become another one");
+    } else {
+        CHECK(code == 17);
+    }
+}
+
 TEST_CASE("Thread.a_forked_process_leaves_it_alone" * doctest::timeout(60)) {
     rtrain::process::Thread thread([](const std::stop_token& stop) {
         while (!stop.stop_requested()) {

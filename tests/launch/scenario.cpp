@@ -207,7 +207,10 @@ constexpr auto forking = [](auto& worker) {
     int step = 0;
     auto state = rtrain::State{}.add("step", step);
     for ([[maybe_unused]] const int epoch : worker.epochs(2, state)) {
+        const torch::NoGradGuard evaluation; // with threads, which its children do not have
+        auto batches = worker.dataset_shard("train").batches({.size = 4, .threads = 2});
         for (const char* const how : {"exits", "returns", "throws"}) {
+            auto batch = batches.begin();
             const pid_t child = ::fork();
             if (child == 0) {
                 const std::string way = how;
@@ -440,7 +443,9 @@ int main(int argc, char** argv) {
             other.datasets = slow_data();
             Trainer::restore(run, other).fit(counting(9, nothing));
         } else if (variant == "forks") {
-            rtrain::Trainer<>(options("r", storage)).fit(forking);
+            auto how = options("r", storage);
+            how.datasets = slow_data();
+            rtrain::Trainer<>(how).fit(forking);
             std::cout << "RESULT" << std::endl;
         } else if (variant == "large") {
             auto how = options("r", storage);

@@ -64,6 +64,10 @@ public:
     Loader& operator=(const Loader&) = delete;
     /// Waits for the jobs that have begun; the others never begin.
     ~Loader() {
+        if (!threads_.front().joinable()) { // forked: threads that are not here wait in it for ever
+            static_cast<void>(wake_.release());
+            return;
+        }
         for (auto& thread : threads_) {
             thread.request_stop();
         }
@@ -79,7 +83,7 @@ public:
                 reads_.push_back(std::make_shared<Read>(std::move(*job)));
                 const std::scoped_lock lock(mutex_);
                 waiting_.push_back(reads_.back());
-                has_work_.notify_one();
+                wake_->has_work.notify_one();
             } else {
                 is_at_end_ = true;
             }
@@ -90,7 +94,7 @@ public:
         const std::shared_ptr<Read> first = std::move(reads_.front());
         reads_.pop_front();
         std::unique_lock lock(mutex_);
-        is_read_.wait(lock, [&] { return first->is_over; });
+        wake_->is_read.wait(lock, [&] { return first->is_over; });
         if (first->error) {
             std::rethrow_exception(std::exchange(first->error, nullptr));
         }
@@ -115,7 +119,7 @@ private:
                 do_first(lock);
             } else if (!do_something_else(lock)) {
                 const Clock::time_point begin = Clock::now();
-                has_work_.wait(lock, stop, [this] { return !waiting_.empty(); });
+                wake_->has_work.wait(lock, stop, [this] { return !waiting_.empty(); });
                 if (waited_) {
                     waited_(Clock::now() - begin);
                 }
@@ -134,7 +138,7 @@ private:
         }
         lock.lock();
         read->is_over = true;
-        is_read_.notify_one();
+        wake_->is_read.notify_one();
     }
 
     [[nodiscard]] bool do_something_else(std::unique_lock<std::mutex>& lock) {
@@ -154,8 +158,11 @@ private:
     bool is_at_end_ = false;
 
     std::mutex mutex_; ///< of all below, and of what is in a Read
-    std::condition_variable_any has_work_;
-    std::condition_variable is_read_;
+    struct Wake {
+        std::condition_variable_any has_work;
+        std::condition_variable is_read;
+    };
+    std::unique_ptr<Wake> wake_ = std::make_unique<Wake>();
     std::deque<std::shared_ptr<Read>> waiting_;
     std::vector<rtrain::process::Thread> threads_; ///< last: they use the others
 };

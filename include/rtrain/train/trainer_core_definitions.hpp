@@ -261,8 +261,8 @@ RTRAIN_DOOR void TrainerCore::serve_and_exit() {
 /// What a rank launched by a driver does: it leaves word for the driver and ends.
 RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& function) {
     session_.unmute();
-    session_.watch_driver();
     try {
+        session_.watch_driver();
         if (further_ != nullptr) {
             backend_->stay_joined();
         }

@@ -9,7 +9,9 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/supervise/host_list.hpp>
 #include <rtrain/launch/supervise/host_probe.hpp>
+#include <rtrain/process/descriptor_limit.hpp>
 #include <rtrain/process/environment.hpp>
+#include <rtrain/process/thread.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -71,6 +73,21 @@ struct Placement {
     }
     place.remote = !place.others.empty();
     return place;
+}
+
+/// Throws LaunchError when this process may open too few files for the ranks [RT-L17]; or, at the
+/// `first` start, this user have too few threads for those of this machine [RT-L45]. Measured with
+/// Open MPI 4.1: mpirun needs 4, each rank 6.
+inline void require_room_for(const Placement& place, bool first) {
+    constexpr int of_mpirun = 4;
+    constexpr int of_rank = 6;
+    constexpr int most_ranks = 100; // whoever allows for these allows for more
+    const int here = place.remote ? 0 : place.ranks;
+    const std::string what = detail::concat("starting ", place.ranks, " ranks");
+    require_descriptors(descriptors_for_launch(place.ranks, here, open_descriptors()), what);
+    if (first) { // later, what is left of the ranks before may still count
+        process::require_threads(of_mpirun + of_rank * std::min(here, most_ranks), what);
+    }
 }
 
 /// As find_room(), but throws LaunchError [RT-L13] when there is too little.

@@ -73,7 +73,7 @@ namespace rtrain::launch {
                                " before the training function returned"),
                 std::nullopt, rank};
     }
-    if (mpirun_says.find("o network interfaces were found") != std::string::npos) {
+    if (mpirun_says.find("unable to find network interfaces") != std::string::npos) {
         return {.text = "mpirun needs a network interface, and this machine or container has none; "
                         "switch on the loopback interface (`ip link set lo up`), or give the "
                         "container a network",

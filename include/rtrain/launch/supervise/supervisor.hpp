@@ -23,7 +23,6 @@
 #include <rtrain/launch/supervise/job.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/launch/supervise/survivors.hpp>
-#include <rtrain/process/descriptor_limit.hpp>
 #include <rtrain/process/thread.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -173,9 +172,7 @@ private:
     void start_job() {
         const Placement place = place_ranks(scaling_);
         hosts_until_.reset();
-        require_descriptors(
-            descriptors_for_launch(place.ranks, place.remote ? 0 : place.ranks, open_descriptors()),
-            detail::concat("starting ", place.ranks, " ranks"));
+        require_room_for(place, /*first=*/attempt_ == 0);
         Surroundings given = task_.prepare(place.remote, skip_);
         ++attempt_;
         RanksCommand command{.ranks = place.ranks,
