@@ -4,6 +4,7 @@
 /// them, the manifest tells where each tensor is.
 #pragma once
 
+#include <rtrain/base/c_locale.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checked_file.hpp>
@@ -26,6 +27,11 @@
 #include <utility>
 
 namespace rtrain::checkpoint {
+
+/// The file that holds a rank's share.
+[[nodiscard]] inline std::string shard_file(const Part& part) {
+    return detail::print("shard-%05d-of-%05d.safetensors", part.rank, part.size);
+}
 
 /// Throws CheckpointError [RT-K6, RT-K20] for what write_tensors() would refuse.
 inline void require_can_be_written(const Snapshot& state) {
