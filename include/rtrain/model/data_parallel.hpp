@@ -9,7 +9,6 @@
 #include <rtrain/model/forward.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/prepared_model.hpp>
-#include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/user_call.hpp>
 
 #include <c10/util/typeid.h>
@@ -61,7 +60,7 @@ public:
                 throw;
             }
         };
-        const UserCall::In in(UserCall::forward, RankStatus::current().steps + 1);
+        const UserCall::In in(UserCall::forward, prepared_->next_pass());
         prepared_->begin_forward();
         if constexpr (std::is_void_v<decltype(forward())>) {
             detail::run_forward(options().autocast, *module_, forward);
