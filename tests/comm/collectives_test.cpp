@@ -521,7 +521,7 @@ TEST_CASE("Collectives.integers_never_wrap_around") {
     CHECK(truth[0].item<bool>());
 
     // A backend that knows nothing of this.
-    detail::TheBackend<Doubled> doubled(std::make_shared<Doubled>());
+    rtrain::detail::TheBackend<Doubled> doubled(std::make_shared<Doubled>());
     auto bytes = torch::full({2}, 200, torch::kByte);
     CHECK(test::code_of([&] { doubled.all_reduce(bytes, ReduceOp::sum); }) == "RT-X26");
     auto ints = torch::full({2}, 1000000000, torch::kInt);

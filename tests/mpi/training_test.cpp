@@ -745,7 +745,8 @@ TEST_CASE("Training.batches_of_different_sizes_count_by_their_rows") {
             CHECK(is_expected(train_rows<data::Streaming>(rows, passes, plain)));
             const DataParallelOptions by_tree{.reduction_order = ReductionOrder::micro_batches};
             CHECK(is_expected(train_rows<data::Permuted>(rows, passes, by_tree)));
-            CHECK(is_expected(train_rows<data::Permuted>(rows, passes, ShardedOptions{})));
+            CHECK(is_expected(train_rows<data::Permuted>(
+                rows, passes, ShardedOptions{.level = Shard::gradients})));
             if (rows == 55 && passes == 1 && launch::ranks().value_or(1) > 1) {
                 const DataParallelOptions of_sums{.weight_by_rows = false};
                 CHECK(!is_expected(train_rows<data::Permuted>(rows, passes, of_sums)));

@@ -11,7 +11,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -9,7 +9,6 @@
 #include <rtrain/model/forward.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/prepared_model.hpp>
-#include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/user_call.hpp>
 
 #include <c10/util/typeid.h>
@@ -61,27 +60,20 @@ public:
                 throw;
             }
         };
-        const UserCall::In in(UserCall::forward, RankStatus::current().steps + 1);
+        const UserCall::In in(UserCall::forward, prepared_->next_pass());
         prepared_->begin_forward();
-        if constexpr (std::is_void_v<decltype(forward())>) {
+        using Output = decltype(forward());
+        if constexpr (std::is_void_v<Output>) {
             detail::run_forward(options().autocast, *module_, forward);
             prepared_->end_forward_without_tensors("void");
+        } else if constexpr (std::is_object_v<Output>) {
+            auto output = detail::run_forward(options().autocast, *module_, forward);
+            end_forward(output);
+            return output;
         } else {
             auto&& output = detail::run_forward(options().autocast, *module_, forward);
-            bool has_tensors = false;
-            detail::each_tensor(output, [&](const at::Tensor& part) {
-                has_tensors = true;
-                prepared_->end_forward(part);
-            });
-            if (!has_tensors) {
-                prepared_->end_forward_without_tensors(
-                    c10::demangle_type<std::remove_cvref_t<decltype(output)>>());
-            }
-            if constexpr (std::is_object_v<decltype(forward())>) {
-                return std::move(output);
-            } else {
-                return std::forward<decltype(output)>(output);
-            }
+            end_forward(output);
+            return static_cast<Output>(output);
         }
     }
 
@@ -167,6 +159,18 @@ protected:
         : module_(std::move(module)), prepared_(std::move(prepared)) {}
 
 private:
+    template <class Output>
+    void end_forward(Output& output) {
+        bool has_tensors = false;
+        detail::each_tensor(output, [&](const at::Tensor& part) {
+            has_tensors = true;
+            prepared_->end_forward(part);
+        });
+        if (!has_tensors) {
+            prepared_->end_forward_without_tensors(c10::demangle_type<std::remove_cv_t<Output>>());
+        }
+    }
+
     std::shared_ptr<M> module_;
     std::shared_ptr<detail::PreparedModel> prepared_;
     std::shared_ptr<std::any> holder_ = std::make_shared<std::any>(); ///< of the module, on demand

@@ -26,6 +26,7 @@
 #include <torch/nn/module.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -86,6 +87,9 @@ public:
         }
     }
 
+    [[nodiscard]] std::uint64_t next_pass() const override {
+        return averager_ ? averager_->next_pass() : 0;
+    }
     void set_sync(bool sync) override {
         if (averager_) {
             averager_->set_sync(sync);

@@ -83,11 +83,13 @@ public:
         store_->divide_by(backend_.size() / weight_.value());
     }
 
-    /// While false, backward accumulates gradients on this rank only.
     void set_sync(bool sync) { sync_ = sync; }
     [[nodiscard]] bool sync() const noexcept { return sync_; }
 
     [[nodiscard]] std::size_t bucket_count() const noexcept { return store_->size(); }
+    [[nodiscard]] std::uint64_t next_pass() const noexcept {
+        return static_cast<std::uint64_t>(averaged_passes_ + 1);
+    }
 
     /// Throws ModelError [RT-M23] when gradients of the model as it is now would not be averaged.
     void require_unchanged() const {
@@ -104,11 +106,9 @@ public:
         }
     }
 
-    /// What hooks remember, for checkpoints. Saving is *collective*.
     void save_hooks(RankStateWriter& out) const { store_->save(out); }
     void load_hooks(const StateReader& in) { store_->load(in); }
 
-    /// See join().
     void set_join(JoinedRanks* joined, std::size_t model) {
         joined_ = joined;
         joined_as_ = model;
@@ -268,8 +268,8 @@ private:
         }
     }
 
-    [[nodiscard]] static UserCall::In in_backward() {
-        return UserCall::In(UserCall::backward, RankStatus::current().steps + 1);
+    [[nodiscard]] UserCall::In in_backward() const {
+        return UserCall::In(UserCall::backward, next_pass());
     }
     void reduce_full_buckets() {
         if (syncs_ && store_->has_started_or_full()) { // asked behind each gradient

@@ -14,6 +14,7 @@
 #include <torch/nn/module.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -34,6 +35,8 @@ public:
     virtual void end_forward_without_tensors(const char* type) = 0;
     /// Behind a forward that has thrown: throws what has made it do so, where that is known.
     virtual void explain_failure() const {}
+    /// The number of the pass that is averaged next, from 1; 0: none is.
+    [[nodiscard]] virtual std::uint64_t next_pass() const = 0;
     /// While false, backward accumulates gradients on this rank only.
     virtual void set_sync(bool sync) = 0;
     [[nodiscard]] virtual bool sync() const = 0;
