@@ -180,6 +180,19 @@ void check_equal(const Taken& taken) {
     }
 }
 
+/// Whether there were too few rows for a batch on each rank, which all of them say.
+bool has_no_batch(const Taken& taken) {
+    const auto says_so = [](const std::exception_ptr& error) {
+        return error && test::code_of([&] { std::rethrow_exception(error); }) == "RT-D106";
+    };
+    const bool has_none = says_so(taken.errors.front());
+    for (std::size_t rank = 0; rank < taken.errors.size(); ++rank) {
+        CHECK(says_so(taken.errors[rank]) == has_none);
+        CHECK((!has_none || taken.batches[rank].empty()));
+    }
+    return has_none;
+}
+
 /// Each of `rows` was taken once, but for as many as may be left out.
 void check_once(const Rows& taken, const Rows& rows, std::int64_t left_out) {
     Rows sorted = taken;
@@ -263,6 +276,10 @@ TEST_CASE("Lanes.all_ranks_take_equally_many_batches_and_each_row_once") {
         const int ranks = one_of<int>(random, {1, 2, 3, 4, 5, 7, 12, 24});
         CAPTURE(ranks);
         const Taken taken = drawn.loop.take(ranks);
+        if (has_no_batch(taken)) {
+            CHECK((ranks > 1 || drawn.rows.empty()));
+            continue;
+        }
         check_equal(taken);
         check_once(taken.all(), drawn.rows, drawn.most * taken.position().left_out);
         if (ranks == 1 && !drawn.loop.options.drop_last) {
@@ -279,6 +296,9 @@ TEST_CASE("Lanes.a_pass_goes_on_anywhere_on_any_number_of_ranks") {
         const Drawn drawn = draw(random);
         const int ranks = one_of<int>(random, {1, 2, 3, 4, 6});
         const Taken whole = drawn.loop.take(ranks);
+        if (has_no_batch(whole)) {
+            continue;
+        }
         check_equal(whole);
         const auto batches = static_cast<int>(whole.batches.front().size());
         if (batches == 0) {
@@ -321,6 +341,11 @@ TEST_CASE("Lanes.micro_batches_are_the_same_on_any_number_of_ranks") {
         const auto whole = drawn.loop.take(1).steps(4);
         const Taken two = drawn.loop.take(2);
         const Taken four = drawn.loop.take(4);
+        if (has_no_batch(two)) {
+            CHECK(has_no_batch(four));
+            CHECK(whole.empty());
+            continue;
+        }
         check_equal(two);
         check_equal(four);
         CHECK(two.steps(2) == whole);
