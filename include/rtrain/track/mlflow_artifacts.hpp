@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Which files of a run go to the MLflow run's artifacts, and where an MLflow server takes them.
-/// What is inside the run is so by its canonical path: links lead elsewhere.
+/// A file is inside the run if its canonical path is: links lead elsewhere.
 #pragma once
 
 #include <algorithm>

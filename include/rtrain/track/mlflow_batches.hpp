@@ -83,8 +83,8 @@ private:
         return count;
     }
 
-    /// Of the first `count`, those that the server has: with files, it would show them twice.
-    /// Returns how many of them are left.
+    /// Removes, of the first `count`, those that the server has: with files, it would show them
+    /// twice. Returns the number of those left.
     std::size_t remove_known(Entries& entries, std::size_t count) {
         std::map<std::string, std::set<std::pair<std::int64_t, std::int64_t>>> known;
         const auto has = [&](const mlflow::Entry& entry) {

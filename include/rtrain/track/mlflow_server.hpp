@@ -84,7 +84,7 @@ public:
 
     [[nodiscard]] const Url& url() const noexcept { return server_; }
     [[nodiscard]] bool sends_credentials() const noexcept { return !authorization_.empty(); }
-    /// Whether the environment has some that are not for this server.
+    /// True if the environment has some that are not for this server.
     [[nodiscard]] bool withholds_credentials() const noexcept { return withholds_; }
 
     /// Makes it when there is none.

@@ -70,7 +70,7 @@ function duration(seconds) {
   const unit = [[86400, "d"], [3600, "h"], [60, "min"]].find(([size]) => seconds >= size);
   return unit ? `${shown(Number((seconds / unit[0]).toPrecision(3)))} ${unit[1]}` : `${shown(seconds)} s`;
 }
-/// What curves can be drawn over: what an iteration is there, and back.
+/// The axes that curves can be drawn over: from an iteration to its value there, and back.
 function all_axes() {
   const same = value => value;
   return [{name: "iteration", of: same, place: same, text: shown, is_whole: true},

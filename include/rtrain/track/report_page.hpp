@@ -156,7 +156,7 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
     return "";
 }
 
-/// Of the newest start, with what earlier ones had instead.
+/// The newest start's, with the values that earlier ones had instead.
 [[nodiscard]] inline std::string configuration(const RunSummary& run) {
     const auto* const reported = run.last.if_contains("config");
     const Config* const config = !run.config.empty()   ? &run.config
@@ -186,7 +186,7 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
                              left_out(count - std::min(count, RunSummary::most_rows)));
 }
 
-/// What the newest start runs on.
+/// Ranks, hosts and versions of the newest start.
 [[nodiscard]] inline std::string environment(const RunSummary& run) {
     const Config& facts = run.facts;
     std::string rows;

@@ -29,7 +29,7 @@ struct RunFacts {
     std::string goes_on{}; ///< what to do to go on with the run
 };
 
-/// As run.json has them. Of a model, parts deeper than 3 are left out, and more than 200.
+/// The contents of run.json. Parts of a model deeper than 3 are left out, and more than 200.
 [[nodiscard]] inline Config to_json(const RunFacts& facts,
                                     const std::vector<std::vector<console::ModelPart>>& models) {
     constexpr int deepest = 3;

@@ -95,7 +95,7 @@ inline std::string write_page(const storage::Location& run, const std::string& p
 
 namespace internal {
 
-/// What a file of a run's directory has; nothing where it is not there, or cannot be read.
+/// The object in a file of a run's directory; empty if it does not exist or cannot be read.
 [[nodiscard]] inline Config object_in_file(const storage::Location& run, const char* name) {
     const std::string file = run.path + "/" + name;
     try {

@@ -89,7 +89,7 @@ public:
     [[nodiscard]] const TimeShares& time() const noexcept { return time_; }
     /// Rows per second, as a curve.
     [[nodiscard]] const Curves& rates() const noexcept { return rates_; }
-    /// What else curves can be drawn over, by iteration: seconds of training, rows read.
+    /// Other axes for curves, by iteration: seconds of training, rows read.
     [[nodiscard]] const Curves& axes() const noexcept { return axes_; }
     /// Configurations, each with the iteration that had it first, the newest most_configs.
     [[nodiscard]] const std::vector<std::pair<std::int64_t, Config>>& configs() const noexcept {

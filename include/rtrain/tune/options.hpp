@@ -50,7 +50,7 @@ struct TuneConfig {
     /// which binds its ranks. Other programs know nothing of it, and a second search would take the
     /// same cores.
     bool bind_to_cores = false;
-    /// Whether a report without a number `metric` ends the search (RT-U101). Else searcher and
+    /// True: a report without a number `metric` ends the search (RT-U101). Else searcher and
     /// scheduler skip such reports, and the first one is a warning.
     bool require_metric = false;
 };

@@ -69,7 +69,7 @@ struct SearchPlan {
     /// twice. Else a trial is begun with a state of its own, and repeats what it reported behind
     /// it.
     bool keeps_states_itself = false;
-    /// Whether a report without the goal's metric ends the search.
+    /// True: a report without the goal's metric ends the search.
     bool require_metric = false;
 
     /// Of a new trial.

@@ -33,7 +33,7 @@ struct HyperBandOptions {
     /// Whether trials stop at max_t; else the last of a bracket go on to their own end.
     bool stop_last_trials = true;
     std::optional<Goal> goal{}; ///< another than the search's
-    /// Whether a report without `time_attr` or the metric is an error [RT-U64].
+    /// True: a report without `time_attr` or the metric is an error [RT-U64].
     bool require_attrs = false;
 };
 

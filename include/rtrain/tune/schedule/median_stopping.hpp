@@ -168,8 +168,8 @@ private:
             std::fill(means.begin(), means.end(), std::nullopt);
         }
 
-        /// Of the scores with from <= time <= to; none without any. Trials are asked at the same
-        /// times again and again, so means are kept.
+        /// The mean of the scores with from <= time <= to; none without any. Trials are asked at
+        /// the same times again and again, so means are kept.
         [[nodiscard]] std::optional<double> mean(double from, double to) {
             if (!in_order) {
                 std::vector<double> some;

@@ -36,7 +36,7 @@ struct PbtOptions {
     /// Called with the configuration that mutations have changed; returns the one to go on with.
     std::function<Config(Config)> custom_explore_fn{};
     bool log_config = true; ///< whether the policy logs are written
-    /// Whether a report without `time_attr` or the metric is an error [RT-U64]; else it is skipped.
+    /// True: a report without `time_attr` or the metric is an error [RT-U64]; else it is skipped.
     bool require_attrs = false;
     /// Whether trials wait for each other at each interval, so that none of them is ahead.
     bool synch = false;

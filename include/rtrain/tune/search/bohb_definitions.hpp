@@ -99,8 +99,8 @@ RTRAIN_DOOR void Bohb::tell(const std::string& trial, std::optional<double> scor
     }
 }
 
-/// The trials of the largest budget that has enough of them, the best first, behind them those that
-/// have failed; empty: there is none.
+/// The trials of the largest budget that has enough of them, the best first, then those that
+/// have failed; empty if there is none.
 RTRAIN_DOOR Bohb::Losses Bohb::model_of() const {
     Losses failed;
     for (std::uint32_t number = 0; number < trials_.size(); ++number) {

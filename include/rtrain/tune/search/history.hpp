@@ -31,7 +31,7 @@ public:
     /// A trial without a score, or with NaN, has failed: it stays among the bad ones.
     void end(const std::string& id, std::optional<double> score, TrialEnd end);
 
-    /// How many trials have ended, and have not failed.
+    /// The number of trials that have ended and have not failed.
     [[nodiscard]] std::size_t finished() const noexcept {
         return completed_.size() + stopped_.size();
     }

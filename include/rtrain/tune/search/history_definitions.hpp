@@ -118,8 +118,7 @@ RTRAIN_DOOR std::vector<std::size_t> History::group_of(std::size_t parameter) co
     return group;
 }
 
-/// Of each trial, whether it counts among the best: a tenth of them, failed ones included, and at
-/// most 25.
+/// Marks the best trials: a tenth of all, failed ones included, and at most 25.
 RTRAIN_DOOR std::vector<char> History::good() const {
     std::vector<char> good(trials_.size(), 0);
     std::size_t left = std::min<std::size_t>((finished() + failed_ + 9) / 10, 25);
