@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -109,7 +111,11 @@ inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
 /// processors. Other settings are passed over, as is what follows a '#'. Throws LaunchError:
 /// [RT-L11] if it cannot be read, [RT-L12] for anything that is no hostfile.
 [[nodiscard]] inline std::vector<Host> read_hostfile(const std::string& path) {
-    std::ifstream file(path);
+    std::error_code error;
+    std::ifstream file;
+    if (std::filesystem::is_regular_file(path, error)) { // a pipe would block
+        file.open(path);
+    }
     std::vector<Host> hosts;
     int number = 0;
     for (std::string line; std::getline(file, line);) {
