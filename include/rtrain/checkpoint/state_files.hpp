@@ -20,7 +20,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <string>
