@@ -63,7 +63,6 @@ void change_settings() {
     at::globalContext().setFloat32MatmulPrecision("medium");
     torch::autograd::AnomalyMode::set_enabled(true);
     at::globalContext().setFlushDenormal(true);
-    torch::set_num_threads(1);
 }
 
 } // namespace
@@ -132,12 +131,10 @@ TEST_CASE("Attempt.an_error_of_communication_fails_it_although_it_was_caught") {
 
 TEST_CASE("Attempt.one_begins_with_the_settings_of_torch_that_the_first_began_with") {
     require_defaults();
-    const int threads = torch::get_num_threads();
     const test::Directory directory("attempt-settings");
     int attempts = 0;
     Local({.run = run_in(directory, 2)}).fit([&](auto& worker) {
         require_defaults();
-        CHECK(torch::get_num_threads() == threads);
         change_settings();
         if (++attempts < 3) {
             throw std::runtime_error("bad luck");

@@ -152,13 +152,14 @@ TEST_CASE("Refusals.of_what_a_checkpoint_would_lack") {
     const auto accepted = [&](auto&& fill) { // of a report that copies, and of one that does not
         std::string all;
         for (const auto& mine : {directory.path() / "mine", runs / "r/mine"}) {
-            std::filesystem::remove_all(mine);
-            std::filesystem::create_directories(mine);
-            fill(mine);
+            std::filesystem::remove_all(directory.path() / "mine");
+            std::filesystem::remove_all(runs / "r/mine"); // which would be a damaged checkpoint
             const bool copies = mine.parent_path() == directory.path();
             Local trainer({.run = {.name = "r", .storage_path = runs, .resume = Resume::always}});
             const auto message = test::message_of([&] {
                 trainer.fit([&](auto& worker) {
+                    std::filesystem::create_directories(mine);
+                    fill(mine);
                     worker.report(
                         {}, Checkpoint::from_directory(mine),
                         {.checkpoint_upload_mode = copies ? CheckpointUploadMode::sync

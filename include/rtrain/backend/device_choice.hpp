@@ -85,7 +85,7 @@ devices_in_order(const std::optional<std::string>& visible, int devices) {
                                                  std::size_t local_rank) {
     std::size_t before = 0;
     for (std::size_t other = 0; other < local_rank; ++other) {
-        before += same_devices(request, other, local_rank) ? 1 : 0;
+        before += same_devices(request, other, local_rank) ? 1U : 0U;
     }
     if (request.gpus_per_worker >= 1) {
         return before * static_cast<std::size_t>(request.gpus_per_worker);
