@@ -30,7 +30,7 @@ struct ArrowForm {
     std::vector<std::int64_t> shape;
     bool is_ragged = false;
     std::int64_t units_a_day = 0; ///< of times and dates, which are integers in their unit
-    std::string time; ///< what kind of them, so that none is taken for another: "timestamp"
+    std::string time = {}; ///< what kind of them, so that none is taken for another: "timestamp"
 
     friend bool operator==(const ArrowForm&, const ArrowForm&) = default;
 };
