@@ -3,8 +3,7 @@
 /// Streams of the standard library that do not hide what goes wrong, and have C's locale.
 #pragma once
 
-#include <ios>
-#include <locale>
+#include <ios> // has std::locale, too: <locale> is large
 #include <utility>
 
 namespace rtrain::detail {

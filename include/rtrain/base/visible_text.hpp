@@ -5,7 +5,6 @@
 
 #include <rtrain/base/utf8.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdio>
@@ -48,7 +47,7 @@ namespace rtrain::detail {
                           static_cast<unsigned>(code));
             result += escape.data();
         }
-        text.remove_prefix(std::max<std::size_t>(length, 1));
+        text.remove_prefix(length == 0 ? 1 : length);
     }
     return result;
 }

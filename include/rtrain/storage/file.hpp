@@ -124,11 +124,16 @@ private:
     return file;
 }
 
-/// A stream of an ordinary file; not open for anything else.
+/// A stream of an ordinary file; for anything else, one that has failed.
 [[nodiscard]] inline std::ifstream open_stream(const std::filesystem::path& path) {
     std::error_code error;
-    return std::filesystem::is_regular_file(path, error) ? std::ifstream(path, std::ios::binary)
-                                                         : std::ifstream();
+    std::ifstream file;
+    if (std::filesystem::is_regular_file(path, error)) {
+        file.open(path, std::ios::binary);
+    } else {
+        file.setstate(std::ios::failbit);
+    }
+    return file;
 }
 
 /// A file being read from its beginning.

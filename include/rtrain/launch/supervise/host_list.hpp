@@ -115,6 +115,8 @@ inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
     std::ifstream file;
     if (std::filesystem::is_regular_file(path, error)) { // a pipe would block
         file.open(path);
+    } else {
+        file.setstate(std::ios::failbit);
     }
     std::vector<Host> hosts;
     int number = 0;
