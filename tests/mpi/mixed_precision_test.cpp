@@ -8,6 +8,8 @@
 #include <rtrain/model/grad_scaler.hpp>
 #include <rtrain/process/step_clock.hpp>
 
+#include <ATen/autocast_mode.h>
+
 #include <doctest/doctest.h>
 
 #include <array>
