@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -64,6 +65,9 @@ struct ncclComm {
 fake::Faults& fake::faults() {
     static Faults faults;
     return faults;
+}
+std::string fake::host_id() {
+    return last_host_id;
 }
 int fake::aborted() {
     return abort_calls;
