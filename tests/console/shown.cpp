@@ -99,7 +99,7 @@ void train(const Arguments& given) {
                 error.backward();
                 optimizer.step();
                 loss = error.template item<double>();
-                worker.log({{"step\x1b[31mloss", loss}});
+                worker.log({{"step loss", loss}});
                 std::this_thread::sleep_for(std::chrono::milliseconds(given.pause_ms));
                 for (int i = 0; i < given.chatter; ++i) {
                     std::printf("out %d %d %d end\n", epoch, step, i);

@@ -174,7 +174,7 @@ TEST_CASE("ShardedOffload.a_disk_without_room_is_an_error") {
         const FileLimit few(4096);
         error = message_of([&] { optimizer.step(); });
     }
-    CHECK(contains(error, "RT-S3"));
+    CHECK(contains(error, "RT-S45"));
     CHECK(contains(error, directory.path().string()));
     ranks.mpi->barrier();
 }

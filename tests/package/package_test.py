@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 SOURCE = Path(sys.argv[2])
@@ -312,11 +313,12 @@ def cuda_build():
 def options():
     """rtrain configures with every combination of its options."""
     names = ["TESTS", "EXAMPLES", "BENCHMARKS"]
-    for chosen in itertools.product(("ON", "OFF"), repeat=4):
-        install, *built = chosen
-        run("cmake", "-S", SOURCE, "-B", SCRATCH / "-".join(chosen), "-G", "Ninja", *ARGUMENTS,
-            f"-DRTRAIN_INSTALL={install}", *(f"-DRTRAIN_BUILD_{n}={on}" for n, on in zip(names, built)))
-    run("cmake", "-S", SOURCE, "-B", SCRATCH / "compiled", "-G", "Ninja", *ARGUMENTS, "-DRTRAIN_INSTALL_COMPILED=ON")
+    with tempfile.TemporaryDirectory() as trees:  # outside of rtrain's own build
+        for chosen in itertools.product(("ON", "OFF"), repeat=4):
+            install, *built = chosen
+            run("cmake", "-S", SOURCE, "-B", f"{trees}/{'-'.join(chosen)}", "-G", "Ninja", *ARGUMENTS,
+                f"-DRTRAIN_INSTALL={install}", *(f"-DRTRAIN_BUILD_{n}={on}" for n, on in zip(names, built)))
+        run("cmake", "-S", SOURCE, "-B", f"{trees}/compiled", "-G", "Ninja", *ARGUMENTS, "-DRTRAIN_INSTALL_COMPILED=ON")
     # RTRAIN_INSTALL_ONLY is what install() configures, also with RTRAIN_INSTALL_COMPILED.
 
 

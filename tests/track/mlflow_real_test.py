@@ -95,10 +95,10 @@ def check_values(server, place):
     said = place.do("begin", 0, "odd", "many", 3000, "sent", 2, "close", "finished")
     (run,) = server.active()
     assert run.status == "FINISHED" and run.name == "stand" and run.tags["team"] == "a", (said, run.status)
-    assert len(run.params) == 253 and run.params["long"] == "x" * 6000 and run.params["deep/er"] == "text"
+    assert len(run.params) == 254 and run.params["long"] == "x" * 6000 and run.params["deep/er_2"] == "text"
     assert math.isnan(run.history("loss")[0][1]) and run.history("loss")[1] == (2, 2)
     assert run.history("up")[0][1] >= sys.float_info.max and run.history("down")[0][1] <= -sys.float_info.max
-    assert run.history("nested/f1") == [(1, 0.75)] and run.history("ok") == [(1, 1)]
+    assert run.history("nested/f1") == [(1, 0.5)] and run.history("ok") == [(1, 1)]
     assert run.history("many/2999") == [(2, 2999)]
     assert len([name for name in run.metrics if name.startswith("many/")]) == 3000
     names = {name for name in run.metrics if not name.startswith("many/")}

@@ -26,11 +26,11 @@ def check_values(root):
     (run,) = server.active()
     assert run.status == "FINISHED" and run.end_time >= run.start_time
     assert run.name == "stand" and run.tags["team"] == "a" and run.tags["rtrain.directory"] == str(place.path)
-    assert run.params["lr"] == "2.5E-1" and run.params["deep/er"] == "text" and run.params["option 249"] == "249"
-    assert len(run.params) == 253 and run.params["long"] == "x" * 6000
+    assert run.params["lr"] == "2.5E-1" and run.params["deep/er"] == "twice" and run.params["deep/er_2"] == "text" and run.params["option 249"] == "249"
+    assert len(run.params) == 254 and run.params["long"] == "x" * 6000
     assert math.isnan(run.history("loss")[0][1]) and run.history("loss")[1] == (2, 2)
     assert run.history("up") == [(1, math.inf)] and run.history("down") == [(1, -math.inf)]
-    assert run.history("nested/f1") == [(1, 0.75)] and run.history("ok") == [(1, 1)]
+    assert run.history("nested/f1") == [(1, 0.5)] and run.history("nested/f1_2") == [(1, 0.75)] and run.history("ok") == [(1, 1)]
     assert run.history("great") == [(1, float(2**63 - 1))] and run.history("small") == [(1, 5e-324)]
     assert run.history("many/99999") == [(2, 99999)]
     names = {key for key, *_ in run.points if not key.startswith("many/")}

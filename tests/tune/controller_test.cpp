@@ -280,7 +280,7 @@ TEST_CASE("Restore.goes_on_behind_a_disk_that_was_full") {
     log.add({{"op", "second"}, {"text", std::string(3000, 'y')}});
     {
         const test::FileLimit full(4096);
-        CHECK(code_of([&] { log.flush(); }) == "RT-S3");
+        CHECK(code_of([&] { log.flush(); }) == "RT-S45");
     }
     std::vector<std::string> read;
     const auto note = [&](const boost::json::object& event) {

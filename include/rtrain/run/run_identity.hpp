@@ -142,6 +142,9 @@ private:
         const storage::Location& at = directory_.location();
         const std::string file = directory_.path_of(track::trainer_file);
         try {
+            if (!at.filesystem.exists(file)) {
+                return {};
+            }
             auto saved = json::parse(at.filesystem.read(file)).as_object();
             (void)trainer_options(saved);
             return saved;

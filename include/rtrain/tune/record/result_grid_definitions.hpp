@@ -203,10 +203,7 @@ RTRAIN_DOOR TrialTable ResultGrid::get_dataframe(std::optional<std::string> filt
     std::set<std::string> known;
     for (const TrialResult& result : results_) {
         auto& row = table.rows.emplace_back();
-        const auto take = [&](std::string name, const boost::json::value& value) {
-            while (row.contains(name)) { // "a/b" beside `b` in `a`
-                name += "_2";
-            }
+        const auto take = [&](const std::string& name, const boost::json::value& value) {
             row[name] = value;
             if (known.insert(name).second) {
                 table.columns.push_back(name);
@@ -224,9 +221,15 @@ RTRAIN_DOOR TrialTable ResultGrid::get_dataframe(std::optional<std::string> filt
         }
         Config metrics = *shown;
         metrics.erase("config");
-        tune::internal::flatten("", metrics, take);
+        const auto take_each = [&](std::string name, const boost::json::value& value) {
+            while (row.contains(name)) { // "a/b" next to `b` in `a`
+                name += "_2";
+            }
+            take(name, value);
+        };
+        tune::internal::flatten("", metrics, take_each);
         take("trial_id", boost::json::string(result.trial_id));
-        tune::internal::flatten("config", result.config, take);
+        tune::internal::flatten("config", result.config, take_each);
     }
     return table;
 }
