@@ -189,51 +189,72 @@ TEST_CASE_TEMPLATE("Checkpoint.each_rank_gets_its_own_back", Policy, checkpoint:
 TEST_CASE_TEMPLATE("Checkpoint.what_differs_between_ranks_is_an_error", Policy, checkpoint::Sync,
                    checkpoint::AsyncSharded) {
     const test::Directory directory("differs");
-    Trainer<backend::Mpi, data::Sharded, Policy>(
-        {.run = {.name = "r", .storage_path = directory.path()}})
-        .fit([&](auto& worker) {
-            const int rank = worker.rank();
-            const auto refused = [&](const State& state) {
-                return test::message_of([&] { worker.report({}, state); });
-            };
-            const auto check = [&](const State& state, const std::string& name,
-                                   const std::string& values) {
-                const auto message = refused(state);
-                CAPTURE(message);
-                CHECK(test::contains(message, "RT-K29") == (worker.size() > 1));
-                CHECK(test::contains(message, "\"" + name + "\"") == (worker.size() > 1));
-                CHECK(test::contains(message, values) == (worker.size() > 1));
-            };
-            long counter = 5 + rank;
-            check(State{}.add("counter", counter), "counter/value", "5 on rank 0, but 6 on rank 1");
-            double best = rank;
-            check(State{}.add("best", best), "best/value", "0 on rank 0, but 1 on rank 1");
-            auto replay = torch::zeros({1000, 10});
-            replay[rank + 500].fill_(1);
-            check(State{}.add("replay", replay), "replay/tensor", "with other values on rank 1");
-            auto grows = torch::zeros({rank + 1});
-            check(State{}.add("grows", grows), "grows/tensor", "[2] on rank 1");
-            auto alone = torch::nn::Linear(100, 100);
-            {
-                const torch::NoGradGuard no_grad;
-                for (auto& parameter : alone->parameters()) {
-                    parameter.fill_(rank);
-                }
-            }
-            check(State{}.add("alone", alone), "alone/bias", "with other values on rank 1");
-            auto shared = torch::nn::Linear(4, 4);
-            auto model = worker.prepare(shared);
-            torch::optim::SGD optimizer(shared->parameters(), rank == 0 ? 0.1 : 0.2);
-            check(State{}.add("model", model).add("optimizer", optimizer), "optimizer/0/options/lr",
-                  "0.1 on rank 0, but 0.2 on rank 1");
-            int same = 3;
-            auto more = State{}.add("same", same);
-            if (rank == 1) {
-                more.add("more", same);
-            }
-            check(more, "more/value", "missing on rank 0, but 3 on rank 1");
-            CHECK(refused(State{}.add("same", same).add_per_rank("counter", counter)).empty());
+    int runs = 0;
+    int size = 1;
+    const auto refused = [&](const auto& report) { // a refused report ends its run
+        const std::string name = "r" + std::to_string(runs++);
+        return test::message_of([&] {
+            Trainer<backend::Mpi, data::Sharded, Policy>(
+                {.run = {.name = name, .storage_path = directory.path()}})
+                .fit([&](auto& worker) {
+                    size = worker.size();
+                    report(worker, worker.rank());
+                });
         });
+    };
+    const auto check = [&](const std::string& name, const std::string& values, const auto& report) {
+        const auto message = refused(report);
+        CAPTURE(message);
+        CHECK(test::contains(message, "RT-K29") == (size > 1));
+        CHECK(test::contains(message, "\"" + name + "\"") == (size > 1));
+        CHECK(test::contains(message, values) == (size > 1));
+    };
+    check("counter/value", "5 on rank 0, but 6 on rank 1", [](auto& worker, int rank) {
+        long counter = 5 + rank;
+        worker.report({}, State{}.add("counter", counter));
+    });
+    check("best/value", "0 on rank 0, but 1 on rank 1", [](auto& worker, int rank) {
+        double best = rank;
+        worker.report({}, State{}.add("best", best));
+    });
+    check("replay/tensor", "with other values on rank 1", [](auto& worker, int rank) {
+        auto replay = torch::zeros({1000, 10});
+        replay[rank + 500].fill_(1);
+        worker.report({}, State{}.add("replay", replay));
+    });
+    check("grows/tensor", "[2] on rank 1", [](auto& worker, int rank) {
+        auto grows = torch::zeros({rank + 1});
+        worker.report({}, State{}.add("grows", grows));
+    });
+    check("alone/bias", "with other values on rank 1", [](auto& worker, int rank) {
+        auto alone = torch::nn::Linear(100, 100);
+        {
+            const torch::NoGradGuard no_grad;
+            for (auto& parameter : alone->parameters()) {
+                parameter.fill_(rank);
+            }
+        }
+        worker.report({}, State{}.add("alone", alone));
+    });
+    check("optimizer/0/options/lr", "0.1 on rank 0, but 0.2 on rank 1", [](auto& worker, int rank) {
+        auto shared = torch::nn::Linear(4, 4);
+        auto model = worker.prepare(shared);
+        torch::optim::SGD optimizer(shared->parameters(), rank == 0 ? 0.1 : 0.2);
+        worker.report({}, State{}.add("model", model).add("optimizer", optimizer));
+    });
+    check("more/value", "missing on rank 0, but 3 on rank 1", [](auto& worker, int rank) {
+        int same = 3;
+        auto more = State{}.add("same", same);
+        if (rank == 1) {
+            more.add("more", same);
+        }
+        worker.report({}, more);
+    });
+    CHECK(refused([](auto& worker, int rank) {
+              int same = 3;
+              long counter = 5 + rank;
+              worker.report({}, State{}.add("same", same).add_per_rank("counter", counter));
+          }).empty());
 }
 
 TEST_CASE("Epochs.what_one_rank_cannot_save_fails_on_all_before_the_first") {

@@ -34,7 +34,7 @@ def check_values(root):
     assert run.history("great") == [(1, float(2**63 - 1))] and run.history("small") == [(1, 5e-324)]
     assert run.history("many/99999") == [(2, 99999)]
     names = {key for key, *_ in run.points if not key.startswith("many/")}
-    assert len(names) == 13 and "words" not in names, names
+    assert len(names) == 14 and "words" not in names, names
     assert sorted(run.history(name)[0][1] for name in names if name[-9:-8] == "-") == [1, 2, 3, 4, 5, 6], names
     assert server.authorizations == {f"Bearer {TOKEN}"}
     assert all(size <= 1_000_000 for _, size in server.requests)

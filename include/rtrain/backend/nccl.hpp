@@ -290,8 +290,8 @@ private:
                 const std::string& list = lists[static_cast<std::size_t>(rank)];
                 request.visible.push_back(list.empty() ? std::nullopt
                                                        : std::optional(list.substr(1)));
-                auto text = detail::strict(
-                    std::istringstream(all_addresses[static_cast<std::size_t>(rank)]));
+                const std::string& all = all_addresses[static_cast<std::size_t>(rank)];
+                auto text = detail::strict(std::istringstream(all));
                 request.addresses.emplace_back(std::istream_iterator<std::string>(text),
                                                std::istream_iterator<std::string>());
             }
