@@ -82,14 +82,15 @@ void read_row(format::JsonRowParser& parser, std::string_view line) {
     try {
         format::PlainJson json(line);
         bool goes_on = json.take('{');
-        bool rounds = false; // a plain number may need the parser to be exact
+        bool rounds = false; // plain numbers may need the parser: -0, integers beyond float64
         for (const format::JsonCell& cell : parser.parse(line)) {
             require(cell.integers.size() == cell.reals.size(), "lists have each number twice");
             require(cell.kind != format::JsonKind::null || cell.integers.empty(), "null is null");
             goes_on = goes_on && format::PlainJson::is_plain(cell.key) && json.take_key(cell.key) &&
                       takes(json, cell);
-            rounds = rounds || cell.kind == format::JsonKind::real ||
-                     cell.kind == format::JsonKind::reals || !cell.is_exact;
+            rounds = rounds || (cell.kind != format::JsonKind::null &&
+                                cell.kind != format::JsonKind::boolean &&
+                                cell.kind != format::JsonKind::text);
             require(goes_on || !is_plain || rounds, "what was plain once is so again");
             static_cast<void>(json.take(','));
         }
