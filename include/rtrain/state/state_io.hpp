@@ -92,7 +92,7 @@ public:
                 snapshot_.tensors[name] = tensor;
             } else {
                 snapshot_.pieces[name] = {
-                    tensor.sizes().vec(), {{0, tensor.detach().reshape({-1})}}, true};
+                    tensor.sizes().vec(), {{0, tensor.detach().reshape({-1})}}, tensor.dim() > 0};
             }
         }
     }
