@@ -13,6 +13,8 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <boost/json/array.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <map>
