@@ -157,7 +157,7 @@ void run(const Job& job, Outcome& outcome) {
                     throw;
                 }
                 if (job.on_failed) {
-                    job.on_failed(step);
+                    job.on_failed(step, reporting);
                 }
                 return;
             }
