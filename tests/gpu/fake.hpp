@@ -7,7 +7,10 @@
 /// real libraries behave like this.
 #pragma once
 
+#include <c10/core/Stream.h>
+
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +30,18 @@ struct Faults {
     std::shared_ptr<std::atomic<bool>> abort_may_return{};
 };
 Faults& faults();
+
+/// A CUDA call, such as "cudaEventRecord", throws once after `after` that succeed; nullptr: none.
+void fail(const char* call, int after);
+/// For the fake itself: where `call` is made.
+void fail_if_told(const char* call);
+
+/// Tasks of all streams begin after pauses that `seed` draws; 0: at once.
+void shuffle(unsigned seed);
+/// Each task of the stream begins this much later from now on.
+void slow_down(const c10::Stream& stream, std::chrono::microseconds pause);
+/// Streams that were taken from the pool so far, of all devices.
+int streams();
 
 /// NCCL_HOSTID when the last communicator was made; empty if not set.
 std::string host_id();

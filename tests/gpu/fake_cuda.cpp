@@ -18,12 +18,19 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -35,10 +42,17 @@ int device_count() {
     return text == nullptr ? 4 : std::atoi(text);
 }
 
+std::atomic<unsigned> shuffle_seed{0};
+
 /// A thread that works off its queue.
 class Stream {
 public:
-    Stream() : thread_([this] { run(); }) { thread_.detach(); }
+    explicit Stream(unsigned number) : random_(number), thread_([this] { run(); }) {
+        thread_.detach();
+    }
+
+    /// Each task from now on begins this much later.
+    void slow_down(std::chrono::microseconds pause) { pause_us_ = pause.count(); }
 
     void push(std::function<void()> task) {
         const std::scoped_lock lock(mutex_);
@@ -61,6 +75,7 @@ private:
             changed_.wait(lock, [this] { return !tasks_.empty(); });
             auto task = std::move(tasks_.front()); // it leaves the queue when it is done
             lock.unlock();
+            pause();
             task();
             task = nullptr; // what it holds may push, too
             lock.lock();
@@ -68,6 +83,19 @@ private:
             changed_.notify_all();
         }
     }
+    void pause() {
+        std::int64_t microseconds = pause_us_;
+        if (const unsigned seed = shuffle_seed; seed != 0) {
+            const auto drawn = (static_cast<unsigned>(random_()) ^ seed) * 2654435761U >> 16U;
+            microseconds += drawn % 4 == 0 ? drawn % 500 : 0;
+        }
+        if (microseconds > 0) {
+            std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+        }
+    }
+
+    std::atomic<std::int64_t> pause_us_{0};
+    std::minstd_rand random_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::function<void()>> tasks_;
@@ -81,7 +109,7 @@ Stream& stream_of(c10::StreamId id, int device) {
     const std::scoped_lock lock(mutex);
     auto& of_device = (*streams)[static_cast<std::size_t>(device)];
     while (of_device.size() <= static_cast<std::size_t>(id)) {
-        of_device.push_back(std::make_unique<Stream>());
+        of_device.push_back(std::make_unique<Stream>(static_cast<unsigned>(of_device.size()) + 1));
     }
     return *of_device[static_cast<std::size_t>(id)];
 }
@@ -90,6 +118,62 @@ struct Event {
     std::shared_ptr<std::atomic<bool>> reached;
 };
 
+/// Which streams are to be waited for before a device's memory is used again.
+class Memory {
+public:
+    void use(const void* data, c10::Stream stream) {
+        const std::scoped_lock lock(mutex_);
+        if (const auto found = streams_.find(data); found != streams_.end()) {
+            found->second.push_back(stream);
+        }
+    }
+    void allocated(const void* data, c10::Stream stream) {
+        const std::scoped_lock lock(mutex_);
+        streams_[data] = {stream};
+    }
+    /// The memory holds no numbers once its streams have come here: nobody may read it any more.
+    void freed(const void* data, at::Tensor owner) {
+        std::unique_lock lock(mutex_);
+        const auto found = streams_.find(data);
+        if (found == streams_.end()) {
+            return;
+        }
+        const std::vector<c10::Stream> streams = std::move(found->second);
+        streams_.erase(found);
+        lock.unlock();
+        auto missing = std::make_shared<std::atomic<std::size_t>>(streams.size());
+        for (const c10::Stream& stream : streams) {
+            stream_of(stream.id(), stream.device_index()).push([this, owner, missing] {
+                if (--*missing == 0) {
+                    reuse(owner);
+                }
+            });
+        }
+    }
+
+private:
+    void reuse(const at::Tensor& owner) {
+        std::memset(owner.storage().mutable_data(), 0xff, owner.storage().nbytes());
+        const std::scoped_lock lock(mutex_);
+        quarantine_.push_back(owner); // a stream that was not waited for reads poison, no more
+        quarantined_ += owner.storage().nbytes();
+        while (quarantined_ > (std::size_t{64} << 20U)) {
+            quarantined_ -= quarantine_.front().storage().nbytes();
+            quarantine_.pop_front();
+        }
+    }
+
+    std::mutex mutex_;
+    std::map<const void*, std::vector<c10::Stream>> streams_; ///< the first is its own
+    std::deque<at::Tensor> quarantine_;
+    std::size_t quarantined_ = 0;
+};
+Memory& memory() {
+    static auto* const memory = new Memory;
+    return *memory;
+}
+
+std::atomic<c10::StreamId> next_stream{1};
 thread_local c10::DeviceIndex current_device = 0;
 thread_local std::array<c10::StreamId, most_devices> current_stream{};
 
@@ -118,8 +202,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         return c10::Stream(c10::Stream::DEFAULT, device);
     }
     c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high*/) const override {
-        static std::atomic<c10::StreamId> next{1};
-        return c10::Stream(c10::Stream::UNSAFE, device, next++);
+        return c10::Stream(c10::Stream::UNSAFE, device, next_stream++);
     }
     c10::Stream exchangeStream(c10::Stream stream) const override {
         const auto old = std::exchange(current_stream[at(stream.device())], stream.id());
@@ -133,6 +216,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     }
     void record(void** event, const c10::Stream& stream, const c10::DeviceIndex /*device*/,
                 const c10::EventFlag /*flag*/) const override {
+        fake::fail_if_told("cudaEventRecord");
         if (*event == nullptr) {
             *event = new Event;
         }
@@ -150,7 +234,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
                 });
         }
     }
+    void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+        memory().use(data.get(), stream);
+    }
     bool queryEvent(void* event) const override {
+        fake::fail_if_told("cudaEventQuery");
         return event == nullptr || *static_cast<Event*>(event)->reached;
     }
     void synchronizeEvent(void* event) const override {
@@ -202,27 +290,91 @@ REGISTER_CUDA_HOOKS(CUDAHooks)
 
 namespace {
 
-/// The same memory in the other world. A device's memory is freed in the order of the stream, as
-/// CUDA's caching allocator does it.
+/// The same memory in the other world, which lives as long as this one.
 at::Tensor alias(const at::Tensor& tensor, c10::Device device) {
-    const auto free = [tensor, device](void* /*data*/) mutable {
+    void* const data = const_cast<void*>(tensor.const_data_ptr());
+    const auto free = [tensor, data, device](void* /*data*/) {
         if (device.is_cuda()) {
-            stream_of(current_stream[Guard::at(device)], device.index())
-                .push([memory = std::move(tensor)] {});
+            memory().freed(data, tensor);
         }
     };
-    return at::from_blob(const_cast<void*>(tensor.const_data_ptr()), tensor.sizes(),
-                         tensor.strides(), free, tensor.options().device(device), device);
+    if (device.is_cuda() && data != nullptr) {
+        memory().allocated(data, Guard().getStream(device));
+    }
+    return at::from_blob(data, tensor.sizes(), tensor.strides(), free,
+                         tensor.options().device(device), device);
+}
+
+/// Whether the operation only fills tensors that are there, so that it may run on the stream: then
+/// a missing wait between streams shows.
+bool runs_later(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::size_t first) {
+    static const std::set<std::string> names{
+        "aten::copy_", "aten::mul",  "aten::mul_", "aten::add_",     "aten::zero_",
+        "aten::fill_", "aten::div_", "aten::sub_", "aten::addcmul_", "aten::addcdiv_"};
+    const std::string& name = op.schema().name();
+    if (!names.contains(name) || op.schema().returns().size() != 1 ||
+        op.schema().returns()[0].alias_info() == nullptr) {
+        return false;
+    }
+    bool asynchronous = true;
+    for (std::size_t i = first; i < stack.size(); ++i) {
+        if (stack[i].isTensor() && stack[i].toTensor().defined()) {
+            const at::Tensor& tensor = stack[i].toTensor();
+            const bool scalar = tensor.device().is_cpu() && tensor.dim() == 0;
+            asynchronous = asynchronous && (tensor.is_cuda() ? tensor.numel() > 0 : scalar);
+        }
+    }
+    if (name == "aten::copy_" && stack[first].toTensor().is_cuda()) { // to the device
+        const at::Tensor& from = stack[first + 1].toTensor();
+        asynchronous = stack[first].toTensor().numel() > 0 &&
+                       (from.is_cuda() ? from.device() == stack[first].toTensor().device()
+                                       : stack[first + 2].toBool());
+    }
+    return asynchronous;
+}
+
+/// Puts it on the current stream and leaves its result on the stack. Like a kernel, it does not
+/// keep the device's memory.
+void fill_later(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::size_t first) {
+    at::Tensor filled;
+    torch::jit::Stack arguments(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        c10::IValue& value = arguments[i];
+        if (!value.isTensor() || !value.toTensor().defined()) {
+            continue;
+        }
+        const at::Tensor tensor = value.toTensor();
+        const auto* const info = op.schema().arguments()[i].alias_info();
+        if (info != nullptr && info->isWrite()) {
+            filled = tensor;
+        }
+        if (tensor.is_cuda()) {
+            value = at::from_blob(const_cast<void*>(tensor.const_data_ptr()), tensor.sizes(),
+                                  tensor.strides(), tensor.options().device(at::kCPU));
+        }
+    }
+    const Guard guard;
+    const c10::Stream stream = guard.getStream(filled.device());
+    stream_of(stream.id(), stream.device_index()).push([op, arguments]() mutable {
+        const c10::impl::ExcludeDispatchKeyGuard no_autograd(c10::autograd_dispatch_keyset);
+        op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &arguments);
+    });
+    stack.resize(first);
+    stack.emplace_back(filled);
 }
 
 /// Runs any operation by the CPU's kernel on the same memory, after the current stream.
 void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
              torch::jit::Stack* stack) {
     Guard guard;
-    guard.synchronizeStream(guard.getStream(Guard::cuda(current_device)));
     c10::Device device = Guard::cuda(current_device);
     const std::size_t count = op.schema().arguments().size();
     const std::size_t first = stack->size() - count;
+    if (runs_later(op, *stack, first)) {
+        fill_later(op, *stack, first);
+        return;
+    }
+    guard.synchronizeStream(guard.getStream(device));
     std::vector<std::pair<at::Tensor, at::Tensor>> pairs; // ours, the CPU's
     const auto to_host = [&](const at::Tensor& tensor) {
         if (!tensor.defined() || !tensor.is_cuda()) {
@@ -325,6 +477,31 @@ extern "C" cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode
 }
 int fake::relaxed_threads() {
     return relaxed;
+}
+
+void fake::shuffle(unsigned seed) {
+    shuffle_seed = seed;
+}
+void fake::slow_down(const c10::Stream& stream, std::chrono::microseconds pause) {
+    stream_of(stream.id(), stream.device_index()).slow_down(pause);
+}
+int fake::streams() {
+    return static_cast<int>(next_stream);
+}
+namespace {
+std::atomic<const char*> failing{nullptr};
+std::atomic<int> succeeding{0};
+} // namespace
+void fake::fail(const char* call, int after) {
+    succeeding = after;
+    failing = call;
+}
+void fake::fail_if_told(const char* call) {
+    const char* const told = failing;
+    if (told != nullptr && std::string_view(told) == call && succeeding-- == 0) {
+        failing = nullptr;
+        TORCH_CHECK(false, "CUDA error: the fake fails in ", call);
+    }
 }
 
 void fake::enqueue(void* stream, std::function<void()> task) {

@@ -79,8 +79,8 @@ int fake::destroyed() {
 namespace {
 
 /// What a collective is to write is not a number until it has: who does not wait for it shows.
-void poison(void* to, std::size_t bytes) {
-    std::memset(to, 0xff, bytes);
+void poison(cudaStream_t stream, void* to, std::size_t bytes) {
+    fake::enqueue(stream, [=] { std::memset(to, 0xff, bytes); });
 }
 
 /// `combine(slots, offset, bytes)` writes this rank's result of a piece.
@@ -240,7 +240,7 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDat
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     const at::ScalarType scalar = type_of(type);
     const std::size_t row = count * c10::elementSize(scalar);
-    poison(to, row);
+    poison(stream, to, row);
     return collective(
         comm, stream, from, row * static_cast<std::size_t>(comm->size),
         [=, rank = static_cast<std::size_t>(comm->rank)](Shared& shared, int size,
@@ -270,7 +270,7 @@ ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataTyp
     for (int rank = 0; rank < comm->size; ++rank) {
         if (char* const row = static_cast<char*>(to) + static_cast<std::size_t>(rank) * all;
             row != from) {
-            poison(row, all);
+            poison(stream, row, all);
         }
     }
     return collective(comm, stream, from, all,

@@ -293,3 +293,112 @@ TEST_CASE("NcclFaults.every_tensor_of_a_torch_batch_reaches_the_device") {
     CHECK(examples == 10);
     CHECK(total == 45);
 }
+
+TEST_CASE("NcclFaults.the_copies_of_all_passes_share_one_stream" * doctest::timeout(60)) {
+    const auto rows = torch::arange(8, torch::kFloat);
+    const auto dataset = data::lazy([&] { return data::from_tensors({{"x", rows}}); });
+    auto position = std::make_shared<data::Position>();
+    data::Batches batches(dataset, data::Sharded{}, 0, 1, at::Device(at::kCUDA, 0), {.size = 2},
+                          position);
+    const auto pass = [&] {
+        for (auto& batch : batches) {
+            CHECK(batch["x"].cpu().isfinite().all().item<bool>());
+        }
+    };
+    pass();
+    const int streams = fake::streams();
+    pass();
+    pass();
+    CHECK(fake::streams() == streams);
+}
+
+TEST_CASE("NcclFaults.a_batch_is_not_overwritten_while_the_device_reads_it" *
+          doctest::timeout(60)) {
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    const at::Device device(at::kCUDA, 0);
+    const auto rows = torch::arange(64, torch::kFloat);
+    const auto dataset = data::lazy([&] { return data::from_tensors({{"x", rows}}); });
+    data::Batches batches(dataset, data::Sharded{}, 0, 1, device, {.size = 4},
+                          std::make_shared<data::Position>());
+    fake::slow_down(guard.getStream(device), std::chrono::milliseconds(2));
+    auto total = torch::zeros({4}, device);
+    for (auto& batch : batches) { // the host is ahead of the device
+        total.add_(batch["x"]);
+    }
+    fake::slow_down(guard.getStream(device), std::chrono::microseconds(0));
+    CHECK(total.sum().item<float>() == rows.sum().item<float>());
+}
+
+TEST_CASE("NcclFaults.training_does_not_depend_on_which_stream_is_first" * doctest::timeout(240)) {
+    const test::Directory directory("nccl-order");
+    const auto x = torch::randn({32, 784});
+    const auto y = torch::randint(10, {32});
+    const auto train = [&](unsigned seed) {
+        fake::shuffle(seed);
+        TrainerOptions options = test::options_in(directory);
+        options.run.name = "run" + std::to_string(seed);
+        options.datasets.emplace("train", data::from_tensors({{"x", x}, {"y", y}}));
+        torch::Tensor trained;
+        Trainer<backend::Nccl> trainer(std::move(options), patient(std::chrono::seconds(60)));
+        trainer.fit([&](auto& worker) {
+            torch::manual_seed(7);
+            test::Net net;
+            auto model = worker.prepare(
+                net, {.bucket_bytes = 4096, .first_bucket_bytes = 1024, .check_parameters = 2});
+            auto optimizer = worker.prepare(torch::optim::Adam(net->parameters(), 1e-3));
+            for (auto& batch : worker.dataset_shard("train").batches({.size = 4})) {
+                optimizer.zero_grad();
+                torch::cross_entropy_loss(model(batch["x"]), batch["y"]).backward();
+                (void)model.clip_grad_norm_(1.0);
+                optimizer.step();
+            }
+            worker.report({{"loss", 1}});
+            trained = test::flat(*net).cpu().clone();
+        });
+        fake::shuffle(0);
+        return trained;
+    };
+    const auto expected = train(0);
+    CHECK(expected.isfinite().all().item<bool>());
+    for (unsigned seed = 1; seed <= 6; ++seed) {
+        CAPTURE(seed);
+        CHECK(train(seed).equal(expected));
+    }
+}
+
+TEST_CASE("NcclFaults.an_error_of_any_cuda_call_ends_the_attempt_with_its_text" *
+          doctest::timeout(240)) {
+    const test::Directory directory("nccl-cuda-faults");
+    if (ranks() > 1) {
+        int number = 0;
+        for (const char* const call : {"cudaEventRecord", "cudaEventQuery"}) {
+            for (const int after : {0, 3, 10}) {
+                CAPTURE(call);
+                CAPTURE(after);
+                Trainer<backend::Nccl> trainer({.run = {.name = "run" + std::to_string(number++),
+                                                        .storage_path = directory.path()}},
+                                               patient(std::chrono::seconds(40)));
+                std::map<int, std::string> failures;
+                try {
+                    trainer.fit([&](auto& worker) {
+                        auto tensor = torch::ones({10}).to(worker.device());
+                        worker.barrier();
+                        if (worker.rank() == 0) {
+                            fake::fail(call, after);
+                        }
+                        for (int step = 0; step < 100; ++step) {
+                            worker.all_reduce(tensor);
+                            (void)tensor[0].template item<float>();
+                            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                        }
+                    });
+                } catch (const TrainingFailedError& error) {
+                    failures = error.worker_failures();
+                }
+                fake::fail(nullptr, 0);
+                REQUIRE(failures.size() == 1);
+                CHECK(contains(failures[0], std::string("the fake fails in ") + call));
+            }
+        }
+    }
+}

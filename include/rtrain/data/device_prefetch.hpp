@@ -14,7 +14,9 @@
 #include <chrono>
 #include <concepts>
 #include <iterator>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -38,6 +40,21 @@ void each_tensor(T& batch, Visit& visit) {
             each_tensor(batch.target, visit);
         }
     }
+}
+
+/// The stream that copies batches to a device, the same for all passes: CUDA's pool has 32, which
+/// collectives share.
+[[nodiscard]] inline c10::Stream copy_stream(at::Device device) {
+    static std::mutex mutex;
+    static std::map<at::DeviceIndex, c10::Stream> streams;
+    const std::scoped_lock lock(mutex);
+    const auto found = streams.find(device.index());
+    if (found != streams.end()) {
+        return found->second;
+    }
+    const c10::impl::VirtualGuardImpl implementation(device.type());
+    return streams.emplace(device.index(), implementation.getStreamFromGlobalPool(device))
+        .first->second;
 }
 
 /// One batch ahead of its reader. Random numbers that reading a batch draws are thus drawn one
@@ -87,8 +104,8 @@ private:
     class Copies {
     public:
         explicit Copies(at::Device device)
-            : device_(device), implementation_(device.type()),
-              stream_(implementation_.getStreamFromGlobalPool(indexed())), copied_(device.type()) {}
+            : device_(device), implementation_(device.type()), stream_(copy_stream(indexed())),
+              copied_(device.type()) {}
 
         /// Starts copying on the stream of copies.
         void begin(std::optional<T>& batch) {
