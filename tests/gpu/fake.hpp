@@ -25,6 +25,7 @@ struct Faults {
     bool never_connects = false; ///< initialisation stays in progress
     int refuses = 0;             ///< an ncclResult_t that the next collective returns
     int breaks = 0;              ///< an ncclResult_t that ncclCommGetAsyncError reports
+    int version = 0;             ///< that ncclGetVersion returns; 0: the headers'
     int connects_slowly = 0;     ///< looks at the state until a collective is on its stream
     /// ncclCommAbort returns once this is set, or after 20 s.
     std::shared_ptr<std::atomic<bool>> abort_may_return{};

@@ -470,6 +470,18 @@ extern "C" cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device)
                   device + (first == nullptr ? 0 : std::atoi(first)));
     return cudaSuccess;
 }
+static int version_in(const char* name) { // of the environment
+    const char* const text = std::getenv(name);
+    return text == nullptr ? 13000 : std::atoi(text);
+}
+extern "C" cudaError_t cudaDriverGetVersion(int* version) {
+    *version = version_in("FAKE_DRIVER");
+    return cudaSuccess;
+}
+extern "C" cudaError_t cudaRuntimeGetVersion(int* version) {
+    *version = version_in("FAKE_RUNTIME");
+    return cudaSuccess;
+}
 static std::atomic<int> relaxed{0};
 extern "C" cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
     relaxed += *mode == cudaStreamCaptureModeRelaxed ? 1 : 0;

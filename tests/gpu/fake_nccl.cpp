@@ -157,6 +157,11 @@ const char* ncclGetLastError(ncclComm_t /*comm*/) {
     return "the fake says so";
 }
 
+ncclResult_t ncclGetVersion(int* version) {
+    *version = fake::faults().version != 0 ? fake::faults().version : NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     std::memset(id, 0, sizeof *id);
     static int number = 0;

@@ -75,6 +75,44 @@ TEST_CASE("NcclFaults.a_cgroup_gives_each_rank_its_own_device_number_0") {
     ::unsetenv("FAKE_FIRST_GPU");
 }
 
+TEST_CASE("NcclFaults.ranks_whose_device_is_fixed_may_share_it") {
+    backend::Nccl nccl({.timeout = std::chrono::seconds(30), .device = 1});
+    nccl.start({});
+    CHECK(nccl.device() == at::Device(at::kCUDA, 1));
+    CHECK(fake::host_id().empty() == (nccl.size() == 1));
+    (void)nccl.finish({});
+}
+
+TEST_CASE("NcclFaults.a_machine_without_usable_gpus_says_why") {
+    auto nccl = patient(std::chrono::seconds(30));
+    const auto why = [&](const char* driver, const char* visible) {
+        ::setenv("FAKE_GPUS", "0", 1);
+        ::setenv("FAKE_DRIVER", driver, 1);
+        visible == nullptr ? ::unsetenv("CUDA_VISIBLE_DEVICES")
+                           : ::setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+        const auto message = message_of([&] { nccl.start({}); });
+        ::unsetenv("FAKE_GPUS");
+        ::unsetenv("FAKE_DRIVER");
+        ::unsetenv("CUDA_VISIBLE_DEVICES");
+        CHECK(contains(message, "RT-N1"));
+        return message;
+    };
+    CHECK(contains(why("0", nullptr), "no NVIDIA driver is installed"));
+    CHECK(contains(why("12020", nullptr),
+                   "the driver supports CUDA up to 12.2, and this program's libtorch needs 13.0"));
+    CHECK(contains(why("13000", ""), "CUDA_VISIBLE_DEVICES is \"\""));
+    CHECK(contains(why("13000", nullptr), "CUDA_VISIBLE_DEVICES is not set"));
+}
+
+TEST_CASE("NcclFaults.a_different_nccl_is_refused_with_both_versions") {
+    const WithFaults faults;
+    auto nccl = patient(std::chrono::seconds(30));
+    fake::faults().version = 31203;
+    const auto message = message_of([&] { nccl.start({}); });
+    CHECK(contains(message, "RT-N10"));
+    CHECK(contains(message, "has loaded 3.12.3"));
+}
+
 TEST_CASE("NcclFaults.a_slow_abort_holds_nobody_up" * doctest::timeout(60)) {
     const WithFaults faults;
     const auto may_return = std::make_shared<std::atomic<bool>>(false);

@@ -165,6 +165,13 @@ TEST_CASE("Launch.an_error_on_a_rank_reaches_the_caller") {
     CHECK(under_mpirun(2, "uncaught", third).status == 1);
 }
 
+TEST_CASE("Launch.an_unset_num_workers_with_use_gpu_is_as_many_ranks_as_the_gpus_carry") {
+    const test::Directory storage("launch-all-gpus");
+    const auto ended = alone("all-gpus", storage);
+    CHECK(test::contains(ended.output, "of 4: "));
+    CHECK(test::contains(ended.output, "RT-C5"));
+}
+
 TEST_CASE("Launch.an_error_that_main_does_not_catch_is_printed_once") {
     const test::Directory storage("escapes");
     for (const auto& ended : {alone("escapes", storage), under_mpirun(2, "escapes", storage)}) {

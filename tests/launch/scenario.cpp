@@ -55,6 +55,12 @@ auto counting(int steps, Act act) {
 
 constexpr auto nothing = [](auto& /*worker*/, int /*step*/) {};
 
+/// Counts devices that are not there.
+struct TwoGpus : rtrain::backend::Mpi {
+    using Mpi::Mpi;
+    static int local_devices() { return 2; }
+};
+
 int last_rank(auto& worker) {
     return worker.size() - 1;
 }
@@ -358,6 +364,10 @@ int main(int argc, char** argv) {
                 how.scaling.mpirun_args = {"-n", "2"};
             }
             rtrain::Trainer<>(how).fit(counting(1, nothing));
+        } else if (variant == "all-gpus") { // a rank for each, which then finds no device
+            auto how = options(variant, storage);
+            how.scaling = {.use_gpu = true, .gpus_per_worker = 0.5};
+            rtrain::Trainer<TwoGpus>(how).fit([](auto& /*worker*/) {});
         } else if (variant == "throws" || variant == "stops" || variant == "sleeps" ||
                    variant == "spins" || variant == "leaves") {
             auto how = options("r", storage);

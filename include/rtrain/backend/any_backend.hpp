@@ -99,6 +99,9 @@ public:
     [[nodiscard]] virtual bool can_be_launched() const = 0;
     [[nodiscard]] virtual std::optional<int> launched_ranks() const = 0;
 
+    /// GPUs of this machine that ranks may take; 0 for a backend that does not count them.
+    [[nodiscard]] virtual int local_devices() const = 0;
+
     /// Before start(): runs follow each other in these ranks.
     virtual void stay_joined() = 0;
     /// Joins the other ranks.

@@ -34,6 +34,12 @@ concept CanBeLaunched = requires {
     { B::launched_ranks() } -> std::same_as<std::optional<int>>;
 };
 
+/// How many GPUs of this machine ranks may take; asked in the driver, before there are ranks.
+template <class B>
+concept CountsDevices = requires {
+    { B::local_devices() } -> std::same_as<int>;
+};
+
 /// Called first in fit(): joins the other ranks, checks options.
 template <class B>
 concept CanStart = requires(B& backend, const ScalingConfig& scaling) {
@@ -179,6 +185,7 @@ template <Backend B>
 [[nodiscard]] auto capabilities() {
     return std::array{
         Capability{"launched_ranks", CanBeLaunched<B>, "fit() trains in this process"},
+        Capability{"local_devices", CountsDevices<B>, "one rank when num_workers is unset"},
         Capability{"start", CanStart<B>, "ranks are joined already"},
         Capability{"stay_joined", StaysJoined<B>, "trials in used ranks join anew"},
         Capability{"local_rank", KnowsLocalRank<B>, "all ranks are on one node"},
@@ -233,6 +240,9 @@ struct RequireCapabilities {
         !requires { &B::launched_ranks; } || backend::CanBeLaunched<B>,
         "rtrain: this backend's `launched_ranks` is not `static std::optional<int> "
         "launched_ranks()` [RT-B12]");
+    static_assert(
+        !requires { &B::local_devices; } || backend::CountsDevices<B>,
+        "rtrain: this backend's `local_devices` is not `static int local_devices()` [RT-B12]");
     static_assert(
         !requires { &B::stay_joined; } || backend::StaysJoined<B>,
         "rtrain: this backend's `stay_joined` is not `void stay_joined()` [RT-B12]");

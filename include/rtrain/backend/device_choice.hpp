@@ -31,12 +31,6 @@ struct DeviceRequest {
     std::vector<std::vector<std::string>> addresses{};
 };
 
-struct DeviceChoice {
-    int index = 0;   ///< among the devices that this rank can use
-    int sharing = 1; ///< ranks on this GPU
-    int place = 0;   ///< of this rank among them
-};
-
 /// A GPU as CUDA_VISIBLE_DEVICES names it: a number, "GPU-<uuid>" or "MIG-<uuid>".
 struct NamedDevice {
     int index;
@@ -95,9 +89,10 @@ devices_in_order(const std::optional<std::string>& visible, int devices) {
     return static_cast<std::size_t>(static_cast<double>(before) / on_each);
 }
 
-/// Throws ConfigError: RT-N2 too few GPUs for the node's ranks, RT-N3 gpus_per_worker, RT-N4 the
-/// fixed choice. `devices` is at least 1.
-[[nodiscard]] inline DeviceChoice choose_device(const DeviceRequest& request) {
+/// Index, among the devices that this rank can use, of the one it takes. Throws ConfigError: RT-N2
+/// too few GPUs for the node's ranks, RT-N3 gpus_per_worker, RT-N4 the fixed choice. `devices` is
+/// at least 1.
+[[nodiscard]] inline int choose_device(const DeviceRequest& request) {
     using detail::concat;
     const double share = request.gpus_per_worker;
     if (!(share > 0) || !std::isfinite(share) || (share > 1 && share != std::floor(share))) {
@@ -110,7 +105,7 @@ devices_in_order(const std::optional<std::string>& visible, int devices) {
                                               "; this rank has ", request.devices,
                                               " GPUs, numbered from 0"));
         }
-        return {.index = *request.fixed};
+        return *request.fixed;
     }
     const auto mine = static_cast<std::size_t>(request.local_rank);
     const auto& visible = request.visible;
@@ -130,23 +125,37 @@ devices_in_order(const std::optional<std::string>& visible, int devices) {
                                           "; start fewer ranks on a node, or let ranks share with "
                                           "ScalingConfig::gpus_per_worker = 0.5 or less"));
     }
-    DeviceChoice choice{devices[position].index, 0, 0};
-    const auto address_of = [&](std::size_t rank, const NamedDevice& device) {
-        const auto index = static_cast<std::size_t>(device.index);
-        return rank < request.addresses.size() && index < request.addresses[rank].size()
-                   ? request.addresses[rank][index]
-                   : std::string{};
-    };
-    for (std::size_t other = 0; other < visible.size(); ++other) {
-        const auto theirs = devices_in_order(visible[other], request.devices);
-        const std::size_t place = device_position(request, other);
-        if (place < theirs.size() && theirs[place].name == devices[position].name &&
-            address_of(other, theirs[place]) == address_of(mine, devices[position])) {
-            choice.place += other < mine ? 1 : 0;
-            ++choice.sharing;
-        }
+    return devices[position].index;
+}
+
+/// What tells a rank's GPU from the others of its node: its name in CUDA_VISIBLE_DEVICES and its
+/// PCI address, of which either may say too little.
+[[nodiscard]] inline std::string identity_of(const DeviceRequest& request, int index) {
+    const auto mine = static_cast<std::size_t>(request.local_rank);
+    std::string name;
+    for (const NamedDevice& device : devices_in_order(request.visible[mine], request.devices)) {
+        name = device.index == index ? device.name : name;
     }
-    return choice;
+    const auto at = static_cast<std::size_t>(index);
+    const bool known = mine < request.addresses.size() && at < request.addresses[mine].size();
+    return name + "@" + (known ? request.addresses[mine][at] : "");
+}
+
+/// The ranks of a node that compute on one GPU.
+struct GpuShare {
+    int ranks = 1;
+    int place = 0; ///< of this rank among them
+};
+
+/// `identities`: of the GPUs of the node's ranks, by local rank.
+[[nodiscard]] inline GpuShare share_of(const std::vector<std::string>& identities, int local_rank) {
+    const auto mine = static_cast<std::size_t>(local_rank);
+    const auto same = [&](std::size_t ranks) {
+        return static_cast<int>(std::count(identities.begin(),
+                                           identities.begin() + static_cast<std::ptrdiff_t>(ranks),
+                                           identities[mine]));
+    };
+    return {.ranks = same(identities.size()), .place = same(mine)};
 }
 
 } // namespace rtrain::backend

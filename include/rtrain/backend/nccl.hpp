@@ -76,24 +76,36 @@ public:
     /// Ranks that a launcher has started; empty when the program was started alone.
     [[nodiscard]] static std::optional<int> launched_ranks() { return Mpi::launched_ranks(); }
 
+    /// GPUs that CUDA finds here.
+    [[nodiscard]] static int local_devices() {
+        return c10::impl::hasDeviceGuardImpl(at::kCUDA)
+                   ? c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount()
+                   : 0;
+    }
+
     /// Joins the other ranks and takes a GPU; collective. Throws on all ranks what one of them
-    /// meets: ConfigError [RT-C2, RT-N1 to RT-N4], CommError [RT-N5, RT-N6].
+    /// meets: ConfigError [RT-C2, RT-N1 to RT-N4, RT-N10], CommError [RT-N5, RT-N6].
     void start(const ScalingConfig& scaling) {
         state_->gpu.reset();
         state_->cpu->start(scaling);
         int devices = 0;
-        detail::succeed_together(state_->ranks, [&] { devices = usable_devices(); });
+        detail::succeed_together(state_->ranks, [&] {
+            devices = usable_devices();
+            comm::require_same_nccl();
+        });
         DeviceRequest request{
             {}, local_rank(), devices, scaling.gpus_per_worker, state_->options.device};
         gather_devices(request);
         detail::succeed_together(state_->ranks, [&] {
-            const DeviceChoice choice = choose_device(request);
-            state_->device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(choice.index));
-            state_->host_id = choice.sharing > 1 ? detail::concat("rtrain-node", node_rank(),
-                                                                  "-place", choice.place)
-                                                 : "";
+            const int index = choose_device(request);
+            state_->device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
             set_device();
         });
+        const GpuShare share =
+            share_of(of_this_node(identity_of(request, device().index())), local_rank());
+        state_->host_id = share.ranks > 1
+                              ? detail::concat("rtrain-node", node_rank(), "-place", share.place)
+                              : "";
         if (size() > 1) {
             state_->gpu = connect();
         }
@@ -274,27 +286,32 @@ private:
 
     void set_device() const { c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(state_->device); }
 
+    /// The texts of this node's ranks, by local rank; collective.
+    [[nodiscard]] std::vector<std::string> of_this_node(const std::string& mine) {
+        std::vector<std::string> texts = detail::all_gather(state_->ranks, mine);
+        const at::Tensor nodes = state_->cpu->all_gather(at::full({1}, node_rank(), at::kInt));
+        int rank = 0;
+        std::erase_if(texts, [&](const std::string& /*text*/) {
+            return nodes[rank++].item<int>() != node_rank();
+        });
+        return texts;
+    }
+
     /// What the ranks of this node see, by local rank; collective.
     void gather_devices(DeviceRequest& request) {
         const char* const mine = std::getenv("CUDA_VISIBLE_DEVICES");
-        const auto lists =
-            detail::all_gather(state_->ranks, mine == nullptr ? "" : std::string("=") + mine);
+        for (const std::string& list :
+             of_this_node(mine == nullptr ? "" : std::string("=") + mine)) {
+            request.visible.push_back(list.empty() ? std::nullopt : std::optional(list.substr(1)));
+        }
         std::string addresses;
         for (int device = 0; device < request.devices; ++device) {
             addresses += comm::pci_address(device) + " ";
         }
-        const auto all_addresses = detail::all_gather(state_->ranks, addresses);
-        const at::Tensor nodes = state_->cpu->all_gather(at::full({1}, node_rank(), at::kInt));
-        for (int rank = 0; rank < size(); ++rank) {
-            if (nodes[rank].item<int>() == node_rank()) {
-                const std::string& list = lists[static_cast<std::size_t>(rank)];
-                request.visible.push_back(list.empty() ? std::nullopt
-                                                       : std::optional(list.substr(1)));
-                const std::string& all = all_addresses[static_cast<std::size_t>(rank)];
-                auto text = detail::strict(std::istringstream(all));
-                request.addresses.emplace_back(std::istream_iterator<std::string>(text),
-                                               std::istream_iterator<std::string>());
-            }
+        for (const std::string& all : of_this_node(addresses)) {
+            auto text = detail::strict(std::istringstream(all));
+            request.addresses.emplace_back(std::istream_iterator<std::string>(text),
+                                           std::istream_iterator<std::string>());
         }
     }
 
@@ -305,15 +322,11 @@ private:
                               "backend::Nccl trains on GPUs, but this program's libtorch was built "
                               "without CUDA; link one that was, or use backend::Mpi");
         }
-        const int devices = c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
+        const int devices = local_devices();
         if (devices < 1) {
-            const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-            throw ConfigError(
-                "RT-N1",
-                detail::concat("backend::Nccl trains on GPUs, but CUDA finds none here ",
-                               "(CUDA_VISIBLE_DEVICES is ",
-                               visible == nullptr ? "not set" : "\"" + std::string(visible) + "\"",
-                               "); look at `nvidia-smi`, or use backend::Mpi"));
+            throw ConfigError("RT-N1", "backend::Nccl trains on GPUs, but CUDA finds none here: " +
+                                           comm::why_no_device() +
+                                           "; look at `nvidia-smi`, or use backend::Mpi");
         }
         return devices;
     }

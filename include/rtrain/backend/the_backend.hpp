@@ -218,6 +218,14 @@ public:
         }
     }
 
+    [[nodiscard]] int local_devices() const override {
+        if constexpr (backend::CountsDevices<B>) {
+            return B::local_devices();
+        } else {
+            return 0;
+        }
+    }
+
     void stay_joined() override {
         if constexpr (backend::StaysJoined<B>) {
             backend_->stay_joined();

@@ -20,7 +20,13 @@ namespace rtrain::detail {
         return std::nullopt;
     }
     const char* const shown = std::getenv("TORCH_SHOW_CPP_STACKTRACES"); // PyTorch's variable
-    return shown != nullptr && *shown == '1' ? error->what() : error->what_without_backtrace();
+    std::string text =
+        shown != nullptr && *shown == '1' ? error->what() : error->what_without_backtrace();
+    if (dynamic_cast<const c10::OutOfMemoryError*>(error) != nullptr) {
+        text += "; smaller batches, DataParallelOptions::autocast, recompute() and ShardedOptions "
+                "need less memory";
+    }
+    return text;
 }
 
 inline const bool torch_exceptions_are_registered = [] {

@@ -70,7 +70,8 @@ private:
 
 /// How many ranks train, and on what.
 struct ScalingConfig {
-    /// Ranks, at least 1. Unset: as many as mpirun gave, or 1 when the program was started alone.
+    /// Ranks, at least 1. Unset: as many as mpirun gave; when the program was started alone, one for
+    /// each GPU of the machine if use_gpu is set, else 1.
     /// When set, what mpirun gave must be within it (RT-C2).
     NumWorkers num_workers{};
     /// Train on GPUs; needs a backend with devices (RT-C5). backend::Nccl always does.

@@ -173,14 +173,14 @@ inline void check_trackers(const std::vector<track::AnyTracker>& trackers) {
     }
 }
 
-/// Throws ConfigError for options that cannot work on any machine.
-/// An empty name is one that rtrain chooses.
+/// Throws ConfigError [RT-C4]. An empty name is one that rtrain chooses.
 inline void check_run_name(const std::string& name) {
     if (!is_run_name(name)) {
         throw ConfigError("RT-C4", concat("the run's name is \"", name, "\"; ", expected_run_name));
     }
 }
 
+/// Throws ConfigError for options that cannot work on any machine.
 inline void check_options(const TrainerOptions& options) {
     const NumWorkers& workers = options.scaling.num_workers;
     if (workers.min() < 1 || workers.min() > workers.max()) {

@@ -63,6 +63,7 @@ private:
     [[nodiscard]] RunConfig named_run() const;
     [[nodiscard]] track::RunInfo context_of(const RunConfig& run) const;
     Result driven(int fit);
+    void take_all_gpus();
     Result launched(int fit);
     Result recorded(int fit, const RunFunction& function);
     [[noreturn]] void serve_and_exit();

@@ -134,6 +134,7 @@ RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, std::string typ
                                           " of this program ended"));
     }
     if (backend_->can_be_launched() && !backend_->launched_ranks()) {
+        take_all_gpus();
         return driven(fit);
     }
     return recorded(fit, function);
@@ -155,6 +156,15 @@ RTRAIN_DOOR RunConfig TrainerCore::named_run() const {
         run.name += fast_dev_suffix;
     }
     return run;
+}
+
+/// Where num_workers is unset: as many ranks as this machine has GPUs for.
+RTRAIN_DOOR void TrainerCore::take_all_gpus() {
+    ScalingConfig& scaling = options_.scaling;
+    if (scaling.use_gpu && !scaling.num_workers && scaling.gpus_per_worker > 0) {
+        const double ranks = backend_->local_devices() / scaling.gpus_per_worker;
+        scaling.num_workers = std::max(1, static_cast<int>(std::min(ranks + 1e-6, 1024.0)));
+    }
 }
 
 RTRAIN_DOOR Result TrainerCore::driven(int fit) {

@@ -22,6 +22,23 @@ namespace rtrain::comm {
     return id;
 }
 
+/// Throws ConfigError [RT-N10] when the NCCL that is loaded is not the one compiled with.
+inline void require_same_nccl() {
+    int loaded = 0;
+    check_nccl(ncclGetVersion(&loaded), "ncclGetVersion");
+    if (loaded / 10000 != NCCL_MAJOR || loaded < NCCL_VERSION(2, 18, 0)) {
+        const auto text = [](int version) {
+            return detail::concat(version / 10000, '.', version / 100 % 100, '.', version % 100);
+        };
+        throw ConfigError(
+            "RT-N10",
+            detail::concat("the program was compiled with NCCL ", text(NCCL_VERSION_CODE),
+                           " and has loaded ", text(loaded),
+                           "; expected the same major version, and 2.18 or newer: link the NCCL "
+                           "that libtorch loads, and look at LD_LIBRARY_PATH"));
+    }
+}
+
 /// Members may be called from any thread; a watchdog looks at state() and calls abort() while the
 /// training thread is blocked elsewhere.
 class NcclCommunicator {
