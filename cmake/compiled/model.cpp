@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rtrain/model/autocast_definitions.hpp>
+#include <rtrain/model/captured_step_definitions.hpp>
 #include <rtrain/model/construct_definitions.hpp>
 #include <rtrain/model/convert_sync_batch_norm_definitions.hpp>
 #include <rtrain/model/prepared_model_definitions.hpp>

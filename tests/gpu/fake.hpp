@@ -11,12 +11,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
 
 namespace fake {
 
+/// Before enqueue() of a task that writes there: recording a graph leaves memory as it was.
+void writes(void* data, std::size_t bytes);
 /// Appends to a stream's queue; `stream` is a cudaStream_t.
 void enqueue(void* stream, std::function<void()> task);
 

@@ -3,6 +3,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/core/GraphImplInterface.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -127,7 +128,7 @@ public:
             found->second.push_back(stream);
         }
     }
-    void allocated(const void* data, c10::Stream stream) {
+    void allocated(const void* data, c10::Stream stream) { // that of a graph stays its own
         const std::scoped_lock lock(mutex_);
         streams_[data] = {stream};
     }
@@ -168,6 +169,23 @@ private:
     std::deque<at::Tensor> quarantine_;
     std::size_t quarantined_ = 0;
 };
+/// What a graph does, in the order in which the host has put it on streams.
+struct Tape {
+    std::atomic<bool> running{false};
+    std::vector<std::function<void()>> tasks;
+    std::vector<std::pair<at::Tensor, at::Tensor>> before; ///< memory that is written, its contents
+
+    /// To be called before a task writes into memory: recording must leave that as it was.
+    void writes(const at::Tensor& memory) { before.emplace_back(memory, memory.clone()); }
+};
+Tape& tape() {
+    static auto* const tape = new Tape;
+    return *tape;
+}
+void refuse_while_recording() {
+    TORCH_CHECK(!tape().running, "CUDA error: operation not permitted when stream is capturing");
+}
+
 Memory& memory() {
     static auto* const memory = new Memory;
     return *memory;
@@ -242,6 +260,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         return event == nullptr || *static_cast<Event*>(event)->reached;
     }
     void synchronizeEvent(void* event) const override {
+        refuse_while_recording();
         while (!queryEvent(event)) {
             std::this_thread::sleep_for(std::chrono::microseconds(20));
         }
@@ -253,6 +272,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         return stream_of(stream.id(), stream.device_index()).idle();
     }
     void synchronizeStream(const c10::Stream& stream) const override {
+        refuse_while_recording();
+        wait_for(stream);
+    }
+    static void wait_for(const c10::Stream& stream) {
         stream_of(stream.id(), stream.device_index()).synchronize();
     }
 };
@@ -298,7 +321,7 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device) {
             memory().freed(data, tensor);
         }
     };
-    if (device.is_cuda() && data != nullptr) {
+    if (device.is_cuda() && data != nullptr && !tape().running) {
         memory().allocated(data, Guard().getStream(device));
     }
     return at::from_blob(data, tensor.sizes(), tensor.strides(), free,
@@ -353,14 +376,53 @@ void fill_later(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::si
                                   tensor.strides(), tensor.options().device(at::kCPU));
         }
     }
+    const auto fill = [op, arguments] {
+        const c10::impl::ExcludeDispatchKeyGuard no_autograd(c10::autograd_dispatch_keyset);
+        torch::jit::Stack values = arguments;
+        op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &values);
+    };
     const Guard guard;
     const c10::Stream stream = guard.getStream(filled.device());
-    stream_of(stream.id(), stream.device_index()).push([op, arguments]() mutable {
-        const c10::impl::ExcludeDispatchKeyGuard no_autograd(c10::autograd_dispatch_keyset);
-        op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &arguments);
-    });
+    if (tape().running) {
+        guard.wait_for(stream);
+        tape().writes(at::from_blob(const_cast<void*>(filled.const_data_ptr()), filled.sizes(),
+                                    filled.strides(), filled.options().device(at::kCPU)));
+        tape().tasks.emplace_back([fill, kept = stack] { fill(); });
+    }
+    stream_of(stream.id(), stream.device_index()).push(fill);
     stack.resize(first);
     stack.emplace_back(filled);
+}
+
+/// CUDA cannot record what the host waits for, and copies from its pageable memory.
+void refuse_what_waits(const c10::OperatorHandle& op) {
+    const std::string& name = op.schema().name();
+    if (name == "aten::_local_scalar_dense" || name == "aten::nonzero" || name == "aten::equal") {
+        refuse_while_recording();
+    }
+}
+
+/// As at first, into the memory that its results had then.
+void run_again(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+               const torch::jit::Stack& results) {
+    torch::jit::Stack values = arguments;
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &values);
+    const auto put = [](const at::Tensor& to, const at::Tensor& from) {
+        if (to.defined() && from.defined() && to.const_data_ptr() != from.const_data_ptr()) {
+            at::Tensor(to).copy_(from);
+        }
+    };
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        if (results[i].isTensor()) {
+            put(results[i].toTensor(), values[i].toTensor());
+        } else if (results[i].isTensorList()) {
+            const auto to = results[i].toTensorVector();
+            const auto from = values[i].toTensorVector();
+            for (std::size_t j = 0; j < to.size(); ++j) {
+                put(to[j], from[j]);
+            }
+        }
+    }
 }
 
 /// Runs any operation by the CPU's kernel on the same memory, after the current stream.
@@ -374,7 +436,7 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
         fill_later(op, *stack, first);
         return;
     }
-    guard.synchronizeStream(guard.getStream(device));
+    guard.wait_for(guard.getStream(device));
     std::vector<std::pair<at::Tensor, at::Tensor>> pairs; // ours, the CPU's
     const auto to_host = [&](const at::Tensor& tensor) {
         if (!tensor.defined() || !tensor.is_cuda()) {
@@ -410,7 +472,22 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
             value = c10::Device(at::kCPU);
         }
     }
+    const torch::jit::Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(first),
+                                      stack->end());
+    if (tape().running) {
+        refuse_what_waits(op);
+        for (const auto& [ours, hosts] : pairs) {
+            tape().writes(hosts);
+        }
+    }
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    if (tape().running) {
+        tape().tasks.emplace_back(
+            [op, arguments, results = torch::jit::Stack(*stack), first, pairs]() mutable {
+                run_again(op, arguments,
+                          {results.begin() + static_cast<std::ptrdiff_t>(first), results.end()});
+            });
+    }
     const auto from_host = [&](const at::Tensor& tensor) {
         if (!tensor.defined()) {
             return tensor;
@@ -462,6 +539,50 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) { // those whose generic version looks f
 }
 
 } // namespace
+
+namespace {
+
+struct FakeGraph final : at::GraphImplInterface {
+    explicit FakeGraph(const at::GraphImplArgs& /*args*/) {}
+    void capture_begin(at::MempoolId_t /*pool*/, at::GraphCaptureMode /*mode*/) override {
+        tape().running = true;
+    }
+    void capture_end() override {
+        for (c10::StreamId id = 0; id < next_stream; ++id) {
+            stream_of(id, current_device).synchronize();
+        }
+        tape().running = false;
+        const c10::impl::ExcludeDispatchKeyGuard no_autograd(c10::autograd_dispatch_keyset);
+        for (auto it = tape().before.rbegin(); it != tape().before.rend(); ++it) {
+            it->first.copy_(it->second);
+        }
+        tape().before.clear();
+        tasks_ = std::exchange(tape().tasks, {});
+    }
+    void instantiate() override {}
+    void replay() override {
+        const Guard guard;
+        const c10::Stream stream = guard.getStream(Guard::cuda(current_device));
+        for (const auto& task : tasks_) {
+            stream_of(stream.id(), stream.device_index()).push([task] {
+                const c10::impl::ExcludeDispatchKeyGuard no(c10::autograd_dispatch_keyset);
+                task();
+            });
+        }
+    }
+    void reset() override { tasks_.clear(); }
+    at::MempoolId_t pool() const override { return {0, 0}; }
+    void enable_debug_mode() override {}
+    void debug_dump(const std::string& /*path*/) override {}
+
+private:
+    std::vector<std::function<void()>> tasks_;
+};
+
+} // namespace
+namespace at {
+REGISTER_GRAPH_IMPL(CUDA, FakeGraph)
+} // namespace at
 
 // Found by name, as those of a CUDA runtime that libtorch has loaded.
 extern "C" cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
@@ -516,6 +637,14 @@ void fake::fail_if_told(const char* call) {
     }
 }
 
+void fake::writes(void* data, std::size_t bytes) {
+    if (tape().running) {
+        tape().writes(at::from_blob(data, {static_cast<std::int64_t>(bytes)}, at::kByte));
+    }
+}
 void fake::enqueue(void* stream, std::function<void()> task) {
+    if (tape().running) {
+        tape().tasks.push_back(task);
+    }
     static_cast<Stream*>(stream)->push(std::move(task));
 }

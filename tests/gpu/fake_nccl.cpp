@@ -80,6 +80,7 @@ namespace {
 
 /// What a collective is to write is not a number until it has: who does not wait for it shows.
 void poison(cudaStream_t stream, void* to, std::size_t bytes) {
+    fake::writes(to, bytes);
     fake::enqueue(stream, [=] { std::memset(to, 0xff, bytes); });
 }
 
@@ -234,6 +235,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) { // its memory stays: streams may s
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     const at::ScalarType scalar = type_of(type);
+    fake::writes(to, count * c10::elementSize(scalar));
     return collective(comm, stream, from, count * c10::elementSize(scalar),
                       [=](Shared& shared, int size, std::size_t offset, std::size_t bytes) {
                           const at::Tensor all = reduced(shared, size, bytes, scalar, op);
@@ -263,6 +265,7 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDat
 
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
+    fake::writes(to, count * c10::elementSize(type_of(type)));
     return collective(comm, stream, from, count * c10::elementSize(type_of(type)),
                       [=](Shared& shared, int /*size*/, std::size_t offset, std::size_t bytes) {
                           std::memcpy(static_cast<char*>(to) + offset, shared.slots[root], bytes);

@@ -6,6 +6,7 @@
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/base/failure.hpp>
+#include <rtrain/comm/device_graph.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -86,6 +87,9 @@ public:
     [[nodiscard]] virtual int node_rank() const = 0;
     /// Where this rank computes; empty for a backend that knows the CPU only.
     [[nodiscard]] virtual std::optional<at::Device> device() const = 0;
+
+    /// Null for a backend that records nothing.
+    [[nodiscard]] virtual std::unique_ptr<comm::DeviceGraph> make_graph() = 0;
 
     /// Only the ranks of a group, numbered as there. Throws ConfigError [RT-C28] when the backend
     /// has no groups.

@@ -7,6 +7,7 @@
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/base/failure.hpp>
+#include <rtrain/comm/device_graph.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -152,6 +153,12 @@ concept CanShardOnDevice = HasDevice<B> &&
     backend.all_gather_async(from, to).wait();
 };
 
+/// Records what a step puts on the device, to replay it as a whole.
+template <class B>
+concept HasGraphs = HasDevice<B> && requires(B& backend) {
+    { backend.make_graph() } -> std::same_as<std::unique_ptr<comm::DeviceGraph>>;
+};
+
 /// One of them, in whatever form.
 template <class B>
 concept HasCollectivesOfRows = requires {
@@ -204,6 +211,7 @@ template <Backend B>
                    "ShardedOptions on a device throws RT-C41"},
         Capability{"all_gather_async", CanShardOnDevice<B>,
                    "ShardedOptions on a device throws RT-C41"},
+        Capability{"make_graph", HasGraphs<B>, "worker.capture() runs the step itself"},
         Capability{"finish", CanFinish<B>,
                    "a barrier on success; a rank that throws reports only itself, and others may "
                    "wait for it"},
@@ -255,6 +263,10 @@ struct RequireCapabilities {
     static_assert(
         !requires { &B::node_rank; } || backend::KnowsNodeRank<B>,
         "rtrain: this backend's `node_rank` is not `int node_rank() const` [RT-B12]");
+    static_assert(
+        !requires { &B::make_graph; } || backend::HasGraphs<B>,
+        "rtrain: this backend's `make_graph` is not `std::unique_ptr<rtrain::comm::DeviceGraph> "
+        "make_graph()` [RT-B12]");
     static_assert(
         !requires { &B::device; } || backend::HasDevice<B>,
         "rtrain: this backend's `device` is not `at::Device device() const` [RT-B12]");

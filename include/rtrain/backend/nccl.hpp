@@ -13,6 +13,7 @@
 
 #include <rtrain/backend/capabilities.hpp>
 #include <rtrain/backend/collectives.hpp>
+#include <rtrain/backend/cuda_devices.hpp>
 #include <rtrain/backend/device_choice.hpp>
 #include <rtrain/backend/mpi.hpp>
 #include <rtrain/backend/policy.hpp>
@@ -23,6 +24,7 @@
 #include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/nccl/collectives.hpp>
 #include <rtrain/comm/nccl/cuda.hpp>
+#include <rtrain/comm/nccl/graph.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
 #include <rtrain/comm/nccl/shared_gpu.hpp>
 #include <rtrain/config/config.hpp>
@@ -77,11 +79,7 @@ public:
     [[nodiscard]] static std::optional<int> launched_ranks() { return Mpi::launched_ranks(); }
 
     /// GPUs that CUDA finds here.
-    [[nodiscard]] static int local_devices() {
-        return c10::impl::hasDeviceGuardImpl(at::kCUDA)
-                   ? c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount()
-                   : 0;
-    }
+    [[nodiscard]] static int local_devices() { return cuda_devices(); }
 
     /// Joins the other ranks and takes a GPU; collective. Throws on all ranks what one of them
     /// meets: ConfigError [RT-C2, RT-N1 to RT-N4, RT-N10], CommError [RT-N5, RT-N6].
@@ -90,7 +88,7 @@ public:
         state_->cpu->start(scaling);
         int devices = 0;
         detail::succeed_together(state_->ranks, [&] {
-            devices = usable_devices();
+            devices = require_cuda_devices();
             comm::require_same_nccl();
         });
         DeviceRequest request{
@@ -177,6 +175,11 @@ public:
         (void)comm::rows_of(tensor, size());
         return state_->gpu ? state_->gpu->reduce_scatter(tensor, op) : tensor[0].clone();
     }
+    /// A CUDA graph; what is recorded may reduce gradients.
+    [[nodiscard]] std::unique_ptr<comm::DeviceGraph> make_graph() {
+        return std::make_unique<comm::NcclGraph>(device(), state_->gpu);
+    }
+
     /// Waits on the host until all ranks have come here.
     void barrier() {
         const auto lock = state_->lock_mpi();
@@ -247,6 +250,7 @@ private:
         [[nodiscard]] std::unique_lock<std::mutex> lock_mpi() {
             if (gpu) {
                 gpu->check();
+                gpu->require_not_recording();
             }
             return std::unique_lock(mpi);
         }
@@ -313,22 +317,6 @@ private:
             request.addresses.emplace_back(std::istream_iterator<std::string>(text),
                                            std::istream_iterator<std::string>());
         }
-    }
-
-    /// Throws ConfigError [RT-N1] when there is none.
-    [[nodiscard]] static int usable_devices() {
-        if (!c10::impl::hasDeviceGuardImpl(at::kCUDA)) {
-            throw ConfigError("RT-N1",
-                              "backend::Nccl trains on GPUs, but this program's libtorch was built "
-                              "without CUDA; link one that was, or use backend::Mpi");
-        }
-        const int devices = local_devices();
-        if (devices < 1) {
-            throw ConfigError("RT-N1", "backend::Nccl trains on GPUs, but CUDA finds none here: " +
-                                           comm::why_no_device() +
-                                           "; look at `nvidia-smi`, or use backend::Mpi");
-        }
-        return devices;
     }
 
     /// Collective. All ranks look at each other's progress until all are connected or one is not.

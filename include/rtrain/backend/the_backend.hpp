@@ -201,6 +201,14 @@ public:
         }
     }
 
+    [[nodiscard]] std::unique_ptr<comm::DeviceGraph> make_graph() override {
+        if constexpr (backend::HasGraphs<B>) {
+            return backend_->make_graph();
+        } else {
+            return nullptr;
+        }
+    }
+
     [[nodiscard]] comm::Communicator* communicator() const override {
         if constexpr (backend::HasCommunicator<B>) {
             return &std::as_const(*backend_).communicator();

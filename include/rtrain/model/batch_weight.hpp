@@ -6,6 +6,7 @@
 
 #include <rtrain/data/loops.hpp>
 #include <rtrain/model/buckets.hpp>
+#include <rtrain/model/recording.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
@@ -36,6 +37,14 @@ public:
             if (at::Tensor& gradient = parameter.mutable_grad(); gradient.defined()) {
                 gradient.mul_(before / value_);
             }
+        }
+    }
+    /// For a captured step. Throws ModelError [RT-M70].
+    void require_even(bool applies) {
+        follow(applies);
+        if (value_ != 1) {
+            throw_not_capturable("ranks have batches of different sizes, and a graph weights them "
+                                 "alike; drop the last batches (BatchOptions::drop_last)");
         }
     }
     /// A pass under no_sync() leaves its gradients with the parameters.

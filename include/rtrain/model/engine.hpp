@@ -17,6 +17,7 @@
 #include <rtrain/model/parameter_hook.hpp>
 #include <rtrain/model/preemption_vote.hpp>
 #include <rtrain/model/prepared_model.hpp>
+#include <rtrain/model/recording.hpp>
 #include <rtrain/model/stepped_parameters.hpp>
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/process/late_copy.hpp>
@@ -71,6 +72,9 @@ public:
 
     void begin_forward() override {
         (void)StepClock::current().enter(StepPart::forward);
+        if (auto* const recording = Recording::current()) {
+            take_part(*recording);
+        }
         if (at::GradMode::is_enabled()) {
             *called_ = true;
             if (averager_) {
@@ -201,6 +205,35 @@ protected:
     }
 
 private:
+    /// What each replay of a step relies on.
+    void take_part(Recording& recording) {
+        if (!recording.is_new(this)) {
+            return;
+        }
+        const std::vector<at::Tensor> parameters = shared();
+        recording.watch(parameters);
+        const auto flags = [module = module_, parameters] {
+            std::vector<bool> all;
+            for (const at::Tensor& parameter : parameters) {
+                all.push_back(parameter.requires_grad());
+            }
+            const auto held = module.lock();
+            for (const auto& part : held ? held->modules() : decltype(held->modules())()) {
+                all.push_back(part->is_training());
+            }
+            return all;
+        };
+        recording.before([this, flags, recorded = flags()] {
+            if (flags() != recorded) {
+                throw_changed_since_capture("parameters were frozen or unfrozen, or train() or "
+                                            "eval() was called on a module,");
+            }
+            if (averager_) {
+                averager_->require_unchanged();
+            }
+        });
+    }
+
     /// Gradients of a pass begin to arrive.
     void begin_pass() {
         if (*called_) {

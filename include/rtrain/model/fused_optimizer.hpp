@@ -10,11 +10,13 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/parts_optimizer.hpp>
+#include <rtrain/model/recording.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <torch/optim.h>
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstdint>
@@ -86,9 +88,20 @@ struct Fused<torch::optim::SGD> {
         return first ? 0 : 1;
     }
 
-    static void run(const FusedBatch& batch, const Options& o) {
+    static void run(const FusedBatch& batch, const Options& o) { run(batch, o, o.lr()); }
+    static void record(const FusedBatch& batch, const Options& o, Recording& recording) {
+        if (batch.step == 0) {
+            throw_not_capturable("an optimizer with momentum makes its first step in it; make it "
+                                 "in every call");
+        }
+        run(batch, o, recording.number(batch.device, [&o] { return o.lr(); }));
+    }
+
+private:
+    template <class Lr>
+    static void run(const FusedBatch& batch, const Options& o, const Lr& lr) {
         at::_fused_sgd_(batch.parameters, batch.gradients, batch.state[0], o.weight_decay(),
-                        o.momentum(), o.lr(), o.dampening(), o.nesterov(), false, batch.step == 0);
+                        o.momentum(), lr, o.dampening(), o.nesterov(), false, batch.step == 0);
     }
 };
 
@@ -117,13 +130,35 @@ struct FusedAdam {
         return state.step();
     }
 
+    /// Another step of the parameter.
+    static void count_step(OptimizerStates& states, const at::Tensor& parameter) {
+        State& state = state_of<State>(states, parameter);
+        state.step(state.step() + 1);
+    }
+
     template <class Kernel>
     static void run_with(Kernel&& kernel, const FusedBatch& batch, const Options& o) {
         const at::Tensor step = at::scalar_tensor(static_cast<double>(batch.step),
                                                   at::device(batch.device).dtype(at::kFloat));
+        call(kernel, batch, o, step, o.lr());
+    }
+    template <class Kernel>
+    static void record_with(Kernel&& kernel, const FusedBatch& batch, const Options& o,
+                            Recording& recording) {
+        auto step = std::make_shared<std::int64_t>(batch.step);
+        recording.before_again([step] { ++*step; });
+        call(kernel, batch, o,
+             recording.number(batch.device, [step] { return static_cast<double>(*step); }),
+             recording.number(batch.device, [&o] { return o.lr(); }));
+    }
+
+private:
+    template <class Kernel, class Lr>
+    static void call(Kernel&& kernel, const FusedBatch& batch, const Options& o,
+                     const at::Tensor& step, const Lr& lr) {
         const auto [beta1, beta2] = o.betas();
         kernel(batch.parameters, batch.gradients, batch.state[0], batch.state[1], batch.state[2],
-               std::vector<at::Tensor>(batch.parameters.size(), step), o.lr(), beta1, beta2,
+               std::vector<at::Tensor>(batch.parameters.size(), step), lr, beta1, beta2,
                o.weight_decay(), o.eps(), o.amsgrad(), false);
     }
 };
@@ -132,16 +167,28 @@ template <>
 struct Fused<torch::optim::Adam>
     : FusedAdam<torch::optim::AdamOptions, torch::optim::AdamParamState> {
     static void run(const FusedBatch& batch, const Options& options) {
-        run_with([](auto&&... arguments) { at::_fused_adam_(arguments...); }, batch, options);
+        run_with(kernel, batch, options);
     }
+    static void record(const FusedBatch& batch, const Options& options, Recording& recording) {
+        record_with(kernel, batch, options, recording);
+    }
+
+private:
+    static constexpr auto kernel = [](auto&&... arguments) { at::_fused_adam_(arguments...); };
 };
 
 template <>
 struct Fused<torch::optim::AdamW>
     : FusedAdam<torch::optim::AdamWOptions, torch::optim::AdamWParamState> {
     static void run(const FusedBatch& batch, const Options& options) {
-        run_with([](auto&&... arguments) { at::_fused_adamw_(arguments...); }, batch, options);
+        run_with(kernel, batch, options);
     }
+    static void record(const FusedBatch& batch, const Options& options, Recording& recording) {
+        record_with(kernel, batch, options, recording);
+    }
+
+private:
+    static constexpr auto kernel = [](auto&&... arguments) { at::_fused_adamw_(arguments...); };
 };
 
 template <class O>
@@ -168,6 +215,11 @@ public:
     }
     FusedOptimizer(FusedOptimizer&& other) : detail::PartsOptimizer<O>(std::move(other)) {
         connect();
+    }
+
+    void loaded(const at::Tensor& parameter) override {
+        detail::PartsOptimizer<O>::loaded(parameter);
+        recorded_ = std::make_shared<int>();
     }
 
     /// Updates the parameters that have a gradient; sparse gradients count as dense ones. Throws
@@ -202,14 +254,19 @@ private:
 
     void step_group(torch::optim::OptimizerParamGroup& group) {
         const auto& options = static_cast<const typename Kernel::Options&>(group.options());
+        auto* const recording = detail::Recording::current();
         for (at::Tensor& parameter : group.params()) {
             if (parameter.grad().defined()) {
                 add(parameter, options);
             }
         }
+        if (recording != nullptr) {
+            follow(*recording, group, options);
+        }
         for (detail::FusedBatch& batch : batches_) {
             if (!batch.parameters.empty()) {
-                Kernel::run(batch, options);
+                recording == nullptr ? Kernel::run(batch, options)
+                                     : Kernel::record(batch, options, *recording);
             }
             batch.parameters.clear(); // its memory is used again, the tensors may go
             batch.gradients.clear();
@@ -221,6 +278,34 @@ private:
             parameter.copy_(dense);
         }
         dense_copies_.clear();
+        if (recording != nullptr) {
+            std::ranges::for_each(group.params(), [&](const auto& it) { recording->stepped(it); });
+        }
+    }
+
+    /// Has each replay count its step, and find what the graph has as it was.
+    void follow(detail::Recording& recording, torch::optim::OptimizerParamGroup& group,
+                const typename Kernel::Options& options) {
+        typename Kernel::Options recorded = options;
+        recording.before([this, alive = std::weak_ptr(recorded_), &options, recorded]() mutable {
+            if (alive.expired()) {
+                detail::throw_changed_since_capture("an optimizer has moved, ended or been loaded");
+            }
+            recorded.lr(options.lr()); // the only one that may change
+            if (!(recorded == options)) {
+                detail::throw_changed_since_capture("options of an optimizer, other than the "
+                                                    "learning rate, have changed");
+            }
+        });
+        if constexpr (requires { Kernel::count_step(this->state(), group.params()[0]); }) {
+            recording.before_again([this, alive = std::weak_ptr(recorded_), &group] {
+                for (const at::Tensor& parameter : group.params()) {
+                    if (!alive.expired() && parameter.grad().defined()) {
+                        Kernel::count_step(this->state(), parameter);
+                    }
+                }
+            });
+        }
     }
 
     void add(at::Tensor& parameter, const typename Kernel::Options& options) {
@@ -274,6 +359,7 @@ private:
 
     std::vector<detail::FusedBatch> batches_;
     std::vector<std::pair<at::Tensor, at::Tensor>> dense_copies_; ///< of scattered parameters
+    std::shared_ptr<int> recorded_ = std::make_shared<int>(); ///< another: graphs have old state
 };
 
 } // namespace rtrain

@@ -11,10 +11,10 @@
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/backward_pass.hpp>
+#include <rtrain/model/bad_gradient.hpp>
 #include <rtrain/model/batch_weight.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/clip_gradients.hpp>
-#include <rtrain/model/finite.hpp>
 #include <rtrain/model/gradient_errors.hpp>
 #include <rtrain/model/gradient_store.hpp>
 #include <rtrain/model/join.hpp>
@@ -24,6 +24,7 @@
 #include <rtrain/model/parameter_hook.hpp>
 #include <rtrain/model/parameter_use.hpp>
 #include <rtrain/model/preemption_vote.hpp>
+#include <rtrain/model/recording.hpp>
 #include <rtrain/model/require_same.hpp>
 #include <rtrain/model/sparse_mean.hpp>
 #include <rtrain/model/synchronize.hpp>
@@ -79,7 +80,7 @@ public:
 
     /// The passes to come are those of the batch that the loop has.
     void follow_batch() {
-        weight_.follow(options_.weight_by_rows && options_.group == nullptr && joined_ == nullptr);
+        weight_.follow(weight_applies());
         store_->divide_by(backend_.size() / weight_.value());
     }
 
@@ -145,6 +146,10 @@ public:
     }
 
 private:
+    [[nodiscard]] bool weight_applies() const {
+        return options_.weight_by_rows && options_.group == nullptr && joined_ == nullptr;
+    }
+
     void gradient_ready(std::size_t index) override {
         if (pass_.finds_cut()) { // what that pass has brought counts no more
             use_.forget_used();
@@ -297,17 +302,33 @@ private:
     void finish_pass() {
         const auto in = in_backward();
         wait_for_averages();
-        ++averaged_passes_;
-        const auto bad = options_.check_gradients ? first_not_finite() : std::nullopt;
-        const bool bad_is_nan = bad && holds_nan(*bad);
+        auto* const recording = Recording::current();
+        averaged_passes_ += recording == nullptr ? 1 : 0;
+        const auto bad = options_.check_gradients
+                             ? find_bad_gradient(parameters_, sparse_, use_, *store_)
+                             : std::nullopt;
         hand_out_gradients();
         weight_.end_pass();
         if (!shadows_) {
             pass_hooks_.end();
         }
         if (bad) {
-            throw_not_finite(parameters_[*bad].name, bad_is_nan, averaged_passes_);
+            throw_not_finite(parameters_[bad->parameter].name, bad->is_nan, averaged_passes_);
         }
+        if (recording == nullptr) {
+            count_pass();
+        } else {
+            weight_.require_even(weight_applies());
+            recording->before([this] { weight_.require_even(weight_applies()); });
+            recording->after([this] {
+                ++averaged_passes_;
+                count_pass();
+            });
+        }
+    }
+
+    /// What the host does for a pass.
+    void count_pass() {
         if (options_.check_parameters > 0 && averaged_passes_ % options_.check_parameters == 0) {
             check_parameters();
         }
@@ -347,27 +368,6 @@ private:
                 }
             }
         }
-    }
-
-    /// The first parameter that gets a gradient with an infinity or NaN.
-    [[nodiscard]] std::optional<std::size_t> first_not_finite() {
-        const bool store_is_finite = store_->are_finite();
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (use_.is_used(i) && (sparse_[i] ? !all_finite(values_of(i))
-                                               : !store_is_finite && !store_->is_finite(i))) {
-                return i;
-            }
-        }
-        return std::nullopt;
-    }
-    [[nodiscard]] bool holds_nan(std::size_t index) {
-        return sparse_[index] ? values_of(index).isnan().any().item<bool>()
-                              : store_->holds_nan(index);
-    }
-    /// Of a gradient that may be sparse.
-    [[nodiscard]] at::Tensor values_of(std::size_t index) const {
-        const at::Tensor& gradient = parameters_[index].tensor.grad();
-        return gradient.is_sparse() ? gradient._values() : gradient;
     }
 
     void hand_out_gradients() {

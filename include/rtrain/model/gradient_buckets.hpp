@@ -9,6 +9,7 @@
 #include <rtrain/model/bucket_reduction.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/clip_gradients.hpp>
+#include <rtrain/model/filling_streams.hpp>
 #include <rtrain/model/finite.hpp>
 #include <rtrain/model/gradient_store.hpp>
 #include <rtrain/model/gradient_writer.hpp>
@@ -135,6 +136,7 @@ public:
         Place& to = places_[parameter];
         Bucket& bucket = buckets_[to.bucket];
         writer_.scale_into(to.view, gradient, bucket.scale);
+        bucket.filled.note(bucket.memory.device());
         --bucket.missing;
         if (!syncs) {
             gradient.reset(); // the next pass begins from nothing
@@ -144,7 +146,9 @@ public:
     }
     void put_zeros(std::size_t parameter) override {
         places_[parameter].view.zero_();
-        --buckets_[places_[parameter].bucket].missing;
+        Bucket& bucket = buckets_[places_[parameter].bucket];
+        bucket.filled.note(bucket.memory.device());
+        --bucket.missing;
     }
     /// Its place stays zero, whatever is reduced around it.
     void leave(std::size_t parameter) override {
@@ -171,6 +175,7 @@ public:
         while (next_ < buckets_.size() && buckets_[next_].missing == 0) {
             Bucket& bucket = buckets_[next_++];
             if (bucket.trains) {
+                bucket.filled.join();
                 bucket.reduction->start();
                 bucket.reduction->poll();
             }
@@ -245,6 +250,7 @@ private:
         std::vector<std::size_t> parameters; ///< those that lie in it
         std::size_t missing = 0;             ///< gradients that this backward has not brought yet
         bool trains = true;                  ///< a parameter in it is expected
+        FillingStreams filled;               ///< by this backward
         std::unique_ptr<BucketReduction> reduction;
         TreeReduction* tree = nullptr; ///< `reduction`, when it is one
     };

@@ -12,6 +12,7 @@
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/torch_data.hpp>
 #include <rtrain/fwd.hpp>
+#include <rtrain/model/captured_step.hpp>
 #include <rtrain/model/construct.hpp>
 #include <rtrain/model/convert_sync_batch_norm.hpp>
 #include <rtrain/model/data_parallel.hpp>
@@ -125,6 +126,25 @@ public:
             require_parts_are_saved();
         }
         return prepared;
+    }
+
+    /// Makes a step of the loop, which takes tensors and returns anything or nothing, one graph
+    /// that a GPU replays: forward, backward, averaging and the step of an optimizer that prepare()
+    /// has returned. The first three calls run it, the fourth records it. Learning rates may change
+    /// between calls. On CPUs each call runs it. See docs/gpu.md.
+    ///
+    /// @code
+    /// auto step = worker.capture([&](const at::Tensor& x, const at::Tensor& y) {
+    ///     optimizer.zero_grad();
+    ///     auto loss = torch::cross_entropy_loss(model(x), y);
+    ///     loss.backward();
+    ///     optimizer.step();
+    ///     return loss.detach();
+    /// });
+    /// @endcode
+    template <class Step>
+    [[nodiscard]] auto capture(Step step) {
+        return CapturedStep<Step>(ranks(), std::move(step));
     }
 
     /// Gives a torch::data loader this rank's rows and device: see data::distribute_loader(), and

@@ -85,7 +85,9 @@ public:
         ready.record(streams_.getStream(device_));
         ready.block(stream_);
         auto* const stream = static_cast<cudaStream_t>(stream_.native_handle());
-        watchdog_.begin(call.name);
+        if (!recording_) {
+            watchdog_.begin(call.name);
+        }
         const ncclResult_t result =
             communicator_->enqueue([&](ncclComm_t comm) { return call.enqueue(comm, stream); });
         if (result != ncclSuccess && result != ncclInProgress) {
@@ -95,8 +97,46 @@ public:
         settle(result == ncclSuccess);
         auto done = std::make_shared<c10::Event>(device_.type());
         done->record(stream_);
-        watchdog_.issued(done);
+        if (!recording_) {
+            watchdog_.issued(done);
+        }
         return done;
+    }
+
+    /// While it exists, collectives become part of a graph and are not watched: their events belong
+    /// to the graph. `collectives` may be null.
+    class Recording {
+    public:
+        explicit Recording(NcclCollectives* collectives) : collectives_(collectives) { set(true); }
+        Recording(const Recording&) = delete;
+        Recording& operator=(const Recording&) = delete;
+        ~Recording() { set(false); }
+
+    private:
+        void set(bool recording) {
+            if (collectives_ != nullptr) {
+                collectives_->recording_ = recording;
+            }
+        }
+        NcclCollectives* collectives_;
+    };
+
+    /// What lies on `stream` now has collectives in it, under the name `what`.
+    void watch(const char* what, const c10::Stream& stream) {
+        watchdog_.begin(what);
+        auto done = std::make_shared<c10::Event>(device_.type());
+        done->record(stream);
+        watchdog_.issued(std::move(done));
+    }
+
+    /// Throws ModelError [RT-M70].
+    void require_not_recording() const {
+        if (recording_) {
+            throw ModelError("RT-M70",
+                             "the step cannot be captured: ranks communicate on the CPU in it, as "
+                             "for a report, an evaluation or unused parameters, and a graph has "
+                             "only what is on the device; do that outside the step");
+        }
     }
 
     /// What the current stream gets to do from now on comes behind `done`.
@@ -174,6 +214,7 @@ private:
     c10::Stream stream_;
     std::unique_ptr<NcclCommunicator> communicator_;
     NcclWatchdog watchdog_;
+    bool recording_ = false;
 };
 
 /// A collective that can be started again and again. wait() makes the current stream wait for it;

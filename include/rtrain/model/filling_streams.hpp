@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The streams of a device that fill a bucket. Backward runs a parameter's hook on the stream that
+/// its forward has used, so a bucket may be filled by several.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace rtrain::detail {
+
+class FillingStreams {
+public:
+    /// The current stream fills it. The CPU has none.
+    void note(at::Device device) {
+        if (device.is_cpu()) {
+            return;
+        }
+        const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+        if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
+            streams_.push_back(stream);
+        }
+    }
+
+    /// The current stream waits for the others; then there are none.
+    void join() {
+        for (const c10::Stream& stream : streams_) {
+            const c10::impl::VirtualGuardImpl guard(stream.device_type());
+            if (const c10::Stream current = guard.getStream(stream.device()); current != stream) {
+                c10::Event filled(stream.device_type());
+                filled.record(stream);
+                filled.block(current);
+            }
+        }
+        streams_.clear();
+    }
+
+private:
+    std::vector<c10::Stream> streams_;
+};
+
+} // namespace rtrain::detail
