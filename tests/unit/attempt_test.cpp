@@ -129,6 +129,44 @@ TEST_CASE("Attempt.an_error_of_communication_fails_it_although_it_was_caught") {
     Local({.run = run_in(other)}).fit([](auto& worker) { worker.report({{"loss", 1}}); });
 }
 
+TEST_CASE("Attempt.a_state_that_cannot_be_saved_fails_it_although_that_was_caught") {
+    struct Throws {
+        bool* throws;
+        void save(StateWriter& /*out*/) const {
+            if (*throws) {
+                throw 42; // NOLINT
+            }
+        }
+        void load(const StateReader& /*in*/) {}
+    };
+    for (const bool in_report : {false, true}) {
+        CAPTURE(in_report);
+        const test::Directory directory("attempt-save");
+        bool throws = false;
+        int caught = 0;
+        const auto message = message_of([&] {
+            Local({.run = run_in(directory)}).fit([&](auto& worker) {
+                Throws object{&throws};
+                auto state = State{}.add("object", object);
+                try {
+                    for (const int epoch : worker.epochs(3, state)) {
+                        throws = true;
+                        if (in_report) {
+                            worker.report({{"epoch", epoch}}, state);
+                        }
+                        worker.stop(); // saves at the end of the epoch
+                    }
+                } catch (...) {
+                    ++caught;
+                }
+            });
+        });
+        CHECK(caught == 1);
+        CHECK(contains(message, "an object of type int, 42"));
+        CHECK(contains(message, "the training function caught this error"));
+    }
+}
+
 TEST_CASE("Attempt.one_begins_with_the_settings_of_torch_that_the_first_began_with") {
     require_defaults();
     const test::Directory directory("attempt-settings");

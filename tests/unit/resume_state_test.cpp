@@ -619,6 +619,22 @@ TEST_CASE_TEMPLATE("State.each_rank_gets_its_own_back", Policy, checkpoint::Sync
     }
 }
 
+TEST_CASE_TEMPLATE("State.what_a_rank_cannot_save_of_its_own_is_its_error", Policy,
+                   checkpoint::Sync, checkpoint::Sharded) {
+    const test::Directory directory("per-rank-refused");
+    checkpoint::ThePolicy policy{Policy{}};
+    for (auto tensor : {torch::Tensor(), torch::ones({2}).to_sparse()}) {
+        CAPTURE(tensor.defined());
+        checkpoint::Snapshot snapshot;
+        snapshot.rank = 1;
+        snapshot.ranks = 2;
+        State{}.add_per_rank("own", tensor).save(snapshot);
+        const checkpoint::Part part{directory.path(), 1, 2};
+        CHECK(code_of([&] { policy.write(policy.select(std::move(snapshot), part), part); }) ==
+              "RT-K6");
+    }
+}
+
 TEST_CASE("State.what_all_ranks_shared_goes_to_each_rank") {
     auto tensor = torch::ones({2});
     auto generator = at::detail::createCPUGenerator(3);

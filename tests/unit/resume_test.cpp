@@ -3,14 +3,18 @@
 #include "../capture.hpp"
 #include "../support.hpp"
 
+#include <rtrain/base/json.hpp>
+#include <rtrain/storage/file.hpp>
 #include <rtrain/storage/local.hpp>
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace rtrain;
@@ -128,6 +132,10 @@ TEST_CASE("Resume.a_lambda_is_named_by_its_place") {
           rtrain::detail::function_type_name<decltype(second)>());
     CHECK(rtrain::detail::function_type_name<std::vector<int>>() !=
           rtrain::detail::function_type_name<std::vector<bool>>());
+    // Types that name no function, but the policies of the worker that it takes.
+    CHECK(rtrain::detail::function_type_name<void (*)(Epochs&)>().empty());
+    CHECK(rtrain::detail::function_type_name<void(Epochs&)>().empty());
+    CHECK(rtrain::detail::function_type_name<std::function<void(Epochs&)>>().empty());
 }
 
 TEST_CASE("Resume.a_different_configuration_is_a_different_run") {
@@ -167,8 +175,17 @@ TEST_CASE("Resume.a_finished_run_says_so_and_is_not_trained_again") {
     CHECK(again.epochs.empty());
     CHECK(again.result.metrics_history.size() == 2);
     CHECK(count(again.said, "the run \"r\" already finished on 20") == 1);
+    // It is the date of the start that has trained, whatever has come since.
+    const auto file = directory.path() / "r" / "trainer.json";
+    auto saved = rtrain::json::parse(test::read(file)).as_object();
+    saved["finished"] = "2001-02-03_04-05-06";
+    storage::replace_file(file, rtrain::json::serialize(saved));
+    for (int i = 0; i < 2; ++i) {
+        CHECK(contains(runs.start({{"lr", 0.5}}).said, "already finished on 2001-02-03"));
+    }
     // A function that asks for more gets it.
     CHECK(runs.start({{"lr", 0.5}}, 3).epochs == Epochs{2});
+    CHECK(!contains(test::read(file), "2001"));
 }
 
 TEST_CASE("Resume.a_different_function_or_data_set_is_a_different_run") {
@@ -415,6 +432,65 @@ TEST_CASE("Steps.end_by_stop_and_by_conditions") {
     };
     CHECK(stopped() == 6); // at the report behind step 4
     CHECK(stopped() == 6);
+}
+
+TEST_CASE("Steps.that_stop_with_a_batch_in_hand_are_finished") {
+    const test::Directory directory("steps-in-hand");
+    const auto train = [&] {
+        std::vector<int> seen;
+        Local({.run = {.name = "r", .storage_path = directory.path()}, .datasets = rows(7, 10)})
+            .fit([&](auto& worker) {
+                int sum = 0;
+                auto state = State{}.add("sum", sum);
+                auto batches = worker.dataset_shard("train").batches({.size = 2});
+                auto all = worker.steps(100, state);
+                auto batch = batches.begin();
+                bool is_first = true;
+                for (const int step : all) {
+                    if (!std::exchange(is_first, false)) {
+                        ++batch;
+                    }
+                    if (batch == batches.end()) {
+                        batch = batches.begin(); // in step 5
+                    }
+                    sum += (*batch)["x"].sum().template item<int>();
+                    seen.push_back(step);
+                    if (step == 5) {
+                        worker.stop();
+                        worker.report({{"sum", sum}}, state);
+                    }
+                }
+            });
+        return seen;
+    };
+    CHECK(train() == std::vector{0, 1, 2, 3, 4, 5});
+    CHECK(train().empty());
+}
+
+TEST_CASE("Steps.have_all_their_batches_when_the_time_is_up") {
+    const test::Directory directory("steps-time");
+    constexpr int per_step = 7; // more than a pass
+    int taken = 0;
+    int count = 0;
+    Local({.run = {.name = "r", .storage_path = directory.path(), .stop = stop::MaxTime{1e-3}},
+           .datasets = rows(7, 10)})
+        .fit([&](auto& worker) {
+            auto state = State{}.add("taken", taken);
+            auto batches = worker.dataset_shard("train").batches({.size = 2});
+            auto all = worker.steps(1'000'000, state);
+            auto batch = batches.begin();
+            for (const int step : all) {
+                for (int i = 0; i < per_step; ++i, ++batch) {
+                    if (batch == batches.end()) {
+                        batch = batches.begin();
+                    }
+                    taken += static_cast<int>((*batch).size()) / 2;
+                }
+                count = step + 1;
+            }
+        });
+    CHECK(count > 0);
+    CHECK(taken == count * per_step);
 }
 
 TEST_CASE("Steps.and_epochs_do_not_mix") {

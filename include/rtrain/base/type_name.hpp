@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <typeinfo>
 
 #include <cxxabi.h>
@@ -26,10 +27,14 @@ template <class T>
 }
 
 /// The same of a training function, to be compared with that of another program: a lambda is named
-/// by its place, whatever the templates around it stand for.
+/// by its place, whatever the templates around it stand for. Empty for a function, a pointer to one
+/// and a std::function, whose types name only what they take.
 template <class F>
 [[nodiscard]] std::string function_type_name() {
     const std::string whole = type_name<F>();
+    if (std::is_function_v<std::remove_pointer_t<F>> || whole.starts_with("std::function<")) {
+        return "";
+    }
     if (whole.find("{lambda(") == std::string::npos && whole.find("$_") == std::string::npos) {
         return whole;
     }

@@ -54,6 +54,8 @@ public:
 
     /// Throws DataError [RT-D16].
     void begin_epoch();
+    /// The body is over; loops that it has begun may go on, advanced by hand.
+    void end_epoch() noexcept;
     void leave_epochs() noexcept;
 
     /// The one loop that is under way; null when there is none, or more than one.

@@ -87,6 +87,11 @@ RTRAIN_DOOR void Loops::begin_epoch() {
     epoch_ = ++clock_;
 }
 
+RTRAIN_DOOR void Loops::end_epoch() noexcept {
+    epoch_saved_around_ = false;
+    epoch_ = ++clock_;
+}
+
 RTRAIN_DOOR void Loops::leave_epochs() noexcept {
     epoch_saved_around_ = false;
     epoch_ = 0;
@@ -167,7 +172,7 @@ RTRAIN_DOOR void Loops::require_closed(bool saved_around, Time body) const {
                         "a checkpoint was made while a loop over batches went on in the body of "
                         "another loop, but it goes on behind that body, and a resumed run "
                         "would not find its place; begin iterators that are advanced by hand "
-                        "before the loop that advances them");
+                        "before the loop that advances them, or advance them before the report");
     }
 }
 

@@ -98,11 +98,15 @@ public:
             }
         }
         if (const auto* const date = saved.if_contains(finished_field)) {
+            finished_ = date->as_string().c_str();
             console::say("the run \"%s\" already finished on %s; to train it again, set "
                          "RunConfig::resume = Resume::never, or use a different name",
-                         directory_.name().c_str(), date->as_string().c_str());
+                         directory_.name().c_str(), finished_.c_str());
         }
     }
+
+    /// It goes on nevertheless, for example because it now has more epochs.
+    void has_reported() noexcept { finished_.clear(); }
 
     /// The training function reads a data set; others are none of the run's.
     void uses(const std::string& dataset, std::int64_t rows, std::uint64_t content) {
@@ -127,7 +131,7 @@ public:
         text[function_field] = function_;
         text[fingerprints_field] = fingerprints_;
         if (finished) {
-            text[finished_field] = date_now();
+            text[finished_field] = finished_.empty() ? date_now() : finished_;
         }
         directory_.write(track::trainer_file, json::serialize(text));
     }
@@ -227,6 +231,7 @@ private:
     std::string function_;
     boost::json::object fingerprints_; ///< of the data sets that the run uses
     bool is_new_ = false;              ///< one of them
+    std::string finished_;             ///< when an earlier start has; empty: it has not
 };
 
 /// Behind the name of a run with RunConfig::fast_dev_run.

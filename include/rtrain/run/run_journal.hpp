@@ -240,6 +240,7 @@ private:
 
     void append(const Config& line, bool asks_for_validation) {
         identity_.note_datasets();
+        identity_.has_reported();
         log_.append(line);
         times_.clear();
         set_time_limit();

@@ -64,6 +64,8 @@ public:
     /// How many epochs there will be; `in_steps`: or steps, which take their place. Throws
     /// CheckpointError [RT-K34] when the checkpoint that was loaded counts the other.
     void set_epochs(int count, bool in_steps = false);
+    /// Whether the epochs are steps.
+    [[nodiscard]] bool in_steps() const noexcept { return in_steps_; }
     [[nodiscard]] bool in_last_epoch() const noexcept {
         return epoch_ + 1 == epochs_ || wants_stop_ || epoch_ == last_epoch_;
     }

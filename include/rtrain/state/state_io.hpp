@@ -88,11 +88,13 @@ public:
         }
         mine.tensors[prefix_ + "values/" + rank] = detail::to_bytes(json::serialize(mine.values));
         for (auto& [name, tensor] : mine.tensors) {
-            if (snapshot_.ranks == 1 || !tensor.defined() || tensor.layout() != at::kStrided) {
+            if (snapshot_.ranks == 1) {
                 snapshot_.tensors[name] = tensor;
-            } else {
+            } else if (tensor.defined() && tensor.layout() == at::kStrided) {
                 snapshot_.pieces[name] = {
                     tensor.sizes().vec(), {{0, tensor.detach().reshape({-1})}}, tensor.dim() > 0};
+            } else { // an error of the rank that has it, when it is written
+                snapshot_.pieces[name] = {{}, {{0, tensor}}, false};
             }
         }
     }

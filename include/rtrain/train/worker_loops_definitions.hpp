@@ -46,19 +46,21 @@ RTRAIN_DOOR Epochs WorkerReports::loop(int count, const State& state, bool in_st
 RTRAIN_DOOR bool WorkerReports::ends_step() {
     const PreemptionNotice& notice = PreemptionNotice::current();
     if ((size() > 1 ? notice.agreed() : notice.given()) && saves_state()) {
+        data::Loops::current().end_epoch();
         make_room();
     }
     return stops_here(std::exchange(has_reported_, false));
 }
 
 /// Between two batches of a loop over epochs(): saves and ends if all ranks have agreed in this
-/// very loop that the run is to make room.
+/// very loop that the run is to make room. A step of steps() goes on to its end.
 RTRAIN_DOOR void WorkerReports::make_room_in(const data::Loops::Loop& loop) {
     const PreemptionNotice& notice = PreemptionNotice::current();
     const bool agreed = size() > 1 ? notice.agreed_in(*loop.position) : notice.given();
     const data::Loops& loops = data::Loops::current();
-    if (agreed && state_ && loop.trains && !loop.position->within_step && loops.only() == &loop &&
-        loops.within_epoch() && progress_.obstacle().empty() && saves_state()) {
+    if (agreed && state_ && !progress_.in_steps() && loop.trains && !loop.position->within_step &&
+        loops.only() == &loop && loops.within_epoch() && progress_.obstacle().empty() &&
+        saves_state()) {
         make_room();
     }
 }
@@ -74,7 +76,7 @@ RTRAIN_DOOR bool WorkerReports::ends(const data::Loops::Loop& loop) const {
     if (limit > 0 && loop.used >= limit) {
         return true;
     }
-    if (!state_ || !loop.trains) {
+    if (!state_ || !loop.trains || progress_.in_steps()) { // a step has all its batches
         return false;
     }
     const TimeLimit& time = TimeLimit::current();
@@ -94,6 +96,7 @@ RTRAIN_DOOR bool WorkerReports::stops_here(bool asks_ranks) {
     }
     const bool is_saved = run_.has_stopped() ? run_.stop_is_saved() : progress_.stop_is_saved();
     if (saves_state() && !is_saved) {
+        data::Loops::current().end_epoch();
         save_between(*state_);
     }
     return true;

@@ -87,7 +87,7 @@ RTRAIN_DOOR void WorkerReports::note_datasets() {
     }
 }
 
-/// `action` is a report; one that fails ends the attempt, even if the function catches the error.
+/// `action` reports or saves. If it fails, the attempt ends, whatever the function catches.
 RTRAIN_DOOR void WorkerReports::reporting(const std::function<void()>& action) {
     detail::require_attempt();
     has_reported_ = true;
@@ -96,6 +96,9 @@ RTRAIN_DOOR void WorkerReports::reporting(const std::function<void()>& action) {
         action();
     } catch (const std::exception& error) {
         AttemptStatus::current().fail(Error(detail::code_of(error), detail::message_of(error)));
+        throw;
+    } catch (...) {
+        AttemptStatus::current().fail(Error(Failure::foreign, detail::thrown_object()));
         throw;
     }
 }
@@ -282,10 +285,11 @@ RTRAIN_DOOR void WorkerReports::check_models(checkpoint::Compared* later) {
 /// Outside of a report.
 RTRAIN_DOOR void WorkerReports::save_between(const State& state) {
     const UserCall::In in(UserCall::save);
-    note_datasets();
-    run_.save([&] {
-        check_models();
-        return snapshot_of(state);
+    reporting([&] {
+        run_.save([&] {
+            check_models();
+            return snapshot_of(state);
+        });
     });
 }
 
@@ -323,6 +327,10 @@ RTRAIN_DOOR void WorkerReports::require_can_be_saved(const State& state) {
     detail::succeed_together(*ranks(), [&] { state.save(snapshot); });
     checkpoint::add_bytes_of_ranks(snapshot, *ranks());
     std::erase_if(snapshot.tensors, [](const auto& item) { return !item.second.defined(); });
+    std::erase_if(snapshot.pieces, [](const auto& item) {
+        const auto& pieces = item.second.pieces;
+        return !pieces.empty() && !pieces[0].elements.defined();
+    });
     detail::succeed_together(
         *ranks(), [&] { checkpoint::require_can_be_written(run_.select(std::move(snapshot))); });
 }
