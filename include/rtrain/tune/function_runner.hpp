@@ -7,6 +7,7 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/process/owner.hpp>
 #include <rtrain/process/thread.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/base/metric.hpp>
@@ -166,7 +167,8 @@ private:
                 controller_.saved(id, state);
             };
             Trial trial(assignment, place, state_of(assignment), listen, saved);
-            const auto value = function_(trial, trial.config());
+            std::optional<double> value;
+            process::call_in_this_process([&] { value = function_(trial, trial.config()); });
             const bool is_known =
                 value == score || (value && score && std::isnan(*value) && std::isnan(*score));
             if (value && !is_known && !trial.should_stop()) {
