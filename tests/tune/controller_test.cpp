@@ -970,6 +970,20 @@ TEST_CASE("FunctionRunner.a_child_of_a_trial_is_not_the_trial" * doctest::timeou
     }
 }
 
+TEST_CASE("FunctionRunner.metrics_have_names_that_can_be_shown") {
+    const rtrain::testing::ScratchDirectory directory;
+    const auto trials =
+        search(plan(2), directory.path(), [](Trial& trial, const Config& config) -> double {
+            const std::string name = config.at("x").as_int64() == 0 ? "" : "x\ny";
+            (void)trial.report({{"score", 1}, {name, 1}});
+            return 1;
+        });
+    for (const auto& trial : trials) {
+        CHECK(trial.state == TrialState::errored);
+        CHECK(test::contains(trial.error, "RT-C75"));
+    }
+}
+
 TEST_CASE("States.in_memory_are_those_of_their_files") {
     const rtrain::testing::ScratchDirectory directory;
     const auto file = directory.path() / "state";

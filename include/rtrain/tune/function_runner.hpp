@@ -7,6 +7,7 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/journal/report_lines.hpp>
 #include <rtrain/process/owner.hpp>
 #include <rtrain/process/thread.hpp>
 #include <rtrain/storage/file.hpp>
@@ -156,6 +157,7 @@ private:
             place.cores = taken.cores();
             Files files;
             const auto listen = [&](Config metrics, std::optional<std::string_view> saved) {
+                track::require_metric_names(metrics);
                 score = number_at(metrics, metric_name());
                 if (!files && hooks_.files) {
                     files = hooks_.files(assignment);
