@@ -299,6 +299,7 @@ TEST_CASE("Hosts.ranks_of_this_machine_listen_on_no_network_unless_the_user_says
     CHECK(btl(here, {.open_mpi = 5}) == "self,sm");
     CHECK(btl({.ranks = 1, .scratch = directory.path}, {}) == "self");
     CHECK(mpi_variables(here, {.is_hydra = true}).at("UCX_NET_DEVICES") == "lo");
+    CHECK(mpi_variables({.ranks = 1, .scratch = directory.path}).at("UCX_NET_DEVICES") == "lo");
     ::setenv("UCX_NET_DEVICES", "eth0", 1);
     CHECK_FALSE(mpi_variables(here, {.is_hydra = true}).contains("UCX_NET_DEVICES"));
     ::unsetenv("UCX_NET_DEVICES");
@@ -314,6 +315,17 @@ TEST_CASE("Hosts.ranks_of_this_machine_listen_on_no_network_unless_the_user_says
     ::setenv("OMPI_MCA_btl_tcp_if_include", "eth0", 1);
     CHECK(btl(here, {.open_mpi = 4}).empty());
     ::unsetenv("OMPI_MCA_btl_tcp_if_include");
+    for (const bool excludes_shared : {false, true}) { // what is only excluded is no choice
+        const std::string value = excludes_shared ? "^openib,vader" : "^openib";
+        const std::string expected = excludes_shared ? "" : "self,vader";
+        ::setenv("OMPI_MCA_btl", value.c_str(), 1);
+        CHECK(btl(here, {.open_mpi = 4}) == expected);
+        ::unsetenv("OMPI_MCA_btl");
+        std::filesystem::create_directory(directory.path / ".openmpi");
+        directory.write(".openmpi/mca-params.conf", "btl = " + value + "\n");
+        CHECK(btl(here, {.open_mpi = 4}) == expected);
+        std::filesystem::remove_all(directory.path / ".openmpi");
+    }
     std::filesystem::create_directory(directory.path / ".openmpi");
     directory.write(".openmpi/mca-params.conf", "# none\n  btl = tcp,self\n");
     CHECK(btl(here, {.open_mpi = 4}).empty());
@@ -344,4 +356,15 @@ TEST_CASE("Hosts.deaths_that_each_start_meets_have_a_code") {
     CHECK(large.text.find("ulimit -f") != std::string::npos);
     CHECK(death_of_sole_rank(SIGXFSZ, "").code != nullptr);
     CHECK(describe_death(1, "no such option").code == nullptr);
+    for (const char* const says :
+         {"mpirun: Error: unknown option \"--foo\"\nType 'mpirun --help' for usage.\n",
+          "The specified binding policy is not recognized:\n\n  Policy: nonsense\n",
+          "mpirun was unable to launch the specified application as it could not access\n",
+          "[mpiexec@a] match_arg: unrecognized argument foo\n"}) {
+        CAPTURE(says);
+        const Death refused = describe_death(1, says);
+        REQUIRE(refused.code != nullptr);
+        CHECK(std::string(refused.code) == "RT-L87");
+        CHECK(refused.text.find(says) != std::string::npos);
+    }
 }

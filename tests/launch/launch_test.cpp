@@ -410,6 +410,16 @@ TEST_CASE("Launch.a_reader_that_pauses_loses_nothing") {
     }
 }
 
+TEST_CASE("Launch.what_the_driver_says_waits_for_a_reader_that_pauses") {
+    const test::Directory storage("paused");
+    const auto ended =
+        run("bash -o pipefail -c '{ head -c 65536 /dev/zero | tr \"\\0\" . >&2; " // full
+            "exec timeout 60 " RTRAIN_SCENARIO " two-fits " +
+            storage.path().string() + "; } 2>&1 >/dev/null | { sleep 8; cat; }'");
+    CHECK(ended.status == 0);
+    CHECK(contains(ended.output, "run second has finished"));
+}
+
 TEST_CASE("Launch.closed_standard_streams_are_no_sockets") {
     const test::Directory storage("closed");
     for (const std::string closed : {"1>&-", "2>&-", "0<&- 1>&- 2>&-"}) {

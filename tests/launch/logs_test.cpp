@@ -444,33 +444,41 @@ TEST_CASE("OutputTee.exit_loses_nothing") {
 }
 
 TEST_CASE("OutputTee.a_reader_that_pauses_loses_nothing" * doctest::timeout(60)) {
-    const testing::ScratchDirectory run;
-    constexpr std::size_t length = 150'000; // what the pipes hold, so that all can be written
-    int shown[2];
-    REQUIRE(::pipe(shown) == 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        ::close(shown[0]);
-        ::dup2(shown[1], STDOUT_FILENO);
-        ::close(shown[1]);
-        {
-            const Kept kept(run.path());
-            std::printf("%s\n", std::string(length - 1, '.').c_str());
+    for (const bool leaves : {false, true}) {
+        CAPTURE(leaves);
+        const testing::ScratchDirectory run;
+        constexpr std::size_t length = 150'000; // what the pipes hold, so that all can be written
+        int shown[2];
+        REQUIRE(::pipe(shown) == 0);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::close(shown[0]);
+            ::dup2(shown[1], STDOUT_FILENO);
+            ::close(shown[1]);
+            {
+                const Kept kept(run.path());
+                std::printf("%s\n", std::string(length - 1, '.').c_str());
+                if (leaves) { // as whatever ends a rank without exit()
+                    process::OutputTee::settle_current();
+                    ::_exit(0);
+                }
+            }
+            ::_exit(0);
         }
-        ::_exit(0);
+        ::close(shown[1]);
+        std::this_thread::sleep_for(std::chrono::seconds(4)); // longer than a thread may hang
+        std::string text(length + 1, '\0');
+        std::size_t got = 0;
+        for (ssize_t part = 1; part > 0 && got < text.size();
+             got += static_cast<std::size_t>(part)) {
+            part = ::read(shown[0], text.data() + got, text.size() - got);
+        }
+        ::close(shown[0]);
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+        CHECK(got == length);
     }
-    ::close(shown[1]);
-    std::this_thread::sleep_for(std::chrono::seconds(4)); // longer than a crash may take
-    std::string text(length + 1, '\0');
-    std::size_t got = 0;
-    for (ssize_t part = 1; part > 0 && got < text.size(); got += static_cast<std::size_t>(part)) {
-        part = ::read(shown[0], text.data() + got, text.size() - got);
-    }
-    ::close(shown[0]);
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
-    CHECK(got == length);
 }
 
 TEST_CASE("OutputTee.a_killed_process_has_kept_what_was_passed_on") {

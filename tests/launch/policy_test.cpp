@@ -254,7 +254,7 @@ TEST_CASE("FailurePolicy.configuration_errors_are_final") {
 
 TEST_CASE("FailurePolicy.what_each_start_meets_is_final") {
     for (const Kind kind : {Kind::threw, Kind::died, Kind::start_up}) {
-        for (const char* const code : {"RT-L45", "RT-L46", "RT-S45"}) { // threads, network, files
+        for (const char* const code : {"RT-L45", "RT-L46", "RT-L87", "RT-S45"}) {
             FailurePolicy policy({.max_failures = -1, .controller_failure_limit = -1});
             const auto decision = policy.on_failure({.kind = kind, .code = code});
             CHECK(!decision.restart);

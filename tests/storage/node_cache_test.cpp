@@ -6,7 +6,11 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
+
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace test;
 
@@ -71,6 +75,22 @@ TEST_CASE("NodeCache.four_processes_download_once") {
         CHECK(users.back()->wait() == 0);
         users.pop_back();
     }
+    CHECK(fs::is_empty(node.cache()));
+}
+
+TEST_CASE("NodeCache.a_forked_process_does_not_remove_the_copy") {
+    const Node node;
+    std::optional<NodeCopy> copy = node.copy();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        copy.reset();
+        ::_exit(0);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK((read_file(copy->directory() / "a") == node.text));
+    copy.reset();
     CHECK(fs::is_empty(node.cache()));
 }
 

@@ -946,6 +946,44 @@ TEST_CASE("Controller.states_in_memory_change_nothing") {
     (void)searched(1 << 20, 4);
 }
 
+TEST_CASE("FunctionRunner.a_child_of_a_trial_is_not_the_trial" * doctest::timeout(60)) {
+    const rtrain::testing::ScratchDirectory directory;
+    std::vector<int> statuses;
+    const auto trials = search(plan(2), directory.path(), [&](Trial&, const Config&) -> double {
+        const bool throws = statuses.empty();
+        const pid_t child = ::fork();
+        if (child == 0) {
+            if (throws) {
+                throw std::runtime_error("bad luck of a child");
+            }
+            return 100;
+        }
+        int status = -1;
+        ::waitpid(child, &status, 0);
+        statuses.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+        return 1;
+    });
+    CHECK(statuses == std::vector<int>{1, 0});
+    for (const auto& trial : trials) {
+        CHECK(trial.state == TrialState::terminated);
+        CHECK(trial.metrics.at("score") == 1.0);
+    }
+}
+
+TEST_CASE("FunctionRunner.metrics_have_names_that_can_be_shown") {
+    const rtrain::testing::ScratchDirectory directory;
+    const auto trials =
+        search(plan(2), directory.path(), [](Trial& trial, const Config& config) -> double {
+            const std::string name = config.at("x").as_int64() == 0 ? "" : "x\ny";
+            (void)trial.report({{"score", 1}, {name, 1}});
+            return 1;
+        });
+    for (const auto& trial : trials) {
+        CHECK(trial.state == TrialState::errored);
+        CHECK(test::contains(trial.error, "RT-C75"));
+    }
+}
+
 TEST_CASE("States.in_memory_are_those_of_their_files") {
     const rtrain::testing::ScratchDirectory directory;
     const auto file = directory.path() / "state";

@@ -51,9 +51,9 @@ struct Failure {
 };
 
 /// Whether a failure with this code meets each start in these surroundings: no thread is to be had,
-/// a file would be larger than a limit allows.
+/// a file would be larger than a limit allows, mpirun refuses its command line.
 [[nodiscard]] inline bool meets_each_start(std::string_view code) {
-    return code == "RT-L45" || code == "RT-L46" || code == "RT-S45";
+    return code == "RT-L45" || code == "RT-L46" || code == "RT-L87" || code == "RT-S45";
 }
 
 /// How one rank's training function ended: with this failure, or by its return.

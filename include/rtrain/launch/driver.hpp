@@ -62,14 +62,13 @@ public:
         });
         supervisor_.start();
         io_.run();
-        constexpr std::chrono::seconds patience{2}; // a terminal may be stopped
         if (fatal_signal_) {
             console::say("ended by signal %d (%s) without saving; start the same command again to "
                          "go on from the newest checkpoint",
                          *fatal_signal_, ::strsignal(*fatal_signal_));
         }
         console::Screen::current().take_off();
-        (void)console::Screen::current().drain(patience);
+        wait_for_reader();
         if (logs_ != nullptr) {
             logs_->close();
         }
@@ -201,6 +200,7 @@ private:
             if (error) {
                 return;
             }
+            has_heard_ = has_heard_ || signal != SIGCHLD;
             if (signal == SIGCHLD) {
                 supervisor_.reap();
             } else if (signal == SIGHUP || !may_make_room(signal)) {
@@ -218,6 +218,20 @@ private:
         });
     }
 
+    /// Until what the driver has said is read. A terminal may be stopped, and after a signal nobody
+    /// may be there: both have a moment.
+    void wait_for_reader() {
+        console::Screen& screen = console::Screen::current();
+        constexpr std::chrono::milliseconds often{100};
+        constexpr std::chrono::seconds patience{2};
+        has_heard_ = fatal_signal_ || screen.is_terminal();
+        for (auto until = Clock::now() + patience;
+             !screen.drain(often) && !(has_heard_ && Clock::now() > until);) {
+            io_.restart();
+            io_.poll(); // signals
+        }
+    }
+
     /// A job manager may send the same signal twice. So may whoever passes Ctrl-C on, but sooner
     /// than a person presses it again.
     [[nodiscard]] bool may_make_room(int signal) const {
@@ -233,6 +247,7 @@ private:
     std::function<void(const std::string&)> on_run_;
     std::optional<Clock::time_point> first_signal_; ///< that asked to make room
     std::optional<int> fatal_signal_;
+    bool has_heard_ = false; ///< a signal to end
     std::optional<RunEnd> end_;
     boost::asio::io_context io_;
     process::KeptHandlers handlers_; ///< comes back behind the set

@@ -13,7 +13,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
@@ -122,7 +121,7 @@ private:
         for (std::size_t i = 0; i < numbers.size(); ++i) {
             ::dup2(thread_->stream(static_cast<OutputStream>(i)).before.get(), numbers[i]);
         }
-        thread_->settle(std::chrono::hours(24)); // as any program waits for who reads its output
+        thread_->settle();
     }
 
     /// exit() was called within its life.

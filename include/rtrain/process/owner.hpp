@@ -33,7 +33,7 @@ void call_in_this_process(F&& function) {
             return;
         }
         if (thrown != nullptr) {
-            console::error("process %d, which was forked by the function of this rank, threw: %s",
+            console::error("process %d, which this function has forked, threw: %s",
                            static_cast<int>(::getpid()), thrown);
         }
         std::fflush(nullptr);

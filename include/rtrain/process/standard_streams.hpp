@@ -23,9 +23,10 @@ inline void open_standard_streams() noexcept {
 /// Before main(), so that no library of the program comes first.
 inline const bool standard_streams_are_open = (open_standard_streams(), true);
 
-/// Whether printing would wait for whoever reads standard output or standard error.
-[[nodiscard]] inline bool is_output_blocked() noexcept {
-    std::array<pollfd, 2> streams{{{1, POLLOUT, 0}, {2, POLLOUT, 0}}};
+/// Whether printing would wait for whoever reads standard output or standard error, or the
+/// descriptors in their place. Safe in a signal handler.
+[[nodiscard]] inline bool is_output_blocked(int out = 1, int err = 2) noexcept {
+    std::array<pollfd, 2> streams{{{out, POLLOUT, 0}, {err, POLLOUT, 0}}};
     return ::poll(streams.data(), streams.size(), 0) >= 0 &&
            (streams[0].revents == 0 || streams[1].revents == 0);
 }

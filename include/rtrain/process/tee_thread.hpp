@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/process/descriptor.hpp>
+#include <rtrain/process/standard_streams.hpp>
 
 #include <array>
 #include <atomic>
@@ -59,7 +60,7 @@ struct TeeStream {
 class TeeThread {
 public:
     using Hear = std::function<void(OutputStream, std::string_view)>;
-    /// Longer than it takes to pass on what pipes hold, unless nobody reads there.
+    /// Longer than it takes to pass on what pipes hold, if it is read there.
     static constexpr std::chrono::seconds patience{2};
 
     TeeThread(std::array<TeeStream, 2> streams, Hear hear)
@@ -99,9 +100,9 @@ public:
         has_ended_.store(true);
     }
 
-    /// Waits until what was written so far is passed on, for so long at most. Safe in a signal
-    /// handler.
-    void settle(std::chrono::seconds limit = patience) noexcept {
+    /// Waits until what was written so far is passed on. As any program, it waits for whoever reads
+    /// that; for a thread that hangs, `patience` at most. Safe in a signal handler.
+    void settle() noexcept {
         if (::pthread_equal(::pthread_self(), thread_.load()) != 0) {
             return;
         }
@@ -111,10 +112,13 @@ public:
         constexpr timespec moment{0, 200'000};
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
-        const std::time_t end = now.tv_sec + limit.count();
+        std::time_t end = now.tv_sec + patience.count();
         while (settled_.load() < mine && !has_ended_.load() && now.tv_sec <= end) {
             ::nanosleep(&moment, nullptr);
             ::clock_gettime(CLOCK_MONOTONIC, &now);
+            if (is_output_blocked(streams_[0].before.get(), streams_[1].before.get())) {
+                end = now.tv_sec + patience.count();
+            }
         }
     }
 

@@ -36,9 +36,10 @@ struct UserCall {
         epochs,
         preemption,
         reported_checkpoints,
-        save
+        save,
+        start
     };
-    static constexpr std::array<std::string_view, 22> names{"",
+    static constexpr std::array<std::string_view, 23> names{"",
                                                             "broadcast()",
                                                             "all_reduce()",
                                                             "all_gather()",
@@ -59,7 +60,8 @@ struct UserCall {
                                                             "epochs()",
                                                             "preemption()",
                                                             "get_all_reported_checkpoints()",
-                                                            "saving between two batches"};
+                                                            "saving between two batches",
+                                                            "the start of fit()"};
 
     Name name = none;
     std::uint32_t number = 0; ///< from 1: of the step or the report; 0: it is not numbered

@@ -7,6 +7,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/machine.hpp>
+#include <rtrain/process/owner.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/file_lock.hpp>
 #include <rtrain/storage/filesystem.hpp>
@@ -42,8 +43,8 @@ public:
     NodeCopyFiles& operator=(const NodeCopyFiles&) = delete;
     ~NodeCopyFiles() {
         try {
-            if (lock_ && lock_->try_lock(LOCK_EX)) {
-                remove();
+            if (owner_.is_this_process() && lock_ && lock_->try_lock(LOCK_EX)) {
+                remove(); // a forked process has the same lock
             }
         } catch (const StorageError&) { // then others may still read the files
         }
@@ -99,6 +100,7 @@ private:
     std::filesystem::path lock_path_;
     std::filesystem::path marker_;
     std::optional<FileLock> lock_;
+    process::Owner owner_;
 };
 
 } // namespace internal

@@ -27,6 +27,7 @@
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/user_call.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
@@ -86,6 +87,7 @@ public:
 private:
     Result train(const RunFunction& train_function) {
         RankStatus::current().enter(Phase::starting);
+        std::optional<UserCall::In> starting(std::in_place, UserCall::start);
         if (options_.scaling.use_gpu && !backend_.device()) {
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
@@ -116,6 +118,7 @@ private:
             [grace_s] { PreemptionNotice::current().give(grace_s); });
         // An attempt in this process begins as one in a new process does.
         Generators generators;
+        starting.reset();
         for (;;) {
             log->begin();
             (void)StepClock::current().take(); // steps before the run, or of an attempt that failed
@@ -152,6 +155,7 @@ private:
         Attempt attempt;
         std::unique_ptr<Run> run;
         Outcome mine = failure_in([&] {
+            const UserCall::In in(UserCall::start);
             try {
                 run = std::make_unique<Run>(backend_, checkpoint_, options_, run_name_, call_,
                                             observers_, skipped_);

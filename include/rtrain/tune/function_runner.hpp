@@ -7,6 +7,8 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/journal/report_lines.hpp>
+#include <rtrain/process/owner.hpp>
 #include <rtrain/process/thread.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/base/metric.hpp>
@@ -155,6 +157,7 @@ private:
             place.cores = taken.cores();
             Files files;
             const auto listen = [&](Config metrics, std::optional<std::string_view> saved) {
+                track::require_metric_names(metrics);
                 score = number_at(metrics, metric_name());
                 if (!files && hooks_.files) {
                     files = hooks_.files(assignment);
@@ -166,7 +169,8 @@ private:
                 controller_.saved(id, state);
             };
             Trial trial(assignment, place, state_of(assignment), listen, saved);
-            const auto value = function_(trial, trial.config());
+            std::optional<double> value;
+            process::call_in_this_process([&] { value = function_(trial, trial.config()); });
             const bool is_known =
                 value == score || (value && score && std::isnan(*value) && std::isnan(*score));
             if (value && !is_known && !trial.should_stop()) {

@@ -7,6 +7,7 @@
 #include <rtrain/launch/supervise/mpirun_version.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -21,19 +22,23 @@
 
 namespace rtrain::launch {
 
-/// Whether a setting of Open MPI chooses what carries messages.
-[[nodiscard]] inline bool chooses_transport(std::string_view name) {
-    return name == "btl" || name == "pml" || name.starts_with("btl_tcp");
+/// Whether a setting of Open MPI chooses what carries messages. "^openib" only excludes something,
+/// unless that is shared memory.
+[[nodiscard]] inline bool chooses_transport(std::string_view name, std::string_view value) {
+    const bool keeps_shared = value.starts_with('^') && value.find("vader") == value.npos &&
+                              value.find("sm") == value.npos;
+    return !keeps_shared && (name == "btl" || name == "pml" || name.starts_with("btl_tcp"));
 }
 
-/// The same of a file of settings, "name = value" a line; "^value" only excludes something.
+/// The same of a file of settings, "name = value" a line.
 [[nodiscard]] inline bool chooses_transport_in(const std::filesystem::path& file) {
     std::ifstream lines(file);
     for (std::string line; std::getline(lines, line);) {
-        line.erase(0, line.find_first_not_of(" \t"));
-        const bool chooses =
-            chooses_transport(std::string_view(line).substr(0, line.find_first_of(" \t=")));
-        if (chooses && line.find('^') == std::string::npos) {
+        std::erase_if(line, [](char c) { return c == ' ' || c == '\t'; });
+        const std::size_t name_end = std::min(line.find('='), line.size());
+        const std::string_view setting(line);
+        if (chooses_transport(setting.substr(0, name_end),
+                              setting.substr(std::min(name_end + 1, line.size())))) {
             return true;
         }
     }
@@ -45,17 +50,19 @@ namespace rtrain::launch {
 [[nodiscard]] inline bool user_chooses_transport(const RanksCommand& command) {
     constexpr std::string_view prefix = "OMPI_MCA_";
     for (char** variable = environ; *variable != nullptr; ++variable) {
-        std::string_view name(*variable);
-        if (name.starts_with(prefix)) {
-            name = name.substr(prefix.size(), name.find('=') - prefix.size());
-            if (chooses_transport(name) || name == "mca_base_param_files") {
+        const std::string_view setting(*variable);
+        if (setting.starts_with(prefix)) {
+            const std::size_t name_end = setting.find('=');
+            const auto name = setting.substr(prefix.size(), name_end - prefix.size());
+            if (chooses_transport(name, setting.substr(name_end + 1)) ||
+                name == "mca_base_param_files") {
                 return true;
             }
         }
     }
-    const bool by_argument =
+    const bool by_argument = // of which mpirun thinks more than of the environment
         std::any_of(command.arguments.begin(), command.arguments.end(), [](const auto& word) {
-            return chooses_transport(word) || word.ends_with("-tune") || word.ends_with("-am");
+            return chooses_transport(word, "") || word.ends_with("-tune") || word.ends_with("-am");
         });
     const char* const home = std::getenv("HOME");
     const std::filesystem::path own = home != nullptr ? home : "";
@@ -86,14 +93,16 @@ local_transport(const RanksCommand& command, const MpirunVersion& version) {
     if (!command.is_local() || user_chooses_transport(command)) {
         return {};
     }
-    if (version.is_hydra) { // UCX and libfabric, by which MPICH reaches a network
-        std::map<std::string, std::string> loopback{
-            {"UCX_NET_DEVICES", "lo"}, {"FI_TCP_IFACE", "lo"}, {"FI_SOCKETS_IFACE", "lo"}};
-        std::erase_if(loopback, [](const auto& item) { return std::getenv(item.first.c_str()); });
+    // UCX and libfabric, by which MPICH reaches a network.
+    std::map<std::string, std::string> loopback{
+        {"UCX_NET_DEVICES", "lo"}, {"FI_TCP_IFACE", "lo"}, {"FI_SOCKETS_IFACE", "lo"}};
+    std::erase_if(loopback, [](const auto& item) { return std::getenv(item.first.c_str()); });
+    if (version.is_hydra) {
         return loopback;
     }
-    if (command.ranks == 1) {
-        return {{"OMPI_MCA_btl", "self"}};
+    if (command.ranks == 1) { // without mpirun, so that nobody knows which MPI it is
+        loopback["OMPI_MCA_btl"] = "self";
+        return loopback;
     }
     constexpr int first_without_vader = 5;
     const bool is_new = version.open_mpi && *version.open_mpi >= first_without_vader;

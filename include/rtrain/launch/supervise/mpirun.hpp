@@ -9,6 +9,7 @@
 #include <rtrain/launch/supervise/mpirun_version.hpp>
 #include <rtrain/process/child.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -38,6 +39,21 @@ namespace rtrain::launch {
     words.insert(words.end(), command.arguments.begin(), command.arguments.end());
     words.insert(words.end(), command.program.words.begin(), command.program.words.end());
     return words;
+}
+
+/// Whether mpirun says that it cannot do at all what it is asked to: an option that it does not
+/// know, a program or a directory that does not exist.
+[[nodiscard]] inline bool refuses(const std::string& mpirun_says) {
+    constexpr std::array says{"unknown option",
+                              "unrecognized option",
+                              "unrecognized argument",
+                              "is not recognized",
+                              "No executable was specified",
+                              "unable to launch the specified application",
+                              "orte_session_dir failed"};
+    return std::any_of(says.begin(), says.end(), [&](const char* words) {
+        return mpirun_says.find(words) != std::string::npos;
+    });
 }
 
 /// What ended the job, in words, from what mpirun says and from its exit status.
@@ -80,9 +96,10 @@ namespace rtrain::launch {
                 .signal = std::nullopt,
                 .code = "RT-L46"};
     }
-    return {detail::concat("the ranks ended early, mpirun's exit status is ", status,
-                           mpirun_says.empty() ? "" : "; it says:\n", mpirun_says),
-            std::nullopt};
+    return {.text = detail::concat("the ranks ended early, mpirun's exit status is ", status,
+                                   mpirun_says.empty() ? "" : "; it says:\n", mpirun_says),
+            .signal = std::nullopt,
+            .code = refuses(mpirun_says) ? "RT-L87" : nullptr};
 }
 
 /// Throws LaunchError [RT-L1].
