@@ -289,6 +289,8 @@ Batches::Batches(Dataset dataset, AnyPolicy policy, int rank, int size, at::Devi
       random_seed_(random_seed), is_split_(is_split), agree_(std::move(agree)),
       counters_(std::make_shared<BatchCounters>()), memory_(std::make_shared<WindowMemory>()) {
     require_usable(options_, size);
+    // Copies to a device need pinned memory: threads that read ahead pin it, not the loop's.
+    options_.pin_memory = options_.pin_memory || (!device.is_cpu() && options_.threads > 0);
 }
 
 RTRAIN_DOOR Batches::Iterator::Iterator(std::unique_ptr<Reader> reader) noexcept

@@ -74,7 +74,7 @@ RTRAIN_DOOR void StepRecorder::record(const std::function<void()>& step) {
         throw_not_capturable(concat(
             error.what_without_backtrace(),
             "; what waits for the device or copies from the CPU stays outside: item(), printing, "
-            "GradScaler, check_gradients, find_unused_parameters, clip_grad_norm_"));
+            "GradScaler, check_gradients, find_unused_parameters"));
     }
     recording->end();
     recording_ = std::move(recording);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/model/recording.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -63,6 +64,12 @@ double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
     for (const at::Tensor& tensor : tensors) {
         norms.push_back(norm_of(tensor, norm_type).to(tensors.front().device()));
     }
+    constexpr double guard = 1e-6; // torch's, against division by zero
+    if (Recording::current() != nullptr && !norms.empty() && !tensors.front().is_cpu()) {
+        const at::Tensor norm = at::linalg_vector_norm(at::stack(norms), norm_type);
+        at::_foreach_mul_(tensors, at::clamp_max(max_norm / (norm + guard), 1).to(at::kFloat));
+        return std::numeric_limits<double>::quiet_NaN(); // the host does not know it
+    }
     const double norm = over_ranks(
         norms.empty() ? 0 : at::linalg_vector_norm(at::stack(norms), norm_type).item<double>());
     if (error_if_nonfinite && !std::isfinite(norm)) {
@@ -70,7 +77,6 @@ double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
                                          ", so they cannot be clipped; lower the learning rate or "
                                          "scale the loss, or set error_if_nonfinite = false"));
     }
-    constexpr double guard = 1e-6; // torch's, against division by zero
     const double factor = max_norm / (norm + guard);
     if (!(factor >= 1)) { // also for NaN, which all gradients then become, as in torch
         for (at::Tensor& tensor : tensors) {

@@ -13,10 +13,12 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace rtrain::detail {
@@ -24,6 +26,42 @@ namespace rtrain::detail {
 [[nodiscard]] inline std::int64_t checksum_of(const at::Tensor& tensor) {
     const at::Tensor bytes = tensor.detach().to(at::kCPU).contiguous();
     return checkpoint::sum_of_sums(bytes.const_data_ptr(), bytes.nbytes());
+}
+
+/// Of each parameter. Those on a device are copied to pinned memory, 64 MiB at a time, so that the
+/// host waits once for many.
+inline void checksums_of(const std::vector<NamedParameter>& parameters, std::int64_t* sums) {
+    constexpr std::size_t most_bytes = std::size_t{64} << 20;
+    std::vector<std::pair<std::size_t, at::Tensor>> copied;
+    std::size_t bytes = 0;
+    const auto finish = [&] {
+        if (!copied.empty()) {
+            const at::Device device = parameters[copied.front().first].tensor.device();
+            const c10::impl::VirtualGuardImpl guard(device.type());
+            guard.synchronizeStream(guard.getStream(device));
+        }
+        for (const auto& [i, copy] : copied) {
+            sums[i] = checksum_of(copy);
+        }
+        copied.clear();
+        bytes = 0;
+    };
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const at::Tensor tensor = parameters[i].tensor.detach();
+        if (!tensor.is_cuda()) {
+            sums[i] = checksum_of(tensor);
+            continue;
+        }
+        at::Tensor copy =
+            at::empty(tensor.sizes(),
+                      tensor.options().device(at::kCPU).layout(at::kStrided).pinned_memory(true));
+        copied.emplace_back(i, copy.copy_(tensor, /*non_blocking=*/true));
+        bytes += tensor.nbytes();
+        if (bytes >= most_bytes) {
+            finish();
+        }
+    }
+    finish();
 }
 
 /// Whether their bytes can be read as they lie, by any thread.
@@ -41,9 +79,7 @@ inline void require_equal_parameters(HookRanks& backend,
                                      const std::vector<NamedParameter>& parameters) {
     at::Tensor mine = at::empty({static_cast<std::int64_t>(parameters.size())}, at::kLong);
     auto* const sums = mine.mutable_data_ptr<std::int64_t>();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-        sums[i] = checksum_of(parameters[i].tensor);
-    }
+    checksums_of(parameters, sums);
     const at::Tensor together = at::full({1}, checksum_of(mine), at::kLong);
     const at::Tensor short_sums = backend.all_gather(together).view({-1});
     if (short_sums.eq(short_sums[0]).all().item<bool>()) {

@@ -209,12 +209,16 @@ void coalesced(std::vector<at::Tensor> tensors, Communicate&& communicate) {
         at::Tensor together = at::cat(flat);
         communicate(together);
         std::int64_t offset = 0;
+        std::vector<at::Tensor> to;
+        std::vector<at::Tensor> from;
         for (; begin < end; ++begin) {
             const std::int64_t elements = tensors[begin].numel();
-            tensors[begin].copy_(
+            to.push_back(tensors[begin]);
+            from.push_back(
                 together.slice(0, offset, offset + elements).view(tensors[begin].sizes()));
             offset += elements;
         }
+        at::_foreach_copy_(to, from); // on a device, one kernel for all
     }
 }
 
