@@ -64,12 +64,12 @@ private:
     template <std::size_t... Is>
     auto call(std::index_sequence<Is...> /*numbers*/, const detail::StepRecorder::Tensors& inputs) {
         using Tensors = detail::StepRecorder::Tensors;
-        using Result = decltype(step_(inputs[Is]...));
-        if constexpr (std::is_void_v<Result>) {
+        using Returned = decltype(step_(inputs[Is]...));
+        if constexpr (std::is_void_v<Returned>) {
             recorder_.call(inputs, [this](const Tensors& given) { step_(given[Is]...); });
         } else {
             recorder_.call(inputs, [this](const Tensors& given) { result_ = step_(given[Is]...); });
-            return std::any_cast<Result>(result_);
+            return std::any_cast<Returned>(result_);
         }
     }
 

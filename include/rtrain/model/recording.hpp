@@ -104,7 +104,7 @@ public:
 private:
     struct Watched {
         at::Tensor parameter;
-        std::uint32_t version;
+        std::int64_t version;
     };
 
     [[nodiscard]] static Recording*& current_of_process() noexcept {
