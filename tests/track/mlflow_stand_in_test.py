@@ -223,6 +223,11 @@ def check_run_from_elsewhere(root):
     said = place.do("sync")
     assert "unencrypted" in said and server.authorizations == {None, f"Bearer {TOKEN}"}
     assert "stays: it was not made from" in said and victim.stage == "active", said
+    for name in ("params.json", "run.json", "superseded.json", "stopped.json"):  # which the report shows
+        (place.path / name).unlink(missing_ok=True)
+        (place.path / name).symlink_to(outside / "secret.txt")
+        assert "[RT-V102]" in sync_fails(place), name
+        (place.path / name).unlink()
     results = place.path / "result.json"
     results.rename(outside / "result.json")
     results.symlink_to(outside / "result.json")
@@ -243,7 +248,9 @@ def check_foreign_result_json(root):
     assert all(line.pop("config") for line in lines)
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
     place.uri = ""
+    (place.path / "steps.jsonl").write_text("\0" * 9 + "\n[]\n{}\n")  # as a power failure may leave it
     assert "synced mlflow.json" in place.do("sync")
+    (place.path / "steps.jsonl").unlink()
     assert not place.check(server, runs=1).params
 
 
