@@ -214,7 +214,20 @@ def check_run_from_elsewhere(root):
     assert "outside and left out" in said and "unencrypted" not in said, said
     (place.path / "inside.txt").write_text("another")
     place.uri = server.uri  # now the caller has named it
-    assert "unencrypted" in place.do("sync") and server.authorizations == {None, f"Bearer {TOKEN}"}
+    other = Place(root, "other run", server.uri)
+    other.do("begin", 0, "report", 1, "close", "finished")
+    (victim,) = [run for run in server.active() if run.tags["rtrain.directory"] == str(other.path)]
+    noted = json.loads(note.read_text())
+    noted["old"] = [victim.id]
+    note.write_text(json.dumps(noted, separators=(",", ":")))
+    said = place.do("sync")
+    assert "unencrypted" in said and server.authorizations == {None, f"Bearer {TOKEN}"}
+    assert "stays: it was not made from" in said and victim.stage == "active", said
+    for name in ("params.json", "run.json", "superseded.json", "stopped.json"):  # which the report shows
+        (place.path / name).unlink(missing_ok=True)
+        (place.path / name).symlink_to(outside / "secret.txt")
+        assert "[RT-V102]" in sync_fails(place), name
+        (place.path / name).unlink()
     results = place.path / "result.json"
     results.rename(outside / "result.json")
     results.symlink_to(outside / "result.json")
@@ -228,11 +241,16 @@ def check_foreign_result_json(root):
     place.do("begin", 0, "report", 3, "close", "finished")
     note, results = place.path / "mlflow.json", place.path / "result.json"
     note.write_text(note.read_text().replace("http://127.0.0.1:9", server.uri))
+    noted = json.loads(note.read_text())
+    del noted["refused"]  # as rtrain 0.1 has left it
+    note.write_text(json.dumps(noted, separators=(",", ":")))
     lines = [json.loads(line) for line in results.read_text().splitlines()]
     assert all(line.pop("config") for line in lines)
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
     place.uri = ""
+    (place.path / "steps.jsonl").write_text("\0" * 9 + "\n[]\n{}\n")  # as a power failure may leave it
     assert "synced mlflow.json" in place.do("sync")
+    (place.path / "steps.jsonl").unlink()
     assert not place.check(server, runs=1).params
 
 

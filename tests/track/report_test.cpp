@@ -217,6 +217,11 @@ TEST_CASE("ReportPage.says_that_no_backward_was_seen") {
     const std::string page = report_page(run);
     CHECK(contains(page, "backward</th><td class=\"number\">not seen</td>"));
     CHECK(contains(page, "worker.prepare()"));
+    CHECK(!contains(page, "id=\"charts\""));
+    run.last.at("time").as_object()["rows"] = 64;
+    run.last["training_iteration"] = 2;
+    run.add(run.last); // no metric, but rows per second
+    CHECK(contains(report_page(run), "id=\"charts\""));
 }
 
 TEST_CASE("TimeShares.many_reports_share_spans") {

@@ -359,15 +359,16 @@ TEST_CASE("Searcher.bad_input") {
 
 namespace {
 
-/// How many of the last 60 of 120 suggestions are in the half where trials fail.
+/// How many of the last 60 of 120 suggestions are where trials fail: below `limit`.
 template <class S>
-int suggested_where_trials_fail(S searcher, std::optional<double> score, TrialEnd end) {
+int suggested_where_trials_fail(S searcher, std::optional<double> score, TrialEnd end,
+                                double limit = 0.5) {
     searcher.begin(Space{{"x", uniform(0, 1)}}, small_loss, -1);
     int count = 0;
     for (int number = 0; number < 120; ++number) {
         const std::string id = id_of(number);
         const double x = asked(searcher, id).at("x").as_double();
-        const bool fails = x < 0.5;
+        const bool fails = x < limit;
         const double loss = std::abs(x - 0.9);
         searcher.on_result(id, 1, fails ? -1 : loss); // good before it fails
         if (!fails || score) {
@@ -390,6 +391,7 @@ TEST_CASE("Searcher.does_not_go_back_to_where_trials_fail_or_report_NaN") {
         CHECK(suggested_where_trials_fail(tpe, std::nullopt, TrialEnd::completed) <= 10);
         CHECK(suggested_where_trials_fail(tpe, nan, TrialEnd::completed) <= 10);
         CHECK(suggested_where_trials_fail(tpe, nan, TrialEnd::stopped) <= 10);
+        CHECK(suggested_where_trials_fail(tpe, std::nullopt, TrialEnd::errored, 0.95) <= 45);
         const Bohb bohb({.random_fraction = 0.1, .seed = seed});
         CHECK(suggested_where_trials_fail(bohb, std::nullopt, TrialEnd::errored) <= 15);
         CHECK(suggested_where_trials_fail(bohb, nan, TrialEnd::completed) <= 15);

@@ -142,6 +142,13 @@ TEST_CASE("Hostile.what_does_not_load_does_not_verify") {
         replace(directory, write_checkpoint(directory), "a.safetensors", tensors);
         refused(tensors.substr(0, 9).c_str());
     }
+    auto wide = write_checkpoint(directory); // has more than 2^62 elements but for the 0
+    wide.contents.tensors.at("empty") = {"U8", {0}, false, {{"a.safetensors", 0, 0}}};
+    std::string header = R"({"empty":{"dtype":"U8","shape":[5000000000000000000,0],)"
+                         R"("data_offsets":[0,0]}})";
+    header.resize(80, ' ');
+    replace(directory, wide, "a.safetensors", std::string("\x50\0\0\0\0\0\0\0", 8) + header);
+    refused("a shape of a file");
 }
 
 TEST_CASE("Hostile.links_and_pipes_are_refused" * doctest::timeout(60)) {

@@ -18,6 +18,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <thread>
@@ -458,7 +460,8 @@ TEST_CASE("Run.a_manifest_without_the_number_of_its_report_is_skipped") {
     train();
     const auto file = directory.path() / "r/checkpoint_000001/manifest.json";
     for (const boost::json::value& number :
-         {boost::json::value(nullptr), boost::json::value("2"), boost::json::value(2.5)}) {
+         {boost::json::value(nullptr), boost::json::value("2"), boost::json::value(2.5),
+          boost::json::value(-2), boost::json::value(std::numeric_limits<std::int64_t>::max())}) {
         Config fields = checkpoint::unseal(test::read(file));
         Config& metrics = fields.at("metrics").as_object();
         metrics.erase("training_iteration");
@@ -475,6 +478,16 @@ TEST_CASE("Run.a_manifest_without_the_number_of_its_report_is_skipped") {
     const Result result = train();
     CHECK(restored == 1);
     CHECK(result.checkpoint->path.filename() == "checkpoint_000002");
+
+    const auto newest = directory.path() / "r/checkpoint_000002/manifest.json";
+    for (const boost::json::value& time : {boost::json::value(nullptr), boost::json::value("1")}) {
+        Config fields = checkpoint::unseal(test::read(newest));
+        fields.at("metrics").as_object()["time_total_s"] = time;
+        test::write(newest, checkpoint::seal(fields));
+        train();
+        CHECK(restored == 1);
+        std::filesystem::remove_all(directory.path() / "r/checkpoint_000003");
+    }
 }
 
 TEST_CASE("Run.line_of_a_committed_checkpoint_is_not_lost") {

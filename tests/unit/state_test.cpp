@@ -231,6 +231,13 @@ TEST_CASE("State.what_does_not_fit_is_an_error") {
     torch::nn::Linear smaller(784, 32);
     CHECK(code_of([&] { State{}.add("net", smaller).load(snapshot); }) == "RT-K3");
     CHECK(code_of([&] { State{}.add("other", net).load(snapshot); }) == "RT-K3");
+    std::string text = "seven";
+    const auto of_text = saved(State{}.add("value", text));
+    const auto of_number = saved(State{}.add("value", value));
+    bool flag = false;
+    CHECK(code_of([&] { State{}.add("value", value).load(of_text); }) == "RT-K3");
+    CHECK(code_of([&] { State{}.add("value", text).load(of_number); }) == "RT-K3");
+    CHECK(code_of([&] { State{}.add("value", flag).load(of_number); }) == "RT-K3");
     const auto bigger = saved(State{}.add("net", with_norm));
     const auto before = test::flat(*net);
     CHECK(code_of([&] { State{}.add("net", net).load(bigger); }) == "RT-K3");

@@ -91,8 +91,8 @@ inline Contents write_values(const Snapshot& state, const std::filesystem::path&
     Snapshot state;
     state.values = internal::read_values(directory);
     std::map<std::string, safetensors::Tensors> files;
-    for (const FileRecord& file : manifest.contents.files) {
-        internal::check_pieces_in(directory, manifest, file.name);
+    for (const auto& [file, pieces] : internal::pieces_by_file(manifest)) {
+        internal::check_pieces_in(directory, file, pieces);
     }
     for (const auto& [name, record] : manifest.contents.tensors) {
         Pieces whole{record.shape, {}, record.rows};

@@ -18,12 +18,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
+#include <vector>
 
 namespace rtrain::checkpoint {
 
@@ -84,33 +85,45 @@ namespace internal {
                           });
 }
 
-/// Throws CheckpointError [RT-K2] unless the safetensors file `file` has the pieces that the
-/// manifest lists in it.
-inline void check_pieces_in(const std::filesystem::path& directory, const Manifest& manifest,
-                            const std::string& file) {
-    std::map<std::string, TensorInfo> found;
-    bool is_read = false;
+/// A piece of a tensor that a file has to hold.
+struct ListedPiece {
+    const std::string& name;
+    const std::string& type;
+    std::int64_t count;
+};
+
+/// The pieces that the manifest lists, by file.
+[[nodiscard]] inline std::map<std::string, std::vector<ListedPiece>>
+pieces_by_file(const Manifest& manifest) {
+    std::map<std::string, std::vector<ListedPiece>> pieces;
     for (const auto& [name, record] : manifest.contents.tensors) {
-        const auto piece = std::find_if(record.pieces.begin(), record.pieces.end(),
-                                        [&](const auto& item) { return item.file == file; });
-        if (piece == record.pieces.end()) {
-            continue;
+        for (const auto& piece : record.pieces) {
+            pieces[piece.file].push_back({name, record.type, piece.count});
         }
-        if (!std::exchange(is_read, true)) {
-            if (!is_plain_file(directory, file)) {
-                throw damaged(directory, file, not_a_plain_file);
-            }
-            const auto path = directory / file;
-            for (auto& tensor :
-                 read_safetensors_header(storage::Mapping(path), path.string()).tensors) {
-                found.emplace(tensor.name, tensor);
-            }
-        }
-        const auto tensor = found.find(name);
-        if (tensor == found.end() || tensor->second.dtype != record.type ||
-            element_count(tensor->second.shape) != piece->count) {
-            throw damaged(directory, file,
-                          detail::concat("does not hold \"", name, "\" as the manifest says"));
+    }
+    return pieces;
+}
+
+/// Throws CheckpointError [RT-K2] unless the safetensors file `file` holds these pieces.
+inline void check_pieces_in(const std::filesystem::path& directory, const std::string& file,
+                            const std::vector<ListedPiece>& pieces) {
+    if (!is_plain_file(directory, file)) {
+        throw damaged(directory, file, not_a_plain_file);
+    }
+    const auto path = directory / file;
+    std::map<std::string, TensorInfo> found;
+    for (auto& tensor : read_safetensors_header(storage::Mapping(path), path.string()).tensors) {
+        found.emplace(tensor.name, tensor);
+    }
+    for (const ListedPiece& piece : pieces) {
+        const auto tensor = found.find(piece.name);
+        if (tensor == found.end() || tensor->second.dtype != piece.type ||
+            (tensor->second.end - tensor->second.begin) /
+                    safetensors::element_type(piece.type).second !=
+                static_cast<std::uint64_t>(piece.count)) {
+            throw damaged(
+                directory, file,
+                detail::concat("does not hold \"", piece.name, "\" as the manifest says"));
         }
     }
 }
@@ -130,6 +143,7 @@ inline void check_pieces_in(const std::filesystem::path& directory, const Manife
 inline Manifest verify(const std::filesystem::path& directory, int rank = 0, int ranks = 1) {
     Manifest manifest = read_manifest(directory);
     const auto& files = manifest.contents.files;
+    const auto pieces = internal::pieces_by_file(manifest);
     for (auto i = static_cast<std::size_t>(rank); i < files.size();
          i += static_cast<std::size_t>(ranks)) {
         if (const auto damage = damage_of(directory, files[i])) {
@@ -138,7 +152,9 @@ inline Manifest verify(const std::filesystem::path& directory, int rank = 0, int
         if (files[i].name == values_file) {
             (void)internal::read_values(directory);
         }
-        internal::check_pieces_in(directory, manifest, files[i].name);
+        if (const auto its = pieces.find(files[i].name); its != pieces.end()) {
+            internal::check_pieces_in(directory, its->first, its->second);
+        }
     }
     return manifest;
 }

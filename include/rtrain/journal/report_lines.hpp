@@ -31,12 +31,13 @@ inline constexpr const char* data_field = "data";
     return report.at(iteration_field).to_number<std::int64_t>();
 }
 
-/// False for what has no number, such as metrics that another program has written.
+/// False for what has no number that reports can be counted from, such as metrics that another
+/// program has written.
 [[nodiscard]] inline bool has_number(const Config& report) {
+    constexpr std::int64_t most = std::int64_t{1} << 62;
     const auto* const number = report.if_contains(iteration_field);
-    return number != nullptr &&
-           (number->is_int64() ||
-            (number->is_uint64() && std::in_range<std::int64_t>(number->get_uint64())));
+    return number != nullptr && number->is_int64() && 0 <= number->get_int64() &&
+           number->get_int64() <= most;
 }
 
 /// Throws ConfigError [RT-C75] for a name that files, trackers and terminals cannot show.

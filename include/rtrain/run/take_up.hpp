@@ -13,6 +13,7 @@
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/journal/report_lines.hpp>
+#include <rtrain/journal/run_log.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -67,10 +68,12 @@ newest_sound(HookRanks& backend, checkpoint::Store& store,
             store.open();
             std::string skipped;
             for (const auto& item : store.listing().committed) {
-                if (!track::has_number(item.metrics)) {
+                const auto* const time = item.metrics.if_contains(track::RunLog::total_time_field);
+                if (!track::has_number(item.metrics) || time == nullptr || !time->is_number()) {
                     store.reject(item.name, concat(item.name, "/", checkpoint::manifest_file,
-                                                   " is damaged: its metrics have no ",
-                                                   track::iteration_field));
+                                                   " is damaged: its metrics lack a valid ",
+                                                   track::iteration_field, " or ",
+                                                   track::RunLog::total_time_field));
                     continue;
                 }
                 const bool left = std::find(skip.begin(), skip.end(), item.name) != skip.end();

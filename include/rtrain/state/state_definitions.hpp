@@ -29,7 +29,8 @@ RTRAIN_DOOR void State::save(checkpoint::Snapshot& snapshot) const {
 RTRAIN_DOOR void State::load(const checkpoint::Snapshot& snapshot) const {
     const checkpoint::ParameterNames names = parameter_names();
     for (const Entry& entry : entries_) {
-        entry.load(StateReader(snapshot, entry.name, &names));
+        detail::load_fitting(entry.name,
+                             [&] { entry.load(StateReader(snapshot, entry.name, &names)); });
     }
 }
 

@@ -29,9 +29,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <boost/json/value.hpp>
+#include <boost/system/system_error.hpp>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +49,22 @@ enum class Comparison : unsigned char {
     sample, ///< by some, of a large tensor
     none    ///< ranks may differ, or it is checked elsewhere
 };
+
+/// Calls `load()`. Throws CheckpointError [RT-K3] where JSON has a different type than it reads.
+template <class Load>
+void load_fitting(const std::string& name, const Load& load) {
+    const auto misfit = [&](const std::exception& error) {
+        return CheckpointError("RT-K3", concat("what the checkpoint has as \"", name,
+                                               "\" does not fit: ", error.what()));
+    };
+    try {
+        load();
+    } catch (const boost::system::system_error& error) {
+        throw misfit(error);
+    } catch (const std::logic_error& error) { // from other versions of Boost
+        throw misfit(error);
+    }
+}
 
 } // namespace detail
 

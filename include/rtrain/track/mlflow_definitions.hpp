@@ -16,8 +16,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include <errno.h> // program_invocation_name
@@ -27,6 +31,7 @@ namespace rtrain::track {
 struct MlFlow::Sender {
     static constexpr std::size_t most_kept = 10'000; ///< metrics of lines; one may have more
     static constexpr const char* id_tag = MlFlowBatches::id_tag;
+    static constexpr const char* directory_tag = "rtrain.directory";
     static constexpr const char* running = "RUNNING";
 
     RunInfo run;
@@ -72,7 +77,7 @@ struct MlFlow::Sender {
             make_run();
         }
         while (!note.old.empty()) {
-            server.delete_run(note.old.back());
+            delete_old(note.old.back());
             note.old.pop_back();
             save();
         }
@@ -84,6 +89,22 @@ struct MlFlow::Sender {
             note.status = running;
             save();
         }
+    }
+
+    /// A note from elsewhere may name any run: sync() deletes only those of this directory.
+    void delete_old(const std::string& old) {
+        if (by_note) {
+            std::error_code ignored;
+            const auto tags = tags_of(server.run(old).value_or(Config{}));
+            const auto its = tags.find(directory_tag);
+            if (its == tags.end() ||
+                std::filesystem::weakly_canonical(its->second, ignored) != run.directory) {
+                console::warn("MLflow's run %s stays: it was not made from %s",
+                              mlflow::printable(old).c_str(), run.location.c_str());
+                return;
+            }
+        }
+        server.delete_run(old);
     }
 
     /// Whoever was killed, or waited too long, in create_run() does not know whether it is there.
@@ -104,7 +125,7 @@ struct MlFlow::Sender {
     [[nodiscard]] Config description(const std::string& experiment) {
         std::map<std::string, std::string> tags{{"mlflow.source.name", program_invocation_name},
                                                 {"mlflow.source.type", "LOCAL"},
-                                                {"rtrain.directory", run.location}};
+                                                {directory_tag, run.location}};
         if (const char* const user = std::getenv("USER")) {
             tags["mlflow.user"] = user;
         }
@@ -138,12 +159,19 @@ struct MlFlow::Sender {
         if (const auto* const value = info.if_contains("start_time"); value && value->is_int64()) {
             start = value->get_int64();
         }
+        for (const auto& [key, value] : tags_of(there)) {
+            tags[key] = value;
+        }
+        tags.erase("mlflow.runName");
+        tags.erase(MlFlowBatches::refused_tag);
+    }
+
+    [[nodiscard]] static std::map<std::string, std::string> tags_of(const Config& there) {
+        std::map<std::string, std::string> tags;
         const Config data = object_in(there, "data");
         const auto* const all = data.if_contains("tags");
-        if (all == nullptr || !all->is_array()) {
-            return;
-        }
-        for (const auto& tag : all->get_array()) {
+        for (const auto& tag :
+             all != nullptr && all->is_array() ? all->get_array() : boost::json::array()) {
             const auto* const pair = tag.if_object();
             const auto* const key = pair ? pair->if_contains("key") : nullptr;
             const auto* const value = pair ? pair->if_contains("value") : nullptr;
@@ -151,8 +179,7 @@ struct MlFlow::Sender {
                 tags[std::string(key->get_string())] = value->get_string();
             }
         }
-        tags.erase("mlflow.runName");
-        tags.erase(MlFlowBatches::refused_tag);
+        return tags;
     }
 
     void send_parameters() {

@@ -122,9 +122,11 @@ inline std::optional<MlFlowNote> MlFlowNote::read(const std::filesystem::path& f
         read_map("stored", note.stored);
         read_list("old", note.old);
         read_list("artifacts", note.artifacts);
-        std::vector<std::string> refused;
-        read_list("refused", refused);
-        note.refused.insert(refused.begin(), refused.end());
+        if (noted.contains("refused")) { // rtrain 0.1 had none
+            std::vector<std::string> refused;
+            read_list("refused", refused);
+            note.refused.insert(refused.begin(), refused.end());
+        }
         return note;
     } catch (const std::bad_alloc&) {
         throw;

@@ -366,7 +366,7 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
     page += report_style;
     page += "</style>\n</head>\n<body>\n<main>\n<header><h1>" + name + "</h1>\n<p class=\"soft\">" +
             html::escaped(run.location) + "</p></header>\n" + html::facts(run) + html::failure(run);
-    if (!run.curves().all().empty()) {
+    if (!run.curves().all().empty() || !run.rates().all().empty()) {
         page += html::section("Metrics",
                               "<div class=\"tools\" id=\"tools\"></div>\n"
                               "<noscript><p>Curves need JavaScript; the last report is below.</p>"

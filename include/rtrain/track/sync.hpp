@@ -19,7 +19,10 @@
 #include <rtrain/track/wandb.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,22 +46,27 @@ namespace internal {
                  .location = directory.string(),
                  .attempt = "sync",
                  .resumed = true};
-    LogReader lines(directory / results_file);
-    while (const auto text = lines.line()) {
-        const Config report = json::parse(*text).as_object();
-        info.position.iteration = number_of(report);
+    const auto each = [&](const char* file, const char* number_field, const auto& visit) {
+        for (LogReader lines(directory / file); const auto text = lines.line(); lines.pass()) {
+            try {
+                const Config line = json::parse(*text).as_object();
+                visit(line, line.at(number_field).to_number<std::int64_t>());
+            } catch (const std::bad_alloc&) { // says nothing about the line
+                throw;
+            } catch (const std::exception&) { // a crash can damage lines; replay() skips them, too
+            }
+        }
+    };
+    each(results_file, iteration_field, [&](const Config& report, std::int64_t number) {
+        info.position.iteration = number;
         if (const auto* const config = report.if_contains("config");
             config != nullptr && config->is_object()) {
             info.config = config->get_object();
         }
-        lines.pass();
-    }
+    });
     if (std::filesystem::exists(directory / steps_file)) {
-        for (LogReader steps(directory / steps_file); const auto text = steps.line();
-             steps.pass()) {
-            const Config line = json::parse(*text).as_object();
-            info.position.step = line.at(step_field).to_number<std::int64_t>();
-        }
+        each(steps_file, step_field,
+             [&](const Config&, std::int64_t number) { info.position.step = number; });
     }
     return info;
 }
@@ -123,7 +131,7 @@ inline std::vector<std::filesystem::path> sync(const std::filesystem::path& run_
                                                const HttpSender& https = {},
                                                const std::string& uri = {}) {
     const auto directory = std::filesystem::canonical(run_directory);
-    for (const char* const name : {results_file, steps_file, trackers_file, error_file}) {
+    for (const std::string& name : own_names()) { // a report shows the contents of some
         internal::require_file(directory / name);
     }
     const RunInfo info = internal::info_of(directory);

@@ -204,7 +204,8 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     ranks()->barrier(); // ranks copy what others of their node write
     detail::succeed_together(*ranks(), [&] {
         state.load(snapshot);
-        progress_.load(snapshot, rank(), snapshot.same_run);
+        detail::load_fitting("rtrain",
+                             [&] { progress_.load(snapshot, rank(), snapshot.same_run); });
         for (const Prepared& prepared : prepared_) {
             prepared.model->load_hook(StateReader(snapshot, prepared.section()));
         }

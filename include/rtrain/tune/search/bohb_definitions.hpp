@@ -332,7 +332,7 @@ RTRAIN_DOOR void Bohb::load(const boost::json::object& state) {
             }
             trial.iteration = fields.at(2).as_int64();
             trial.ended = fields.at(3).as_bool();
-            trial.failed = fields.at(4).as_bool();
+            trial.failed = fields.size() > 4 && fields.at(4).as_bool(); // rtrain 0.1 had 4 fields
             numbers_[trial.id] = static_cast<std::uint32_t>(trials_.size());
             trials_.push_back(std::move(trial));
         }

@@ -35,6 +35,7 @@ public:
     [[nodiscard]] std::size_t finished() const noexcept {
         return completed_.size() + stopped_.size();
     }
+    [[nodiscard]] std::size_t failed() const noexcept { return failed_; }
     [[nodiscard]] std::size_t asked() const noexcept { return trials_.size(); }
 
     /// Parameters that finished trials have together or not at all, with `parameter` among them; it

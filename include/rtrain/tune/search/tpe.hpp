@@ -18,7 +18,7 @@ namespace rtrain::tune {
 
 /// How Tpe learns.
 struct TpeOptions {
-    /// Trials that end with a score before it learns; until then it draws at random.
+    /// Trials that end, failed ones included, before it learns; until then it draws at random.
     std::int64_t startup_trials = 10;
     /// How many points are drawn from the density of the good trials, of which the best is taken.
     std::int64_t candidates = 24;

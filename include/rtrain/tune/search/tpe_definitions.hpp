@@ -40,7 +40,8 @@ RTRAIN_DOOR Suggestion Tpe::ask(const std::string& trial) {
 }
 
 RTRAIN_DOOR std::vector<double> Tpe::suggest() {
-    if (static_cast<std::int64_t>(history_.finished()) < options_.startup_trials) {
+    if (static_cast<std::int64_t>(history_.finished() + history_.failed()) <
+        options_.startup_trials) {
         return plan_.parameters().draw_all(plan_.random());
     }
     std::vector<double> values(plan_.parameters().size(), internal::absent);
