@@ -451,6 +451,12 @@ TEST_CASE("Readers.packed_text_is_unpacked") {
     CHECK(texts(all_of(data::read_text((scratch.path() / "b.JSON.ZST").string(),
                                        {.whole_files = true})),
                 "text") == Texts{text + text});
+    // What unpacks to as many bytes as are unpacked at a time: two blocks of an "a".
+    std::string full("\x28\xB5\x2F\xFD\xA0\x00\x00\x04\x00", 9);
+    full += std::string("\x02\x00\x10", 3) + "a" + std::string("\x03\x00\x10", 3) + "a";
+    write(scratch.path() / "full.txt.zst", full);
+    CHECK(texts(all_of(data::read_text((scratch.path() / "full.txt.zst").string())), "text") ==
+          Texts{std::string(1 << 18, 'a')});
     // Messages have the name that was given.
     gzip("bad.json.gz", "{\"x\": \"text\"}\n", "wb");
     CHECK(contains(error_of(data::read_json(scratch.path(), options)), "bad.json.gz, row 0"));

@@ -354,7 +354,9 @@ RTRAIN_DOOR const AnyPolicy& Batches::policy() const {
         return policy_;
     }
     const auto blocks = dataset_.blocks();
-    return blocks && blocks->bytes() > options_.memory_bytes ? streaming : policy_;
+    const bool keeps =
+        !blocks || (blocks->source().is_fixed() && blocks->bytes() <= options_.memory_bytes);
+    return keeps ? policy_ : streaming;
 }
 
 RTRAIN_DOOR Course Batches::course_of(std::int64_t epoch) const {

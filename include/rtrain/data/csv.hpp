@@ -16,6 +16,7 @@
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/index_cache.hpp>
+#include <rtrain/data/lines.hpp>
 #include <rtrain/data/partitions.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/storage/random_access_file.hpp>
@@ -161,11 +162,12 @@ private:
 
     [[nodiscard]] static std::uint64_t
     after_byte_order_mark(const storage::RandomAccessFile& input) {
-        const std::string text = input.read_at(0, 3);
+        const std::string text = input.read_at(0, 4);
+        refuse_packed(text, input.uri());
         if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
             throw DataError("RT-D48", input.uri() + " is UTF-16; convert it to UTF-8");
         }
-        return text == byte_order_mark ? byte_order_mark.size() : 0;
+        return text.starts_with(byte_order_mark) ? byte_order_mark.size() : 0;
     }
 
     void require_columns(const File& file) {

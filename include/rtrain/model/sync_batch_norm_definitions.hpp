@@ -7,6 +7,7 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/sync_batch_norm.hpp>
+#include <rtrain/process/user_call.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -47,6 +48,7 @@ struct BatchStatistics {
         mine.slice(0, channels, 2 * channels).copy_(variance);
         mine[2 * channels] = input.numel() / channels;
     }
+    const UserCall::In in(UserCall::forward);
     const at::Tensor all = ranks.backend->all_gather(mine);
     const at::Tensor means = all.slice(1, 0, channels);
     const at::Tensor variances = all.slice(1, channels, 2 * channels);
@@ -109,6 +111,7 @@ public:
         if (context->needs_input_grad(0)) {
             const auto ranks = c10::static_intrusive_pointer_cast<BatchNormRanks>(
                 context->saved_data["ranks"].toCapsule());
+            const UserCall::In in(UserCall::backward);
             ranks->backend->all_reduce(sums, ReduceOp::sum);
             sums /= context->saved_data["count"].toDouble();
             const at::Tensor scale = inv_std * weight.to(computing_type(input));
