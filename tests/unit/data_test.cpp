@@ -541,7 +541,7 @@ TEST_CASE_TEMPLATE("Batches.an_evaluation_reads_each_row_once", D, data::Sharded
 }
 
 TEST_CASE("Batches.of_different_sizes_have_weights") {
-    const std::vector<rtrain::detail::NamedParameter> none;
+    const std::vector<NamedParameter> none;
     for (const int rank : {0, 1}) {
         rtrain::detail::BatchWeight weight(none);
         data::Batches batches(data::from_tensors({{"x", torch::arange(11)}}), data::Sharded{}, rank,
