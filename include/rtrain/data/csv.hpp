@@ -39,7 +39,7 @@ namespace rtrain::data {
 /// CSV files in blocks of about 256 KiB. Reads all files once to find out where rows end.
 class CsvSource final : public Dataset::BlockSource {
 public:
-    /// Throws DataError [RT-D29], [RT-D41], [RT-D43] to [RT-D51], and StorageError.
+    /// Throws DataError [RT-D29], [RT-D31], [RT-D41], [RT-D43] to [RT-D51], and StorageError.
     CsvSource(const std::vector<storage::RandomAccessFile>& files, CsvOptions options)
         : options_(std::move(options)), bad_(options_.on_error, options_.max_errors),
           tables_(options_) {
@@ -306,7 +306,7 @@ private:
 /// for all rows of all files, which have the same columns in any order. An integer that a column of
 /// doubles does not hold exactly is an error. A number that is missing is NaN, or is masked where
 /// the column has integers: batch.valid(). Throws, when rows are first asked for, DataError
-/// [RT-D25] to [RT-D29], [RT-D41] to [RT-D51], and StorageError.
+/// [RT-D25] to [RT-D29], [RT-D31], [RT-D41] to [RT-D51], and StorageError.
 ///
 /// @code
 /// .datasets = {{"train", rtrain::data::read_csv("data/*.csv", {.columns = {"x", "label"}})}}
