@@ -319,13 +319,13 @@ TEST_CASE("Readers.json_integers_are_exact_or_errors_that_name_types") {
           "{\"id\": null}\n{\"id\": 123456789012345678901234567890}",
           "{\"id\": [0.5, 9007199254740993]}", "{\"id\": [1.5]}\n{\"id\": [9007199254740993]}"}) {
         CAPTURE(text);
+        const bool is_list = contains(text, "[");
         for (const std::int64_t schema_rows : {1, 1000}) {
             const std::string error = error_of(read(text, {.schema_rows = schema_rows}));
             CHECK(contains(error, "[RT-D33]"));
             CHECK(contains(error, "column \"id\" has "));
-            CHECK(contains(error, ".types"));
+            CHECK(contains(error, is_list ? ".types: int64_list" : ".types: int64 or text"));
         }
-        const bool is_list = contains(text, "[");
         CHECK(error_of(read(text, {.types = {{"id", is_list ? ValueType::float64_list
                                                             : ValueType::float64}}})) ==
               "no error");
