@@ -67,6 +67,14 @@ struct GptImpl : torch::nn::Module {
     torch::nn::LayerNorm norm{nullptr};
 };
 
+/// By torch::save(), which would write nothing of weights that are not there.
+template <class Model>
+concept Archived = requires(torch::serialize::OutputArchive& archive, const Model& model) {
+    archive << model;
+};
+static_assert(Archived<DataParallel<GptImpl, backend::Mpi>>);
+static_assert(!Archived<ShardedParallel<GptImpl, backend::Mpi>>);
+
 auto gpt_step(Ranks& ranks) {
     return [&ranks](auto& model, auto& optimizer, int i) {
         optimizer.zero_grad();

@@ -391,9 +391,8 @@ TEST_CASE("Csv.lines_are_skipped_and_numbers_have_commas") {
     const CsvOptions named{.names = {"n"}, .skip_rows = 1, .comment = '%'};
     CHECK(same(csv_rows(Text("% or not\n%\n1\n%2\n3").path(), named)["n"],
                at::tensor({1, 3}, at::kLong)));
-    const CsvOptions bad{.types = {{"n", arrow::int64()}},
-                         .on_error = rtrain::data::OnError::skip,
-                         .comment = '#'};
+    const CsvOptions bad{
+        .types = {{"n", arrow::int64()}}, .on_error = rtrain::data::OnError::skip, .comment = '#'};
     CHECK(same(csv_rows(Text("n\n1\n#\nx\n#\n3\n").path(), bad)["n"],
                at::tensor({1, 1, 3}, at::kLong)));
     for (const CsvOptions& wrong : std::vector<CsvOptions>{{.skip_rows = -1},
@@ -418,6 +417,11 @@ TEST_CASE("Csv.packed_files_are_unpacked") {
         message_of([&] { (void)rtrain::data::read_csv(directory.path()).take(2); });
     CHECK(contains(error, "RT-D31"));
     CHECK(contains(error, "b.csv.gz by gzip"));
+    std::filesystem::rename(path, directory.path() / "c.csv");
+    CHECK(contains(message_of([&] {
+                       (void)rtrain::data::read_csv((directory.path() / "c.csv").string()).take(2);
+                   }),
+                   "c.csv is compressed by gzip"));
 }
 
 TEST_CASE("Csv.options_say_what_the_file_has") {

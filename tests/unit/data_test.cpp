@@ -9,6 +9,7 @@
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/sharded.hpp>
 #include <rtrain/data/streaming.hpp>
+#include <rtrain/model/batch_weight.hpp>
 #include <rtrain/process/step_clock.hpp>
 
 #include <doctest/doctest.h>
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 #include <type_traits>
 
 using namespace rtrain;
@@ -348,6 +350,30 @@ TEST_CASE("Blocks.are_kept_by_a_shuffled_loop") {
     CHECK(calls > before);
 }
 
+TEST_CASE("Blocks.that_cannot_be_kept_are_streamed") {
+    const auto blocks = std::make_shared<Counted>(std::vector<std::int64_t>(100, 10));
+    const auto counted = data::from_blocks(blocks)
+                             .filter([](const data::Batch& batch) { return batch["x"] >= 0; })
+                             .counted();
+    const auto same = [](data::Batch batch) { return batch; };
+    for (const auto& dataset : {counted, counted.map_batches(same), counted.limit(1000)}) {
+        REQUIRE(dataset.size() == 1000);
+        blocks->reads.assign(100, 0);
+        data::Batches batches(dataset, data::Sharded{}, 0, 1, torch::kCPU,
+                              {.size = 20, .shuffle = true}, std::make_shared<data::Position>());
+        std::vector<std::int64_t> all;
+        for (const auto& batch : pass(batches)) {
+            all.insert(all.end(), batch.begin(), batch.end());
+        }
+        CHECK_FALSE(std::ranges::is_sorted(all));
+        std::ranges::sort(all);
+        CHECK(std::ssize(all) == 1000);
+        CHECK(std::ranges::adjacent_find(all) == all.end());
+        // By row number, each of the 50 batches reads about eighteen.
+        CHECK(std::accumulate(blocks->reads.begin(), blocks->reads.end(), 0) < 400);
+    }
+}
+
 TEST_CASE_TEMPLATE("Blocks.too_many_to_keep_are_streamed", D, data::Sharded, data::Replicated) {
     constexpr std::int64_t rows = 1000; // 1 KiB each, as far as is known
     const auto blocks = std::make_shared<Counted>(std::vector<std::int64_t>(100, 10));
@@ -512,6 +538,23 @@ TEST_CASE_TEMPLATE("Batches.an_evaluation_reads_each_row_once", D, data::Sharded
     CHECK(sorted(passes_of<D>(data::from_tensors({{"x", torch::arange(10)}}), 4,
                               {.size = 2, .drop_last = true})) ==
           std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
+}
+
+TEST_CASE("Batches.of_different_sizes_have_weights") {
+    const std::vector<NamedParameter> none;
+    for (const int rank : {0, 1}) {
+        rtrain::detail::BatchWeight weight(none);
+        data::Batches batches(data::from_tensors({{"x", torch::arange(11)}}), data::Sharded{}, rank,
+                              2, torch::kCPU, {.size = 4, .each_row_once = true},
+                              std::make_shared<data::Position>());
+        std::vector<double> weights;
+        for (auto& batch : batches) { // of 4 and 4 rows, then 2 and 1
+            CHECK(batch.size() == (weights.empty() ? 4 : 2 - rank));
+            std::thread([&] { weight.follow(true); }).join(); // as CUDA's backward
+            weights.push_back(weight.value());
+        }
+        CHECK(weights == std::vector{1.0, rank == 0 ? 4.0 / 3 : 2.0 / 3});
+    }
 }
 
 TEST_CASE("Batches.an_evaluation_goes_on_on_other_ranks") {

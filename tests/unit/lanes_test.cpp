@@ -463,6 +463,9 @@ TEST_CASE("Lanes.fewer_rows_than_ranks_are_an_error_with_both_numbers") {
                                 {},
                                 {.size = size}};
                 const Taken taken = loop.take(ranks);
+                Loop whole = loop; // a batch on each rank would be left out, but there is none
+                whole.options.drop_last = true;
+                CHECK(has_no_batch(whole.take(ranks)) == (rows < ranks));
                 if (rows >= ranks) {
                     check_equal(taken);
                     CHECK(std::ssize(taken.all()) == rows);

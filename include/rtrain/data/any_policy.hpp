@@ -45,7 +45,7 @@ public:
     /// None: it does not read blocks.
     [[nodiscard]] std::optional<std::int64_t> lanes() const { return held_->lanes(); }
 
-    /// Whether shuffled blocks that are too many to be kept are read as by data::Streaming.
+    /// Whether shuffled blocks that cannot be kept are read as by data::Streaming.
     [[nodiscard]] bool streams_shuffled_blocks() const { return held_->streams_shuffled_blocks(); }
 
 private:

@@ -135,7 +135,8 @@ private:
             prefetch_.drop();
             if (lanes->is_over()) {
                 const Batches& all = *batches_;
-                if (all.position_->samples == 0 && !all.options_.drop_last && !reads_once_) {
+                if (all.position_->samples == 0 && !reads_once_ &&
+                    (!all.options_.drop_last || lanes->found_none())) {
                     throw lanes->no_batch(all.is_split_ ? all.size_ : 1);
                 }
                 const LeftOut& left = lanes->left_out();
@@ -356,7 +357,9 @@ RTRAIN_DOOR const AnyPolicy& Batches::policy() const {
         return policy_;
     }
     const auto blocks = dataset_.blocks();
-    return blocks && blocks->bytes() > options_.memory_bytes ? streaming : policy_;
+    const bool keeps =
+        !blocks || (blocks->source().is_fixed() && blocks->bytes() <= options_.memory_bytes);
+    return keeps ? policy_ : streaming;
 }
 
 RTRAIN_DOOR Course Batches::course_of(std::int64_t epoch) const {

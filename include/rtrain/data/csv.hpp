@@ -16,6 +16,7 @@
 #include <rtrain/data/file_index.hpp>
 #include <rtrain/data/files.hpp>
 #include <rtrain/data/index_cache.hpp>
+#include <rtrain/data/lines.hpp>
 #include <rtrain/data/partitions.hpp>
 #include <rtrain/data/rows.hpp>
 #include <rtrain/storage/random_access_file.hpp>
@@ -38,7 +39,7 @@ namespace rtrain::data {
 /// CSV files in blocks of about 256 KiB. Reads all files once to find out where rows end.
 class CsvSource final : public Dataset::BlockSource {
 public:
-    /// Throws DataError [RT-D29], [RT-D41], [RT-D43] to [RT-D51], and StorageError.
+    /// Throws DataError [RT-D29], [RT-D31], [RT-D41], [RT-D43] to [RT-D51], and StorageError.
     CsvSource(const std::vector<storage::RandomAccessFile>& files, CsvOptions options)
         : options_(std::move(options)), bad_(options_.on_error, options_.max_errors),
           tables_(options_) {
@@ -161,11 +162,12 @@ private:
 
     [[nodiscard]] static std::uint64_t
     after_byte_order_mark(const storage::RandomAccessFile& input) {
-        const std::string text = input.read_at(0, 3);
+        const std::string text = input.read_at(0, 4);
+        refuse_packed(text, input.uri());
         if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
             throw DataError("RT-D48", input.uri() + " is UTF-16; convert it to UTF-8");
         }
-        return text == byte_order_mark ? byte_order_mark.size() : 0;
+        return text.starts_with(byte_order_mark) ? byte_order_mark.size() : 0;
     }
 
     void require_columns(const File& file) {
@@ -304,7 +306,7 @@ private:
 /// for all rows of all files, which have the same columns in any order. An integer that a column of
 /// doubles does not hold exactly is an error. A number that is missing is NaN, or is masked where
 /// the column has integers: batch.valid(). Throws, when rows are first asked for, DataError
-/// [RT-D25] to [RT-D29], [RT-D41] to [RT-D51], and StorageError.
+/// [RT-D25] to [RT-D29], [RT-D31], [RT-D41] to [RT-D51], and StorageError.
 ///
 /// @code
 /// .datasets = {{"train", rtrain::data::read_csv("data/*.csv", {.columns = {"x", "label"}})}}

@@ -97,7 +97,8 @@ public:
         /// whole and keeps it. Called by several threads at a time.
         [[nodiscard]] virtual std::unique_ptr<Cursor> open(std::int64_t block,
                                                            std::int64_t first_row) const;
-        /// Whether read() gives the same each time, so that what it gave may be kept.
+        /// Whether what read() gave may be kept. Not where functions in front of counted() or
+        /// pack() may draw random numbers.
         [[nodiscard]] virtual bool is_fixed() const { return true; }
         /// What messages call a block: its file, and its place there.
         [[nodiscard]] virtual std::string name_of(std::int64_t block) const {

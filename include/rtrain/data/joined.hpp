@@ -92,6 +92,10 @@ public:
         const auto& source = source_of(block);
         return source.name_of(block);
     }
+    [[nodiscard]] bool is_fixed() const override {
+        return std::ranges::all_of(parts_,
+                                   [](const auto& part) { return part->source().is_fixed(); });
+    }
 
 private:
     /// Of the part that has this block, whose number there `block` becomes.

@@ -85,8 +85,9 @@ inline void require_type(const JsonColumn& column, const format::JsonCell& cell)
         const std::string text = integer_text(cell);
         throw std::invalid_argument(detail::concat(
             "column \"", column.name, "\" has an integer that float64 does not hold exactly",
-            text.empty() ? "" : ": ", text,
-            "; give the column a type with .types: int64 or text, or float64 to round"));
+            text.empty() ? "" : ": ", text, "; give the column a type with .types: ",
+            column.kind == JsonKind::reals ? "int64_list, or float64_list to round"
+                                           : "int64 or text, or float64 to round"));
     }
 }
 

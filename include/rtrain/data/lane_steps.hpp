@@ -76,6 +76,8 @@ public:
     [[nodiscard]] bool is_over() const noexcept { return is_over_; }
     /// At the end.
     [[nodiscard]] const LeftOut& left_out() const noexcept { return left_out_; }
+    /// At the end of an epoch without a step: whether a micro-batch had no row, not only too few.
+    [[nodiscard]] bool found_none() const noexcept { return found_none_; }
     /// The error that the epoch, which is_over(), had too few rows for a single step on `ranks`.
     [[nodiscard]] DataError no_batch(std::int64_t ranks) const;
 
@@ -101,8 +103,9 @@ private:
     bool is_last_ = false;              ///< the next step
     bool is_over_ = false;
     LeftOut left_out_;
-    std::int64_t found_ = 0; ///< rows, when a micro-batch had too few
-    bool found_all_ = false; ///< there are no others
+    std::int64_t found_ = 0;  ///< rows, when a micro-batch had too few
+    bool found_all_ = false;  ///< there are no others
+    bool found_none_ = false; ///< for one of them
 
     std::int64_t next_number_ = 0;
     std::int64_t next_pass_ = 0;

@@ -119,17 +119,19 @@ RTRAIN_DOOR LaneSteps::Agreed LaneSteps::exchange(const LaneStep& step,
 
 RTRAIN_DOOR DataError LaneSteps::no_batch(std::int64_t ranks) const {
     return {"RT-D106",
-            detail::concat("an epoch has no batch: ", found_all_ ? "" : "at least ", found_,
-                           found_ == 1 ? " row is" : " rows are", " left for ",
-                           shape_.micro_batches, " micro-batches of ", ranks,
-                           " ranks, each of which needs one",
-                           found_all_ ? "" : ", in too few lanes",
-                           "; keep more rows, start fewer ranks, or make the data set .counted(), "
-                           "which repeats rows. An evaluation under torch::NoGradGuard reads any "
-                           "number of them")};
+            detail::concat(
+                "an epoch has no batch: ", found_all_ ? "" : "at least ", found_,
+                found_ == 1 ? " row is" : " rows are", " left for ", shape_.micro_batches,
+                " micro-batches of ", ranks, " ranks, each of which needs one",
+                found_all_ ? "" : ", in too few lanes",
+                shape_.drop_last ? "; keep more rows, or start fewer ranks"
+                                 : "; keep more rows, start fewer ranks, or make the data set "
+                                   ".counted(), which repeats rows. An evaluation under "
+                                   "torch::NoGradGuard reads any number of them")};
 }
 
 RTRAIN_DOOR void LaneSteps::settle_short(const Agreed& agreed) {
+    found_none_ = agreed.least == 0;
     found_ = 0;
     for (const LanePlace& place : agreed.after) {
         found_ += place.taken;

@@ -38,6 +38,8 @@ public:
 
     /// Those of the calling thread.
     [[nodiscard]] static Loops& current();
+    /// The same, for other threads that work for this one.
+    [[nodiscard]] static const std::shared_ptr<Loops>& shared();
 
     [[nodiscard]] std::unique_ptr<Loop> begin(std::shared_ptr<Position> position, bool trains);
 

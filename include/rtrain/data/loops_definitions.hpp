@@ -20,7 +20,11 @@
 namespace rtrain::data {
 
 RTRAIN_DOOR Loops& Loops::current() {
-    thread_local Loops loops;
+    return *shared();
+}
+
+RTRAIN_DOOR const std::shared_ptr<Loops>& Loops::shared() {
+    thread_local const auto loops = std::make_shared<Loops>();
     return loops;
 }
 

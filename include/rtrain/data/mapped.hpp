@@ -69,6 +69,8 @@ public:
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
         return inner_->source().name_of(block);
     }
+    /// Of what the function is given.
+    [[nodiscard]] bool is_fixed() const override { return inner_->source().is_fixed(); }
 
 private:
     std::shared_ptr<const BlockIndex> inner_;

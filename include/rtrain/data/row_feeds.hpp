@@ -36,6 +36,8 @@ public:
         end_ = grows_ ? order_.numel()
                       : std::min(order_.numel(),
                                  row_ + batches_in(order_.numel() - row_) * course.size);
+        weighs_ =
+            course.epoch.each_once && !course.epoch.drop_last && policy.streams_shuffled_blocks();
         taken_ = base_ + row_ * course.sharing;
     }
 
@@ -49,6 +51,11 @@ public:
         row_ = std::min(end_, row_ + course_.size);
         row_ += grows_ && row_ + 1 == end_ ? 1 : 0;
         portion.rows = order_.slice(0, begin, row_);
+        if (weighs_ && row_ == end_) {
+            const std::int64_t left = course_.epoch.rows - base_ - begin * course_.sharing;
+            portion.weight =
+                static_cast<double>((row_ - begin) * course_.sharing) / static_cast<double>(left);
+        }
         pass_ = (pass_ + 1) % course_.passes;
         portion.ends_step = pass_ == 0 || row_ == end_;
         if (portion.ends_step) {
@@ -84,6 +91,7 @@ private:
     std::int64_t row_ = 0; ///< of order_, the next to be read
     std::int64_t end_ = 0; ///< of order_
     bool grows_ = false;   ///< the last batch, by a row
+    bool weighs_ = false;  ///< the last batch, of which ranks have different numbers of rows
     std::int64_t taken_ = 0;
     std::int64_t pass_ = 0;
 };

@@ -78,6 +78,7 @@ public:
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
         return inner_->source().name_of(first_ + block);
     }
+    [[nodiscard]] bool is_fixed() const override { return inner_->source().is_fixed(); }
 
 private:
     /// Of a block's rows, those in the range.
@@ -143,6 +144,10 @@ public:
     [[nodiscard]] Batch read(std::int64_t block) const override {
         const RowRange part = even_part(inner_.size(), blocks_, block);
         return inner_.rows(at::arange(part.begin, part.end, at::kLong));
+    }
+    [[nodiscard]] bool is_fixed() const override {
+        const auto blocks = inner_.blocks();
+        return !blocks || blocks->source().is_fixed();
     }
 
 private:

@@ -107,7 +107,7 @@ public:
                 throw UnpackError(api().error_name(expected_));
             }
             sink(std::string_view(out_).substr(0, out.at));
-            is_full = out.at == out.size;
+            is_full = out.at == out.size && expected_ != 0; // else nothing is left in it
         }
     }
     [[nodiscard]] bool has_ended() const noexcept { return expected_ == 0; }

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,7 @@ namespace rtrain::detail {
 /// this weight: see data::Steps::weight().
 class BatchWeight {
 public:
-    /// `parameters` outlive it.
+    /// Of the loops of this thread, also where backward runs in another. `parameters` outlive it.
     explicit BatchWeight(const std::vector<NamedParameter>& parameters) : parameters_(parameters) {}
 
     [[nodiscard]] double value() const noexcept { return value_; }
@@ -28,7 +29,8 @@ public:
     /// Takes the weight of the batch that the loop has; 1 unless it `applies`. What parameters have
     /// of passes under no_sync() is going to be multiplied by it, too: undoes that.
     void follow(bool applies) {
-        const double before = std::exchange(value_, applies ? data::Loops::current().weight() : 1);
+        const double here = applies ? data::Loops::current().weight() : 1;
+        const double before = std::exchange(value_, applies && here == 1 ? loops_->weight() : here);
         if (!accumulated_ || before == value_) {
             return;
         }
@@ -54,6 +56,7 @@ public:
 
 private:
     const std::vector<NamedParameter>& parameters_;
+    std::shared_ptr<const data::Loops> loops_ = data::Loops::shared();
     double value_ = 1;
     bool accumulated_ = false;
 };

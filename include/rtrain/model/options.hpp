@@ -123,10 +123,11 @@ struct DataParallelOptions {
     /// what is said of all ranks and of rank 0 is then said of the group's. Needs a backend with
     /// communicators, such as backend::Mpi (ConfigError RT-C28).
     std::shared_ptr<comm::Communicator> group = nullptr;
-    /// In steps where data::Permuted or data::Streaming give ranks different numbers of rows,
-    /// weight a rank's gradients by its rows: right for a loss that is a mean over rows. Set it to
-    /// false for one that is a sum. Not with `group`, under join(), in two loops at a time, or
-    /// where BatchOptions::micro_batches is set: micro-batches count alike on any number of ranks.
+    /// Weight a rank's gradients by its rows: right for a loss that is a mean over rows. Set it to
+    /// false for one that is a sum. It matters in steps where data::Permuted, data::Streaming, or
+    /// data::Sharded with BatchOptions::each_row_once give ranks different numbers of rows. Not
+    /// with `group`, under join(), in two loops at a time, or where BatchOptions::micro_batches is
+    /// set: micro-batches count alike on any number of ranks.
     bool weight_by_rows = true;
 };
 

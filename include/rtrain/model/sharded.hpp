@@ -11,6 +11,7 @@
 #include <rtrain/model/sharded_options.hpp>
 
 #include <torch/nn/module.h>
+#include <torch/serialize/archive.h>
 
 #include <concepts>
 #include <memory>
@@ -74,6 +75,13 @@ public:
     void gathered(Read&& read) const {
         detail::read_weights(*this->prepared(), [&] { read(**this); });
     }
+
+    /// torch::save() and torch::load() would miss weights that are not there, or move them away:
+    /// use save_weights() and load_weights(), or torch::save(gpt, ...) within gathered().
+    friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
+                                                       const ShardedParallel& model) = delete;
+    friend torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
+                                                      ShardedParallel& model) = delete;
 };
 
 template <>
