@@ -51,7 +51,8 @@ public:
 
     /// A number on the device that is `value()` in each replay. Shape {}, float32.
     [[nodiscard]] at::Tensor number(at::Device device, std::function<double()> value) {
-        numbers_.emplace_back(at::zeros({}, at::device(device).dtype(at::kFloat)),
+        // Not filled here: that would be recorded, and repeated.
+        numbers_.emplace_back(at::empty({}, at::device(device).dtype(at::kFloat)),
                               std::move(value));
         return numbers_.back().first;
     }
