@@ -52,7 +52,7 @@ void forget(at::Device device) {
 /// Times `step()` after a warm-up; host: until the last step is on the stream.
 template <class Step>
 void timed(const Case& c, const std::string& how, at::Device device, Step&& step) {
-    const int warm = std::max(3, c.steps / 4);
+    const int warm = std::max(5, c.steps / 4); // a captured step is recorded in its fourth call
     at::Tensor loss;
     for (int i = 0; i < warm; ++i) {
         loss = step();
@@ -153,6 +153,8 @@ void run(const Case& c, auto& worker, const Options& how) {
         if (fused) {
             auto optimizer = worker.prepare(Optimizer(model->parameters(), how));
             timed(c, "rtrain.fused", device, step_of(model, optimizer, in, false));
+            auto captured = worker.capture(step_of(model, optimizer, in, false));
+            timed(c, "rtrain.captured", device, [&] { return captured(); });
         } else {
             Optimizer optimizer(model->parameters(), how);
             timed(c, "rtrain", device, step_of(model, optimizer, in, false));

@@ -383,3 +383,139 @@ TEST_CASE("Nccl.tensors_elsewhere_and_handles_of_ended_runs_are_refused" * docte
     CHECK(tensor.cpu().eq(nccl.size()).all().item<bool>());
     (void)nccl.finish({});
 }
+
+namespace {
+
+constexpr int captured_steps = 8;
+
+/// Trains, and returns the parameters and all losses.
+template <class Optimizer, class Options>
+std::pair<torch::Tensor, std::vector<double>> train_captured(const test::Directory& directory,
+                                                             bool captures, Options adam) {
+    TrainerOptions options = test::options_in(directory);
+    options.run.name = captures ? "captured" : "plain";
+    torch::manual_seed(11);
+    const auto x = torch::randn({4 * 2 * captured_steps, 784});
+    const auto y = torch::randint(10, {4 * 2 * captured_steps});
+    options.datasets.emplace("train", data::from_tensors({{"x", x}, {"y", y}}));
+    std::pair<torch::Tensor, std::vector<double>> trained;
+    Trainer<backend::Nccl> trainer(std::move(options), backend::Nccl{});
+    trainer.fit([&](auto& worker) {
+        torch::manual_seed(7);
+        test::Net net;
+        auto model = worker.prepare(net, {.bucket_bytes = 4096, .first_bucket_bytes = 1024});
+        auto optimizer = worker.prepare(Optimizer(net->parameters(), adam));
+        const auto step = [&](const at::Tensor& images, const at::Tensor& labels) {
+            optimizer.zero_grad();
+            auto loss = torch::cross_entropy_loss(model(images), labels);
+            loss.backward();
+            optimizer.step();
+            return loss.detach();
+        };
+        auto captured = worker.capture(step);
+        int number = 0;
+        for (auto& batch : worker.dataset_shard("train").batches({.size = 4, .drop_last = true})) {
+            auto loss = captures ? captured(batch["x"], batch["y"]) : step(batch["x"], batch["y"]);
+            trained.second.push_back(loss.template item<double>());
+            auto& group = optimizer.param_groups()[0].options(); // a schedule
+            group.set_lr(group.get_lr() * 0.9);
+            ++number;
+        }
+        CHECK(number * worker.size() >= 2 * captured_steps);
+        trained.first = test::flat(*net).cpu().clone();
+    });
+    return trained;
+}
+
+} // namespace
+
+TEST_CASE("NcclGraph.a_captured_step_trains_like_the_step_itself" * doctest::timeout(240)) {
+    const auto compare = [](const auto& plain, const auto& captured) {
+        REQUIRE(captured.second.size() == plain.second.size());
+        for (std::size_t i = 0; i < plain.second.size(); ++i) {
+            CAPTURE(i);
+            // A graph has the learning rate in float32.
+            CHECK(captured.second[i] == doctest::Approx(plain.second[i]).epsilon(1e-5));
+        }
+        CHECK(captured.first.allclose(plain.first, 1e-4, 1e-6));
+    };
+    {
+        const test::Directory directory("nccl-graph-adam");
+        const torch::optim::AdamWOptions options(1e-2);
+        compare(train_captured<torch::optim::AdamW>(directory, false, options),
+                train_captured<torch::optim::AdamW>(directory, true, options));
+    }
+    {
+        const test::Directory directory("nccl-graph-sgd");
+        const auto options = torch::optim::SGDOptions(1e-2).momentum(0.9).weight_decay(1e-3);
+        compare(train_captured<torch::optim::SGD>(directory, false, options),
+                train_captured<torch::optim::SGD>(directory, true, options));
+    }
+}
+
+TEST_CASE("NcclGraph.what_a_graph_cannot_have_is_refused" * doctest::timeout(240)) {
+    const test::Directory directory("nccl-graph-refused");
+    Trainer<backend::Nccl> trainer(test::options_in(directory), backend::Nccl{});
+    trainer.fit([&](auto& worker) {
+        test::Net net;
+        auto model = worker.prepare(net);
+        auto optimizer = worker.prepare(torch::optim::Adam(net->parameters(), 1e-3));
+        const auto x = torch::randn({4, 784}).to(worker.device());
+        const auto y = torch::randint(10, {4}).to(worker.device());
+        const auto train = [&](auto& with, const auto& images, const auto& more) {
+            with.zero_grad();
+            auto loss = torch::cross_entropy_loss(model(images), y);
+            loss.backward();
+            with.step();
+            more(loss);
+        };
+        const auto nothing = [](const auto& /*loss*/) {};
+        const auto refusal = [&](auto&& step) {
+            return message_of([&] {
+                auto captured = worker.capture(step);
+                for (int call = 0; call < 4; ++call) {
+                    captured(x);
+                }
+            });
+        };
+        const auto item = refusal([&](const at::Tensor& images) {
+            train(optimizer, images, [](auto& loss) { (void)loss.template item<float>(); });
+        });
+        CHECK(contains(item, "RT-M70"));
+        CHECK(contains(item, "operation not permitted when stream is capturing"));
+        CHECK(contains(item, "item()"));
+
+        torch::optim::Adam plain(net->parameters(), 1e-3);
+        const auto unprepared =
+            refusal([&](const at::Tensor& images) { train(plain, images, nothing); });
+        CHECK(contains(unprepared, "RT-M70"));
+        CHECK(contains(unprepared, "prepare the optimizer"));
+
+        if (worker.size() > 1) {
+            const auto reports = refusal([&](const at::Tensor& images) {
+                train(optimizer, images, nothing);
+                worker.barrier();
+            });
+            CHECK(contains(reports, "RT-M70"));
+            CHECK(contains(reports, "on the CPU"));
+        }
+
+        auto captured =
+            worker.capture([&](const at::Tensor& images) { train(optimizer, images, nothing); });
+        for (int call = 0; call < 5; ++call) {
+            captured(x);
+        }
+        const auto shape = message_of([&] { captured(x.slice(0, 0, 3)); });
+        CHECK(contains(shape, "RT-M71"));
+        CHECK(contains(shape, "[3, 784]"));
+        net->eval();
+        CHECK(contains(message_of([&] { captured(x); }), "RT-M72"));
+        net->train();
+        net->parameters()[0].set_requires_grad(false);
+        CHECK(contains(message_of([&] { captured(x); }), "RT-M72"));
+        net->parameters()[0].set_requires_grad(true);
+        static_cast<torch::optim::AdamOptions&>(optimizer.param_groups()[0].options())
+            .weight_decay(0.5);
+        CHECK(contains(message_of([&] { captured(x); }), "RT-M72"));
+    });
+}
