@@ -23,7 +23,7 @@ std::vector<int> indices(const Visible& visible, int devices, int ranks, double 
     std::vector<int> chosen;
     for (int rank = 0; rank < ranks; ++rank) {
         const std::vector<Visible> all(static_cast<std::size_t>(ranks), visible);
-        chosen.push_back(choose_device({all, rank, devices, share});
+        chosen.push_back(choose_device({all, rank, devices, share}));
     }
     return chosen;
 }
