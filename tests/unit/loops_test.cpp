@@ -507,7 +507,7 @@ TEST_CASE("Batches.an_epoch_without_any_is_told_once") {
         });
     const std::string text = said.text();
     CHECK(test::count_of(text, "has no batch") == 1);
-    CHECK(contains(text, "5 rows fill no step of 6 rows on each of 1 ranks"));
+    CHECK(contains(text, "5 rows do not fill a step of 6 rows on each of 1 ranks"));
 }
 
 TEST_CASE("Stop.ends_the_epochs_for_good") {

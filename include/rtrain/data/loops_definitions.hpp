@@ -172,11 +172,12 @@ RTRAIN_DOOR void Loops::forget_past(Position& position) const {
 RTRAIN_DOOR void Loops::require_closed(bool saved_around, Time body) const {
     if (saved_around &&
         std::ranges::any_of(under_way_, [&](const Loop* loop) { return loop->began > body; })) {
-        throw DataError("RT-D16",
-                        "a checkpoint was made while a loop over batches went on in the body of "
-                        "another loop, but it goes on behind that body, and a resumed run "
-                        "would not find its place; begin iterators that are advanced by hand "
-                        "before the loop that advances them, or advance them before the report");
+        throw DataError(
+            "RT-D16",
+            "a checkpoint was made inside the body of a loop over batches while an inner loop was "
+            "running, but the inner loop continues after that body, and a resumed run could not "
+            "find its position; begin iterators that are advanced by hand before the loop that "
+            "advances them, or advance them before the report");
     }
 }
 

@@ -40,7 +40,7 @@ RTRAIN_DOOR StreamShape stream_shape(const BlockIndex& blocks, std::int64_t lane
                                        used, " lanes, but a row of ",
                                        blocks.source().name_of(blocks.widest()), " takes about ",
                                        blocks.row_bytes(), "; set memory_bytes to at least ",
-                                       2 * used * blocks.row_bytes(), ", or take fewer lanes"));
+                                       2 * used * blocks.row_bytes(), ", or use fewer lanes"));
     }
     return {used, std::clamp<std::int64_t>((blocks.rows() - 1) / used + 1, 1, window)};
 }
@@ -57,17 +57,17 @@ struct StreamReader::Window {
     std::int64_t lane;
     std::int64_t number; ///< in its lane
     StreamOrder::WindowOrder order;
-    bool is_ahead = false; ///< no plan has it yet
+    bool is_ahead = false; ///< no plan uses it yet
     bool is_read = false;
     Batch batch;                      ///< once it is read
-    std::optional<PickSource> source; ///< it
-    std::exception_ptr error;         ///< what reading it has thrown
+    std::optional<PickSource> source; ///< reads from it
+    std::exception_ptr error;         ///< thrown while reading it
 };
 
 struct StreamPlan {
     std::vector<std::shared_ptr<StreamReader::Window>> windows;
-    std::vector<bool> are_left; ///< each of these: the batch goes on in a later one of its lane
-    std::vector<RowRun> runs;   ///< of each of these
+    std::vector<bool> are_left; ///< for each: the batch continues in a later one of its lane
+    std::vector<RowRun> runs;   ///< for each
 };
 
 RTRAIN_DOOR StreamReader::StreamReader(std::shared_ptr<const BlockIndex> blocks, StreamOrder order,
@@ -84,14 +84,14 @@ RTRAIN_DOOR StreamReader::~StreamReader() {
 RTRAIN_DOOR std::shared_ptr<StreamPlan> StreamReader::plan(const StridedPlaces& places,
                                                            std::optional<std::int64_t> kept_from) {
     const std::int64_t lanes = order_.shape().lanes;
-    // Every `turn`-th of these places is in the same lane.
+    // Every `turn`-th of these positions is in the same lane.
     const std::int64_t apart = std::gcd(lanes, places.stride);
     const std::int64_t turn = std::min(lanes / apart, places.count);
     const auto rows_apart = static_cast<std::size_t>(places.stride / apart);
     auto plan = std::make_shared<StreamPlan>();
     const std::int64_t oldest_kept =
         kept_from ? order_.find(*kept_from).window : std::numeric_limits<std::int64_t>::max();
-    std::vector<std::shared_ptr<Window>> dropped; // and given back without the lock
+    std::vector<std::shared_ptr<Window>> dropped; // freed without the lock
     const Lock lock(mutex_);
     stride_ = places.stride;
     for (std::int64_t first = 0; first < turn; ++first) {
@@ -143,7 +143,7 @@ RTRAIN_DOOR Batch StreamReader::rows(StreamPlan& plan) {
     };
     std::vector<std::unique_ptr<Left>> left;
     for (std::size_t i = 0; i < windows.size(); ++i) {
-        if (plan.are_left[i]) { // its memory is for the one behind it
+        if (plan.are_left[i]) { // its memory is for the next one
             read({&windows[i], 1});
             RowRun& run = plan.runs[i];
             const std::vector<RowRun> taken{
@@ -163,11 +163,11 @@ RTRAIN_DOOR Batch StreamReader::rows(StreamPlan& plan) {
     return pick_rows(sources, RunsOfRows(plan.runs));
 }
 
-/// Returns when all these are read, those that are null aside. Throws what reading one has thrown.
+/// Returns when all these are read; null ones are skipped. Rethrows the error of one.
 RTRAIN_DOOR void StreamReader::read(std::span<const std::shared_ptr<Window>> windows) {
     Lock lock(mutex_);
     for (;;) {
-        Lane* free = nullptr; // one to be read, which nobody reads
+        Lane* free = nullptr; // one to be read, which no thread owns
         bool is_complete = true;
         for (const auto& window : windows) {
             if (window && !window->is_read) {
@@ -216,7 +216,7 @@ RTRAIN_DOOR std::shared_ptr<StreamReader::Window> StreamReader::new_window(std::
     return window;
 }
 
-/// The one that is needed first.
+/// The lane whose window is needed first.
 RTRAIN_DOOR StreamReader::Lane* StreamReader::lane_to_read_ahead() {
     struct Candidate {
         Lane* lane = nullptr;
@@ -232,7 +232,7 @@ RTRAIN_DOOR StreamReader::Lane* StreamReader::lane_to_read_ahead() {
         }
         const Window& last = **std::ranges::max_element(
             lane.windows, {}, [](const auto& window) { return window->number; });
-        // One ahead at most, and none that other ranks may take all rows of.
+        // At most one ahead, and none of which other ranks may take all rows.
         const Candidate next{&lane, number,
                              lane.unread.empty() ? last.number + 1 : lane.unread.front()->number};
         const bool is_needed =
@@ -251,11 +251,11 @@ RTRAIN_DOOR StreamReader::Lane* StreamReader::lane_to_read_ahead() {
     return first.lane;
 }
 
-/// For a window that is read ahead, beside all that are to be read. While one is read, it is there
-/// twice.
+/// True if there is memory for a window read ahead, in addition to all required ones. A window is
+/// in memory twice while it is read.
 RTRAIN_DOOR bool StreamReader::has_room_for(std::int64_t rows) const {
     const std::int64_t lanes = order_.shape().lanes;
-    const std::int64_t to_come = // lanes that no batch has come to yet
+    const std::int64_t to_come = // lanes that no batch has reached yet
         lanes / std::gcd(stride_, lanes) - static_cast<std::int64_t>(lanes_.size());
     rows += std::max<std::int64_t>(to_come, 0) * order_.shape().window;
     for (const auto& [number, lane] : lanes_) {
@@ -269,8 +269,8 @@ RTRAIN_DOOR bool StreamReader::has_room_for(std::int64_t rows) const {
            memory_bytes_ - memory_bytes_ / 8;
 }
 
-/// Whether a thread may begin with this lane: not with one that another thread has, nor where its
-/// cursor would be too much beside the others'.
+/// True if a thread may start this lane: no thread owns it, and its cursor fits in the budget
+/// together with the others.
 RTRAIN_DOOR bool StreamReader::may_read(const Lane& lane) const {
     const bool is_alone = std::ranges::none_of(
         lanes_, &Lane::is_busy, [](const auto& of) -> auto& { return of.second; });
@@ -331,8 +331,8 @@ RTRAIN_DOOR void StreamReader::read_some(Lane& lane, Lock& lock) {
     is_read_.notify_all();
 }
 
-/// Where another lane ends in the middle of a block, this one may begin there: its cursor is
-/// where this one would have to read to.
+/// A lane may begin in the middle of a block where another one ends: takes over that lane's cursor,
+/// which is already in the right position.
 RTRAIN_DOOR void StreamReader::take_cursor(Lane& lane, const StreamOrder::Piece& piece) {
     const auto is_there = [&](const Lane& of) {
         return of.cursor && of.block == piece.block && of.row == piece.first_row;
@@ -353,7 +353,7 @@ RTRAIN_DOOR void StreamReader::take_cursor(Lane& lane, const StreamOrder::Piece&
 RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& piece) {
     const Reading reading(blocks_->source().name_of(piece.block));
     if (!lane.cursor || lane.block != piece.block || lane.row != piece.first_row) {
-        lane.cursor.reset(); // before the next one takes memory
+        lane.cursor.reset(); // before the next one allocates
         lane.cursor = blocks_->source().open(piece.block, piece.first_row);
         lane.block = piece.block;
         lane.row = piece.first_row;
@@ -376,7 +376,7 @@ RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& 
     }
 }
 
-/// Where a thread reads, a cursor may be about to be opened.
+/// Counts the largest cursor for busy lanes: a thread may be about to open one.
 RTRAIN_DOOR std::int64_t StreamReader::bytes_of_cursors() const {
     std::int64_t bytes = 0;
     for (const auto& [number, lane] : lanes_) {
@@ -386,7 +386,7 @@ RTRAIN_DOOR std::int64_t StreamReader::bytes_of_cursors() const {
     return bytes;
 }
 
-/// What was read of windows that are not whole.
+/// Bytes read of incomplete windows.
 RTRAIN_DOOR std::int64_t StreamReader::bytes_of_parts() const {
     std::int64_t bytes = 0;
     for (const auto& [number, lane] : lanes_) {

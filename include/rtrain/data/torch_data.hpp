@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// torch::data data sets and loaders on ranks: a data set behind data::Dataset, a sampler for
-/// torch's own loaders, and what `worker.prepare(data_loader)` returns.
+/// torch::data data sets and loaders on ranks: an adapter to data::Dataset, a sampler for torch's
+/// own loaders, and the loader that `worker.prepare(data_loader)` returns.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -62,20 +62,20 @@ template <class D>
     };
     if (!dataset.size().has_value()) {
         throw DataError("RT-D10", "a torch::data data set without a size cannot be split between "
-                                  "ranks by rows");
+                                  "ranks by rows; give it a size()");
     }
     return Dataset(std::make_shared<Adapter>(std::move(dataset)));
 }
 
-/// How the loaders of a rank go through an epoch.
+/// The settings of an epoch of a rank's loader.
 struct LoaderEpoch {
     EpochRequest epoch;
-    /// As BatchOptions::each_row_once.
+    /// See BatchOptions::each_row_once.
     std::optional<bool> each_row_once = std::nullopt;
-    bool drops_last = false; ///< the loader leaves out what fills no batch
+    bool drops_last = false; ///< the loader drops an incomplete batch
 
-    /// Of an epoch that begins now. Where each row counts once, ranks with a row more than others
-    /// would drop another number of batches: these rows go, too.
+    /// The request for an epoch that begins now. If each row counts once, ranks with one row more
+    /// than others would drop a different number of batches; these rows are dropped too.
     [[nodiscard]] EpochRequest now() const {
         EpochRequest begins = epoch;
         begins.each_once = each_row_once.value_or(!c10::GradMode::is_enabled());
@@ -84,8 +84,8 @@ struct LoaderEpoch {
     }
 };
 
-/// distributed_order() for torch's data loaders. Each reset starts the epoch, and the row in it,
-/// that `position` says.
+/// distributed_order() for torch's data loaders. Each reset starts at the epoch and row of
+/// `position`.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
 public:
     DistributedSampler(EpochRequest epoch, std::shared_ptr<const Position> position)
@@ -104,7 +104,7 @@ public:
         order_ = distributed_order(epoch_, position_->samples);
         next_ = 0;
     }
-    /// At most so many rows more of this rank; none at the end of the epoch.
+    /// At most `batch_size` more rows of this rank; none at the end of the epoch.
     std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override {
         const std::int64_t left = order_.defined() ? order_.numel() - next_ : 0;
         std::int64_t count = std::min(left, static_cast<std::int64_t>(batch_size));
@@ -119,13 +119,13 @@ public:
         next_ += count;
         return std::vector<std::size_t>(rows, rows + count);
     }
-    /// The place is saved with the worker's state, not here.
+    /// The position is saved with the worker's state, not here.
     void save(torch::serialize::OutputArchive& /*archive*/) const override {}
     void load(torch::serialize::InputArchive& /*archive*/) override {}
 
 private:
     LoaderEpoch of_;
-    EpochRequest epoch_; ///< under way
+    EpochRequest epoch_; ///< the current epoch
     std::shared_ptr<const Position> position_;
     at::Tensor order_;
     std::int64_t taken_ = 0; ///< by all ranks, before order_
@@ -134,7 +134,7 @@ private:
 
 namespace internal {
 
-/// How many rows a batch of a loader has; 0: it does not say.
+/// The number of rows in a loader's batch; 0: not known.
 template <class B>
 [[nodiscard]] std::int64_t rows_of(const B& batch) {
     if constexpr (std::is_convertible_v<const B&, at::Tensor>) {
@@ -155,17 +155,17 @@ template <class B>
 
 } // namespace internal
 
-/// A torch::data loader over this rank's rows, whose batches arrive on the rank's device. Each
-/// begin() is a new epoch, except the first after a resumed checkpoint, which goes on where the
-/// checkpoint was taken, also on another number of ranks. The place is exact only if batches keep
-/// their order (`enforce_ordering`, torch's default).
+/// A torch::data loader over this rank's rows that moves batches to the rank's device. Each begin()
+/// starts a new epoch, except the first after a resumed checkpoint, which continues from the
+/// checkpoint's position, even on a different number of ranks. The position is exact only if
+/// batches keep their order (`enforce_ordering`, torch's default).
 template <class Loader>
 class DeviceLoader {
 public:
-    using Batch = typename Loader::BatchType; ///< what the loader gives
+    using Batch = typename Loader::BatchType; ///< the loader's batch type
 
-    /// `position` counts what the ranks of `epoch` have taken; a loader that brought a distributed
-    /// sampler of its own has none.
+    /// `position` counts the rows taken by the ranks of `epoch`; a loader with its own distributed
+    /// sampler has none.
     DeviceLoader(std::unique_ptr<Loader> loader, at::Device device,
                  std::shared_ptr<Position> position = std::make_shared<Position>(),
                  std::optional<LoaderEpoch> epoch = std::nullopt)
@@ -182,7 +182,7 @@ public:
             : loader_(&loader), pass_(loader.begin_pass()), end_(loader.end_of_pass()),
               prefetch_(loader.device_), next_(loader.loader_->end()) {
             if (!pass_.has_ended()) {
-                const StepClock::In data(StepPart::data); // worker threads read from here on
+                const StepClock::In data(StepPart::data); // worker threads start reading here
                 next_ = loader.loader_->begin();
             }
             const bool is_whole = end_ > 0 && !pass_.has_ended() && pass_.position().samples == 0;
@@ -237,7 +237,7 @@ public:
             }
         }
 
-        /// torch's iterator reads when it is advanced.
+        /// torch's iterator reads when it advances.
         [[nodiscard]] std::optional<Batch> read() {
             if (std::exchange(started_, true)) {
                 ++next_;
@@ -260,19 +260,19 @@ public:
 
     [[nodiscard]] Iterator begin() { return Iterator(*this); }
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
-    [[nodiscard]] const Loader& loader() const noexcept { return *loader_; } ///< the loader itself
+    [[nodiscard]] const Loader& loader() const noexcept { return *loader_; } ///< the wrapped loader
 
-    /// Itself, as of the pointer that torch's make_data_loader() returns: `for (auto& batch :
-    /// *loader)`.
+    /// Returns itself, to act like the pointer that torch's make_data_loader() returns: `for (auto&
+    /// batch : *loader)`.
     [[nodiscard]] DeviceLoader& operator*() noexcept { return *this; }
     [[nodiscard]] DeviceLoader* operator->() noexcept { return this; }
-    /// As the loader's.
+    /// The wrapped loader's options.
     [[nodiscard]] const torch::data::FullDataLoaderOptions& options() const noexcept {
         return loader_->options();
     }
 
 private:
-    /// One that has ended when there is nothing to do in it.
+    /// Begins a pass; one that has already ended if it is to be skipped.
     [[nodiscard]] Pass begin_pass() {
         if (position_->skips_pass()) {
             Loops::current().skip(*position_);
@@ -283,12 +283,12 @@ private:
         }
         return Pass(position_, c10::GradMode::is_enabled());
     }
-    /// How many rows all ranks will have taken at the end of this epoch.
+    /// The number of rows all ranks have taken at the end of this epoch.
     [[nodiscard]] std::int64_t end_of_pass() const {
         return epoch_ ? distributed_end(epoch_->now(), position_->samples) : 0;
     }
 
-    /// Of a pass that all ranks end behind so many rows; 0: these are not counted.
+    /// The length of a pass that ends on all ranks after `end` rows; 0: rows are not counted.
     [[nodiscard]] LoopStatus::Length length_to(std::int64_t end) const {
         const auto size = static_cast<std::int64_t>(loader_->options().batch_size);
         if (end == 0) {
@@ -307,7 +307,7 @@ private:
         }
     }
 
-    /// Once: an epoch has no batch.
+    /// Warns once that an epoch has no batch.
     void say_empty() const {
         const EpochRequest& epoch = epoch_->epoch;
         if (epoch.rank == 0 && !std::exchange(position_->said_empty, true)) {
@@ -319,7 +319,7 @@ private:
     std::unique_ptr<Loader> loader_;
     at::Device device_;
     std::shared_ptr<Position> position_;
-    std::optional<LoaderEpoch> epoch_; ///< of the DistributedSampler in the loader
+    std::optional<LoaderEpoch> epoch_; ///< of the loader's DistributedSampler
 };
 
 /// A loader over this rank's rows of `dataset`; its sampler is a DistributedSampler.
@@ -330,7 +330,7 @@ template <class D>
                                            std::optional<bool> each_row_once = std::nullopt) {
     if (!dataset.size().has_value()) {
         throw DataError("RT-D10", "a torch::data data set without a size cannot be split between "
-                                  "ranks by rows");
+                                  "ranks by rows; give it a size()");
     }
     epoch.rows = static_cast<std::int64_t>(*dataset.size());
     const LoaderEpoch of{epoch, each_row_once, options.drop_last()};
@@ -341,9 +341,9 @@ template <class D>
 }
 
 /// Replaces a loader's sampler by a DistributedSampler, as Ray Train's prepare_data_loader does:
-/// RandomSampler gives a shuffled one, any other an ordered one. A loader whose sampler is already
-/// distributed is kept. The loader must have no worker threads (RT-D11), because torch moves the
-/// data set into them.
+/// RandomSampler becomes a shuffled one, any other an ordered one. A loader whose sampler is
+/// already distributed is kept. The loader must have no worker threads (RT-D11), because torch
+/// moves the data set into them.
 template <class D, class Sampler>
 [[nodiscard]] auto
 distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> loader,
@@ -365,7 +365,7 @@ distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> 
         const auto full = loader->options();
         std::unique_ptr<D> dataset = Access::take(*loader);
         if (!dataset) {
-            throw DataError("RT-D11", "a loader with worker threads has given its data set away; "
+            throw DataError("RT-D11", "a loader with worker threads no longer holds its data set; "
                                       "call worker.prepare(dataset, options) instead");
         }
         torch::data::DataLoaderOptions options(full.batch_size);
