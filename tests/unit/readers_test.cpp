@@ -269,7 +269,7 @@ TEST_CASE("Readers.bad_json_rows_are_errors_or_skipped") {
     };
     for (const std::string bad : {"{\"x\": 1", "nonsense", "[1]", "{\"x\": \"\xFF\"}"}) {
         CAPTURE(bad);
-        CHECK(contains(error_of(with(bad)), "a.json, row 30 is no JSON object"));
+        CHECK(contains(error_of(with(bad)), "a.json, row 30 is not a JSON object"));
         CHECK(contains(error_of(with(bad)), "[RT-D32]"));
     }
     for (const std::string bad :

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A rank's rows in batches, one pass after the other, and the place reached in them.
+/// A rank's rows in batches, in consecutive passes, and the position reached in them.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -25,14 +25,14 @@ struct Course;
 struct Position;
 class WindowMemory;
 
-/// One pass after the other over this rank's rows. Each `begin()` starts a new epoch, except the
-/// first after a resumed checkpoint, which goes on where the checkpoint was taken, also on another
+/// Consecutive passes over this rank's rows. Each `begin()` starts a new epoch, except the first
+/// after a resumed checkpoint, which continues from the checkpoint's position, even on a different
 /// number of ranks.
 class Batches {
 public:
-    /// `position` is shared with whoever saves it. Batches are read on the CPU and sent to
+    /// `position` is shared with the code that saves it. Batches are read on the CPU and sent to
     /// `device`, one ahead of the loop. With `random_seed`, each batch seeds torch's generators
-    /// from it and its own place in the epoch. Unless it `is_split`, each rank reads the whole data
+    /// from it and its own position in the epoch. Unless `is_split`, each rank reads the whole data
     /// set, whatever the policy. Rows that are not counted need `agree`.
     Batches(Dataset dataset, AnyPolicy policy, int rank, int size, at::Device device,
             BatchOptions options, std::shared_ptr<Position> position,
@@ -43,7 +43,7 @@ private:
     class Reader; // batches_definitions.hpp
 
 public:
-    /// Reads the next batch when it is advanced.
+    /// Reads the next batch when advanced.
     class Iterator {
     public:
         using value_type = Batch;
@@ -71,32 +71,34 @@ public:
     [[nodiscard]] Iterator begin() const;
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
-    /// Batches in a whole epoch of this rank. Throws DataError [RT-D71] where rows are not counted.
+    /// The number of batches in a whole epoch of this rank. Throws DataError [RT-D71] if rows are
+    /// not counted.
     [[nodiscard]] std::int64_t size() const;
-    /// Batches of this rank in a step, more than 1 only with `micro_batches`.
+    /// The number of batches of this rank in a step; more than 1 only with `micro_batches`.
     [[nodiscard]] std::int64_t passes() const noexcept;
-    /// Whether the batch that the loop is at is this rank's last one in its step.
+    /// True if the loop's current batch is this rank's last one in its step.
     [[nodiscard]] bool step_ends() const noexcept;
 
-    /// Where the time of all passes so far went, also while a loop is under way.
+    /// Times of all passes so far; may be called during a loop.
     ///
     /// @code
     /// std::cout << to_string(batches.stats());
     /// @endcode
     [[nodiscard]] BatchStats stats() const;
 
-    /// The epoch that the next pass, or the one under way, has for its permutation.
+    /// The epoch of the current pass, or the next one, which selects its permutation.
     [[nodiscard]] std::int64_t epoch() const noexcept;
-    /// Reshuffles as in this epoch from the next pass on (DistributedSampler's set_epoch). A
-    /// resumed run that says the epoch which its checkpoint was made in goes on there.
+    /// Sets the epoch of the next pass, and so its shuffle (DistributedSampler's set_epoch). A
+    /// resumed run that sets the epoch of its checkpoint continues in that epoch.
     void set_epoch(std::int64_t epoch);
 
-    /// Rows that the last whole pass did not read, because they are not counted and not every rank
-    /// would have had some: of what filter() and flat_map() make others of.
+    /// The number of rows that the last whole pass did not read because not every rank would have
+    /// had some. Only for rows that are not counted; counts the input rows of filter() and
+    /// flat_map().
     [[nodiscard]] std::int64_t left_out() const noexcept;
 
 private:
-    /// The one that was given, or data::Streaming where it would read blocks again and again.
+    /// The given policy, or data::Streaming if that policy would read blocks repeatedly.
     [[nodiscard]] const AnyPolicy& policy() const;
     [[nodiscard]] Course course_of(std::int64_t epoch) const;
     [[nodiscard]] std::int64_t batches_of(std::int64_t epoch) const;
@@ -112,7 +114,7 @@ private:
     bool is_split_;
     GreatestOfRanks agree_;
     std::shared_ptr<BatchCounters> counters_;
-    std::shared_ptr<WindowMemory> memory_; ///< of one epoch, for the next
+    std::shared_ptr<WindowMemory> memory_; ///< reused across epochs
 };
 
 } // namespace rtrain::data

@@ -41,10 +41,10 @@
 
 namespace rtrain::data {
 
-/// One pass over batches, which outlive it: what an iterator over them holds.
+/// The state of an iterator: one pass over batches, which outlive it.
 class Batches::Reader {
 public:
-    /// At the end when `pass` has ended.
+    /// At the end if `pass` has ended.
     Reader(const Batches& batches, std::int64_t epoch, std::int64_t taken, Pass pass)
         : batches_(&batches), epoch_(epoch), steps_(StepClock::current().steps()),
           reads_once_(batches.course_of(epoch).epoch.each_once),
@@ -62,12 +62,12 @@ public:
 
     /// None at the end.
     [[nodiscard]] bool is_at_end() const noexcept { return !read_.has_value(); }
-    /// The loop gets the batch.
+    /// The loop receives the batch.
     [[nodiscard]] Batch& take() {
         pass_.take();
         return read_->batch;
     }
-    /// The loop is done with the batch.
+    /// The loop has finished the batch.
     void advance() {
         pass_.leave_batch();
         next();
@@ -76,7 +76,7 @@ public:
 private:
     enum class Draws { of_reading, of_training };
 
-    /// A batch and where it belongs, which travel together.
+    /// A batch and its portion, transferred together.
     struct Read {
         Batch batch;
         Portion portion;
@@ -102,13 +102,13 @@ private:
             return;
         }
         pass_.position().advance(read_->portion.taken, read_->portion.ends_step, feed_->places());
-        // Of micro-batches, a step has the same whatever the number of ranks; each counts alike.
+        // A step has the same micro-batches on any number of ranks, and each counts alike.
         pass_.weigh(batches_->options_.micro_batches > 0 ? 1 : read_->portion.weight);
         StepClock::current().add_rows(c10::GradMode::is_enabled() ? read_->batch.size() : 0);
         seed_generators(read_->portion.place, Draws::of_training);
     }
 
-    /// The loop came for a batch at `begin`, and gets it now.
+    /// Records that the loop requested a batch at `begin` and receives it now.
     void count(StageCounter::Clock::time_point begin, StageCounter::Clock::duration transferred) {
         BatchCounters& counters = *batches_->counters_;
         if (given_) {
@@ -125,8 +125,8 @@ private:
         }
     }
 
-    /// The next batch, on the device. Where rows are not counted, one that all ranks take: what is
-    /// read ahead of that may have to be read again.
+    /// The next batch, on the device. If rows are not counted, it is one that all ranks take:
+    /// batches read ahead may have to be read again.
     [[nodiscard]] std::optional<Read> settled() {
         auto next = prefetch_.next([this] { return read(); });
         LaneSteps* const lanes = feed_->lanes();
@@ -150,7 +150,7 @@ private:
         return next;
     }
 
-    /// Empty at the end of the epoch, and only there: a batch may have no rows.
+    /// Empty only at the end of the epoch: a batch may have no rows.
     [[nodiscard]] std::optional<Read> read() {
         if (loader_) {
             return loader_->next([this] { return next_job(); });
@@ -163,7 +163,7 @@ private:
         return read(*feed_, *batches_, epoch_, std::move(*portion));
     }
 
-    /// What a thread is to do; it may outlive neither the feed nor the batches.
+    /// The next job for a thread; must not outlive the feed or the batches.
     [[nodiscard]] std::optional<Loader<Read>::Job> next_job() {
         std::optional<Portion> portion = feed_->next();
         if (!portion) {
@@ -182,7 +182,7 @@ private:
         Batch batch = feed.read(batches.dataset_, portion);
         const auto read = StageCounter::Clock::now();
         counters.read.add_busy(read - begin);
-        if (!portion.is_short) { // which no loop gets
+        if (!portion.is_short) { // the loop does not receive it
             counters.read.add_batch(batch);
             batch = collated(std::move(batch), batches.options_);
             counters.collate.add_busy(StageCounter::Clock::now() - read);
@@ -210,7 +210,7 @@ private:
             [counters = batches_->counters_](auto time) { counters->read.add_waiting(time); });
     }
 
-    /// Of a pass that goes on where the feed begins.
+    /// The length of a pass that starts where the feed does.
     [[nodiscard]] LoopStatus::Length length() const {
         const Batches& all = *batches_;
         const BatchOptions& options = all.options_;
@@ -225,7 +225,7 @@ private:
         return length;
     }
 
-    /// What data::Random depends on besides the rows, and what BlockRows may keep.
+    /// The inputs of data::Random other than rows, and the memory limit of BlockRows.
     [[nodiscard]] static ReadingFor::Pass pass_of(const Batches& batches,
                                                   std::int64_t epoch) noexcept {
         const BatchOptions& options = batches.options_;
@@ -233,7 +233,7 @@ private:
                 options.memory_bytes};
     }
 
-    /// Once: an epoch has no batch.
+    /// Warns once that an epoch has no batch.
     void say_empty() const {
         const Batches& all = *batches_;
         if (all.rank_ == 0 && all.options_.drop_last && !all.dataset_.uncounted() &&
@@ -252,13 +252,13 @@ private:
     const Batches* batches_;
     std::int64_t epoch_;
     std::int64_t steps_; ///< of StepClock, when the pass began
-    bool reads_once_;    ///< each row
+    bool reads_once_;    ///< each row is read once
     std::shared_ptr<Feed> feed_;
     std::unique_ptr<Loader<Read>> loader_; ///< null: the loop reads
     Pass pass_;
     DevicePrefetch<Read> prefetch_;
     std::optional<Read> read_;                             ///< empty at the end
-    std::optional<StageCounter::Clock::time_point> given_; ///< when the loop has got it
+    std::optional<StageCounter::Clock::time_point> given_; ///< when the loop received it
 };
 
 RTRAIN_DOOR std::unique_ptr<Feed> make_feed(const AnyPolicy& policy, const Course& course,
@@ -290,7 +290,7 @@ Batches::Batches(Dataset dataset, AnyPolicy policy, int rank, int size, at::Devi
       random_seed_(random_seed), is_split_(is_split), agree_(std::move(agree)),
       counters_(std::make_shared<BatchCounters>()), memory_(std::make_shared<WindowMemory>()) {
     require_usable(options_, size);
-    // Copies to a device need pinned memory: threads that read ahead pin it, not the loop's.
+    // Copies to a device need pinned memory: threads that read ahead pin it, not the loop's thread.
     options_.pin_memory = options_.pin_memory || (!device.is_cpu() && options_.threads > 0);
 }
 
@@ -313,8 +313,8 @@ RTRAIN_DOOR bool Batches::Iterator::is_at_end() const noexcept {
 
 RTRAIN_DOOR Batches::Iterator Batches::begin() const {
     if (position_->iterating) {
-        throw DataError("RT-D9", "a loop over these batches is still under way; call "
-                                 "batches() again for a second, independent pass");
+        throw DataError("RT-D9", "these batches are already being iterated; call batches() again "
+                                 "for a second, independent pass");
     }
     Pass pass;
     if (position_->skips_pass()) {

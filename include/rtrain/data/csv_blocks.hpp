@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Cuts a CSV file into blocks of whole rows, in one pass over its bytes. A row ends where it does
-/// for Arrow's reader: at "\n", "\r\n" or "\r" outside of quotes, and quotes count where a field
-/// begins. Empty lines and those of comments are no rows. Includes no libtorch.
+/// Cuts a CSV file into blocks of whole rows, in one pass over its bytes. A row ends as in Arrow's
+/// reader: at "\n", "\r\n" or "\r" outside of quotes, and quotes count only at the start of a
+/// field. Empty lines and comment lines are not rows. Includes no libtorch.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -25,10 +25,10 @@ public:
         char delimiter = ',';
         char quote = '"'; ///< 0: none
         bool has_header = true;
-        std::uint64_t block_bytes = 1U << 18U;   ///< a block ends with the row that reaches these
+        std::uint64_t block_bytes = 1U << 18U; ///< a block ends with the row that reaches this size
         std::uint64_t max_row_bytes = 1U << 26U; ///< longer rows are errors
-        char comment = 0;                        ///< lines that begin with it are no rows; 0: none
-        std::int64_t skip_rows = 0;              ///< lines that are passed over before the first
+        char comment = 0;                        ///< lines that begin with it are not rows; 0: none
+        std::int64_t skip_rows = 0;              ///< lines to skip at the start
 
         /// Equal for formats that give equal blocks.
         [[nodiscard]] std::string kind() const {
@@ -38,7 +38,7 @@ public:
         }
     };
 
-    /// `begin`: where the first row does, behind a byte order mark. `file` is for messages.
+    /// `begin`: the offset of the first row, after a byte order mark. `file` is for messages.
     CsvBlocks(const Format& format, std::string file, std::uint64_t begin)
         : format_(format), file_(std::move(file)), position_(begin), row_begin_(begin),
           awaits_header_(format.has_header), left_to_skip_(format.skip_rows) {
@@ -48,7 +48,7 @@ public:
         }
     }
 
-    /// The bytes that follow those before. Throws DataError [RT-D47], [RT-D48].
+    /// Feeds the next bytes. Throws DataError [RT-D47], [RT-D48].
     void feed(std::string_view text) {
         for (std::size_t at = 0; at < text.size();) {
             const char c = text[at];
@@ -57,7 +57,7 @@ public:
                 const std::size_t newline = c == '\n' ? 1 : 0;
                 at += newline;
                 end_row(here(at), newline + 1);
-            } else if (may_close_) { // a quote in quotes: twice, it is part of the value
+            } else if (may_close_) { // a quote within quotes: doubled, it is part of the value
                 may_close_ = false;
                 is_quoted_ = c == format_.quote;
                 at += is_quoted_ ? 1U : 0U;
@@ -79,12 +79,13 @@ public:
         require_short(position_);
     }
 
-    /// What was cut out, when all of the file was fed. Throws DataError [RT-D46].
+    /// The blocks, after the whole file was fed. Throws DataError [RT-D46].
     [[nodiscard]] std::vector<data::FileBlock> finish() {
         if (is_quoted_ && !may_close_) {
-            throw DataError("RT-D46", concat("a quote that is open at the end of ", file_,
-                                             " begins in ", row_name(), ", at byte ", quote_begin_,
-                                             "; close it, or give .quote as the file has it"));
+            throw DataError("RT-D46",
+                            concat("a quote that is open at the end of ", file_, " begins in ",
+                                   row_name(), ", at byte ", quote_begin_,
+                                   "; close it, or set .quote to the quote character of the file"));
         }
         if (row_begin_ < position_) {
             end_row(position_, ends_with_cr_ ? 1 : 0);
@@ -114,7 +115,7 @@ private:
                (format_.comment != 0 && c == format_.comment && here(at) == row_begin_);
     }
 
-    /// To the end of a line that is no row. Returns how far it came.
+    /// Skips to the end of a line that is not a row. Returns the offset reached.
     [[nodiscard]] std::size_t feed_passed_over(std::string_view text, std::size_t at) {
         const std::size_t end = std::min(text.find_first_of("\r\n", at), text.size());
         if (end == text.size()) {
@@ -128,7 +129,7 @@ private:
         return end + 1;
     }
 
-    /// Returns how far it came.
+    /// Returns the offset reached.
     [[nodiscard]] std::size_t feed_unquoted(std::string_view text, std::size_t at) {
         const std::size_t begin = at;
         while (at < text.size() && !is_special_[static_cast<unsigned char>(text[at])]) {
@@ -156,7 +157,7 @@ private:
         return at + 1;
     }
 
-    /// `end`: behind the row's `newline` bytes of "\n" or its like.
+    /// `end`: after the row's `newline` bytes of "\n" or equivalent.
     void end_row(std::uint64_t end, std::size_t newline) {
         require_short(end);
         const bool is_passed_over = std::exchange(is_passed_over_, false);
@@ -212,12 +213,12 @@ private:
     char previous_ = '\0';
     bool awaits_header_;
     std::int64_t left_to_skip_;
-    bool is_passed_over_ = false; ///< the line, which is no row
+    bool is_passed_over_ = false; ///< the line is not a row
     bool is_quoted_ = false;
     bool may_close_ = false;
     bool ends_with_cr_ = false;
     data::FileBlock block_;
-    std::int64_t rows_before_ = 0; ///< the block
+    std::int64_t rows_before_ = 0; ///< before the block
     std::vector<data::FileBlock> blocks_;
 };
 

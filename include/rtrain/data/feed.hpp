@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which rows a rank reads next, batch by batch, in an epoch that may have been entered in the
-/// middle. row_feeds.hpp and stream_feed.hpp have those that there are.
+/// Determines which rows a rank reads next, batch by batch, in an epoch that may be entered in the
+/// middle. row_feeds.hpp and stream_feed.hpp implement it.
 #pragma once
 
 #include <rtrain/data/any_policy.hpp>
@@ -26,25 +26,24 @@ class WindowMemory; // window_memory.hpp
 struct LaneStep;
 struct StreamPlan; // stream_reader.hpp
 
-/// How a rank goes through an epoch.
+/// How a rank reads an epoch.
 struct Course {
     EpochRequest epoch;
     std::int64_t size = 1;   ///< rows of a batch
     std::int64_t passes = 1; ///< batches that this rank takes in a step
-    /// How many ranks split the rows; this rank is one of them, or reads everything.
+    /// The number of ranks that split the rows; this rank is one of them, or reads everything.
     std::int64_t sharing = 1;
-    /// Of a data set that is read in blocks; null: by row number.
+    /// The index of a data set that is read in blocks; null: rows are read by number.
     std::shared_ptr<const BlockIndex> blocks = nullptr;
-    std::int64_t memory_bytes = 0; ///< for what is kept of these
-    /// Of epochs before this one, for what is kept of these; may be null.
+    std::int64_t memory_bytes = 0; ///< limit for windows and cursors
+    /// Reused from earlier epochs; may be null.
     std::shared_ptr<WindowMemory> memory = nullptr;
-    /// Of rows that are not counted; `rows` and `blocks` are of what they are made of. They go on
-    /// at `lanes`; none: at the beginning.
+    /// The source of rows that are not counted; `rows` and `blocks` are then those of its input.
+    /// They continue at `lanes`; empty: at the beginning.
     std::shared_ptr<const Uncounted> uncounted = nullptr;
     std::vector<LanePlace> lanes = {};
-    std::int64_t threads = 0; ///< that read ahead
-    std::uint64_t content =
-        0; ///< of the data set, or what its rows are made of: Dataset::content()
+    std::int64_t threads = 0;  ///< reading ahead
+    std::uint64_t content = 0; ///< of the data set or its source: Dataset::content()
 
     [[nodiscard]] std::int64_t place_among_sharing() const noexcept {
         return sharing > 1 ? epoch.rank : 0;
@@ -53,20 +52,20 @@ struct Course {
 
 /// One batch to be read.
 struct Portion {
-    at::Tensor rows = {};   ///< by number; undefined where there are places
-    std::int64_t place = 0; ///< of its first row in the order of all ranks
-    std::int64_t taken = 0; ///< by all ranks, in whole steps, once this batch is
-    bool ends_step = true;  ///< this rank's last one of the step
-    double weight = 1;      ///< Steps::weight()
-    std::shared_ptr<StreamPlan> plan = nullptr; ///< of a StreamFeed over blocks
-    // Of LaneSteps.
-    std::int64_t number = 0;                        ///< in the order of reading
-    std::int64_t pass = 0;                          ///< of the step
+    at::Tensor rows = {};                       ///< by number; undefined if read by position
+    std::int64_t place = 0;                     ///< of its first row in the order of all ranks
+    std::int64_t taken = 0;                     ///< by all ranks, in whole steps, after this batch
+    bool ends_step = true;                      ///< it is this rank's last one of the step
+    double weight = 1;                          ///< Steps::weight()
+    std::shared_ptr<StreamPlan> plan = nullptr; ///< if a StreamFeed reads blocks
+    // Used by LaneSteps.
+    std::int64_t number = 0;                        ///< in reading order
+    std::int64_t pass = 0;                          ///< within the step
     bool is_short = false;                          ///< it has too few rows to be taken
-    std::shared_ptr<const LaneStep> step = nullptr; ///< once the first pass was read
+    std::shared_ptr<const LaneStep> step = nullptr; ///< set once the first pass was read
 };
 
-/// next() is for the thread of the loop; read() and read_ahead() are for any threads.
+/// The loop's thread calls next(); any thread may call read() and read_ahead().
 class Feed {
 public:
     Feed() = default;
@@ -74,34 +73,34 @@ public:
     Feed& operator=(const Feed&) = delete;
     virtual ~Feed() = default;
 
-    /// What to read next; empty at the end of the epoch. Where rows are not counted, lanes() says
-    /// that.
+    /// The next batch to read; empty at the end of the epoch. If rows are not counted, lanes()
+    /// determines the end.
     [[nodiscard]] virtual std::optional<Portion> next() = 0;
-    /// What next() has said; once it is read, the portion holds no windows any more.
+    /// Reads a portion from next() and releases its windows.
     [[nodiscard]] virtual Batch read(const Dataset& dataset, Portion& portion) = 0;
-    /// Batches from here to the end of the epoch. Throws DataError [RT-D71] where rows are not
-    /// counted.
+    /// The number of batches from here to the end of the epoch. Throws DataError [RT-D71] if rows
+    /// are not counted.
     [[nodiscard]] virtual std::int64_t batches() const = 0;
 
-    /// Rows that ranks have taken twice so far, so that all have equally many.
+    /// The number of rows that ranks have taken twice so far to have equally many.
     [[nodiscard]] virtual std::int64_t repeated() const { return 0; }
 
-    /// Before threads read: makes what they share.
+    /// Called before threads read: creates their shared state.
     virtual void begin_reading() {}
-    /// Something that a later portion will need. False when there is nothing to do now.
+    /// Reads something that a later portion needs. False if there is nothing to do now.
     [[nodiscard]] virtual bool read_ahead() { return false; }
 
-    /// Null where rows are counted; else each batch that was read has to be settled, in order.
+    /// Null if rows are counted; else each batch that was read must be settled, in order.
     [[nodiscard]] virtual LaneSteps* lanes() noexcept { return nullptr; }
-    /// How far lanes are, where rows are not counted.
+    /// The positions of the lanes if rows are not counted.
     [[nodiscard]] virtual std::vector<LanePlace> places() const { return {}; }
 };
 
-/// Of an epoch in which all ranks have taken `taken` rows. Throws what `policy` throws, DataError
-/// [RT-D7, RT-D20, RT-D22].
+/// The feed of an epoch in which all ranks have taken `taken` rows. Throws what `policy` throws,
+/// DataError [RT-D7, RT-D20, RT-D22].
 [[nodiscard]] std::unique_ptr<Feed> make_feed(const AnyPolicy& policy, const Course& course,
                                               std::int64_t taken);
-/// What a position in it counts in, by which it is known again; empty: the policy has no name.
+/// The name of the order that positions count in; empty: the policy has no name.
 [[nodiscard]] std::string order_of(const AnyPolicy& policy, const Course& course);
 
 } // namespace rtrain::data

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the rows of a file are: blocks that can be read by themselves. An index is found by
-/// reading a file once, and is a value with bytes of its own: index_cache.hpp keeps and shares
-/// them. Includes no libtorch.
+/// The positions of a file's rows: blocks that can be read independently. Indexing reads a file
+/// once; index_cache.hpp keeps and shares the indices as bytes. Includes no libtorch.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
@@ -19,13 +18,13 @@
 
 namespace rtrain::data {
 
-/// Of rows at a file's beginning: see FileIndex::content.
+/// Bytes of rows at the beginning of a file: see FileIndex::content.
 inline constexpr std::size_t head_bytes = std::size_t{1} << 16U;
 
-/// The FileIndex::sample of an index that holds for any bytes of the file's size.
+/// The FileIndex::sample of an index that is valid for any bytes of the file's size.
 inline constexpr std::uint32_t any_sample = 1;
 
-/// Whole rows that follow each other in a file.
+/// Consecutive whole rows of a file.
 struct FileBlock {
     std::uint64_t offset = 0; ///< in the file
     std::uint64_t bytes = 0;
@@ -33,14 +32,14 @@ struct FileBlock {
     friend bool operator==(const FileBlock&, const FileBlock&) = default;
 };
 
-/// The blocks of one file, in order. They do not overlap, and each has a row at least.
+/// The blocks of one file, in order, without overlap; each has at least one row.
 struct FileIndex {
     std::uint64_t size = 0;       ///< of the file
-    std::int64_t modified_ns = 0; ///< as storage::Entry's
+    std::int64_t modified_ns = 0; ///< as in storage::Entry
     std::vector<FileBlock> blocks;
-    /// CRC-32C of what indexing reads, which a copy of the file shares: all of lines and CSV. Of
-    /// formats that say themselves where rows are, that and what head_bytes of rows are: a checksum
-    /// of all would cost as much as an epoch.
+    /// CRC-32C of the bytes that indexing reads, equal for copies of the file: all bytes of lines
+    /// and CSV. For formats that store the positions of rows, that and the first head_bytes of
+    /// rows: a checksum of all would cost as much as an epoch.
     std::uint32_t content = 0;
     std::uint32_t sample = 0; ///< sample_of() the file, or any_sample
     friend bool operator==(const FileIndex&, const FileIndex&) = default;
@@ -66,8 +65,8 @@ inline void append(std::string& bytes, std::uint64_t number) {
 
 } // namespace index
 
-/// An index as bytes, for other ranks and files: numbers of 8 bytes, least first, behind a magic
-/// one; 24 bytes a block.
+/// Serializes an index for other ranks and files: 8-byte little-endian numbers after a magic one;
+/// 24 bytes a block.
 [[nodiscard]] inline std::string to_bytes(const FileIndex& file) {
     std::string bytes(index::magic);
     index::append(bytes, file.size);
@@ -81,17 +80,17 @@ inline void append(std::string& bytes, std::uint64_t number) {
     return bytes;
 }
 
-/// Takes back what to_bytes() made. Throws DataError [RT-D28].
+/// The inverse of to_bytes(). Throws DataError [RT-D28].
 [[nodiscard]] inline FileIndex parse_index(std::string_view bytes) {
     constexpr std::size_t head = index::magic.size() + 24;
     constexpr std::size_t of_block = 24;
     const auto damaged = [](std::string_view why) {
-        return DataError("RT-D28", detail::concat("these bytes are no index of a data file: ", why,
-                                                  "; make it again"));
+        return DataError("RT-D28", detail::concat("these bytes are not the index of a data file: ",
+                                                  why, "; create it again"));
     };
     if (bytes.size() < head || !bytes.starts_with(index::magic) ||
         (bytes.size() - head) % of_block != 0) {
-        throw damaged("they have another form");
+        throw damaged("their format is not that of an index");
     }
     FileIndex file{.size = index::number_at(bytes, 8),
                    .modified_ns = static_cast<std::int64_t>(index::number_at(bytes, 16)),
@@ -105,7 +104,7 @@ inline void append(std::string& bytes, std::uint64_t number) {
                               .rows = static_cast<std::int64_t>(index::number_at(bytes, at + 16))};
         if (block.offset < end || block.offset > file.size ||
             block.bytes > file.size - block.offset || block.rows < 1) {
-            throw damaged("a block is not in the file, or overlaps another");
+            throw damaged("a block is outside of the file, or overlaps another");
         }
         end = block.offset + block.bytes;
         file.blocks.push_back(block);
@@ -113,15 +112,16 @@ inline void append(std::string& bytes, std::uint64_t number) {
     return file;
 }
 
-/// What a reader throws that finds another file than was indexed.
+/// The error of a reader whose file has changed since it was indexed.
 [[nodiscard]] inline DataError changed_file(const storage::RandomAccessFile& file,
                                             std::string_view what) {
-    return {"RT-D29", detail::concat(file.uri(), " has changed since it was indexed: ", what,
-                                     "; start again, and let nobody write to files that are read")};
+    return {"RT-D29",
+            detail::concat(file.uri(), " has changed since it was indexed: ", what,
+                           "; start again, and do not write to files that are being read")};
 }
 
-/// All of a part of a file. Throws DataError [RT-D29] when the file has become shorter or, on this
-/// machine, was modified.
+/// Reads a part of a file completely. Throws DataError [RT-D29] if the file has become shorter or,
+/// on this machine, was modified.
 [[nodiscard]] inline std::string read_exactly(const storage::RandomAccessFile& file,
                                               std::uint64_t offset, std::size_t bytes) {
     std::string read = file.read_at(offset, bytes);
@@ -131,9 +131,9 @@ inline void append(std::string& bytes, std::uint64_t number) {
     return read;
 }
 
-/// CRC-32C of a file's first and last bytes and of some between, by which an index is known to be
-/// of another file that has the same size and time: what `cp -p` and archives leave behind. 0 on a
-/// service, where each write has a new time.
+/// CRC-32C of a file's first and last bytes and of some between. It detects an index of a different
+/// file with the same size and time, as left by `cp -p` and archives. 0 on a service, where each
+/// write has a new time.
 [[nodiscard]] inline std::uint32_t sample_of(const storage::RandomAccessFile& file) {
     constexpr std::uint64_t ends = 4096;
     constexpr std::uint64_t between = 256;
@@ -155,14 +155,14 @@ inline void append(std::string& bytes, std::uint64_t number) {
     return std::max(sum.sum(), any_sample + 1);
 }
 
-/// Throws DataError [RT-D29] when a file of this machine was modified since it was listed.
+/// Throws DataError [RT-D29] if a file of this machine was modified since it was listed.
 inline void require_unchanged(const storage::RandomAccessFile& file) {
     if (!file.filesystem().is_local()) {
-        return; // the service would have to be asked each time
+        return; // it would cost a request to the service each time
     }
     const auto now = file.filesystem().look_at(file.path());
     if (!now) {
-        throw changed_file(file, "it is gone");
+        throw changed_file(file, "it no longer exists");
     }
     if (now->size != file.size() || now->modified_ns != file.modified_ns()) {
         throw changed_file(

@@ -34,31 +34,31 @@
 
 namespace rtrain::data {
 
-/// How read_images() reads.
+/// Options of read_images().
 struct ImageOptions {
-    /// What each image is resized to: {height, width}. {}: all images have one size.
+    /// Each image is resized to this: {height, width}. {}: all images have one size.
     ImageSize size = {};
     ImageMode mode = ImageMode::rgb; ///< or grey
-    bool labels = true;              ///< a column of them
-    /// The classes there are: a file of the n-th has the label n, from 0. Empty: those of the
-    /// files, sorted by name.
+    bool labels = true;              ///< add them as a column
+    /// The class names: a file of the n-th has the label n, from 0. Empty: those of the files,
+    /// sorted by name.
     std::vector<std::string> classes = {};
-    bool include_paths = false; ///< a column of them
-    /// The largest image, as it is in the file. The default is Pillow's.
+    bool include_paths = false; ///< add them as a column
+    /// The largest size of an image in its file. The default is Pillow's.
     std::int64_t max_pixels = 89'478'485;
-    OnError on_error = OnError::raise; ///< what follows a file that is no image
-    std::int64_t max_errors = 100;     ///< bad files that are skipped before it is an error
-    /// Which files.
+    OnError on_error = OnError::raise; ///< for a file that is not an image
+    std::int64_t max_errors = 100;     ///< skipped bad files, above which reading fails
+    /// Which files to read.
     FileOptions files = {.endings = {".jpg", ".jpeg", ".jpe", ".jfif", ".png"}};
-    /// Of a channel. 0: 8, and a PNG of 16 is an error. 8: of 16, the higher 8 are taken, as Pillow
-    /// does. 16: "image" is int32 of 0 to 65535, of 8 bits each times 257.
+    /// Bits of a channel. 0: 8, and a PNG of 16 is an error. 8: the higher 8 of 16 are used, as in
+    /// Pillow. 16: "image" is int32 of 0 to 65535; 8 bits are multiplied by 257.
     int bits = 0;
 };
 
 /// Image files, by row number: each is opened when its row is read.
 class ImageFiles final : public Dataset::Source {
 public:
-    /// `labels` has one of each file, or is empty.
+    /// `labels` has one per file, or is empty.
     ImageFiles(std::vector<storage::RandomAccessFile> files, std::vector<std::int64_t> labels,
                ImageOptions options)
         : files_(std::move(files)), labels_(std::move(labels)), options_(std::move(options)),
@@ -76,7 +76,7 @@ public:
         return static_cast<std::int64_t>(files_.size());
     }
 
-    /// Of names, sizes and labels: what was listed, without a look into the files.
+    /// Computed from names, sizes and labels, without reading the files.
     [[nodiscard]] std::uint64_t content() const override { return content_; }
 
     [[nodiscard]] Batch rows(const at::Tensor& indices) const override {
@@ -114,7 +114,7 @@ public:
 private:
     [[nodiscard]] bool may_resize() const noexcept { return options_.size.height > 0; }
 
-    /// Where the options do not say it, that of the first image.
+    /// The size of all images: from the options, or else from the first image.
     [[nodiscard]] ImageSize size_of_all() const {
         if (may_resize()) {
             return options_.size;
@@ -127,7 +127,7 @@ private:
         return size_;
     }
 
-    /// Reads a file into `planes`, or the one that stands in for it; which is returned.
+    /// Reads a file, or its replacement, into `planes`; returns the file read.
     [[nodiscard]] std::size_t read_or_stand_in(std::size_t row, std::uint8_t* planes) const {
         return first_good(row, [&](std::size_t file) {
             decoder_.decode(bytes_of(file), files_[file].uri(), size_of_all(), may_resize(),
@@ -135,8 +135,8 @@ private:
         });
     }
 
-    /// The file of a row, or the good one before; before the first good one, that. It depends on
-    /// nothing else, so all ranks and threads get the same.
+    /// The row's file, or the last good one before it; if there is none, the first good one after
+    /// it. Depends on nothing else, so all ranks and threads agree.
     template <class Read>
     [[nodiscard]] std::size_t first_good(std::size_t row, Read&& read) const {
         for (std::size_t i = 0; i < files_.size(); ++i) {
@@ -145,17 +145,17 @@ private:
                 read(file);
                 return file;
             } catch (const DataError& error) {
-                // A file that changes is no bad row, nor is one that an option reads.
+                // A changed file is not a bad row, nor is one that only needs an option.
                 if (error.code() == "RT-D29" || error.code() == "RT-D107") {
                     throw;
                 }
                 bad_.add(error, files_[file].uri(), 0);
             }
         }
-        throw DataError("RT-D34",
-                        detail::concat(files_.front().uri(), " and all other ", files_.size() - 1,
-                                       " images cannot be read, so that none can stand in for "
-                                       "them"));
+        throw DataError(
+            "RT-D34",
+            detail::concat(files_.front().uri(), " and all other ", files_.size() - 1,
+                           " images cannot be read, so that no good image can replace them"));
     }
 
     [[nodiscard]] std::string bytes_of(std::size_t number) const {
@@ -189,8 +189,8 @@ private:
     mutable ImageSize size_; ///< of the first image
 };
 
-/// The classes of images, sorted by name: the label n that read_images() gives is the n-th of them,
-/// from 0. Looks for the files now. Throws DataError as list_files(), and RT-D84.
+/// The classes of images, sorted by name: label n of read_images() is the n-th of them, from 0.
+/// Lists the files immediately. Throws DataError as list_files(), and RT-D84.
 ///
 /// @code
 /// const auto classes = rtrain::data::image_classes("photos/train");
@@ -205,24 +205,24 @@ private:
 }
 
 /// JPEG and PNG files, one row each, sorted by path. Columns: "image", uint8 of shape (rows,
-/// channels, height, width); "label", int64 of shape (rows), which says the class by the directory
-/// of the file, as torchvision's ImageFolder does: see ClassDirectories and image_classes();
-/// "path", ragged, if asked for.
+/// channels, height, width); "label", int64 of shape (rows), the class given by the file's
+/// directory, as in torchvision's ImageFolder: see ClassDirectories and image_classes(); optionally
+/// "path", ragged.
 ///
-/// With a size, JPEG is decoded to the smallest n/8 of its height and width that is not below it,
-/// and then, as PNG is, resized by a triangle filter that takes all pixels into account
-/// (torchvision's `Resize(antialias=True)`, Pillow's BILINEAR); height and width by factors of
-/// their own. Without a size, pixels are as Pillow has them, and all images must have one size.
-/// What EXIF says about the orientation is left as it is, and so are colour profiles.
+/// With a size, JPEG is decoded to the smallest n/8 of its height and width that is not below it.
+/// JPEG and PNG are then resized by a triangle filter over all pixels (torchvision's
+/// `Resize(antialias=True)`, Pillow's BILINEAR), with separate factors for height and width.
+/// Without a size, pixels are as in Pillow, and all images must have the same size. EXIF
+/// orientation and colour profiles are ignored.
 ///
-/// Rows are read by number: files are looked for when the data set is first read, which lists their
-/// directories, and each is opened when its row is wanted. With data::Streaming, too, rows are
-/// shuffled over all files, and only batches are kept in memory.
+/// Rows are read by number. The first read lists the directories; each file is opened when its row
+/// is read. With data::Streaming too, rows are shuffled over all files, and only batches are kept
+/// in memory.
 ///
-/// Throws DataError: now RT-D83 for options that cannot be; when it is first read as list_files(),
-/// and RT-D84 a file has no class; for rows RT-D107 an image has 16 bits a channel, RT-D80 a file
-/// is no image or is damaged, RT-D81 an image is too large, RT-D82 it has another size, all three
-/// of which `.on_error` skips; RT-D34 more than may be are skipped, RT-D29 a file has changed.
+/// Throws DataError: immediately RT-D83 for invalid options; on the first read as list_files(), and
+/// RT-D84 a file has no class; for rows RT-D107 an image has 16 bits a channel, RT-D80 a file is
+/// not an image or is damaged, RT-D81 an image is too large, RT-D82 it has a different size, all
+/// three of which `.on_error` skips; RT-D34 too many are skipped, RT-D29 a file has changed.
 ///
 /// @code
 /// auto photos = rtrain::data::read_images("photos/train", {.size = {64, 64}});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Indices that are there already: in this process, or from another one of this node. So the ranks
-/// of a node, which open a data set at the same time, index a share of its files each, and those of
-/// the next run none. Includes no libtorch.
+/// Indices that already exist, in this process or in another one of this node. The ranks of a node,
+/// which open a data set at the same time, each index a share of its files; those of the next run
+/// index none. Includes no libtorch.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
@@ -33,14 +33,14 @@
 
 namespace rtrain::data {
 
-/// What an index is of: equal texts have equal indices. `kind` says what a row is.
+/// Identifies an index: equal keys have equal indices. `kind` defines the rows.
 [[nodiscard]] inline std::string index_key(const storage::RandomAccessFile& file,
                                            const std::string& kind) {
     return detail::concat(index::magic, '\n', file.uri(), '\n', file.size(), '\n',
                           file.modified_ns(), '\n', kind, '\n');
 }
 
-/// The indices that this process knows, by index_key().
+/// The indices of this process, by index_key().
 class IndexCache {
 public:
     [[nodiscard]] static IndexCache& instance() {
@@ -48,7 +48,7 @@ public:
         return cache;
     }
 
-    /// Null when it is not known.
+    /// Null if it is not cached.
     [[nodiscard]] std::shared_ptr<const FileIndex> find(const std::string& key) const {
         const std::scoped_lock lock(mutex_);
         const auto found = known_.find(key);
@@ -68,10 +68,10 @@ private:
     std::map<std::string, std::shared_ptr<const FileIndex>> known_;
 };
 
-/// The file in which processes of this node share an index. Its own lock says who makes it, and is
-/// free again when that process dies; what was not written completely, or is of a former version of
-/// the file, is as if it were not there.
-/// Where there can be no such file, or no lock, each process is alone.
+/// The file through which processes of this node share an index. Its lock selects the process that
+/// creates it, and is released when that process dies; an incomplete file, or one for an earlier
+/// version of the data, is ignored. If the file or lock is not possible, each process indexes by
+/// itself.
 class NodeIndex {
 public:
     NodeIndex(const storage::RandomAccessFile& file, const std::string& kind)
@@ -95,7 +95,7 @@ public:
         }
     }
 
-    /// Null when it is not there, or is of a file with another sample_of().
+    /// Null if it does not exist, or belongs to a file with a different sample_of().
     [[nodiscard]] std::shared_ptr<const FileIndex> read(std::uint32_t sample) const {
         if (!lock_) {
             return nullptr;
@@ -103,7 +103,7 @@ public:
         std::string bytes;
         try {
             bytes = storage::read_file(path_);
-        } catch (const StorageError&) { // somebody has removed it
+        } catch (const StorageError&) { // another process has removed it
         }
         if (bytes.size() < key_.size() + checksum_bytes || !bytes.starts_with(key_)) {
             return nullptr;
@@ -116,7 +116,7 @@ public:
         return index->sample == sample || index->sample == any_sample ? index : nullptr;
     }
 
-    /// So that the next one who asks makes it again.
+    /// Removes it, so that the next caller creates it again.
     void forget() const noexcept {
         std::error_code ignored;
         std::filesystem::resize_file(path_, 0, ignored);
@@ -130,7 +130,7 @@ public:
         index::append(bytes, checkpoint::crc32c(bytes));
         try {
             storage::OutputFile(path_).write(bytes);
-        } catch (const StorageError&) { // read() finds no part of it good
+        } catch (const StorageError&) { // read() finds it incomplete
         }
     }
 
@@ -142,12 +142,12 @@ private:
     std::optional<storage::FileLock> lock_;
 };
 
-/// What index_file() does about an index that another process is at.
+/// What index_file() does if another process is creating the index.
 enum class Busy : unsigned char { skip, wait };
 
-/// The index of a file: the one that is known, else what `make()` finds. Null if it is to skip what
-/// another process of this node is at; else it waits, for 10 minutes at most. A file whose time is
-/// not known is indexed each time.
+/// The index of a file: cached, or else from `make()`. Null if it is to skip an index that another
+/// process of this node is creating; else it waits, for 10 minutes at most. A file without a
+/// modification time is indexed each time.
 template <class Make>
 [[nodiscard]] std::shared_ptr<const FileIndex> index_file(const storage::RandomAccessFile& file,
                                                           const std::string& kind, const Make& make,
@@ -200,8 +200,8 @@ template <class Make>
     }
 }
 
-/// What `read()` returns. When it throws that the file is another than was indexed (RT-D29), the
-/// index is forgotten: who starts again has it made anew.
+/// Returns the result of `read()`. If that throws because the file has changed since it was indexed
+/// (RT-D29), the index is removed, so that a restart creates it again.
 template <class Read>
 [[nodiscard]] auto with_sound_index(const storage::RandomAccessFile& file, const std::string& kind,
                                     const Read& read) {
@@ -216,8 +216,8 @@ template <class Read>
     }
 }
 
-/// The indices of files, in their order; `make(file)` finds one. Those that no other process of
-/// this node is at come first.
+/// The indices of files, in their order; `make(file)` creates one. Those that no other process of
+/// this node is creating are handled first.
 template <class Make>
 [[nodiscard]] std::vector<std::shared_ptr<const FileIndex>>
 index_files(const std::vector<storage::RandomAccessFile>& files, const std::string& kind,

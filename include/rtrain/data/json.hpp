@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// JSON lines: a row an object, an object a line.
+/// JSON lines: each line is an object, and each object a row.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -25,22 +25,24 @@
 
 namespace rtrain::data {
 
-/// How read_json() reads.
+/// Options of read_json().
 struct JsonOptions {
-    std::vector<std::string> columns = {}; ///< those to read, in this order; empty: all
-    std::int64_t schema_rows = 1000;       ///< of the first file's first block, tell the types
-    std::size_t max_depth = 32;            ///< of objects and lists in each other
-    OnError on_error = OnError::raise;     ///< what follows a line that cannot be read
-    std::int64_t max_errors = 100;         ///< bad rows that are skipped before it is an error
+    std::vector<std::string> columns = {}; ///< to read, in this order; empty: all
+    std::int64_t schema_rows =
+        1000;                   ///< rows in the first file's first block that determine the types
+    std::size_t max_depth = 32; ///< of nested objects and lists
+    OnError on_error = OnError::raise; ///< for a line that cannot be read
+    std::int64_t max_errors = 100;     ///< skipped bad rows, above which reading fails
     /// Longest line, in bytes.
     std::size_t max_line_bytes = std::size_t{1} << 26U;
     std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time
-    FileOptions files = {};                          ///< which files
-    /// Of columns whose first rows do not tell, or tell otherwise: `{{"id", ValueType::text}}`.
+    FileOptions files = {};                          ///< which files to read
+    /// Types of columns that the first rows lack, or that should differ: `{{"id",
+    /// ValueType::text}}`.
     ValueTypes types = {};
 };
 
-/// The rows of files in one format, JSON lines.
+/// The rows of files in JSON lines.
 class JsonLines : public FileFormat {
 public:
     /// Finds the columns in the first of `files`. Throws DataError as read_json().
@@ -80,14 +82,16 @@ public:
             ++row;
         });
         if (row > 0 && stand_ins.none_is_good()) {
-            throw DataError("RT-D34", detail::concat(rows.name_of(0), " and all ", rows.block.rows,
-                                                     " rows from there on cannot be read, so that "
-                                                     "none can stand in for them"));
+            throw DataError(
+                "RT-D34",
+                detail::concat(
+                    rows.name_of(0), " and all ", rows.block.rows,
+                    " rows after it cannot be read, so that no good row can replace them"));
         }
         return with_stand_ins(batch.finish(), stand_ins);
     }
 
-    /// What is read of each line.
+    /// The columns to read from each line.
     [[nodiscard]] const std::vector<JsonColumn>& columns() const noexcept { return columns_; }
 
 private:
@@ -98,13 +102,13 @@ private:
         try {
             return parser.parse(line);
         } catch (const std::invalid_argument& error) {
-            throw DataError("RT-D32",
-                            detail::concat(rows.name_of(row), " is no JSON object: ", error.what(),
-                                           "; each line must be an object by itself"));
+            throw DataError("RT-D32", detail::concat(rows.name_of(row),
+                                                     " is not a JSON object: ", error.what(),
+                                                     "; each line must be one object"));
         }
     }
 
-    /// In a row; JsonBatch::add_plain() takes them.
+    /// Within a row; JsonBatch::add_plain() takes them.
     [[nodiscard]] bool lists_are_allowed() const noexcept { return options_.max_depth >= 2; }
 
     void add_bad(const DataError& error, const FileRows& rows, std::int64_t row) const {
@@ -155,15 +159,15 @@ private:
     std::vector<JsonColumn> columns_;
 };
 
-/// Rows that are JSON objects, each in a line; blank lines are no rows. Columns and their types
-/// come from the first rows, unless .types has them: booleans are bool, integers int64, other
-/// numbers float64 (integers among them, too, which it has to hold exactly), texts ragged bytes,
-/// lists of numbers ragged int64 or float64. null, or no such key, is NaN in float64, else 0 or
-/// empty with a mask (batch.valid(name)). Files are looked for when the data set is first read.
-/// Throws then DataError: as read_text() and
-/// - RT-D32 a line is no JSON object in UTF-8, or objects are in each other too deeply;
-/// - RT-D33 a value has another type than its column, or a column is not in the first rows;
-/// - RT-D34 more rows are bad than may be.
+/// Rows that are JSON objects, one per line; blank lines are skipped. The first rows determine
+/// columns and their types, unless .types does. Booleans become bool, integers int64, other numbers
+/// float64 (which must hold integers among them exactly), texts ragged bytes, lists of numbers
+/// ragged int64 or float64. null or a missing key is NaN in float64, else 0 or empty with a mask
+/// (batch.valid(name)). Files are listed when the data set is first read, which then throws
+/// DataError: as read_text(), and
+/// - RT-D32 a line is not a JSON object in UTF-8, or objects are nested too deeply;
+/// - RT-D33 a value has a different type than its column, or a column is not in the first rows;
+/// - RT-D34 too many rows are bad.
 ///
 /// @code
 /// auto logs = rtrain::data::read_json("logs/*.json", {.columns = {"text", "label"},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Data policy: which rows of a data set a rank reads, and in which order.
+/// Data policy: determines which rows of a data set a rank reads, and in which order.
 ///
-/// The smallest type that meets the concept, every rank reads all rows in order:
+/// The smallest type that satisfies the concept; every rank reads all rows in order:
 /// @code
 /// struct Everything {
 ///     at::Tensor order(const rtrain::data::EpochRequest& epoch) const {
@@ -12,9 +12,9 @@
 /// };
 /// @endcode
 ///
-/// A run that was stopped within an epoch goes on at row `samples / ranks_sharing(size)` of
-/// `order(epoch)`, which is exact on the same number of ranks. Two more members make it exact on
-/// any; a policy may have one of them:
+/// A run that was stopped within an epoch resumes at row `samples / ranks_sharing(size)` of
+/// `order(epoch)`, which is exact on the same number of ranks. Either of two more members makes it
+/// exact on any number:
 /// @code
 /// // What this rank reads of an epoch of which all ranks together have taken `taken` rows.
 /// at::Tensor order(const rtrain::data::EpochRequest& epoch, std::int64_t taken) const;
@@ -23,12 +23,11 @@
 /// at::Tensor rows_at(const rtrain::data::EpochRequest& epoch, std::int64_t begin,
 ///                    std::int64_t end) const;
 /// @endcode
-/// A policy that has rows_at() and a number of `lanes` reads data sets that come in blocks in so
-/// many lanes, as data::Streaming does; rows_at() is then for others.
+/// A policy with rows_at() and a number of `lanes` reads data sets in blocks in that many lanes, as
+/// data::Streaming does; rows_at() is then used for other data sets.
 ///
-/// A policy with a `static constexpr const char* name` is protected against resuming in another
-/// order than that which the checkpoint counts in (RT-D13).
-/// Cost tier 0: std only.
+/// A policy with a `static constexpr const char* name` is protected against resuming in a different
+/// order than its checkpoint (RT-D13). Cost tier 0: std only.
 #pragma once
 
 #include <concepts>
@@ -48,14 +47,14 @@ struct EpochRequest {
     std::int64_t rows = 0;  ///< rows of the whole data set
     int rank = 0;           ///< this rank
     int size = 1;           ///< number of ranks
-    std::int64_t epoch = 0; ///< counts up by one with each pass over the data
-    bool shuffle = false;   ///< whether rows are permuted
+    std::int64_t epoch = 0; ///< incremented with each pass over the data
+    bool shuffle = false;   ///< rows are permuted
     std::uint64_t seed = 0; ///< equal on all ranks
     bool drop_last = false; ///< drop what does not divide evenly between ranks, else repeat rows
     bool each_once = false; ///< repeat no row: ranks may have one row less than others, or none
 };
 
-/// What a saved position says about its order, to be compared with that of the run that goes on.
+/// The name of an order in a saved position, to be compared with that of the resumed run.
 [[nodiscard]] inline std::string order_name(const char* policy, const EpochRequest& epoch) {
     return policy +
            (epoch.shuffle ? ", shuffled with seed " + std::to_string(epoch.seed) : ", in order");
@@ -94,13 +93,13 @@ concept HasOrderName = requires {
 
 } // namespace detail
 
-/// What every data policy offers: `order(epoch)`, the rows (int64, one dimension) that a rank reads
-/// in an epoch, and `ranks_sharing(size)`, how many ranks split one pass over the rows between them
-/// (1 when each reads everything), by which a resumed run finds its place.
+/// A data policy: `order(epoch)`, the rows (int64, one dimension) that a rank reads in an epoch,
+/// and `ranks_sharing(size)`, the number of ranks that split one pass over the rows (1 when each
+/// reads everything), from which a resumed run computes its position.
 template <class D>
 concept DataPolicy = std::movable<D> && detail::HasOrder<D> && detail::HasRanksSharing<D>;
 
-/// Why `D` is no data policy: one sentence for each unmet requirement.
+/// Explains why `D` is not a data policy: one sentence for each unmet requirement.
 template <class D>
 struct ExplainDataPolicy {
     static_assert(std::movable<D>, "rtrain: DataPolicy not met: the type must be movable [RT-P1]");

@@ -3,12 +3,12 @@
 /// The order in which all ranks together stream an epoch over blocks: arithmetic on keys, without a
 /// table of rows. Cost tier 0: std only.
 ///
-/// The blocks of an epoch stand in the order of a keyed Permutation, and their rows, one block
-/// after the other, are one sequence. It is cut into lanes, equal parts that are read side by side.
-/// A lane is cut into windows of equally many rows, and the rows of a window are permuted by a key
-/// of their own. Place p of the epoch is row p / lanes of lane p % lanes, so consecutive places
-/// have rows from all over the data set, yet each lane is read from its beginning to its end, and
-/// one window of it is all that has to be in memory.
+/// The blocks of an epoch are in the order of a keyed Permutation, and their consecutive rows form
+/// one sequence. It is cut into lanes, equal parts that are read in parallel. A lane is cut into
+/// windows of equally many rows, and each window permutes its rows by its own key. Position p of
+/// the epoch is row p / lanes of lane p % lanes. Consecutive positions thus have rows from all over
+/// the data set, yet each lane is read from beginning to end, and only one window of it must be in
+/// memory.
 #pragma once
 
 #include <rtrain/data/permutation.hpp>
@@ -23,7 +23,7 @@
 
 namespace rtrain::data {
 
-/// What an order depends on besides the blocks; part of every saved position.
+/// The inputs of an order other than the blocks; part of every saved position.
 struct StreamShape {
     std::int64_t lanes = 1;  ///< at least 1
     std::int64_t window = 1; ///< rows, at least 1
@@ -31,8 +31,8 @@ struct StreamShape {
 
 class StreamOrder {
 public:
-    /// `ends` says where each block ends, in rows from the beginning of the first. Without
-    /// `shuffle`, blocks and the rows in them are as they come. It takes 16 bytes a block.
+    /// `ends`: the end of each block, in rows from the beginning of the first. Without `shuffle`,
+    /// blocks and their rows are in the given order. It takes 16 bytes a block.
     StreamOrder(const std::vector<std::int64_t>& ends, StreamShape shape, bool shuffle,
                 std::uint64_t key)
         : shape_(shape), shuffle_(shuffle), key_(key) {
@@ -48,11 +48,11 @@ public:
         }
     }
 
-    /// Of the epoch.
+    /// The number of rows in the epoch.
     [[nodiscard]] std::int64_t rows() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
     [[nodiscard]] const StreamShape& shape() const noexcept { return shape_; }
 
-    /// Lanes differ by one row at most; the longer ones are first.
+    /// Lanes differ by at most one row; the longer ones are first.
     [[nodiscard]] std::int64_t rows_of(std::int64_t lane) const noexcept {
         return rows_of_lane(rows(), shape_.lanes, lane);
     }
@@ -60,19 +60,19 @@ public:
         return std::min(shape_.window, rows_of(lane) - window * shape_.window);
     }
 
-    /// Where a place's row is in its window, once the window's rows are permuted.
+    /// Locates the row of a position in its window, after the window is permuted.
     struct Place {
         std::int64_t lane = 0;
         std::int64_t window = 0; ///< of the lane, from 0
-        std::int64_t row = 0;    ///< of the window: permutation_of() says which
+        std::int64_t row = 0;    ///< of the window, permuted by order_of()
     };
     [[nodiscard]] Place find(std::int64_t place) const noexcept {
         const std::int64_t row = place / shape_.lanes;
         return {place % shape_.lanes, row / shape_.window, row % shape_.window};
     }
 
-    /// The rows of a window in the order in which they are taken, as numbers of them as they are
-    /// read.
+    /// The rows of a window in the order in which they are taken, as their indices in reading
+    /// order.
     class WindowOrder {
     public:
         WindowOrder(std::int64_t rows, std::uint64_t key, bool shuffle) noexcept
@@ -80,7 +80,7 @@ public:
         [[nodiscard]] std::int64_t operator[](std::int64_t row) const noexcept {
             return shuffle_ ? permutation_[row] : row;
         }
-        /// Those from `begin` on, several at a time.
+        /// Fills in those from `begin` on, several at a time.
         void fill(std::int64_t begin, std::span<std::int64_t> rows) const noexcept {
             if (shuffle_) {
                 permutation_.fill(begin, rows);
@@ -103,7 +103,7 @@ public:
         std::int64_t first_row = 0; ///< in the block
         std::int64_t rows = 0;      ///< at least 1
     };
-    /// What a window is read from, in this order.
+    /// The pieces from which a window is read, in this order.
     [[nodiscard]] std::vector<Piece> pieces_of(std::int64_t lane, std::int64_t window) const {
         std::int64_t row = begin_of(lane) + window * shape_.window; // of the sequence
         const std::int64_t end = row + rows_of(lane, window);
@@ -111,7 +111,7 @@ public:
         for (std::size_t i = position_of(row); row < end; ++i) {
             const std::int64_t begin = i == 0 ? 0 : ends_[i - 1];
             const std::int64_t rows = std::min(end, ends_[i]) - row;
-            if (rows > 0) { // else an empty block
+            if (rows > 0) { // skips empty blocks
                 pieces.push_back({blocks_[i], row - begin, rows});
             }
             row += rows;
@@ -122,11 +122,11 @@ public:
 private:
     enum Purpose : std::uint8_t { of_blocks, of_rows };
 
-    /// Where a lane begins in the sequence of all rows.
+    /// The beginning of a lane in the sequence of all rows.
     [[nodiscard]] std::int64_t begin_of(std::int64_t lane) const noexcept {
         return rows() / shape_.lanes * lane + std::min(lane, rows() % shape_.lanes);
     }
-    /// Of the block that has a row of the sequence.
+    /// The index of the block with a row of the sequence.
     [[nodiscard]] std::size_t position_of(std::int64_t row) const {
         return static_cast<std::size_t>(std::ranges::upper_bound(ends_, row) - ends_.begin());
     }
@@ -135,7 +135,7 @@ private:
     bool shuffle_;
     std::uint64_t key_;
     std::vector<std::int64_t> blocks_; ///< in the epoch's order
-    std::vector<std::int64_t> ends_;   ///< of these, in rows of the sequence
+    std::vector<std::int64_t> ends_;   ///< the ends of these, in rows of the sequence
 };
 
 } // namespace rtrain::data

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Data sets that do not know how many rows they have before they are read: functions make any
-/// number of rows of each row of another data set, or a generator gives rows until it ends.
+/// Data sets whose number of rows is not known before they are read: functions make any number of
+/// rows from each row of another data set, or a generator returns rows until it ends.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -27,12 +27,12 @@
 
 namespace rtrain::data {
 
-/// Rows that were made of others.
+/// Rows made from input rows.
 struct MadeRows {
     Batch batch;
-    std::vector<std::int64_t> of; ///< which of those each was made of, in ascending order
+    std::vector<std::int64_t> of; ///< the input row of each, in ascending order
 };
-/// Never called without a row.
+/// Never called without rows.
 using MakeRows = std::function<MadeRows(MadeRows)>;
 
 class Uncounted {
@@ -40,18 +40,18 @@ public:
     explicit Uncounted(Dataset input) : input_(std::move(input)) {}
     explicit Uncounted(GeneratorBegin generator) : generator_(std::move(generator)) {}
 
-    /// The same rows, further made into others.
+    /// The same rows, transformed by another stage.
     [[nodiscard]] Uncounted then(MakeRows stage) const {
         Uncounted more = *this;
         more.stages_.push_back(std::move(stage));
         return more;
     }
 
-    /// What rows are made of; null: a generator.
+    /// The source of the rows; null: a generator.
     [[nodiscard]] const Dataset* input() const noexcept { return input_ ? &*input_ : nullptr; }
     [[nodiscard]] const GeneratorBegin& generator() const noexcept { return generator_; }
 
-    /// What is made of these rows of the input. `of` counts from 0.
+    /// Transforms these rows of the input. `of` counts from 0.
     [[nodiscard]] MadeRows make(Batch rows) const {
         MadeRows made{std::move(rows), {}};
         made.of.resize(static_cast<std::size_t>(made.batch.size()));
@@ -65,7 +65,7 @@ public:
         return made;
     }
 
-    /// Up to `rows` of the first ones; without columns when there are none.
+    /// Up to `rows` of the first rows; without columns if there are none.
     [[nodiscard]] Batch first(std::int64_t rows) const {
         std::vector<Batch> parts;
         std::int64_t found = 0;
@@ -85,25 +85,25 @@ public:
         return parts.empty() ? Batch() : concatenate(parts);
     }
 
-    /// How many rows functions are called with: the same ones, wherever a pass begins, but fewer at
-    /// the end of what is read. About 1 MiB, by the index.
+    /// The number of rows in a call of the functions: the same rows wherever a pass begins, but
+    /// fewer at the end of a read. About 1 MiB, by the index.
     [[nodiscard]] static std::int64_t chunk_rows(const BlockIndex* index) {
         constexpr std::int64_t most = 256;
         return index ? std::clamp<std::int64_t>((1 << 20) / index->row_bytes(), 1, most) : most;
     }
 
-    /// What whoever asks for the number of rows, or for rows by number, is told.
+    /// The error for requests for the number of rows, or for rows by number.
     [[nodiscard]] DataError unknown_size() const {
-        return {"RT-D71", input_
-                              ? "how many rows filter() and flat_map() leave is not known before "
-                                "they are read; read the data set with data::Streaming, or make "
-                                "it .counted()"
-                              : "how many rows a generator gives is not known before they are "
-                                "read; read the data set with data::Streaming"};
+        return {"RT-D71",
+                input_
+                    ? "the number of rows that filter() and flat_map() leave is not known before "
+                      "they are read; read the data set with data::Streaming, or make it .counted()"
+                    : "the number of rows of a generator is not known before they are read; read "
+                      "the data set with data::Streaming"};
     }
 
 private:
-    /// Gives rows of the input in order; none at the end.
+    /// Returns rows of the input in order; none at the end.
     [[nodiscard]] std::function<Batch()> reader() const {
         if (!input_) {
             return [next = generator_({.lanes = 1})] {
@@ -141,27 +141,26 @@ private:
     std::shared_ptr<const Uncounted> rows_;
 };
 
-/// The rows of `inner`, made into others by `stage`.
+/// The rows of `inner`, transformed by `stage`.
 [[nodiscard]] inline Dataset made_of(const Dataset& inner, MakeRows stage) {
     const auto uncounted = inner.uncounted();
     return Dataset(std::make_shared<UncountedRows>(
         (uncounted ? *uncounted : Uncounted(inner)).then(std::move(stage))));
 }
 
-/// Those of the rows that `keep` says. Throws DataError [RT-D73].
+/// The rows that `keep` selects. Throws DataError [RT-D73].
 [[nodiscard]] inline MadeRows filter_rows(const std::function<at::Tensor(const Batch&)>& keep,
                                           MadeRows rows) {
     const at::Tensor mask = keep(rows.batch);
     if (!mask.defined() || mask.scalar_type() != at::kBool || mask.dim() != 1 ||
         mask.size(0) != rows.batch.size()) {
-        throw DataError("RT-D73",
-                        detail::concat("the function of filter() gave ",
-                                       mask.defined()
-                                           ? detail::concat(c10::toString(mask.scalar_type()),
-                                                            " of shape ", c10::str(mask.sizes()))
-                                           : "an undefined tensor",
-                                       "; expected bool of shape [", rows.batch.size(),
-                                       "], which rows to keep"));
+        throw DataError(
+            "RT-D73",
+            detail::concat("the function of filter() returned ",
+                           mask.defined() ? detail::concat(c10::toString(mask.scalar_type()),
+                                                           " of shape ", c10::str(mask.sizes()))
+                                          : "an undefined tensor",
+                           "; expected bool of shape [", rows.batch.size(), "]: the rows to keep"));
     }
     const at::Tensor kept = mask.cpu().nonzero().view({-1});
     if (kept.numel() == rows.batch.size()) {
@@ -178,7 +177,7 @@ private:
     return left;
 }
 
-/// All that `function` makes of each row.
+/// All rows that `function` makes from each row.
 [[nodiscard]] inline MadeRows flat_map_rows(const std::function<Batch(Batch)>& function,
                                             const MadeRows& rows) {
     std::vector<Batch> parts;
