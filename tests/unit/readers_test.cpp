@@ -581,7 +581,7 @@ TEST_CASE("Readers.damaged_archives_are_errors") {
     no_number[header + 512] = 'x';
     write(path, no_number);
     CHECK(contains(error_of(data::read_webdataset(path)),
-                   "a.tar, row 7, sample \"part/007\": .cls: holds no integer"));
+                   "a.tar, row 7, sample \"part/007\": .cls: does not hold an integer"));
     CHECK(contains(error_of(data::read_webdataset(path)), "[RT-D36]"));
     const data::Batch skipped =
         all_of(data::read_webdataset(path, {.on_error = data::OnError::skip}));

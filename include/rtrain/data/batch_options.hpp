@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a shard is read in batches.
+/// Options for reading a shard in batches.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -18,40 +18,40 @@
 
 namespace rtrain::data {
 
-/// How a loop reads a shard: `worker.dataset_shard("train").batches({.size = 64})`.
+/// Options of a loop over a shard: `worker.dataset_shard("train").batches({.size = 64})`.
 struct BatchOptions {
     std::int64_t size = 256; ///< rows in a batch of this rank, at least 1
-    bool shuffle = false;    ///< another permutation each epoch, the same on all ranks
+    bool shuffle = false;    ///< a new permutation each epoch, the same on all ranks
     std::uint64_t seed = 0;  ///< of the permutations
-    bool drop_last = false;  ///< drop rows that fill no batch or do not divide between ranks
-    /// Batches that all ranks together take in a step, for gradients that are added up over several
-    /// passes: each rank takes the same number of consecutive ones. 0: one a rank. A place within a
-    /// step is not saved, only that before it.
+    bool drop_last = false;  ///< drop rows that do not fill a batch or divide between ranks
+    /// The number of batches that all ranks together take in a step, to accumulate gradients over
+    /// several passes: each rank takes the same number of consecutive ones. 0: one per rank.
+    /// Checkpoints save positions between steps only.
     std::int64_t micro_batches = 0;
-    /// Batches that are read ahead of the loop by `threads`; 0: two for each thread.
+    /// The number of batches that `threads` read ahead of the loop; 0: two per thread.
     int prefetch = 0;
-    /// Threads of this rank that read batches; 0: the loop reads each when it wants it. The batches
-    /// are the same with any number, unless functions of map_batches() or `collate`, which then run
-    /// on several threads at a time, draw from torch's generators: only 0 seeds these for each
-    /// batch. Draw from a data::Random there.
+    /// The number of threads of this rank that read batches; 0: the loop reads each batch itself.
+    /// Batches do not depend on it, unless functions of map_batches() or `collate`, which then run
+    /// on several threads concurrently, use torch's generators: only 0 seeds these for each batch.
+    /// Use data::Random there.
     int threads = 0;
-    /// What data::Streaming may keep in memory on each rank: stream_reader.hpp says for what. The
-    /// windows in which it shuffles have half of it, together.
+    /// Memory limit of data::Streaming on each rank: see stream_reader.hpp. All shuffle windows
+    /// together take half of it.
     std::int64_t memory_bytes = std::int64_t{256} << 20;
-    /// Makes of each batch what the loop gets.
+    /// Transforms each batch before the loop receives it.
     std::function<Batch(Batch)> collate = nullptr;
-    /// What columns are converted to, by name, behind `collate`.
+    /// Types to which columns are converted, by name, after `collate`.
     std::map<std::string, at::ScalarType> dtypes = {};
-    /// Puts batches into page-locked memory behind `dtypes`, where `threads` read them: their way
-    /// to a GPU then takes less of the loop's time. Without CUDA nothing is done.
+    /// Copies batches to page-locked memory after `dtypes`, on `threads` if there are any: the
+    /// transfer to a GPU then takes less of the loop's time. No effect without CUDA.
     bool pin_memory = false;
-    /// Whether each row is read once, so that some ranks may have one row less, or none; else rows
-    /// are repeated, so that all have equally many batches. Not said: what c10::GradMode says when
-    /// the loop begins. Under torch::NoGradGuard, which is an evaluation, each row is read once.
+    /// True: each row is read once, so some ranks may have one row less, or none. False: rows are
+    /// repeated, so that all ranks have equally many batches. Default: c10::GradMode when the loop
+    /// begins; under torch::NoGradGuard (an evaluation), each row is read once.
     std::optional<bool> each_row_once = std::nullopt;
 };
 
-/// Throws DataError [RT-D8, RT-D14, RT-D70] for options that `ranks` cannot read with.
+/// Throws DataError [RT-D8, RT-D14, RT-D70] if `ranks` cannot read with these options.
 inline void require_usable(const BatchOptions& options, int ranks) {
     if (options.size < 1) {
         throw DataError("RT-D8", detail::concat("batches() was asked for batches of ", options.size,
@@ -69,7 +69,8 @@ inline void require_usable(const BatchOptions& options, int ranks) {
     }
 }
 
-/// A batch as the loop gets it. Throws DataError [RT-D2] when a column of `dtypes` is not there.
+/// Returns a batch as the loop receives it. Throws DataError [RT-D2] if a column of `dtypes` is
+/// missing.
 [[nodiscard]] inline Batch collated(Batch batch, const BatchOptions& options) {
     if (options.collate) {
         batch = options.collate(std::move(batch));

@@ -36,7 +36,7 @@
 
 namespace rtrain::data {
 
-/// CSV files in blocks of about 256 KiB. Reads all files once to find out where rows end.
+/// CSV files in blocks of about 256 KiB. Reads all files once to find the ends of rows.
 class CsvSource final : public Dataset::BlockSource {
 public:
     /// Throws DataError [RT-D29], [RT-D31], [RT-D41], [RT-D43] to [RT-D51], and StorageError.
@@ -70,8 +70,8 @@ public:
             require_unchanged(file);
             Batch batch = rows_at(place);
             if (batch.size() != place.rows) {
-                throw changed_file(file, detail::concat("there are ", batch.size(), " rows where ",
-                                                        place.rows, " were"));
+                throw changed_file(file, detail::concat("it has ", batch.size(), " rows, and had ",
+                                                        place.rows, " before"));
             }
             return batch;
         });
@@ -92,7 +92,7 @@ private:
 
     struct File {
         storage::RandomAccessFile input;
-        std::vector<std::string> names; ///< of all its columns
+        std::vector<std::string> names; ///< of all columns
         std::uint32_t content = 0;
     };
     struct Place {
@@ -187,7 +187,7 @@ private:
         }
     }
 
-    /// What the first rows are of, all are.
+    /// Determines the column types from the first rows.
     void find_types() {
         types_ = options_.types;
         if (places_.empty()) {
@@ -195,7 +195,7 @@ private:
         }
         const Place& place = places_.front();
         const bool skips = options_.on_error == OnError::skip;
-        // Bad rows are no reason to refuse what was given, and tell nothing else.
+        // Bad rows must not cause an error here, and do not count for types.
         const auto table =
             tables_.table(part_of(place), text_of(place), skips ? Types() : types_, skips);
         for (const std::string& column : tables_.columns) {
@@ -207,7 +207,7 @@ private:
                                      static_cast<const arrow::TimestampType&>(*type).timezone()));
                 continue;
             }
-            // None of these rows has a value. Most such columns hold numbers.
+            // None of these rows has a value; most such columns hold numbers.
             types_.emplace(column, type->id() == arrow::Type::NA ? arrow::float64() : type);
         }
         std::int64_t bytes = 0;
@@ -232,18 +232,18 @@ private:
         return tables_.without_comments(read_exactly(file, place.offset, place.bytes), file.uri());
     }
 
-    /// The rows of a block, the good one before in place of each bad one.
+    /// The rows of a block; each bad row is replaced by the last good one before it.
     [[nodiscard]] Batch good_rows_of(const Place& place, const std::string& text) const {
         detail::CsvBlocks each_row(tables_.format_of_rows(), files_[place.file].input.uri(), 0);
         each_row.feed(text);
         GoodRows good;
         add_good_rows(place, text, each_row.finish(), place.first_row, good);
         if (good.stand_ins.none_is_good()) {
-            throw DataError("RT-D34",
-                            detail::concat(tables_.row_name(part_of(place), 1), " and all ",
-                                           place.rows,
-                                           " rows from there on cannot be read, so that none can "
-                                           "stand in for them"));
+            throw DataError(
+                "RT-D34",
+                detail::concat(
+                    tables_.row_name(part_of(place), 1), " and all ", place.rows,
+                    " rows after it cannot be read, so that no good row can replace them"));
         }
         return with_stand_ins(concatenate(good.batches), good.stand_ins);
     }
@@ -252,7 +252,7 @@ private:
         std::vector<Batch> batches;
         StandIns stand_ins;
     };
-    /// Halves what cannot be read until the bad rows are found. `rows`: where they are in `text`.
+    /// Bisects unreadable text until the bad rows are found. `rows`: their positions in `text`.
     void add_good_rows(const Place& block, const std::string& text, std::span<const FileBlock> rows,
                        std::int64_t first_row, GoodRows& good) const {
         const FileBlock& last = rows.back();
@@ -294,19 +294,19 @@ private:
     std::vector<File> files_;
     std::vector<Place> places_;
     Types types_;
-    double bytes_of_text_ = 1; ///< in memory, of a byte of text
+    double bytes_of_text_ = 1; ///< in memory per byte of text
 };
 
-/// The rows of CSV files: of one, of those below a directory that end in .csv, of a glob, or of a
-/// list of these; also on a storage service (files.hpp). Files are opened by those who read them
-/// first, not by a process that only launches others.
+/// The rows of CSV files: a file, those below a directory that end in .csv, a glob, or a list of
+/// these; also on a storage service (files.hpp). Files are opened by the processes that read them,
+/// not by one that only launches others.
 ///
-/// The first 256 KiB tell the types of columns as they tell pyarrow: int64, double, bool, dates and
-/// times (int64, see arrow_forms.hpp), else text (Ragged). Timestamps are in nanoseconds. They hold
-/// for all rows of all files, which have the same columns in any order. An integer that a column of
-/// doubles does not hold exactly is an error. A number that is missing is NaN, or is masked where
-/// the column has integers: batch.valid(). Throws, when rows are first asked for, DataError
-/// [RT-D25] to [RT-D29], [RT-D31], [RT-D41] to [RT-D51], and StorageError.
+/// The first 256 KiB determine the types of columns, as in pyarrow: int64, double, bool, dates and
+/// times (int64, see arrow_forms.hpp), else text (Ragged). Timestamps are in nanoseconds. The types
+/// apply to all files, which have the same columns in any order. An integer that a column of
+/// doubles does not hold exactly is an error. A missing number is NaN, or is masked in a column of
+/// integers: batch.valid(). On the first read, throws DataError [RT-D25] to [RT-D29], [RT-D31],
+/// [RT-D41] to [RT-D51], and StorageError.
 ///
 /// @code
 /// .datasets = {{"train", rtrain::data::read_csv("data/*.csv", {.columns = {"x", "label"}})}}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How CSV files are read. Part of the component arrow.
+/// Options of CSV files. Part of the component arrow.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -19,26 +19,26 @@
 
 namespace rtrain::data {
 
-/// How read_csv() reads.
+/// Options of read_csv().
 struct CsvOptions {
-    /// The columns to read, in this order; all when empty. Others are not converted.
+    /// The columns to read, in this order; all if empty. Others are not converted.
     std::vector<std::string> columns = {};
-    /// Of columns whose first rows do not tell: `{{"price", arrow::float64()}}`.
+    /// Types of columns that the first rows do not determine: `{{"price", arrow::float64()}}`.
     std::map<std::string, std::shared_ptr<arrow::DataType>> types = {};
-    /// Of the columns of files without a header. When empty, the first line of each file has them.
+    /// Column names of files without a header. If empty, the first line of each file has them.
     std::vector<std::string> names = {};
     char delimiter = ','; ///< between fields
     char quote = '"';     ///< 0: values are never quoted
-    /// What stands for no value; when empty, what pyarrow takes for it: "", "NA", "NaN", "null"...
+    /// Texts for missing values; if empty, pyarrow's defaults: "", "NA", "NaN", "null"...
     std::vector<std::string> null_values = {};
-    bool text_can_be_null = false;                     ///< whether null_values count in text, too
+    bool text_can_be_null = false;                     ///< null_values also count in text
     std::size_t max_row_bytes = std::size_t{1} << 26U; ///< longer rows are errors; 64 MiB
-    FileOptions files = {.endings = {".csv"}};         ///< which files
-    /// Of rows with too many or too few values, or values of another type.
+    FileOptions files = {.endings = {".csv"}};         ///< which files to read
+    /// For rows with too many or too few values, or values of a different type.
     OnError on_error = OnError::raise;
-    std::int64_t max_errors = 100; ///< bad rows that are skipped before it is an error
-    std::int64_t skip_rows = 0;    ///< lines at the beginning of each file, before its header
-    char comment = 0;              ///< lines that begin with it are no rows; 0: there are none
+    std::int64_t max_errors = 100; ///< skipped bad rows, above which reading fails
+    std::int64_t skip_rows = 0;    ///< to skip at the beginning of each file, before its header
+    char comment = 0;              ///< lines that begin with it are not rows; 0: none
     char decimal = '.';            ///< of numbers: ',' in 1,5
 };
 
@@ -58,15 +58,14 @@ inline void require_usable(const CsvOptions& options) {
     require(options.comment == 0 ||
                 (ends.find(options.comment) == std::string_view::npos &&
                  options.comment != options.delimiter && options.comment != options.quote),
-            ".comment must be another character than .delimiter and .quote, and not the end of a "
-            "line");
+            ".comment must differ from .delimiter and .quote, and not be the end of a line");
     require(options.decimal > ' ' && (options.decimal < '0' || options.decimal > '9') &&
                 options.decimal != options.delimiter && options.decimal != options.quote,
-            ".decimal must be another character than .delimiter and .quote, and no digit");
+            ".decimal must differ from .delimiter and .quote, and not be a digit");
     require(options.max_row_bytes >= 1 && options.max_row_bytes <= std::size_t{1} << 30U,
             ".max_row_bytes must be 1 to 2^30");
     for (const auto& [column, type] : options.types) {
-        require(type != nullptr, ".types has nothing for \"" + column + '"');
+        require(type != nullptr, ".types has no type for \"" + column + '"');
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which files a data set is read from: paths, directories and globs, here or on a storage service.
+/// Finds the files of a data set: paths, directories and globs, local or on a storage service.
 /// Includes no libtorch.
 #pragma once
 
@@ -47,30 +47,30 @@ public:
     Paths(std::vector<std::string> paths) : given_(std::move(paths)) {}
     Paths(std::initializer_list<std::string> paths) : given_(paths) {}
 
-    /// As they were given.
+    /// The paths as given.
     [[nodiscard]] const std::vector<std::string>& given() const noexcept { return given_; }
 
 private:
     std::vector<std::string> given_;
 };
 
-/// Which files a reader takes, and where they are looked for.
+/// Which files a reader takes.
 struct FileOptions {
-    /// Of a directory, only files whose names end in one of these, in upper or lower case:
-    /// {".txt", ".text"}. Empty: all.
+    /// Only files in directories whose names end in one of these, in upper or lower case: {".txt",
+    /// ".text"}. Empty: all.
     std::vector<std::string> endings = {};
-    storage::TransferConfig transfer = {}; ///< how patient to be with a storage service
-    bool take_empty = false;               ///< an empty file is no error: the reader judges it
-    /// Whether directories named "year=2024" are a column of the files in them, as Hive has it.
+    storage::TransferConfig transfer = {}; ///< timeouts of a storage service
+    bool take_empty = false;               ///< accept empty files: the reader decides
+    /// Add directory names such as "year=2024" as columns, as in Hive.
     bool partitions = true;
-    bool unpacks = false; ///< endings may be followed by .gz or .zst; readers of text set it
+    bool unpacks = false; ///< endings may be followed by .gz or .zst; set by readers of text
 };
 
 } // namespace rtrain::data
 
 namespace rtrain::detail {
 
-/// A name in lower case without the ending of a packed file.
+/// A name in lower case, without a .gz or .zst ending.
 [[nodiscard]] inline std::string_view without_packing(std::string_view name) {
     for (const std::string_view ending : {".gz", ".zst"}) {
         if (name.ends_with(ending)) {
@@ -101,7 +101,7 @@ public:
         if (found_.empty()) {
             throw DataError(
                 "RT-D25",
-                concat(uri(at_.path), ": no data file is there",
+                concat(uri(at_.path), ": no data files found",
                        options_.endings.empty() ? "" : " whose name ends in " + expected_endings(),
                        entry ? "; names that begin with . or _ are left out"
                              : "; a glob finds files, not directories",
@@ -141,7 +141,7 @@ private:
         return at_.filesystem.look_at(path);
     }
 
-    /// A link that leads to itself, over others or not.
+    /// Throws if a link leads to itself, directly or through others.
     void refuse_loop(const std::string& path) const {
         std::error_code error;
         if (at_.filesystem.is_local() && (static_cast<void>(std::filesystem::status(path, error)),
@@ -185,7 +185,7 @@ private:
         leave();
     }
 
-    /// `pattern` is what is left of the glob behind `directory`. "**" stands for any directories.
+    /// `pattern` is the rest of the glob after `directory`. "**" matches any directories.
     void add_matches(const std::string& directory, std::string_view pattern) {
         const auto slash = pattern.find('/');
         const std::string part(pattern.substr(0, slash));
@@ -216,8 +216,8 @@ private:
         leave();
     }
 
-    /// A directory's entries. It is entered until leave(), and must not be already: links could
-    /// lead there for ever.
+    /// Lists a directory, which counts as entered until leave(). Throws if it is already entered:
+    /// links could form an endless loop.
     [[nodiscard]] std::vector<storage::Entry> list(const std::string& directory) {
         if (!at_.filesystem.is_local()) {
             return at_.filesystem.list(directory);
@@ -239,7 +239,7 @@ private:
         }
     }
 
-    /// Which a listing leaves out.
+    /// Listings leave these out.
     void refuse_links_to_nothing(const std::string& directory) const {
         std::error_code error;
         for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
@@ -248,7 +248,7 @@ private:
             if (at->is_symlink(ignored) && !at->exists(ignored)) {
                 const std::string path = at->path().string();
                 refuse_loop(path);
-                throw DataError("RT-D25", path + ": a symbolic link to a file that is not there");
+                throw DataError("RT-D25", path + ": a symbolic link to a file that does not exist");
             }
         }
     }
@@ -257,22 +257,22 @@ private:
     storage::Location at_;
     std::vector<std::filesystem::path> entered_; ///< without links
     std::vector<storage::RandomAccessFile> found_;
-    std::string packed_; ///< a file that would have to be unpacked
+    std::string packed_; ///< a packed file
 };
 
 } // namespace rtrain::detail
 
 namespace rtrain::data {
 
-/// The files of `paths`, sorted by path, each once. Nothing in them is read.
-/// - A file is itself.
-/// - A directory is all files below it whose names end as the options say; not those whose names
-///   begin with '.' or '_', nor what is in such directories.
-/// - A glob has * and ? and [a-z] for parts of a name, ** for any directories: "**/part-?.json".
-///   It finds files. In a URI, ? begins the options and cannot be used.
+/// The files of `paths`, sorted by path, each once. Their contents are not read.
+/// - A file stands for itself.
+/// - A directory stands for all files below it whose names end as the options say, except those in
+///   files or directories whose names begin with '.' or '_'.
+/// - A glob has * and ? and [a-z] for parts of a name, and ** for any directories:
+///   "**/part-?.json". It matches files. In a URI, ? begins the options and cannot be used.
 ///
-/// Throws DataError: RT-D25 nothing is there, RT-D26 a file is empty, RT-D27 symbolic links lead in
-/// a circle; and StorageError as storage::locate() and the file system.
+/// Throws DataError: RT-D25 nothing is found, RT-D26 a file is empty, RT-D27 symbolic links form a
+/// loop; and StorageError as storage::locate() and the file system.
 ///
 /// @code
 /// for (const auto& file : rtrain::data::list_files({"logs/2025", "s3://bucket/logs/*.json"})) {
@@ -296,8 +296,9 @@ list_files(const Paths& paths, const FileOptions& options = {}) {
     return files;
 }
 
-/// A file that is packed by gzip or zstd, unpacked once a node below TMPDIR as long as anyone has
-/// it open; another as it is. Throws DataError [RT-D31] for a damaged one, StorageError.
+/// Unpacks a file packed by gzip or zstd, once per node, below TMPDIR, as long as any process has
+/// it open; other files are returned unchanged. Throws DataError [RT-D31] if it is damaged,
+/// StorageError.
 [[nodiscard]] inline storage::RandomAccessFile unpacked(const storage::RandomAccessFile& file,
                                                         const storage::TransferConfig& transfer) {
     constexpr std::size_t piece = std::size_t{4} << 20U;
@@ -321,7 +322,7 @@ list_files(const Paths& paths, const FileOptions& options = {}) {
                                            format::name_of(packing), ": ", error.what(),
                                            "; write or copy it again, or give it unpacked"));
         }
-        if (file.modified_ns() != 0) { // of which the index of a former run may be
+        if (file.modified_ns() != 0) { // an index of an earlier run may exist for it
             const struct timespec times[2] = {
                 {0, UTIME_OMIT},
                 {file.modified_ns() / 1'000'000'000, file.modified_ns() % 1'000'000'000}};
@@ -333,9 +334,9 @@ list_files(const Paths& paths, const FileOptions& options = {}) {
         {}, storage::deadline_of(transfer), fill);
     if (!copy) {
         throw TransientStorageError(
-            "RT-S12", detail::concat("another process of this node did not finish to unpack ",
-                                     file.uri(), " within deadline_s = ", transfer.deadline_s,
-                                     " s; look at what it does, or allow more time"));
+            "RT-S12", detail::concat("another process of this node did not unpack ", file.uri(),
+                                     " within deadline_s = ", transfer.deadline_s,
+                                     " s; check that process, or raise deadline_s"));
     }
     const std::string path = (copy->directory() / "unpacked").string();
     const auto entry = storage::Local{}.look_at(path);
@@ -346,7 +347,7 @@ list_files(const Paths& paths, const FileOptions& options = {}) {
     return {*std::move(copy), path, entry->size, entry->modified_ns, file.uri()};
 }
 
-/// As list_files(), with packed files unpacked where the options allow it.
+/// Like list_files(), but unpacks packed files if the options allow it.
 [[nodiscard]] inline std::vector<storage::RandomAccessFile> open_files(const Paths& paths,
                                                                        const FileOptions& options) {
     auto files = list_files(paths, options);

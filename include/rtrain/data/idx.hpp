@@ -16,23 +16,24 @@ namespace rtrain::data {
 namespace idx {
 
 /// An IDX file of unsigned bytes as a uint8 tensor with `dimensions` dimensions. A plain file is
-/// mapped: the processes of a node share its memory until they write to it, and it must not be cut
-/// off meanwhile. A gzip file is unpacked into memory of this process. Throws DataError: RT-D3 it
-/// cannot be opened, RT-D4 it is no such file, RT-D5 its data is not as long as its header says.
+/// mapped: the processes of a node share its memory until they write to it, and it must not be
+/// truncated meanwhile. A gzip file is unpacked into memory of this process. Throws DataError:
+/// RT-D3 it cannot be opened, RT-D4 it is not such a file, RT-D5 its data does not match the length
+/// in its header.
 [[nodiscard]] at::Tensor read(const std::filesystem::path& path, int dimensions);
 
 } // namespace idx
 
-/// Which part of a data set with a customary split.
+/// A part of a data set with a customary split.
 enum class Split : unsigned char {
-    train, ///< to learn from
-    test   ///< to measure what was learned
+    train, ///< training data
+    test   ///< test data
 };
 
-/// Images and labels from two IDX files. Columns: "image", float32 in [0, 1], shape
-/// (rows, 1, height, width); "label", int64, shape (rows). Files are checked now, read when first
-/// used, and kept as bytes: those of plain files once a node. Throws DataError as idx::read() does,
-/// and at first use RT-D6 when there are not as many labels as images.
+/// Images and labels from two IDX files. Columns: "image", float32 in [0, 1], shape (rows, 1,
+/// height, width); "label", int64, shape (rows). Files are checked immediately, read when first
+/// used, and kept as bytes, those of plain files once per node. Throws DataError as idx::read()
+/// does, and at first use RT-D6 if there are not as many labels as images.
 [[nodiscard]] Dataset idx_images(const std::filesystem::path& images,
                                  const std::filesystem::path& labels);
 

@@ -31,7 +31,7 @@ namespace rtrain::data {
 
 namespace idx {
 
-/// Reads plain and gzip files alike.
+/// Reads both plain and gzip files.
 class File {
 public:
     explicit File(const std::filesystem::path& path) : path_(path.string()) {
@@ -45,8 +45,8 @@ public:
         gzbuffer(file_.get(), 1U << 18);
     }
 
-    /// Bytes read, fewer than asked for only at the end of the file. Throws DataError [RT-D5] when
-    /// the gzip stream is cut off or damaged.
+    /// Returns the bytes read, fewer than requested only at the end of the file. Throws DataError
+    /// [RT-D5] if the gzip stream is truncated or damaged.
     std::size_t read(void* target, std::size_t bytes) {
         auto* out = static_cast<char*>(target);
         std::size_t total = 0;
@@ -66,7 +66,7 @@ public:
         return total;
     }
 
-    /// Whether the file is gzip.
+    /// True if the file is gzip.
     [[nodiscard]] bool packed() const { return gzdirect(file_.get()) == 0; }
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
@@ -84,10 +84,10 @@ private:
     constexpr std::uint8_t unsigned_byte = 0x08;
     if (file.read(magic.data(), magic.size()) != magic.size() || magic[0] != 0 || magic[1] != 0 ||
         magic[2] != unsigned_byte || magic[3] != dimensions) {
-        throw DataError("RT-D4",
-                        detail::concat(file.path(), " is no IDX file of bytes with ", dimensions,
-                                       " dimensions: expected the magic number 00 00 08 0",
-                                       dimensions, "; is it the right file?"));
+        throw DataError("RT-D4", detail::concat(file.path(), " is not an IDX file of bytes with ",
+                                                dimensions,
+                                                " dimensions: expected the magic number 00 00 08 0",
+                                                dimensions, "; is it the right file?"));
     }
     std::vector<std::int64_t> shape;
     for (int i = 0; i < dimensions; ++i) {
@@ -101,8 +101,8 @@ private:
     return shape;
 }
 
-/// Bytes of data that a header promises. Throws when the file cannot hold them, before memory is
-/// asked for: deflate packs at most 1032:1.
+/// Bytes of data according to the header. Throws before allocating if the file cannot hold them:
+/// deflate packs at most 1032:1.
 [[nodiscard]] inline std::int64_t promised_bytes(const File& file,
                                                  const std::vector<std::int64_t>& shape) {
     constexpr std::int64_t most_packed = 1032;
@@ -110,20 +110,21 @@ private:
     std::int64_t bytes = 1;
     for (const std::int64_t size : shape) {
         if (size > 0 && bytes > on_disk * most_packed / size) {
-            throw DataError("RT-D5", file.path() + " is truncated: it is too short for the sizes "
-                                                   "in its header");
+            throw DataError("RT-D5",
+                            file.path() +
+                                " is truncated: it is too short for the sizes in its header");
         }
         bytes *= size;
     }
     return bytes;
 }
 
-/// Bytes in front of the data.
+/// Bytes before the data.
 [[nodiscard]] inline std::uint64_t header_bytes(int dimensions) {
     return 4 * (1 + static_cast<std::uint64_t>(dimensions));
 }
 
-/// Throws when there is not as much data as the header promises.
+/// Throws if the file has less data than its header promises.
 inline void require_data(const std::string& path, std::uint64_t got, std::uint64_t promised) {
     if (got < promised) {
         throw DataError("RT-D5", detail::concat(path, " is truncated: it holds ", got,
@@ -135,7 +136,7 @@ inline void require_data(const std::string& path, std::uint64_t got, std::uint64
     }
 }
 
-/// Reads the data behind the header.
+/// Reads the data after the header.
 [[nodiscard]] inline at::Tensor read_data(File& file, const std::vector<std::int64_t>& shape,
                                           std::uint64_t bytes) {
     at::Tensor tensor = at::empty(shape, at::kByte);
@@ -145,7 +146,7 @@ inline void require_data(const std::string& path, std::uint64_t got, std::uint64
     return tensor;
 }
 
-/// The data of a plain file where the system keeps it, for all processes of the node.
+/// Maps the data of a plain file, shared by all processes of the node.
 [[nodiscard]] inline at::Tensor map_data(const std::filesystem::path& path, std::uint64_t header,
                                          const std::vector<std::int64_t>& shape,
                                          std::uint64_t bytes) {
@@ -170,7 +171,7 @@ RTRAIN_DOOR at::Tensor read(const std::filesystem::path& path, int dimensions) {
     return read_data(file, shape, bytes);
 }
 
-/// Finds what read() would find, without reading the data of a sound file.
+/// Detects the errors of read(), without reading the data of an intact file.
 inline void check(const std::filesystem::path& path, int dimensions) {
     File file(path);
     const std::vector<std::int64_t> shape = read_header(file, dimensions);
@@ -188,12 +189,12 @@ inline void check(const std::filesystem::path& path, int dimensions) {
                                        (std::uint32_t{size[3]} << 24);
         sound = unpacked == static_cast<std::uint32_t>(expected);
     }
-    if (!sound) { // or gzip in several members: only reading tells
+    if (!sound) { // or gzip in several members: only reading can tell
         (void)read(path, dimensions);
     }
 }
 
-/// `directory/name`, or `directory/name.gz` when that is there instead.
+/// `directory/name`, or `directory/name.gz` if only that exists.
 [[nodiscard]] inline std::filesystem::path find(const std::filesystem::path& directory,
                                                 const std::string& name) {
     const std::filesystem::path plain = directory / name;
@@ -216,7 +217,7 @@ RTRAIN_DOOR Dataset idx_images(const std::filesystem::path& images,
             }
         }
         [[nodiscard]] std::int64_t size() const override { return images_.size(0); }
-        /// Of all labels, and of the images at the beginning, as of other files: see FileIndex.
+        /// Computed from all labels and the first images, as for other files: see FileIndex.
         [[nodiscard]] std::uint64_t content() const override {
             const auto sum_of = [](const at::Tensor& bytes, std::size_t most) {
                 return checkpoint::crc32c(

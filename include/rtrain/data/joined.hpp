@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Data sets made of several: one behind the other, side by side, or mixed by weights.
+/// Data sets made of several: concatenated, zipped, or mixed by weights.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -29,13 +29,13 @@
 
 namespace rtrain::data {
 
-/// Data sets whose rows are to be in one batch.
+/// Checks that the rows of data sets fit in one batch.
 class LikeRows {
 public:
     explicit LikeRows(std::vector<Dataset> parts) : parts_(std::move(parts)) {}
 
-    /// Reads a row of each, once. Throws DataError [RT-D19] where those of one cannot be in a batch
-    /// with those of another.
+    /// Reads one row of each, once. Throws DataError [RT-D19] if their rows cannot be in the same
+    /// batch.
     void require() const {
         std::call_once(once_, [this] {
             std::vector<Batch> rows;
@@ -62,7 +62,7 @@ private:
     mutable std::once_flag once_;
 };
 
-/// The blocks of several data sets, one data set behind the other.
+/// The blocks of several data sets, concatenated.
 class BlocksOfAll : public Dataset::BlockSource {
 public:
     /// Throws DataError [RT-D19] when rows are read.
@@ -98,7 +98,7 @@ public:
     }
 
 private:
-    /// Of the part that has this block, whose number there `block` becomes.
+    /// The part that has this block; `block` becomes its number in that part.
     [[nodiscard]] const Dataset::BlockSource& source_of(std::int64_t& block) const {
         auto part = parts_.begin();
         for (; block >= (*part)->size(); ++part) {
@@ -111,7 +111,7 @@ private:
     std::shared_ptr<const LikeRows> rows_;
 };
 
-/// Of rows that are made of these data sets'.
+/// The content of a data set made from these.
 [[nodiscard]] inline std::uint64_t content_of(const std::vector<Dataset>& parts) {
     std::uint64_t content = 0;
     for (const Dataset& part : parts) {
@@ -158,7 +158,7 @@ private:
     std::shared_ptr<const BlockIndex> blocks_;
 };
 
-/// The columns of both. Throws DataError [RT-D67] when both have one of a name.
+/// The columns of both. Throws DataError [RT-D67] if both have the same column.
 [[nodiscard]] inline Batch join_columns(const Batch& left, const Batch& right) {
     const auto both = [](auto columns, const auto& more) {
         columns.insert(columns.end(), more.begin(), more.end());
@@ -177,13 +177,14 @@ private:
     add(joined.ragged_columns());
     std::ranges::sort(names);
     if (const auto twice = std::ranges::adjacent_find(names); twice != names.end()) {
-        throw DataError("RT-D67", detail::concat("zip() has two columns \"", *twice,
-                                                 "\"; select_columns() or map_batches() first"));
+        throw DataError("RT-D67",
+                        detail::concat("zip() has two columns \"", *twice,
+                                       "\"; call select_columns() or map_batches() first"));
     }
     return joined;
 }
 
-/// Row i of one and row i of the other.
+/// Row i of one joined with row i of the other.
 class ZipOfRows : public Dataset::Source {
 public:
     /// Throws DataError [RT-D66].
@@ -191,7 +192,7 @@ public:
         if (left_.size() != right_.size()) {
             throw DataError("RT-D66",
                             detail::concat("zip() was given ", left_.size(), " and ", right_.size(),
-                                           " rows; expected equally many"));
+                                           " rows; expected the same number"));
         }
     }
 
@@ -206,9 +207,9 @@ private:
     Dataset right_;
 };
 
-/// Which data set each of a thousand rows comes from: of each as many as its weight says, spread
-/// evenly. Smooth weighted round-robin, as nginx chooses among servers: in turns, each gains its
-/// weight, and the one that has most is chosen and pays the sum.
+/// Determines which data set each of a thousand rows comes from: as many of each as its weight
+/// says, spread evenly. Smooth weighted round-robin, as in nginx's choice of servers: in each turn,
+/// every data set gains its weight, and the one with the most is chosen and pays the sum.
 class MixOrder {
 public:
     static constexpr std::int64_t period = 1000;
@@ -228,14 +229,14 @@ public:
         }
     }
 
-    /// Which row of which data set stands at a place.
+    /// The data set and row at a position.
     [[nodiscard]] PartRow operator[](std::int64_t place) const {
         const PartRow& turn = turns_[static_cast<std::size_t>(place % period)];
         return {turn.part,
                 place / period * counts_[static_cast<std::size_t>(turn.part)] + turn.row};
     }
 
-    /// How many places there are until one of the data sets has no more rows.
+    /// The number of positions until one of the data sets has no more rows.
     [[nodiscard]] std::int64_t places(const std::vector<std::int64_t>& rows) const {
         std::int64_t whole = std::numeric_limits<std::int64_t>::max() / period - 1;
         for (std::size_t part = 0; part < rows.size(); ++part) {
@@ -275,10 +276,10 @@ private:
     }
 
     std::vector<std::int64_t> counts_;
-    std::array<PartRow, period> turns_{}; ///< its rows are numbered within the period
+    std::array<PartRow, period> turns_{}; ///< rows are numbered within the period
 };
 
-/// Rows of several data sets in fixed proportions, each in its order, until one has no more.
+/// Rows of several data sets in fixed proportions, each in its order, until one is exhausted.
 class MixOfRows : public Dataset::Source {
 public:
     /// Throws DataError [RT-D68].
@@ -310,7 +311,7 @@ private:
     std::int64_t size_ = 0;
 };
 
-/// A data set made of `parts` in blocks of its own, if one of them is read in blocks.
+/// A data set made of `parts`, with its own blocks if one of them is read in blocks.
 [[nodiscard]] inline Dataset in_blocks_of(const std::vector<Dataset>& parts,
                                           const Dataset& dataset) {
     std::int64_t blocks = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reads ahead of a loop, on threads, and hands out in order.
+/// Reads ahead of a loop, on threads, and returns results in order.
 ///
 /// Threads, not processes: they share the data set, need no shared memory, and end with the loop.
 #pragma once
@@ -27,26 +27,26 @@
 
 namespace rtrain::data {
 
-/// The calling thread computes alone: threads that read would else each start as many intra-op
-/// threads as the training has. at::set_num_threads() is for all threads, so this asks OpenMP,
-/// where libtorch is built on it.
+/// Limits the calling thread to itself: otherwise each reading thread would start as many intra-op
+/// threads as training has. at::set_num_threads() affects all threads, so this calls OpenMP if
+/// libtorch is built on it.
 inline void compute_alone() {
-    at::internal::lazy_init_num_threads(); // which would undo it at the first use
+    at::internal::lazy_init_num_threads(); // resets it at its first use otherwise
     if (void* const symbol = ::dlsym(RTLD_DEFAULT, "omp_set_num_threads")) {
         reinterpret_cast<void (*)(int)>(symbol)(1);
     }
 }
 
-/// What `T`s are read by jobs, each on one of the threads.
+/// Reads `T`s in jobs, each on one of the threads.
 template <class T>
 class Loader {
 public:
     using Job = std::function<T()>;
     using Clock = std::chrono::steady_clock;
 
-    /// `threads` is at least 1; up to `ahead`, at least 1, are under way or ready before they are
-    /// asked for. A thread without a job calls `otherwise`, which must not throw, as long as it
-    /// returns true, and again behind each job. `waited` hears how long one had nothing to do.
+    /// `threads` is at least 1; up to `ahead`, at least 1, jobs are running or done in advance. A
+    /// thread without a job calls `otherwise`, which must not throw, as long as it returns true,
+    /// and again after each job. `waited` receives the idle times of threads.
     Loader(int threads, std::size_t ahead, std::function<bool()> otherwise = nullptr,
            std::function<void(Clock::duration)> waited = nullptr)
         : ahead_(ahead), otherwise_(std::move(otherwise)), waited_(std::move(waited)) {
@@ -54,7 +54,7 @@ public:
             for (int i = 0; i < threads; ++i) {
                 threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
             }
-        } catch (const LaunchError&) { // fewer do, too
+        } catch (const LaunchError&) { // fewer threads suffice
             if (threads_.empty()) {
                 throw;
             }
@@ -62,9 +62,10 @@ public:
     }
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
-    /// Waits for the jobs that have begun; the others never begin.
+    /// Waits for running jobs; others never begin.
     ~Loader() {
-        if (!threads_.front().joinable()) { // forked: threads that are not here wait in it for ever
+        if (!threads_.front()
+                 .joinable()) { // forked: waiting for threads that do not exist here would hang
             static_cast<void>(wake_.release());
             return;
         }
@@ -73,9 +74,9 @@ public:
         }
     }
 
-    /// The result of the next job, in the order in which `next_job()`, called here, gives them;
-    /// empty when that has given nothing and all are handed out. Throws what the job has thrown,
-    /// after the results of those before it.
+    /// The result of the next job, in the order of `next_job()`, which is called here; empty when
+    /// that has returned nothing and all results are returned. Rethrows the error of a job, after
+    /// the results before it.
     template <class NextJob>
     [[nodiscard]] std::optional<T> next(NextJob&& next_job) {
         while (!is_at_end_ && reads_.size() < ahead_) {
@@ -154,10 +155,10 @@ private:
     std::size_t ahead_;
     std::function<bool()> otherwise_;             ///< may be null
     std::function<void(Clock::duration)> waited_; ///< may be null
-    std::deque<std::shared_ptr<Read>> reads_;     ///< not handed out, of the loop's thread alone
+    std::deque<std::shared_ptr<Read>> reads_; ///< not returned yet; used by the loop's thread only
     bool is_at_end_ = false;
 
-    std::mutex mutex_; ///< of all below, and of what is in a Read
+    std::mutex mutex_; ///< guards all below, and the contents of each Read
     struct Wake {
         std::condition_variable_any has_work;
         std::condition_variable is_read;

@@ -27,11 +27,11 @@
 
 namespace rtrain::data {
 
-/// How read_mds() reads.
+/// Options of read_mds().
 struct MdsOptions {
-    std::vector<std::string> columns = {};           ///< those to read, in this order; empty: all
-    std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time, at least a sample
-    storage::TransferConfig transfer = {};           ///< patience with a storage service
+    std::vector<std::string> columns = {};           ///< to read, in this order; empty: all
+    std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time; at least one sample
+    storage::TransferConfig transfer = {};           ///< timeouts of a storage service
 };
 
 /// The shards of a directory.
@@ -46,8 +46,9 @@ public:
         try {
             shards = format::parse_mds_index(text);
         } catch (const std::invalid_argument& error) {
-            throw DataError("RT-D37", detail::concat(index.uri(), " is no index of MDS shards: ",
-                                                     error.what(), "; write or copy it again"));
+            throw DataError("RT-D37",
+                            detail::concat(index.uri(), " is not an index of MDS shards: ",
+                                           error.what(), "; write or copy it again"));
         }
         for (format::MdsShard& shard : shards) {
             const std::string path = directory + shard.name;
@@ -57,7 +58,7 @@ public:
                                                "; unpack it, or write with compression=None"));
             }
             if (shard.columns != shards.front().columns) {
-                throw DataError("RT-D37", detail::concat(path, " has other columns than ",
+                throw DataError("RT-D37", detail::concat(path, " has different columns than ",
                                                          directory, shards.front().name));
             }
             paths_.push_back(path);
@@ -69,7 +70,7 @@ public:
         choose(shards.front().columns, index);
     }
 
-    /// Where the shards are, as it was said.
+    /// The paths of the shards, as given.
     [[nodiscard]] const std::vector<std::string>& paths() const noexcept { return paths_; }
 
     [[nodiscard]] std::string kind() const override {
@@ -116,7 +117,7 @@ public:
             const std::uint64_t end = format::mds::number_at(table, at + number);
             if (begin < rows.block.offset || end < begin ||
                 end - rows.block.offset > bytes.size()) {
-                throw changed_file(rows.file, "its samples are in other places");
+                throw changed_file(rows.file, "its samples have moved");
             }
             try {
                 format::split_mds_sample(
@@ -143,14 +144,14 @@ private:
         std::uint64_t bytes = 0;
         std::int64_t samples = 0;
     };
-    /// A column that is read.
+    /// A column to read.
     struct Chosen {
         std::string name;
         std::size_t place; ///< in a sample
         format::MdsType type;
     };
 
-    /// The values of one, in memory.
+    /// Its values in memory.
     class Column {
     public:
         Column(const Chosen& chosen, std::int64_t rows) : chosen_(&chosen), rows_(rows) {
@@ -185,7 +186,7 @@ private:
             return types.at(element);
         }
 
-        /// libtorch can do little with its larger unsigned types.
+        /// libtorch has few operations for its larger unsigned types.
         [[nodiscard]] at::Tensor widened(const at::Tensor& values) const {
             if (values.scalar_type() == at::kUInt16) {
                 return values.to(at::kInt);
@@ -241,7 +242,7 @@ private:
         return samples_.at(file.path());
     }
 
-    /// The table of a shard's samples, and the first of these.
+    /// A shard's table of samples, up to the offset of the first one.
     [[nodiscard]] static std::string head_of(const storage::RandomAccessFile& file,
                                              const Shard& shard) {
         const std::uint64_t table = table_bytes(shard);
@@ -267,7 +268,7 @@ private:
 
     [[nodiscard]] static DataError damaged(const storage::RandomAccessFile& file,
                                            std::string_view why) {
-        return {"RT-D37", detail::concat(file.uri(), " is no sound MDS shard: ", why,
+        return {"RT-D37", detail::concat(file.uri(), " is not an intact MDS shard: ", why,
                                          "; write or copy it again")};
     }
 
@@ -278,13 +279,12 @@ private:
     std::vector<Chosen> chosen_;
 };
 
-/// A directory that MosaicML's MDSWriter has written: index.json and its shards, which must not be
-/// compressed. Numbers of fixed size have the tensor's type of the same name, but for uint16
-/// (int32) and uint32, uint64 (int64); "int" is int64; "ndarray" with type and shape is a tensor of
-/// that shape a row; "bytes", "str", and what is stored as text or as a picture's file is ragged
-/// bytes. Files are looked for when the data set is first read. Throws then DataError: as
-/// list_files(), RT-D29 a file has changed, RT-D37 a file is damaged, RT-D38 a column or
-/// compression that is not read.
+/// A directory written by MosaicML's MDSWriter: index.json and its shards, which must not be
+/// compressed. Numbers of fixed size become the tensor type of the same name, except uint16 (int32)
+/// and uint32, uint64 (int64); "int" is int64; "ndarray" with type and shape is a tensor of that
+/// shape a row; "bytes", "str", and data stored as text or as an image file are ragged bytes. Files
+/// are listed when the data set is first read, which then throws DataError: as list_files(), RT-D29
+/// a file has changed, RT-D37 a file is damaged, RT-D38 an unsupported column or compression.
 ///
 /// @code
 /// auto samples = rtrain::data::read_mds("s3://bucket/train", {.columns = {"tokens"}});

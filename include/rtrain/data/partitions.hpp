@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Columns that the directories of files give, as Hive writes them: "year=2024/month=1/a.parquet".
+/// Columns from the directory names of files, in Hive's format: "year=2024/month=1/a.parquet".
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
@@ -33,12 +33,12 @@
 
 namespace rtrain::data {
 
-/// What the directories of each of some files say. A column is int64 if all its values are
-/// integers, else text; __HIVE_DEFAULT_PARTITION__ is no value.
+/// The values in the directory names of several files. A column is int64 if all its values are
+/// integers, else text; __HIVE_DEFAULT_PARTITION__ is a missing value.
 class Partitions {
 public:
-    /// Of directories that were given, only those below count. Throws DataError [RT-D108] when
-    /// files say something of different columns.
+    /// For given directories, only the directories below them count. Throws DataError [RT-D108] if
+    /// files have different columns.
     Partitions(const Paths& paths, const FileOptions& options,
                const std::vector<storage::RandomAccessFile>& files) {
         std::vector<std::string> roots;
@@ -66,7 +66,7 @@ public:
         return names;
     }
 
-    /// Leaves those of `columns`, if any are chosen, and takes them from there.
+    /// Keeps only those in `columns`, if any are chosen, and removes them from it.
     void choose(std::vector<std::string>& columns) {
         const std::vector<std::string> chosen = columns;
         for (std::size_t i = names().size(); i-- > 0;) {
@@ -77,12 +77,13 @@ public:
             std::erase(columns, name);
         }
         if (columns.empty() && !chosen.empty()) {
-            throw DataError("RT-D108", "all .columns are names of directories; choose one of the "
-                                       "files, too");
+            throw DataError(
+                "RT-D108",
+                "all .columns are names of directories; also choose a column of the files");
         }
     }
 
-    /// `rows` of a file with these columns, but for those that the file has itself.
+    /// Adds these columns to `rows` of a file, except those that the file already has.
     [[nodiscard]] Batch added_to(const Batch& rows, std::size_t file) const {
         Batch::Columns columns = rows.columns();
         Batch::RaggedColumns ragged = rows.ragged_columns();
@@ -108,7 +109,7 @@ public:
         return {std::move(columns), std::move(ragged), std::move(masks)};
     }
 
-    /// Of all that a file's directories say; 0: nothing.
+    /// Of all values of a file's directories; 0: none.
     [[nodiscard]] std::uint64_t digest(std::size_t file) const {
         std::uint64_t digest = 0;
         for (const auto& [name, value] : of_files_[file]) {
@@ -203,8 +204,7 @@ private:
     std::vector<bool> are_integers_; ///< by column
 };
 
-/// The blocks of files with the columns of their directories. `Source` says of which file a block
-/// is.
+/// Adds the columns of directories to blocks of files. `Source` maps each block to its file.
 template <class Source>
 class PartitionedBlocks final : public Dataset::BlockSource {
 public:
@@ -252,8 +252,8 @@ private:
     Partitions partitions_;
 };
 
-/// The rows that `make(columns)` reads of files, with the columns of their directories; `columns`
-/// are those to read, without the ones that directories have.
+/// The rows that `make(columns)` reads from files, with the columns of their directories; `columns`
+/// are those to read, without those of directories.
 template <class Make>
 [[nodiscard]] Dataset from_partitioned(const Paths& paths, const FileOptions& options,
                                        const std::vector<storage::RandomAccessFile>& files,

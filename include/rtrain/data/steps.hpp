@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How an epoch's rows are divided into steps, and a step into micro-batches: arithmetic on places
-/// in the order of the epoch, whatever that order is. Cost tier 0: std only.
+/// Divides an epoch's rows into steps, and a step into micro-batches: arithmetic on positions in
+/// the epoch, whatever its order. Cost tier 0: std only.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace rtrain::data {
 
-/// Places [begin, end) in the order of an epoch.
+/// Positions [begin, end) in the order of an epoch.
 struct RowRange {
     std::int64_t begin = 0;
     std::int64_t end = 0;
     friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
-/// Places first, first + stride, and so on.
+/// Positions first, first + stride, and so on.
 struct StridedPlaces {
     std::int64_t first = 0;
     std::int64_t stride = 1;
@@ -25,7 +25,7 @@ struct StridedPlaces {
     friend bool operator==(const StridedPlaces&, const StridedPlaces&) = default;
 };
 
-/// Part `number` of `parts` that divide rows as evenly as can be.
+/// Part `number` of `parts` that divide rows as evenly as possible.
 [[nodiscard]] constexpr RowRange even_part(std::int64_t rows, std::int64_t parts,
                                            std::int64_t number) noexcept {
     const auto begin_of = [&](std::int64_t i) { // i * rows / parts without overflow
@@ -34,7 +34,7 @@ struct StridedPlaces {
     return {begin_of(number), begin_of(number + 1)};
 }
 
-/// How many of the rows lane `lane` has, where they are dealt out to `lanes` in turn.
+/// The number of rows in lane `lane` when rows are dealt out to `lanes` in turn.
 [[nodiscard]] constexpr std::int64_t rows_of_lane(std::int64_t rows, std::int64_t lanes,
                                                   std::int64_t lane) noexcept {
     return rows / lanes + (lane < rows % lanes ? 1 : 0);
@@ -43,14 +43,14 @@ struct StridedPlaces {
 /// A step takes the next micro_batches × size rows of the order, and its micro-batches divide them
 /// in order. Every step gives each micro-batch at least one row:
 ///
-/// - Rows at the end that fill no step are divided as evenly as can be: micro-batches differ by one
-///   row. When they are fewer than micro-batches, they go into the step before.
-/// - Only when fewer rows than micro-batches are left from the beginning on (a very small data set,
-///   or a run resumed there) are these rows repeated.
-///   With each_once they are not, and the last micro-batches have none.
-/// - With drop_last every step is whole; what fills none is left out.
+/// - Rows at the end that do not fill a step are divided as evenly as possible: micro-batches
+///   differ by one row. If there are fewer rows than micro-batches, they go into the previous step.
+/// - Only if there are fewer rows than micro-batches from the start (a very small data set, or a
+///   run resumed there) are these rows repeated. With each_once they are not, and the last
+///   micro-batches are empty.
+/// - With drop_last every step is whole; rows that do not fill one are left out.
 ///
-/// An epoch can be entered at any place, and the steps are then those of the rows that are left.
+/// An epoch can be entered at any position; the steps are then those of the remaining rows.
 struct Steps {
     std::int64_t rows = 0;          ///< of the whole epoch
     std::int64_t size = 1;          ///< rows of a micro-batch, at least 1
@@ -58,7 +58,7 @@ struct Steps {
     bool drop_last = false;
     bool each_once = false;
 
-    /// The rows of the step that begins behind the first `taken` rows; 0 at the end of the epoch.
+    /// The number of rows in the step after the first `taken` rows; 0 at the end of the epoch.
     [[nodiscard]] constexpr std::int64_t step_at(std::int64_t taken) const noexcept {
         const std::int64_t left = rows - taken;
         if (left <= 0 || !fills_step(left)) {
@@ -83,16 +83,16 @@ struct Steps {
         return {taken + part.begin, taken + part.end};
     }
 
-    /// The same, but for an order in `lanes`, place p in lane p % lanes: micro-batches take every
-    /// micro_batches-th place each, number m those with p % micro_batches == m. So each keeps to
-    /// some of the lanes. Ranks take consecutive micro-batches; where `lanes` is no multiple of
-    /// micro_batches, numbers are exchanged so that ranks whose number divides `lanes` still share
-    /// none.
+    /// The same for an order in `lanes`, position p in lane p % lanes: micro-batch m takes every
+    /// micro_batches-th position, those with p % micro_batches == m, and so keeps to some of the
+    /// lanes. Ranks take consecutive micro-batches; if `lanes` is not a multiple of micro_batches,
+    /// numbers are swapped so that ranks whose number divides `lanes` still share none.
     [[nodiscard]] constexpr StridedPlaces strided_micro_batch(std::int64_t taken,
                                                               std::int64_t number,
                                                               std::int64_t lanes) const noexcept {
         const std::int64_t step = step_at(taken);
-        const std::int64_t apart = std::gcd(lanes, micro_batches); // p % apart tells lanes apart
+        const std::int64_t apart =
+            std::gcd(lanes, micro_batches); // p % apart identifies a group of lanes
         const std::int64_t together = micro_batches / apart;
         const std::int64_t remainder = number % together * apart + number / together;
         std::int64_t offset = remainder - taken % micro_batches;
@@ -107,8 +107,8 @@ struct Steps {
         return {taken + offset, micro_batches, (step - offset - 1) / micro_batches + 1};
     }
 
-    /// Multiplied by it, the means over micro-batches have the mean over the rows of the step as
-    /// their mean: 1 where all micro-batches have equally many. `lanes`: of strided ones; else 0.
+    /// The factor that makes the mean of means over micro-batches the mean over the rows of the
+    /// step: 1 if all micro-batches have equally many. `lanes`: of strided ones; else 0.
     [[nodiscard]] constexpr double weight(std::int64_t taken, std::int64_t number,
                                           std::int64_t lanes = 0) const noexcept {
         const auto part = [&](std::int64_t of) {
@@ -125,7 +125,7 @@ struct Steps {
         return static_cast<double>(mine.count * micro_batches) / static_cast<double>(step * copies);
     }
 
-    /// How many steps there are from `taken` to the end of the epoch.
+    /// The number of steps from `taken` to the end of the epoch.
     [[nodiscard]] constexpr std::int64_t count_from(std::int64_t taken) const noexcept {
         const std::int64_t left = rows - taken;
         if (left <= 0 || !fills_step(left)) {
@@ -136,7 +136,7 @@ struct Steps {
     }
 
 private:
-    /// Also when size × micro_batches is too large a number.
+    /// Also correct if size × micro_batches overflows.
     [[nodiscard]] constexpr bool fills_step(std::int64_t left) const noexcept {
         return size <= left / micro_batches;
     }

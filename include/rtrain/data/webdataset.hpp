@@ -42,8 +42,9 @@ public:
         : options_(std::move(options)), bad_(options_.on_error, options_.max_errors) {
         const auto index = index_file(first, kind(), [&] { return this->index(first); });
         if (index->blocks.empty()) {
-            throw DataError("RT-D36", first.uri() + " holds no sample: expected files such as "
-                                                    "0001.jpg and 0001.cls");
+            throw DataError("RT-D36",
+                            first.uri() +
+                                " holds no sample: expected files such as 0001.jpg and 0001.cls");
         }
         find_fields({.file = first, .block = index->blocks.front(), .first_row = 0});
     }
@@ -53,7 +54,7 @@ public:
     }
 
     [[nodiscard]] FileIndex index(const storage::RandomAccessFile& file) const override {
-        constexpr std::size_t ahead = std::size_t{1} << 20U; // what lies ahead is mostly wanted
+        constexpr std::size_t ahead = std::size_t{1} << 20U; // most of what follows will be read
         FileIndex index{.size = file.size(), .modified_ns = file.modified_ns(), .blocks = {}};
         checkpoint::Crc32c content;
         std::string window;
@@ -78,7 +79,7 @@ public:
             }
         } catch (const format::TarError& error) {
             refuse_packed(file.read_at(0, 4), file.uri());
-            throw DataError("RT-D35", detail::concat(file.uri(), " is no sound tar archive: ",
+            throw DataError("RT-D35", detail::concat(file.uri(), " is not an intact tar archive: ",
                                                      error.what(), "; write or copy it again"));
         }
         index.content = content.sum();
@@ -107,9 +108,11 @@ public:
             ++row;
         });
         if (row > 0 && stand_ins.none_is_good()) {
-            throw DataError("RT-D34", detail::concat(rows.name_of(0), " and all ", rows.block.rows,
-                                                     " samples from there on cannot be read, so "
-                                                     "that none can stand in for them"));
+            throw DataError(
+                "RT-D34",
+                detail::concat(
+                    rows.name_of(0), " and all ", rows.block.rows,
+                    " samples after it cannot be read, so that no good sample can replace them"));
         }
         return with_stand_ins(finish(columns, keys), stand_ins);
     }
@@ -118,7 +121,7 @@ private:
     using Field = webdataset::Field;
     using Kind = webdataset::Kind;
 
-    /// A field's values.
+    /// The values of a field.
     struct Column {
         explicit Column(const Field& of)
             : field(&of),
@@ -132,8 +135,8 @@ private:
         JsonBatch json;
     };
 
-    /// The first sample tells the fields, unless the options do; samples of the first block tell
-    /// the columns within JSON.
+    /// The first sample determines the fields, unless the options do; samples of the first block
+    /// determine the columns within JSON.
     void find_fields(const FileRows& rows) {
         fields_ = webdataset::chosen_fields(options_);
         std::vector<JsonSchema> schemas;
@@ -219,14 +222,15 @@ private:
         Number number = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
         if (error != std::errc() || end != text.data() + text.size()) {
-            throw std::invalid_argument(std::is_integral_v<Number>
-                                            ? "holds no integer; give it another type with .types"
-                                            : "holds no number");
+            throw std::invalid_argument(
+                std::is_integral_v<Number>
+                    ? "does not hold an integer; give it a different type with .types"
+                    : "does not hold a number");
         }
         return number;
     }
 
-    /// All of a sample or nothing.
+    /// Adds a whole sample, or nothing.
     void add(std::vector<Column>& columns, const format::TarSample& sample, std::string_view block,
              std::uint64_t begin) const {
         std::vector<std::string_view> values;
@@ -235,13 +239,13 @@ private:
         for (std::size_t i = 0; i < columns.size(); ++i) {
             const auto* const file = find(sample, fields_[i].name);
             if (file == nullptr) {
-                throw std::invalid_argument(detail::concat("it has no .", fields_[i].name,
-                                                           ", which the first sample or the option "
-                                                           "columns has"));
+                throw std::invalid_argument(
+                    detail::concat("it has no .", fields_[i].name,
+                                   ", which the first sample or the option columns has"));
             }
             values.push_back(bytes_of(*file, block, begin));
         }
-        // What may fail comes before what adds, and of JSON only the last can fail.
+        // All that may throw is before all that adds; of JSON, only the last step can fail.
         std::vector<std::span<const format::JsonCell>> cells(columns.size());
         for (std::size_t i = 0; i < columns.size(); ++i) {
             try {
@@ -303,15 +307,15 @@ private:
     std::vector<Field> fields_;
 };
 
-/// Samples of tar archives as webdataset's TarWriter and GNU tar write them: files that follow each
-/// other with the same name up to its first dot. Columns: "__key__", that name; for each file what
-/// follows the dot, in lower case. "cls", "index", "id" and the like are int64; "json" becomes a
-/// column for each key, "json.width", of types as read_json() has them; all else, "txt" and "jpg",
-/// is ragged bytes. Every sample has the files of the first one, or those that the options name;
-/// further ones are passed over. Archives are looked for when the data set is first read.
-/// Throws then DataError: as list_files(), RT-D29 a file has changed, RT-D35 an archive is damaged,
-/// cut off, or has names that lead out of it, RT-D36 a sample lacks a file or has a value that
-/// cannot be read, RT-D34 more samples are bad than may be.
+/// Samples of tar archives as webdataset's TarWriter and GNU tar write them: consecutive files with
+/// the same name up to the first dot. Columns: "__key__", that name; for each file the part after
+/// the dot, in lower case. "cls", "index", "id" and the like are int64; "json" becomes a column for
+/// each key, "json.width", with types as in read_json(); all others, "txt" and "jpg", are ragged
+/// bytes. Every sample has the files of the first one, or those that the options name; others are
+/// ignored. Archives are listed when the data set is first read, which then throws DataError: as
+/// list_files(), RT-D29 a file has changed, RT-D35 an archive is damaged, truncated, or has names
+/// that lead out of it, RT-D36 a sample lacks a file or has a value that cannot be read, RT-D34 too
+/// many samples are bad.
 ///
 /// @code
 /// auto images = rtrain::data::read_webdataset("s3://bucket/shards/*.tar");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Memory in which the windows of a StreamReader lie, one after the other.
+/// Recycles the memory of a StreamReader's windows.
 #pragma once
 
 #include <rtrain/data/batch.hpp>
@@ -21,16 +21,15 @@
 
 namespace rtrain::data {
 
-/// The memory of windows that are gone, for those to come: new ones would leave holes between
-/// blocks.
+/// Keeps the memory of dropped windows for the next ones: new allocations would fragment the heap.
 class WindowMemory {
 public:
-    /// What all windows take, and the memory kept for others.
+    /// Bytes of all windows, including spare memory.
     [[nodiscard]] std::int64_t bytes() const {
         const std::scoped_lock lock(mutex_);
         return bytes_;
     }
-    /// Of that, the memory for others.
+    /// Bytes of spare memory alone.
     [[nodiscard]] std::int64_t spare_bytes() const {
         const std::scoped_lock lock(mutex_);
         std::int64_t bytes = 0;
@@ -40,7 +39,7 @@ public:
         return bytes;
     }
 
-    /// The rows of a window, put together from its parts. Throws DataError [RT-D19].
+    /// Assembles the rows of a window from its parts. Throws DataError [RT-D19].
     [[nodiscard]] Batch window_of(std::vector<Batch>& parts,
                                   const StreamOrder::WindowOrder& order) {
         std::vector<PickSource> sources;
@@ -75,8 +74,8 @@ public:
         }
     }
 
-    /// Until another window comes, the system may have what is kept for it, where memory is short:
-    /// it counts as this process's as long as nobody else needs it.
+    /// Lets the system reclaim spare memory under pressure until the next window is read; until
+    /// then it counts as memory of this process.
     void rest() const {
         const std::scoped_lock lock(mutex_);
         for (const auto& columns : spares_) {
@@ -87,7 +86,7 @@ public:
     }
 
 private:
-    /// For one window.
+    /// The memory of one window.
     struct Spare {
         std::vector<at::Tensor> columns;
         std::vector<ScatteredRows::Row> as_read;
@@ -109,8 +108,8 @@ private:
         return memory;
     }
 
-    /// Where the rows of a window lie in its parts, in the order in which they are taken: where it
-    /// is put together, its rows are near each other.
+    /// Finds the rows of a window in its parts, in the order in which they are taken, so that the
+    /// assembled window has them close together.
     static void find_rows(const std::vector<Batch>& parts, const StreamOrder::WindowOrder& order,
                           Spare& memory) {
         memory.as_read.clear();
@@ -133,7 +132,7 @@ private:
         }
     }
 
-    /// In the order in which pick_rows() asks for memory.
+    /// In the order in which pick_rows() allocates.
     [[nodiscard]] static std::vector<at::Tensor> tensors_of(const Batch& window) {
         std::vector<at::Tensor> tensors;
         for (const auto& [name, column] : window.columns()) {
@@ -157,8 +156,8 @@ private:
     }
 
     mutable std::mutex mutex_;
-    std::vector<std::vector<at::Tensor>> spares_; ///< the columns of a window each
-    std::vector<Spare> rows_; ///< without columns: of each thread that has put one together
+    std::vector<std::vector<at::Tensor>> spares_; ///< the columns of one window each
+    std::vector<Spare> rows_; ///< without columns: one per thread that has assembled a window
     std::int64_t bytes_ = 0;
 };
 
