@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A data policy without its type, for the batches of a rank, which are compiled once for all of
-/// them.
+/// A type-erased data policy, for the batches of a rank, which are compiled once for all policies.
 #pragma once
 
 #include <rtrain/data/policy.hpp>
@@ -25,27 +24,27 @@ public:
         AnyPolicy(D policy) // NOLINT(google-explicit-constructor)
         : held_(std::make_shared<Model<D>>(std::move(policy))) {}
 
-    /// Empty where it has none.
+    /// Empty if it has no name.
     [[nodiscard]] std::string name() const { return held_->name(); }
     [[nodiscard]] std::int64_t ranks_sharing(int size) const { return held_->ranks_sharing(size); }
 
-    /// Whether order() begins behind `taken` rows of all ranks; else it has the whole epoch.
+    /// True if order() begins after `taken` rows of all ranks; else it is the whole epoch.
     [[nodiscard]] bool has_rest() const { return held_->has_rest(); }
     [[nodiscard]] at::Tensor order(const EpochRequest& epoch, std::int64_t taken) const {
         return held_->order(epoch, taken);
     }
 
-    /// Whether it has rows_at(), which is not to be called else.
+    /// True if it has rows_at(), which must not be called otherwise.
     [[nodiscard]] bool has_rows_at() const { return held_->has_rows_at(); }
     [[nodiscard]] at::Tensor rows_at(const EpochRequest& epoch, std::int64_t begin,
                                      std::int64_t end) const {
         return held_->rows_at(epoch, begin, end);
     }
 
-    /// None: it does not read blocks.
+    /// Empty if it does not read blocks.
     [[nodiscard]] std::optional<std::int64_t> lanes() const { return held_->lanes(); }
 
-    /// Whether shuffled blocks that cannot be kept are read as by data::Streaming.
+    /// True if shuffled blocks that do not fit in memory are read as by data::Streaming.
     [[nodiscard]] bool streams_shuffled_blocks() const { return held_->streams_shuffled_blocks(); }
 
 private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Arrow's arrays as the columns of a batch. Numbers, and the values of lists and text, share
-/// memory with the array, which must be nobody else's: rows without a value are overwritten (NaN
+/// Converts Arrow's arrays to the columns of a batch. Numbers, and the values of lists and text,
+/// share memory with the array, which must have no other owner: missing values are overwritten (NaN
 /// in columns of floats, 0 in others), and users may write to a batch.
 #pragma once
 
@@ -36,10 +36,11 @@
 
 namespace rtrain::detail {
 
-/// The array of a column, and what messages say about it.
+/// The array of a column, and its name in messages.
 class ArrowColumn {
 public:
-    /// A tensor or a Ragged, and which rows have a value: undefined where all have, or have NaN.
+    /// A tensor or a Ragged, and a mask of rows that have a value: undefined if all have, or
+    /// missing ones are NaN.
     struct Values {
         at::Tensor tensor;
         data::Ragged ragged;
@@ -72,7 +73,7 @@ public:
     }
 
 private:
-    /// Which rows have a value; undefined where all have.
+    /// The mask of rows that have a value; undefined if all have.
     [[nodiscard]] static at::Tensor valid(const arrow::Array& array) {
         if (array.null_count() == 0 || array.type_id() == arrow::Type::NA) {
             return {};
@@ -85,7 +86,7 @@ private:
         return mask;
     }
 
-    /// Arrow's memory as a tensor, which keeps the array alive.
+    /// Arrow's memory as a tensor that keeps the array alive.
     [[nodiscard]] static at::Tensor borrowed(const std::shared_ptr<arrow::Array>& array,
                                              const void* from, std::int64_t count,
                                              at::ScalarType dtype) {
@@ -94,7 +95,7 @@ private:
                                 const_cast<void*>(from), {count}, [array](void*) {}, dtype);
     }
 
-    /// The numbers of an array whose memory has another width.
+    /// Converts the numbers of an array whose memory has a different width.
     template <class Array, class To>
     [[nodiscard]] static at::Tensor converted(const arrow::Array& array, at::ScalarType dtype) {
         const auto* const from = static_cast<const Array&>(array).raw_values();
@@ -106,7 +107,7 @@ private:
         return tensor;
     }
 
-    /// Throws DataError [RT-D42] for an integer that a double does not hold.
+    /// Throws DataError [RT-D42] for an integer that a double does not hold exactly.
     template <class Decimal>
     [[nodiscard]] at::Tensor doubles(const arrow::Array& array) const {
         const auto& values = static_cast<const arrow::FixedSizeBinaryArray&>(array);
@@ -196,7 +197,7 @@ private:
         }
     }
 
-    /// Values of lists must all be there: a mask has one element a row.
+    /// Values of lists must not be null: a mask has one element a row.
     [[nodiscard]] static bool has_all(const Values& values, const at::Tensor& valid_rows) {
         if (!values.valid.defined()) {
             return true;
@@ -244,12 +245,12 @@ private:
         }
     }
 
-    /// As int64, from 0.
+    /// The offsets as int64, from 0.
     template <class Array>
     [[nodiscard]] static at::Tensor offsets(const Array& array,
                                             const std::shared_ptr<arrow::Array>& owner) {
         using Offset = typename Array::offset_type;
-        if (array.length() == 0) { // Arrow need not have any then
+        if (array.length() == 0) { // Arrow may omit them then
             return at::zeros({1}, at::kLong);
         }
         const auto dtype = sizeof(Offset) == sizeof(std::int64_t) ? at::kLong : at::kInt;
@@ -299,7 +300,7 @@ private:
         return {std::move(items.tensor), offsets(array, owner)};
     }
 
-    /// What the dictionary has for each row.
+    /// Looks up each row in the dictionary.
     [[nodiscard]] Values decoded(const arrow::DictionaryArray& array, const ArrowForm& form) const {
         if (array.dictionary()->length() == 0) { // all rows are null
             auto nulls = arrow::MakeArrayOfNull(array.dictionary()->type(), array.length(),
@@ -312,9 +313,10 @@ private:
         if (numbers.numel() > 0 &&
             (numbers.min().item<std::int64_t>() < 0 ||
              numbers.max().item<std::int64_t>() >= array.dictionary()->length())) {
-            throw DataError("RT-D40", concat("column \"", name_, "\" of ", file_, ", rows from ",
-                                             first_row_, ", has a word that its dictionary has not",
-                                             "; the file is damaged"));
+            throw DataError("RT-D40",
+                            concat("column \"", name_, "\" of ", file_, ", rows from ", first_row_,
+                                   ", has a key that is not in its dictionary",
+                                   "; the file is damaged"));
         }
         if (words.valid.defined()) {
             const at::Tensor valid = words.valid.index_select(0, numbers);
@@ -322,7 +324,7 @@ private:
         }
         if (form.is_ragged) {
             data::Ragged texts = words.ragged;
-            if (column.valid.defined()) { // a word more, of nothing, for rows without one
+            if (column.valid.defined()) { // one more, empty word for rows without one
                 numbers = numbers.masked_fill(column.valid.logical_not(), texts.size());
                 texts.offsets = at::cat({texts.offsets, texts.offsets.slice(0, texts.size())});
             }
@@ -335,7 +337,7 @@ private:
         return column;
     }
 
-    /// NaN tells enough: floats need no mask.
+    /// NaN suffices: floats need no mask.
     static void fill_nulls(Values& column) {
         if (!column.valid.defined()) {
             return;
@@ -355,8 +357,8 @@ private:
     std::int64_t first_row_;
 };
 
-/// These columns of a table as a batch. `first_row`: the number in `file` of its first row.
-/// Throws DataError [RT-D40] to [RT-D42].
+/// Converts these columns of a table to a batch. `first_row`: the number in `file` of its first
+/// row. Throws DataError [RT-D40] to [RT-D42].
 [[nodiscard]] inline data::Batch batch_of(const arrow::Table& table,
                                           const std::vector<std::string>& names,
                                           const std::string& file, std::int64_t first_row) {

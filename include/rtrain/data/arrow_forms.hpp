@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What becomes of each of Arrow's types in a batch, and who is told when nothing does.
+/// Maps Arrow's types to those of a batch, and rejects unsupported ones.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -30,14 +30,14 @@ struct ArrowForm {
     std::vector<std::int64_t> shape;
     bool is_ragged = false;
     std::int64_t units_a_day = 0; ///< of times and dates, which are integers in their unit
-    std::string time = {}; ///< what kind of them, so that none is taken for another: "timestamp"
+    std::string time = {};        ///< the kind of time, to tell them apart: "timestamp"
 
     friend bool operator==(const ArrowForm&, const ArrowForm&) = default;
 };
 
 [[nodiscard]] inline std::optional<ArrowForm> form_of(const arrow::DataType& type);
 
-/// Of a list whose values are of `values`; `count` is 0 where lengths differ.
+/// The form of a list whose values have the form `values`; `count` is 0 if lengths differ.
 [[nodiscard]] inline std::optional<ArrowForm> form_of_list(const arrow::DataType& values,
                                                            std::int64_t count, bool is_ragged) {
     auto form = form_of(values);
@@ -65,7 +65,7 @@ struct ArrowForm {
     }
 }
 
-/// Of times and dates; none for other types.
+/// The form of times and dates; empty for other types.
 [[nodiscard]] inline std::optional<ArrowForm> form_of_time(const arrow::DataType& type) {
     const auto with = [](std::int64_t units, std::string time) {
         return ArrowForm{at::kLong, {}, false, units, std::move(time)};
@@ -88,7 +88,7 @@ struct ArrowForm {
     }
 }
 
-/// None for a type that a batch cannot hold.
+/// Empty for a type that a batch cannot hold.
 [[nodiscard]] inline std::optional<ArrowForm> form_of(const arrow::DataType& type) {
     switch (type.id()) {
     case arrow::Type::BOOL:
@@ -150,13 +150,13 @@ struct ArrowForm {
     }
     throw DataError(
         "RT-D41", concat("column \"", column, "\" of ", file, " is of type ", type.ToString(),
-                         ", which a batch cannot hold; possible are numbers, booleans, dates and "
+                         ", which a batch cannot hold; supported are numbers, booleans, dates and "
                          "times, text, bytes, dictionaries and lists of these; write a struct's "
-                         "fields as columns of their own, or leave the column out with .columns"));
+                         "fields as separate columns, or leave the column out with .columns"));
 }
 
-/// Where in the schema of a file its columns are. Throws DataError [RT-D43], [RT-D44].
-/// `are_all`: whether the file should have no others.
+/// The positions of columns in a file's schema. Throws DataError [RT-D43], [RT-D44]. `are_all`: the
+/// file must have no others.
 [[nodiscard]] inline std::vector<int> choose_fields(const arrow::Schema& schema,
                                                     const std::vector<std::string>& columns,
                                                     bool are_all, std::string_view file) {
@@ -179,15 +179,15 @@ struct ArrowForm {
         for (const std::string& name : schema.field_names()) {
             if (std::ranges::find(columns, name) == columns.end()) {
                 throw DataError("RT-D44", concat(file, " has a column \"", name,
-                                                 "\", which the first file has not; say with "
-                                                 ".columns which to read"));
+                                                 "\", which the first file does not have; set "
+                                                 ".columns to the columns to read"));
             }
         }
     }
     return fields;
 }
 
-/// What the columns of the first file are of, which those of the others must be, too.
+/// The column types of the first file, which all others must share.
 class SameForms {
 public:
     /// Throws DataError [RT-D41], [RT-D44].

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A file of any of rtrain's file systems, as Arrow reads files.
+/// A file of any of rtrain's file systems as an Arrow file.
 #pragma once
 
 #include <rtrain/data/arrow_memory.hpp>
@@ -21,12 +21,12 @@
 
 namespace rtrain::detail {
 
-/// For one thread at a time.
+/// Used by one thread at a time.
 class ArrowInput final : public arrow::io::RandomAccessFile {
 public:
     explicit ArrowInput(storage::RandomAccessFile file) : file_(std::move(file)) {}
 
-    /// Throws what the file system has thrown: Arrow knows its own errors only.
+    /// Rethrows the error of the file system: Arrow only handles its own errors.
     void rethrow() const {
         if (error_) {
             std::rethrow_exception(error_);
@@ -62,7 +62,7 @@ public:
     [[nodiscard]] arrow::Result<std::int64_t> ReadAt(std::int64_t position, std::int64_t bytes,
                                                      void* out) override {
         if (position < 0 || bytes < 0) {
-            return arrow::Status::Invalid("a part of ", bytes, " bytes at ", position);
+            return arrow::Status::Invalid("invalid range of ", bytes, " bytes at ", position);
         }
         try {
             return static_cast<std::int64_t>(
@@ -75,7 +75,7 @@ public:
     }
     [[nodiscard]] arrow::Result<std::shared_ptr<arrow::Buffer>>
     ReadAt(std::int64_t position, std::int64_t bytes) override {
-        // What a file is said to hold may be more than memory does.
+        // The stated size of a file may exceed memory.
         const auto size = static_cast<std::int64_t>(file_.size());
         const auto most = std::min(bytes, size - std::clamp<std::int64_t>(position, 0, size));
         ARROW_ASSIGN_OR_RAISE(auto buffer,

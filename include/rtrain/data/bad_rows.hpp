@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a reader does with rows that it cannot read. Includes no libtorch.
+/// How readers handle rows that they cannot read. Includes no libtorch.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -16,20 +16,20 @@
 
 namespace rtrain::data {
 
-/// What a reader does with a row that it cannot read.
+/// Handling of a row that cannot be read.
 enum class OnError : unsigned char {
     raise, ///< the first bad row is an error
-    skip,  ///< the good row before stands in for it, so that batches keep their size
+    skip,  ///< replace it by the previous good row, so that batches keep their size
 };
 
-/// Counts the bad rows of a data set, each once however often it is read. The next report has how
-/// many are new.
+/// Counts the bad rows of a data set, each once however often it is read. The next report includes
+/// the new ones.
 class BadRows {
 public:
     BadRows(OnError on_error, std::int64_t max_errors)
         : on_error_(on_error), max_errors_(max_errors) {}
 
-    /// Throws `error` unless bad rows are skipped, DataError [RT-D34] when there are too many.
+    /// Throws `error` unless bad rows are skipped, DataError [RT-D34] if there are too many.
     void add(const DataError& error, const std::string& file, std::int64_t row) const {
         if (on_error_ == OnError::raise) {
             throw error;
@@ -45,7 +45,7 @@ public:
             StepClock::current().add_skipped();
         }
     }
-    /// Rows that were met so far.
+    /// The number of bad rows so far.
     [[nodiscard]] std::int64_t count() const {
         const std::scoped_lock lock(mutex_);
         return static_cast<std::int64_t>(met_.size());
@@ -58,19 +58,21 @@ private:
     mutable std::set<std::pair<std::string, std::int64_t>> met_;
 };
 
-/// Which of the good rows of a block stands for each of its rows: itself, or the good one before;
-/// before the first good one, that.
+/// Maps each row of a block to a good one: itself, or the last good one before it; if there is
+/// none, the first good one.
 class StandIns {
 public:
-    /// Notes whether the next row could be read.
+    /// Records whether the next row could be read.
     void add(bool is_good) {
         good_ += is_good ? 1 : 0;
         all_are_good_ = all_are_good_ && is_good;
         rows_.push_back(good_ > 0 ? good_ - 1 : 0);
     }
-    /// Whether all noted could be read.
+    /// True if all recorded rows could be read.
     [[nodiscard]] bool all_are_good() const noexcept { return all_are_good_; }
-    [[nodiscard]] bool none_is_good() const noexcept { return good_ == 0; } ///< whether none could
+    [[nodiscard]] bool none_is_good() const noexcept {
+        return good_ == 0;
+    } ///< true if no row could be read
     /// For each row, the number of a good one.
     [[nodiscard]] const std::vector<std::int64_t>& rows() const noexcept { return rows_; }
 

@@ -24,13 +24,13 @@ namespace rtrain::data {
 
 using FileMetadata = std::map<std::string, std::string>;
 
-/// Writes a batch, and `metadata` with it; the file is complete or absent. Throws StorageError, and
+/// Writes a batch and `metadata`; the file is complete or absent. Throws StorageError, and
 /// CheckpointError [RT-K6, RT-K20] for tensors and names that safetensors cannot hold.
 inline void write_batch(const std::filesystem::path& path, const Batch& batch,
                         FileMetadata metadata) {
     std::map<std::string, at::Tensor> tensors;
     const auto add = [&](const std::string& kind, const auto& columns, const auto& tensor_of) {
-        boost::json::array names; // a file has tensors in an order of its own
+        boost::json::array names; // a file orders tensors differently
         for (const auto& [name, column] : columns) {
             names.emplace_back(name);
             tensors[kind + '.' + name] = tensor_of(column);
@@ -52,7 +52,8 @@ struct BatchFile {
     FileMetadata metadata;
 };
 
-/// What write_batch() wrote. Throws CheckpointError [RT-K2] when the file is damaged, StorageError.
+/// Reads a file of write_batch(). Throws CheckpointError [RT-K2] if the file is damaged,
+/// StorageError.
 [[nodiscard]] inline BatchFile read_batch(const std::filesystem::path& path) {
     auto content = checkpoint::safetensors::read_with_metadata(path);
     const auto batch_of = [&] {
@@ -75,7 +76,8 @@ struct BatchFile {
         return Batch(columns_of("column"), std::move(ragged), columns_of("valid"));
     };
     Batch batch = detail::parsed(batch_of, [&](const char* why) {
-        return CheckpointError("RT-K2", detail::concat(path.string(), " holds no batch: ", why));
+        return CheckpointError("RT-K2",
+                               detail::concat(path.string(), " does not hold a batch: ", why));
     });
     return {std::move(batch), std::move(content.metadata)};
 }

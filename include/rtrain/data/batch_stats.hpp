@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the time of a loop over batches goes, stage by stage.
+/// Times of a loop over batches, stage by stage.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -15,27 +15,27 @@
 
 namespace rtrain::data {
 
-/// What a stage has done so far, in all passes.
+/// The totals of a stage, over all passes.
 struct StageStats {
     std::int64_t rows = 0;
-    std::int64_t bytes = 0; ///< of the batches that it gave
-    double busy_s = 0;      ///< of all its threads together
-    double waiting_s = 0;   ///< until there was something to do, the same
+    std::int64_t bytes = 0; ///< of its batches
+    double busy_s = 0;      ///< summed over its threads
+    double waiting_s = 0;   ///< for work, summed over its threads
 };
 
-/// What `batches.stats()` returns. Reading and collating are done by BatchOptions::threads threads,
-/// or by the loop itself.
+/// The result of `batches.stats()`. BatchOptions::threads threads read and collate, or else the
+/// loop itself.
 struct BatchStats {
-    StageStats read;     ///< files, stages of the data set; all that is read ahead
+    StageStats read;     ///< files, stages of the data set; everything read ahead
     StageStats collate;  ///< BatchOptions::collate, dtypes and pin_memory
-    StageStats transfer; ///< to the device: what the loop's thread does for it; nothing on the CPU
+    StageStats transfer; ///< to the device, in the loop's thread; nothing on the CPU
     StageStats loop;     ///< busy in its body, waiting for batches
-    /// "read", "collate" or "transfer", whichever is busy longest, when the loop waits for more
-    /// than a tenth of its time; else "loop": faster reading would gain little.
+    /// If the loop waits for more than a tenth of its time: the busiest of "read", "collate" and
+    /// "transfer". Else "loop": faster reading would gain little.
     std::string_view slowest = "loop";
 };
 
-/// A line for each stage.
+/// Prints a line for each stage.
 [[nodiscard]] inline std::string to_string(const BatchStats& stats) {
     const auto line = [&](std::string_view name, const StageStats& stage) {
         return rtrain::detail::print(
@@ -48,7 +48,7 @@ struct BatchStats {
            line("transfer", stats.transfer) + line("loop", stats.loop);
 }
 
-/// Adds up what several threads do in a stage.
+/// Sums the work of several threads in a stage.
 class StageCounter {
 public:
     using Clock = std::chrono::steady_clock;

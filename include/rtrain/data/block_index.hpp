@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What is known of the blocks of a data set without reading them.
+/// Metadata of a data set's blocks, available without reading them.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -25,8 +25,9 @@ public:
         for (const auto& [rows, bytes, content] : source_->blocks()) {
             const std::int64_t block = size();
             if (rows < 0) {
-                throw DataError("RT-D18", detail::concat("blocks() says ", rows, " rows for block ",
-                                                         block, "; expected at least 0"));
+                throw DataError("RT-D18",
+                                detail::concat("blocks() returned ", rows, " rows for block ",
+                                               block, "; expected at least 0"));
             }
             digest_ = hash_of(digest_, rows, bytes);
             content_ = content == 0 && content_ == 0 ? 0 : hash_of(content_, content);
@@ -43,13 +44,13 @@ public:
 
     [[nodiscard]] const Dataset::BlockSource& source() const noexcept { return *source_; }
 
-    /// Of all blocks.
+    /// The number of rows in all blocks.
     [[nodiscard]] std::int64_t rows() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
-    /// How many blocks there are.
+    /// The number of blocks.
     [[nodiscard]] std::int64_t size() const noexcept {
         return static_cast<std::int64_t>(ends_.size());
     }
-    /// Where each block ends, in rows from the beginning of the first.
+    /// The end of each block, in rows from the beginning of the first.
     [[nodiscard]] const std::vector<std::int64_t>& ends() const noexcept { return ends_; }
     [[nodiscard]] std::int64_t begin_of(std::int64_t block) const {
         return block == 0 ? 0 : ends_[static_cast<std::size_t>(block) - 1];
@@ -62,27 +63,27 @@ public:
         return std::ranges::upper_bound(ends_, row) - ends_.begin();
     }
 
-    /// What a row takes in memory, on the average of the block that has the largest rows. A row of
-    /// a block that does not say counts as 1 KiB.
+    /// Bytes of a row in memory, averaged over the block with the largest rows. A row of a block
+    /// that does not state its size counts as 1 KiB.
     [[nodiscard]] std::int64_t row_bytes() const noexcept { return row_bytes_; }
-    /// Of all blocks in memory, about.
+    /// Bytes of all blocks in memory, approximately.
     [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
     /// The block with the largest rows.
     [[nodiscard]] std::int64_t widest() const noexcept { return widest_; }
 
-    /// Another one as soon as a block has other rows or bytes.
+    /// A fingerprint of the blocks' numbers of rows and bytes.
     [[nodiscard]] std::uint64_t digest() const noexcept { return digest_; }
 
-    /// Another one when the rows are others, as far as blocks() says; 0: it does not.
+    /// A fingerprint of the rows, as far as blocks() provides it; 0: not known.
     [[nodiscard]] std::uint64_t content() const noexcept { return content_; }
 
-    /// The error that a block does not have as many rows as blocks() has said, but `found`.
+    /// The error for a block that has `found` rows, not the number that blocks() returned.
     [[nodiscard]] DataError miscounted(std::int64_t block, const std::string& found) const {
         return DataError("RT-D18",
                          detail::concat(source_->name_of(block), " has ", found, " rows; expected ",
                                         rows_of(block),
-                                        ", as blocks() has said. Functions in front of counted() "
-                                        "and pack() must keep as many rows each time"));
+                                        ", as returned by blocks(). Functions before counted() and "
+                                        "pack() must return the same number of rows each time"));
     }
 
 private:

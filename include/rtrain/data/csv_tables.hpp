@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Text of CSV files as Arrow's tables, and which of its bytes are rows. Part of the component
-/// arrow.
+/// Converts text of CSV files to Arrow's tables, and finds its rows. Part of the component arrow.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -36,7 +35,7 @@
 
 namespace rtrain::data {
 
-/// What rows of a CSV file are called.
+/// The position of rows in a CSV file, for messages.
 struct CsvPart {
     std::string file;
     const std::vector<std::string>& names; ///< of all its columns; empty: not known yet
@@ -50,7 +49,7 @@ public:
     explicit CsvTables(CsvOptions options)
         : columns(options.columns), options_(std::move(options)) {}
 
-    std::vector<std::string> columns; ///< that tables have
+    std::vector<std::string> columns; ///< of tables
 
     [[nodiscard]] detail::CsvBlocks::Format format() const {
         return {.delimiter = options_.delimiter,
@@ -60,7 +59,7 @@ public:
                 .comment = options_.comment,
                 .skip_rows = options_.skip_rows};
     }
-    /// The same, for text in which each row is a block.
+    /// The same format, with each row as a block.
     [[nodiscard]] detail::CsvBlocks::Format format_of_rows(std::int64_t skip_rows = 0) const {
         auto format = this->format();
         format.has_header = false;
@@ -69,7 +68,7 @@ public:
         return format;
     }
 
-    /// The rows of `text` behind its first `skip_rows` lines.
+    /// The rows of `text` after its first `skip_rows` lines, without comments.
     [[nodiscard]] std::string without_comments(std::string text, const std::string& name,
                                                std::int64_t skip_rows = 0) const {
         if (options_.comment == 0 && skip_rows == 0) {
@@ -91,7 +90,7 @@ public:
                                                       bool skips_ragged = false) const {
         std::string ended;
         if (!text.ends_with('\n')) {
-            ended = detail::concat(text, '\n'); // Arrow wants one behind a header
+            ended = detail::concat(text, '\n'); // Arrow needs one after a header
             text = ended;
         }
         arrow::csv::ReadOptions read;
@@ -129,7 +128,7 @@ public:
         return *std::move(table);
     }
 
-    /// As table() has rows, but integers that became float64 only if it holds them exactly.
+    /// As table(), but integers converted to float64 must fit exactly.
     [[nodiscard]] std::shared_ptr<arrow::Table>
     exact_table(const CsvPart& part, std::string_view text, const Types& types) const {
         auto table = this->table(part, text, types);
@@ -146,12 +145,12 @@ public:
         return table;
     }
 
-    /// `row`: from 1, as Arrow counts in what it was given.
+    /// `row`: from 1, as Arrow counts in its input.
     [[nodiscard]] std::string row_name(const CsvPart& part, std::int64_t row) const {
         return detail::concat("row ", part.first_row + row - 1, " of ", part.file);
     }
 
-    /// Whether a row is to blame, and not the file.
+    /// True if a row is at fault, not the file.
     [[nodiscard]] static bool is_of_row(const DataError& error) {
         return error.code() == "RT-D49" || error.code() == "RT-D50";
     }
@@ -166,7 +165,7 @@ private:
         });
     }
 
-    /// Chunks are of the same rows in both.
+    /// Both have the same chunks of rows.
     void require_exact(const CsvPart& part, const std::string& name,
                        const arrow::ChunkedArray& column, const arrow::ChunkedArray& text) const {
         std::int64_t row = 0;
@@ -221,8 +220,8 @@ private:
                      : detail::concat(part.file, ", from row ", part.first_row, " on");
         throw DataError("RT-D50",
                         detail::concat(where, ": ", text.substr(static_cast<std::size_t>(prefix)),
-                                       "; the type comes from the first rows; give another with "
-                                       ".types, or what stands for no value with .null_values"));
+                                       "; the type comes from the first rows; set a different type "
+                                       "with .types, or missing values with .null_values"));
     }
 
     CsvOptions options_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Batches on their way to a device: the next one is copied from pinned memory on a stream of its
-/// own while the current one is trained on. On the CPU there is nothing to do, and nothing is done.
-/// Written for c10's generic devices, so it needs no CUDA headers.
+/// Prefetches batches to a device: the next one is copied from pinned memory on a separate stream
+/// during training on the current one. On the CPU, nothing is done. Uses c10's generic devices, so
+/// it needs no CUDA headers.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -23,7 +23,7 @@
 namespace rtrain::data {
 
 /// Calls `visit(tensor)` for each tensor of a batch: a tensor, a Batch, torch's examples, and
-/// ranges of them. Anything else is left alone.
+/// ranges of them. Ignores anything else.
 template <class T, class Visit>
 void each_tensor(T& batch, Visit& visit) {
     if constexpr (std::same_as<T, at::Tensor>) {
@@ -57,7 +57,7 @@ void each_tensor(T& batch, Visit& visit) {
         .first->second;
 }
 
-/// One batch ahead of its reader. Random numbers that reading a batch draws are thus drawn one
+/// Stays one batch ahead of its reader. Random numbers used in reading a batch are thus drawn one
 /// batch early.
 template <class T>
 class DevicePrefetch {
@@ -70,8 +70,8 @@ public:
         }
     }
 
-    /// The next batch that `read()`, returning std::optional<T>, gives: as it is on the CPU, else
-    /// on the device, where the current stream waits for its copy.
+    /// The next batch of `read()`, which returns std::optional<T>: unchanged on the CPU, else on
+    /// the device, where the current stream waits for its copy.
     template <class Read>
     [[nodiscard]] std::optional<T> next(Read&& read) {
         if (!copies_) {
@@ -91,13 +91,14 @@ public:
         return batch;
     }
 
-    /// Forgets what it is ahead by.
+    /// Drops the batch that is read ahead.
     void drop() noexcept {
         staged_.reset();
         ahead_ = false;
     }
 
-    /// What next() has taken so far, without reading: the copies themselves go on behind it.
+    /// The time spent in next() so far, without reading; the copies themselves continue in the
+    /// background.
     [[nodiscard]] Clock::duration busy() const noexcept { return busy_; }
 
 private:
@@ -107,7 +108,7 @@ private:
             : device_(device), implementation_(device.type()), stream_(copy_stream(indexed())),
               copied_(device.type()) {}
 
-        /// Starts copying on the stream of copies.
+        /// Starts copying on the copy stream.
         void begin(std::optional<T>& batch) {
             if (!batch) {
                 return;
@@ -127,8 +128,8 @@ private:
             copied_.record(stream_);
         }
 
-        /// The current stream may use the batch once it is copied; its memory, which belongs to the
-        /// stream of copies, is not given to another batch before.
+        /// Lets the current stream use the batch after its copy; its memory, owned by the copy
+        /// stream, is not reused before that.
         void hand_over(T& batch) {
             const c10::Stream current = implementation_.getStream(indexed());
             copied_.block(current);

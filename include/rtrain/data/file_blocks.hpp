@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Data sets in files: the blocks of their indices, read by what knows the format.
+/// Data sets in files: the blocks of their indices, read by a FileFormat.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -30,13 +30,13 @@
 
 namespace rtrain::data {
 
-/// A block of a file, and what its rows are called.
+/// A block of a file, and its names in messages.
 struct FileRows {
     const storage::RandomAccessFile& file;
     const FileBlock& block;
     std::int64_t first_row; ///< in the file, from 0
 
-    /// The block as it is in the file. Throws DataError [RT-D29].
+    /// The bytes of the block in the file. Throws DataError [RT-D29].
     [[nodiscard]] std::string bytes() const {
         return read_exactly(file, block.offset, static_cast<std::size_t>(block.bytes));
     }
@@ -46,24 +46,24 @@ struct FileRows {
     }
 };
 
-/// How files of a format become batches. Called by several threads at a time.
+/// Converts files of a format to batches. Called by several threads concurrently.
 class FileFormat {
 public:
     FileFormat() = default;
     FileFormat(const FileFormat&) = delete;
     FileFormat& operator=(const FileFormat&) = delete;
     virtual ~FileFormat() = default;
-    /// What index() depends on beside the file: "lines 262144".
+    /// The inputs of index() other than the file: "lines 262144".
     [[nodiscard]] virtual std::string kind() const = 0;
     [[nodiscard]] virtual FileIndex index(const storage::RandomAccessFile& file) const = 0;
     /// All rows of a block.
     [[nodiscard]] virtual Batch read(const FileRows& rows) const = 0;
 };
 
-/// The blocks of files, one file behind the other.
+/// The blocks of consecutive files.
 class FileBlocks : public Dataset::BlockSource {
 public:
-    /// Indexes the files whose index is not known.
+    /// Indexes the files that have no index yet.
     FileBlocks(std::vector<storage::RandomAccessFile> files,
                std::shared_ptr<const FileFormat> format)
         : files_(std::move(files)), format_(std::move(format)) {
@@ -89,8 +89,8 @@ public:
         return blocks;
     }
 
-    /// Throws DataError [RT-D29] when the file has changed since it was indexed, and what the
-    /// format throws.
+    /// Throws DataError [RT-D29] if the file has changed since it was indexed, and exceptions of
+    /// the format.
     [[nodiscard]] Batch read(std::int64_t block) const override {
         const Place& place = places_.at(static_cast<std::size_t>(block));
         const FileRows rows = rows_of(place);
@@ -99,8 +99,8 @@ public:
             Batch batch = format_->read(rows);
             if (batch.size() != rows.block.rows) {
                 throw changed_file(rows.file,
-                                   detail::concat("there are ", batch.size(), " rows where ",
-                                                  rows.block.rows, " were"));
+                                   detail::concat("it has ", batch.size(), " rows, and had ",
+                                                  rows.block.rows, " before"));
             }
             return batch;
         });
@@ -135,8 +135,8 @@ private:
     std::vector<Place> places_;
 };
 
-/// A data set of files that are looked for and indexed when it is first read. `make_format` makes
-/// the FileFormat from the files that were found and those of `columns` that they have.
+/// A data set of files that are listed and indexed on first read. `make_format` creates the
+/// FileFormat from the files found and those of `columns` that they have.
 template <class MakeFormat>
 [[nodiscard]] Dataset read_files(Paths paths, FileOptions options, std::vector<std::string> columns,
                                  MakeFormat make_format) {
@@ -158,7 +158,7 @@ public:
         bytes_ += text;
         offsets_.push_back(static_cast<std::int64_t>(bytes_.size()));
     }
-    /// Leaves the first rows.
+    /// Keeps only the first rows.
     void truncate(std::size_t rows) {
         offsets_.resize(rows + 1);
         bytes_.resize(static_cast<std::size_t>(offsets_.back()));
@@ -176,7 +176,7 @@ private:
     std::vector<std::int64_t> offsets_{0};
 };
 
-/// The rows of a block, of which `good` holds those that could be read.
+/// Expands the good rows of a block to all its rows: each bad row is replaced.
 [[nodiscard]] inline Batch with_stand_ins(const Batch& good, const StandIns& stand_ins) {
     return stand_ins.all_are_good() ? good
                                     : select_rows(good, at::tensor(stand_ins.rows(), at::kLong));

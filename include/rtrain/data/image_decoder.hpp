@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// JPEG and PNG files in memory as planes of pixels. Part of the component images.
+/// Decodes JPEG and PNG files in memory to planes of pixels. Part of the component images.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -28,11 +28,11 @@ using format::ImageSize;
 /// Decodes images of any size into planes of one size.
 class ImageDecoder {
 public:
-    /// `bits`: as ImageOptions'.
+    /// `bits`: as in ImageOptions.
     ImageDecoder(ImageMode mode, std::int64_t max_pixels, int bits = 0)
         : channels_(format::channels_of(mode)), mode_(mode), max_pixels_(max_pixels), bits_(bits) {}
 
-    /// Of the elements of planes: bytes, or int32.
+    /// The type of plane elements: bytes, or int32.
     [[nodiscard]] at::ScalarType type() const noexcept {
         return bits_ == 16 ? at::kInt : at::kByte;
     }
@@ -42,16 +42,16 @@ public:
         return values_of(size) * c10::elementSize(type());
     }
 
-    /// Of an image in a file. Throws DataError [RT-D80, RT-D81]; `name` is the file's.
+    /// The size of an image in a file. Throws DataError [RT-D80, RT-D81]; `name` is the file's.
     [[nodiscard]] ImageSize size_of(std::string_view file, const std::string& name) const {
         ImageSize size;
         with_image(file, name, [&](const auto& image) { size = image.size(); });
         return size;
     }
 
-    /// Writes channels of height × width elements of type() each to `planes`. An image of another
-    /// size is resized; where it may not be, that throws DataError [RT-D82]. Throws as size_of()
-    /// besides.
+    /// Writes channels of height × width elements of type() each to `planes`. An image of a
+    /// different size is resized, or throws DataError [RT-D82] if `may_resize` is false. Also
+    /// throws as size_of().
     void decode(std::string_view file, const std::string& name, ImageSize size, bool may_resize,
                 std::uint8_t* planes) const {
         with_image(file, name, [&](auto& image) {
@@ -62,11 +62,11 @@ public:
             } else if (may_resize) {
                 decode_resized(image, size, planes);
             } else {
-                throw DataError("RT-D82",
-                                detail::concat(name, " has ", text_of(image.size()),
-                                               " pixels, the first image has ", text_of(size),
-                                               "; say .size = {height, width}, to which "
-                                               "all are resized"));
+                throw DataError(
+                    "RT-D82",
+                    detail::concat(name, " has ", text_of(image.size()),
+                                   " pixels, the first image has ", text_of(size),
+                                   "; set .size = {height, width} to resize all of them"));
             }
         });
     }
@@ -79,14 +79,14 @@ private:
                 throw DataError(
                     "RT-D81", detail::concat(name, " has ", text_of(image.size()),
                                              " pixels; expected at most max_pixels = ", max_pixels_,
-                                             ", because it may be a bomb"));
+                                             ", because it may be a decompression bomb"));
             }
             if (image.bits() > 8 && bits_ == 0) {
-                throw DataError("RT-D107",
-                                detail::concat(name, " has ", image.bits(),
-                                               " bits a channel, which bytes do not hold; set "
-                                               ".bits = 16 for int32, or .bits = 8 for the higher "
-                                               "8 of them"));
+                throw DataError(
+                    "RT-D107",
+                    detail::concat(name, " has ", image.bits(),
+                                   " bits a channel, which do not fit in bytes; set .bits = 16 for "
+                                   "int32, or .bits = 8 for the higher 8 of them"));
             }
             visit(image);
         };
@@ -99,7 +99,7 @@ private:
             }
         } catch (const format::ImageError& error) {
             throw DataError("RT-D80", detail::concat("cannot read ", name, ' ', error.what(),
-                                                     "; the file is damaged or cut off"));
+                                                     "; the file is damaged or truncated"));
         }
         throw DataError("RT-D80",
                         detail::concat(name,
@@ -125,8 +125,8 @@ private:
         }
     }
 
-    /// Each pixel of the result is the mean of the pixels below a triangle, as Pillow's and
-    /// torchvision's bilinear filter has it.
+    /// Each pixel of the result is the mean of the pixels below a triangle, as in Pillow's and
+    /// torchvision's bilinear filter.
     template <class Image>
     void decode_resized(Image& image, ImageSize size, std::uint8_t* planes) const {
         const ImageSize decoded = image.size_for(size);
@@ -140,7 +140,7 @@ private:
         at::from_blob(planes, {1, channels_, size.height, size.width}, at::kByte).copy_(pixels);
     }
 
-    /// As 16 bits, in int32.
+    /// Writes 16 bits a channel, in int32.
     template <class Image>
     void decode_wide(Image& image, ImageSize size, std::uint8_t* planes) const {
         const ImageSize decoded = image.size() == size ? size : image.size_for(size);

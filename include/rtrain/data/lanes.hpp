@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Lanes of rows whose number is not known: batches of rows of several of them, in an order that
-/// does not depend on how many threads read. lane_chunks.hpp has what reads.
+/// Lanes with an unknown number of rows: batches of rows of several of them, in an order that does
+/// not depend on the number of reading threads. lane_chunks.hpp reads them.
 #pragma once
 
 #include <rtrain/data/batch.hpp>
@@ -18,7 +18,7 @@
 
 namespace rtrain::data {
 
-/// One lane, from a place on.
+/// One lane, from a position on.
 class Lane {
 public:
     Lane(std::int64_t number, const LanePlace& place) : number_(number), place_(place) {}
@@ -26,17 +26,17 @@ public:
     [[nodiscard]] std::int64_t number() const noexcept { return number_; }
     [[nodiscard]] const LanePlace& place() const noexcept { return place_; }
 
-    /// Whether there is a row; reads on to the next one, or to the end.
+    /// True if there is a row; reads ahead to the next row, or to the end.
     [[nodiscard]] bool has_row(LaneChunks& chunks);
-    /// Row `second` of `first`; has_row() has said that there is one.
+    /// Row `second` of `first`; requires has_row().
     [[nodiscard]] std::pair<std::shared_ptr<const Batch>, std::int64_t> take();
 
 private:
     std::int64_t number_;
     LanePlace place_;
     bool has_begun_ = false;
-    LaneChunk chunk_;     ///< the one that was read last
-    std::size_t row_ = 0; ///< of it, the next
+    LaneChunk chunk_;     ///< read last
+    std::size_t row_ = 0; ///< its next one
 };
 
 /// The lanes of one micro-batch.
@@ -44,27 +44,27 @@ class LaneGroup {
 public:
     void add(Lane lane) { lanes_.push_back(std::move(lane)); }
     [[nodiscard]] const std::vector<Lane>& lanes() const noexcept { return lanes_; }
-    /// The next rows, fewer only when all lanes have ended.
+    /// The next rows; fewer only if all lanes have ended.
     [[nodiscard]] Batch take(LaneChunks& chunks, std::int64_t rows);
-    /// Reads on in all lanes, to know which have ended.
+    /// Reads ahead in all lanes, to find which have ended.
     void find_ends(LaneChunks& chunks);
 
 private:
     std::vector<Lane> lanes_;
 };
 
-/// What a rank knows of its lanes when it has read a step.
+/// A rank's knowledge of its lanes after it has read a step.
 struct LaneStep {
     struct Known {
         std::int64_t lane = 0;
-        LanePlace after;        ///< the step
+        LanePlace after;        ///< after the step
         bool had_ended = false; ///< before it
     };
-    std::int64_t least = 0; ///< rows that each of the rank's micro-batches has
+    std::int64_t least = 0; ///< rows that each of the rank's micro-batches has at least
     std::vector<Known> lanes;
 };
 
-/// What a rank reads ahead, step by step, as if all ranks took all of it.
+/// Reads ahead on a rank, step by step, assuming that all ranks take everything.
 class LaneReader {
 public:
     /// `groups` by pass; batches have `size` rows. With `is_last`, the first step is the last. Up
@@ -72,25 +72,25 @@ public:
     LaneReader(Lanes lanes, std::vector<LaneGroup> groups, std::int64_t size, bool is_last,
                std::int64_t ahead);
 
-    /// A batch, one pass after the other; none when a micro-batch of this step has too few rows.
-    /// Says so in `portion`, and in that of the first pass what the rank knows. Called by any
-    /// threads: one whose portion is not next reads ahead meanwhile.
+    /// Reads the batches of consecutive passes; empty if a micro-batch of this step has too few
+    /// rows. Sets that in `portion`; the portion of the first pass also gets the state of the
+    /// lanes. Any thread may call it: one whose portion is not next reads ahead meanwhile.
     [[nodiscard]] Batch read(Portion& portion);
 
-    /// Something that a later portion will need. False when there is nothing to do now.
+    /// Reads something that a later portion needs. False if there is nothing to do now.
     [[nodiscard]] bool read_ahead() { return chunks_.read_ahead(); }
 
 private:
     [[nodiscard]] std::shared_ptr<const LaneStep> read_step();
 
     LaneChunks chunks_;
-    // Of the thread whose turn it is.
+    // Accessed only by the thread that holds the turn.
     std::vector<LaneGroup> groups_;
     std::int64_t size_;
     bool is_last_;
     std::vector<Batch> batches_; ///< of the step, by pass
-    bool is_short_ = false;      ///< the step
-    std::exception_ptr error_;   ///< which ended a step before
+    bool is_short_ = false;      ///< of the step
+    std::exception_ptr error_;   ///< of an earlier read; later ones rethrow it
 };
 
 } // namespace rtrain::data

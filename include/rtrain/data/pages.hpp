@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Memory straight from the system, for what is large. malloc() keeps what it is given back in an
-/// arena for each thread, with holes between what stays, and all of that counts as the process's.
-/// Cost tier 0: std only.
+/// Allocates large memory directly from the system. malloc() keeps freed memory in an arena per
+/// thread, with holes between blocks in use, and all of that counts towards the process. Cost tier
+/// 0: std only.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@
 
 namespace rtrain::detail {
 
-/// So many bytes are worth pages of their own.
+/// The size from which separate pages are used.
 inline constexpr std::size_t worth_pages = std::size_t{1} << 15U;
 
-/// Null when there is no memory.
+/// Null if there is no memory.
 [[nodiscard]] inline void* map_pages(std::size_t bytes) noexcept {
     void* const pages =
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -30,16 +30,15 @@ inline void unmap_pages(void* pages, std::size_t bytes) noexcept {
     ::munmap(pages, bytes);
 }
 
-/// The system may take them where memory is short; what is in them is lost then.
+/// The system may reclaim them under memory pressure; their contents are then lost.
 inline void offer_pages(void* pages, std::size_t bytes) noexcept {
-    ::madvise(pages, bytes, MADV_FREE); // where it is not known, they stay
+    ::madvise(pages, bytes, MADV_FREE); // no effect if not supported
 }
 
-/// Hands pages out again that were given back, whichever thread did that: new ones have to be
-/// cleared by the system.
+/// Reuses pages that any thread has returned: the system has to clear new ones.
 class PageCache {
 public:
-    /// Keeps at most so many bytes for others.
+    /// Keeps at most `limit` bytes.
     explicit PageCache(std::size_t limit) : limit_(limit) {}
     PageCache(const PageCache&) = delete;
     PageCache& operator=(const PageCache&) = delete;
@@ -49,7 +48,7 @@ public:
         }
     }
 
-    /// Null when there is no memory.
+    /// Null if there is no memory.
     [[nodiscard]] void* take(std::size_t bytes) {
         bytes = rounded(bytes);
         {
@@ -67,7 +66,7 @@ public:
         return map_pages(bytes);
     }
 
-    /// `bytes`: as they were asked for.
+    /// `bytes`: as passed to take().
     void give_back(void* pages, std::size_t bytes) {
         bytes = rounded(bytes);
         const std::scoped_lock lock(mutex_);
@@ -87,7 +86,7 @@ private:
         std::size_t bytes;
     };
 
-    /// So that what is about as large has the same size. What is not used of it takes no memory.
+    /// Rounds up, so that similar sizes are interchangeable. Unused pages take no memory.
     [[nodiscard]] static std::size_t rounded(std::size_t bytes) noexcept {
         const std::size_t step = std::max(std::bit_floor(bytes) / 4, worth_pages);
         return (bytes + step - 1) / step * step;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A batch of rows that lie here and there in several others, copied once. The others are on the
-/// CPU, contiguous, and have the same columns (DataError [RT-D19]).
+/// Copies rows scattered over several batches to a new batch, in one pass. The source batches are
+/// on the CPU, contiguous, and have the same columns (DataError [RT-D19]).
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -23,8 +23,8 @@
 
 namespace rtrain::detail {
 
-/// Asks for bytes that are read soon, so that they come side by side. Inlined always, as what calls
-/// it: GCC takes a function that does nothing else for one without effect.
+/// Prefetches bytes that are read soon, so that they arrive in parallel. Always inlined, like its
+/// callers: GCC otherwise treats it as a function without effect.
 [[gnu::always_inline]] inline void prefetch(const std::byte* from, std::size_t begin,
                                             std::size_t length) {
     constexpr std::size_t line = 64; // of a cache
@@ -38,7 +38,7 @@ namespace rtrain::detail {
 
 namespace rtrain::data {
 
-/// A batch that rows are picked from again and again: where its columns lie, and what they are.
+/// A batch that rows are repeatedly picked from: the addresses and forms of its columns.
 class PickSource {
 public:
     struct RaggedData {
@@ -46,7 +46,7 @@ public:
         const std::int64_t* offsets;
     };
 
-    /// The batch outlives it, and keeps its columns.
+    /// The batch must outlive it, and keep its columns.
     explicit PickSource(const Batch& batch) : batch_(&batch) {
         for (const auto& [name, column] : batch.columns()) {
             columns_.push_back(static_cast<const std::byte*>(column.const_data_ptr()));
@@ -63,7 +63,7 @@ public:
     [[nodiscard]] const std::byte* column(std::size_t i) const { return columns_[i]; }
     [[nodiscard]] const RaggedData& ragged(std::size_t i) const { return ragged_[i]; }
 
-    /// Throws DataError [RT-D19] when rows of both cannot be in one batch.
+    /// Throws DataError [RT-D19] if rows of both cannot be in one batch.
     void require_like(const PickSource& first) const {
         if (forms_ == first.forms_ && columns_.size() == first.columns_.size()) {
             return;
@@ -80,19 +80,18 @@ public:
         if (forms_[i].name == name) {
             throw detail::unlike_rows(name, type, shape, forms_[i].type, forms_[i].shape);
         }
-        throw DataError("RT-D19",
-                        detail::concat("rows of different columns cannot be in one batch: column ",
-                                       '"', name,
-                                       "\" is not in all of them, or not in the same place; give "
-                                       "all files and all rows the same columns, in the same "
-                                       "order"));
+        throw DataError(
+            "RT-D19",
+            detail::concat("rows of different columns cannot be in one batch: column ", '"', name,
+                           "\" is not in all of them, or not in the same position; give all files "
+                           "and all rows the same columns, in the same order"));
     }
 
 private:
     struct Form {
         std::string name;
         at::ScalarType type;
-        std::vector<std::int64_t> shape; ///< of a row, or of a value of a ragged one
+        std::vector<std::int64_t> shape; ///< of a row, or of a value if ragged
         friend bool operator==(const Form&, const Form&) = default;
     };
 
@@ -106,7 +105,7 @@ private:
     std::vector<Form> forms_; ///< of all of these
 };
 
-/// Where each row of a batch lies, in any order: row i is row `rows[i].row` of part
+/// The source of each row of a batch, in any order: row i is row `rows[i].row` of part
 /// `rows[i].part`.
 class ScatteredRows {
 public:
@@ -130,8 +129,7 @@ private:
     const std::vector<Row>& rows_;
 };
 
-/// Rows of a part of which each is as far behind the one before it, and which come to places of
-/// which that is true as well.
+/// Rows at constant distances in a part, copied to rows at constant distances in the batch.
 struct RowRun {
     std::size_t row = 0; ///< the first one, in the part
     std::size_t rows_apart = 1;
@@ -140,7 +138,7 @@ struct RowRun {
     std::size_t places_apart = 1;
 };
 
-/// The same, where run i is of part i.
+/// The same, with run i in part i.
 class RunsOfRows {
 public:
     explicit RunsOfRows(const std::vector<RowRun>& runs) : runs_(runs) {
@@ -150,8 +148,8 @@ public:
     }
 
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
-    /// Asks for the rows behind these, of `bytes` bytes each in parts at `from`, which the next
-    /// batch will need: so many places at a time are more than a processor foresees.
+    /// Prefetches the next batch's rows, of `bytes` bytes each in parts at `from`: hardware
+    /// prefetchers cannot follow this many streams.
     [[gnu::always_inline]] void prefetch(const std::vector<const std::byte*>& from,
                                          std::size_t bytes) const {
         for (std::size_t part = 0; part < runs_.size(); ++part) {
@@ -179,7 +177,7 @@ private:
 
 namespace rtrain::detail {
 
-/// Rows of `bytes` bytes each; `Fixed`: the same number, where the compiler knows it.
+/// Copies rows of `bytes` bytes each; `Fixed`: the same number, if the compiler knows it.
 template <std::size_t Fixed = 0, class Rows>
 void copy_rows(const std::vector<const std::byte*>& from, const Rows& rows, std::size_t bytes,
                std::byte* target) {
@@ -192,8 +190,8 @@ void copy_rows(const std::vector<const std::byte*>& from, const Rows& rows, std:
     });
 }
 
-/// These rows of tensors like `first`, which lie at `from`. `allocate(shape, options)` gives the
-/// tensor that they are put into.
+/// Picks these rows of tensors like `first`, stored at `from`. `allocate(shape, options)` returns
+/// the target tensor.
 template <class Rows, class Allocate>
 [[nodiscard]] at::Tensor pick_rows(const at::Tensor& first,
                                    const std::vector<const std::byte*>& from, const Rows& rows,
@@ -256,9 +254,9 @@ template <class Rows, class Allocate>
 
 namespace rtrain::data {
 
-/// These rows of the parts, of which there is at least one. `allocate(shape, type)` gives the
-/// tensors that rows are put into, contiguous ones: of each column, of the offsets and values of
-/// each ragged column, of each mask, in this order.
+/// Picks these rows of the parts, of which there is at least one. `allocate(shape, type)` returns
+/// contiguous target tensors: for each column, for the offsets and values of each ragged column,
+/// for each mask, in this order.
 template <class Rows, class Allocate>
 [[nodiscard]] Batch pick_rows(const std::vector<const PickSource*>& parts, const Rows& rows,
                               Allocate&& allocate) {
@@ -293,7 +291,7 @@ template <class Rows, class Allocate>
     return {std::move(columns), std::move(ragged), std::move(masks)};
 }
 
-/// The same, in memory of their own.
+/// The same, in newly allocated memory.
 template <class Rows>
 [[nodiscard]] Batch pick_rows(const std::vector<const PickSource*>& parts, const Rows& rows) {
     return pick_rows(parts, rows, [](at::IntArrayRef shape, at::ScalarType type) {

@@ -12,12 +12,12 @@
 
 namespace rtrain::data {
 
-/// Ranks split the rows between them, as torch.utils.data.DistributedSampler does.
+/// Splits rows between ranks, as torch.utils.data.DistributedSampler does.
 struct Sharded {
     static constexpr const char* name = "sharded";
-    /// Blocks in memory are read by row; too many of them, as by Streaming.
+    /// Blocks that fit in memory are read by row; otherwise as in Streaming.
     static constexpr bool streams_shuffled_blocks = true;
-    /// This rank's rows of an epoch, behind `taken` rows of all ranks: as DistributedSampler.
+    /// This rank's rows of an epoch, after `taken` rows of all ranks: as DistributedSampler.
     [[nodiscard]] at::Tensor order(const EpochRequest& epoch, std::int64_t taken = 0) const {
         return distributed_order(epoch, taken);
     }
@@ -28,9 +28,9 @@ struct Sharded {
 /// Every rank reads all rows, in the same order.
 struct Replicated {
     static constexpr const char* name = "replicated";
-    /// As Sharded's.
+    /// See Sharded.
     static constexpr bool streams_shuffled_blocks = true;
-    /// All rows, behind `taken`.
+    /// All rows, after `taken`.
     [[nodiscard]] at::Tensor order(EpochRequest epoch, std::int64_t taken = 0) const {
         epoch.rank = 0;
         epoch.size = 1;

@@ -28,17 +28,17 @@
 
 namespace rtrain::data {
 
-/// Lanes and windows in which a policy that has so many `lanes` streams a course. Without blocks
-/// there are no windows, and lanes only of rows that are not counted. Throws DataError [RT-D20,
+/// The lanes and windows in which a policy with this many `lanes` streams a course. Without blocks
+/// there are no windows, and lanes only for rows that are not counted. Throws DataError [RT-D20,
 /// RT-D22].
 [[nodiscard]] inline StreamShape stream_shape(std::int64_t lanes, const Course& course) {
-    // Lanes that are not counted belong to one micro-batch each.
+    // Uncounted lanes belong to one micro-batch each.
     const std::int64_t readers = course.sharing * (course.uncounted ? course.passes : 1);
     return course.blocks ? stream_shape(*course.blocks, lanes, readers, course.memory_bytes)
                          : StreamShape{.lanes = used_lanes(lanes, readers), .window = 0};
 }
 
-/// What order_name() lacks: what else the order of a course depends on.
+/// The part of an order's name that order_name() lacks: its other inputs.
 [[nodiscard]] inline std::string lanes_name(std::int64_t lanes, const Course& course) {
     if (!course.blocks && !course.uncounted) {
         return "";
@@ -51,10 +51,10 @@ namespace rtrain::data {
     return name + (course.uncounted ? ", not counted" : "");
 }
 
-/// From `lanes`, over blocks: every step of all ranks is consecutive in a StreamOrder, and each
-/// micro-batch has places of its own lanes. Over rows by number: as OrderFeed. Over rows that are
-/// not counted: LaneSteps through the lanes of what they are made of; an evaluation begins these at
-/// their beginning. Nothing is read before the first batch.
+/// Reads from `lanes`. Over blocks, every step of all ranks is consecutive in a StreamOrder, and
+/// each micro-batch has positions of its own lanes only. Over rows by number, it acts as OrderFeed.
+/// Over rows that are not counted, LaneSteps reads the lanes of their input; an evaluation reads
+/// these from the beginning. Nothing is read before the first batch.
 class StreamFeed final : public Feed {
 public:
     StreamFeed(AnyPolicy policy, Course course, std::int64_t taken)
@@ -141,8 +141,8 @@ public:
     }
 
 private:
-    /// Of an evaluation, in which a rank reads its lanes to their ends by itself; those of others
-    /// count as ended.
+    /// The lanes of an evaluation, in which a rank reads its lanes to their ends by itself; those
+    /// of other ranks count as ended.
     [[nodiscard]] std::vector<LanePlace> own_lanes() const {
         std::vector<LanePlace> places;
         std::int64_t turn = 0;

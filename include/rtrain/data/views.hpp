@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Data sets whose rows are some of another's, renumbered: a range of them, or all in blocks of
-/// another size.
+/// Data sets whose rows are a renumbered selection of another's: a range, or all of them in blocks
+/// of a different size.
 #pragma once
 
 #include <rtrain/data/batch.hpp>
@@ -24,7 +24,7 @@
 
 namespace rtrain::data {
 
-/// The rows of a range of rows, in the blocks that they lie in.
+/// The rows of a range, in their original blocks.
 class BlocksOfRange : public Dataset::BlockSource {
 public:
     BlocksOfRange(std::shared_ptr<const BlockIndex> inner, RowRange range)
@@ -81,7 +81,7 @@ public:
     [[nodiscard]] bool is_fixed() const override { return inner_->source().is_fixed(); }
 
 private:
-    /// Of a block's rows, those in the range.
+    /// The part of a block's rows that is in the range.
     [[nodiscard]] RowRange part_of(std::int64_t block) const {
         const std::int64_t begin = inner_->begin_of(block);
         return {std::max(range_.begin - begin, std::int64_t{0}),
@@ -90,10 +90,10 @@ private:
 
     std::shared_ptr<const BlockIndex> inner_;
     RowRange range_;
-    std::int64_t first_; ///< block
+    std::int64_t first_; ///< first block of the range
 };
 
-/// Rows [begin, end) of a data set, or of the order that a key shuffles it into.
+/// Rows [begin, end) of a data set, or of its shuffled order.
 class RowsOfRange : public Dataset::Source {
 public:
     RowsOfRange(Dataset inner, RowRange range, std::optional<std::uint64_t> key = std::nullopt)
@@ -125,7 +125,7 @@ private:
     std::shared_ptr<const BlockIndex> blocks_;
 };
 
-/// The rows of any data set in blocks that have equally many, but for one.
+/// The rows of any data set in blocks of equal size, except for one.
 class EvenBlocks : public Dataset::BlockSource {
 public:
     EvenBlocks(Dataset inner, std::int64_t blocks, std::int64_t row_bytes)
@@ -156,10 +156,10 @@ private:
     std::int64_t row_bytes_;
 };
 
-/// A data set with blocks of its own, whatever blocks it had.
+/// A data set with new blocks, whatever blocks it had.
 class Repartitioned : public Dataset::Source {
 public:
-    /// `row_bytes` is what a row takes in memory, about; 0: not known.
+    /// `row_bytes`: approximate bytes of a row in memory; 0: not known.
     Repartitioned(const Dataset& inner, std::int64_t blocks, std::int64_t row_bytes)
         : inner_(inner), blocks_(std::make_shared<const BlockIndex>(
                              std::make_shared<EvenBlocks>(inner, blocks, row_bytes))) {}

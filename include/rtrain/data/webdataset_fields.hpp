@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which files of samples in tar archives become columns, and of which types. Includes no libtorch.
+/// Determines which files of samples in tar archives become columns, and their types. Includes no
+/// libtorch.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -18,17 +19,17 @@
 
 namespace rtrain::data {
 
-/// How read_webdataset() reads.
+/// Options of read_webdataset().
 struct WebdatasetOptions {
     /// The files of a sample to read, and keys of JSON ones: {"jpg", "cls", "json.width"}; empty:
-    /// those of the first one.
+    /// those of the first sample.
     std::vector<std::string> columns = {};
-    OnError on_error = OnError::raise; ///< what follows a sample that cannot be read
-    std::int64_t max_errors = 100;     ///< bad samples that are skipped before it is an error
-    std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time, at least a sample
-    FileOptions files = {.endings = {".tar"}};       ///< which files
-    /// Of columns: `{{"json.id", ValueType::text}, {"cls", ValueType::text}}`. Files are int64,
-    /// float64 or text.
+    OnError on_error = OnError::raise; ///< for a sample that cannot be read
+    std::int64_t max_errors = 100;     ///< skipped bad samples, above which reading fails
+    std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time; at least one sample
+    FileOptions files = {.endings = {".tar"}};       ///< which files to read
+    /// Types of columns: `{{"json.id", ValueType::text}, {"cls", ValueType::text}}`. Files are
+    /// int64, float64 or text.
     ValueTypes types = {};
 };
 
@@ -38,11 +39,11 @@ enum class Kind : unsigned char { bytes, integer, real, json };
 struct Field {
     std::string name;
     Kind kind = Kind::bytes;
-    std::vector<std::string> keys = {}; ///< of JSON, those to read; empty: all
+    std::vector<std::string> keys = {}; ///< of JSON, to read; empty: all
     std::vector<JsonColumn> json = {};
 };
 
-/// As webdataset's own decoder takes them.
+/// The same kinds as in webdataset's own decoder.
 [[nodiscard]] inline Kind kind_of(std::string_view field) {
     const std::string_view last = field.substr(field.rfind('.') + 1);
     const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
@@ -53,7 +54,7 @@ struct Field {
                                                                                 : Kind::bytes;
 }
 
-/// The file that a column is of: "json" of "json.width".
+/// The file of a column: "json" for "json.width".
 [[nodiscard]] inline std::string_view file_of(std::string_view column) {
     for (std::size_t dot = column.find('.'); dot != std::string_view::npos;
          dot = column.find('.', dot + 1)) {
@@ -84,7 +85,7 @@ struct Field {
     }
 }
 
-/// Of JSON, by key.
+/// The types of JSON keys.
 [[nodiscard]] inline ValueTypes types_in(const WebdatasetOptions& options,
                                          const std::string& field) {
     ValueTypes types;
@@ -96,7 +97,7 @@ struct Field {
     return types;
 }
 
-/// The fields that the options name.
+/// The fields named in the options.
 [[nodiscard]] inline std::vector<Field> chosen_fields(const WebdatasetOptions& options) {
     std::vector<Field> fields;
     for (const std::string& column : options.columns) {
