@@ -236,10 +236,10 @@ TEST_CASE("Images.labels_come_from_directories") {
     const data::Paths two{(photos / "cat").string() + "/*.png", (photos / "dog/*").string()};
     CHECK(numbers_in(read(two, {.classes = given})["label"]) == std::vector<std::int64_t>{2, 0});
     const std::string other = error_of(data::read_images(photos, {.classes = given}));
-    CHECK(contains(other, "ant/x/y/3.png is of the class \"ant\""));
+    CHECK(contains(other, "ant/x/y/3.png has the class \"ant\""));
     CHECK(contains(other, "[RT-D84]"));
     CHECK(contains(error_of(data::read_images(photos / "dog")),
-                   "dog/1.png is in no directory that could be its class"));
+                   "dog/1.png is not in a directory that could be its class"));
     const auto plain = all_of(data::read_images(photos / "dog", {.labels = false}));
     CHECK(plain.columns().size() == 1);
 }

@@ -365,7 +365,7 @@ TEST_CASE("Readers.json_columns_may_be_given_types") {
     CHECK(contains(error_of(data::read_json(path, {.types = {{"a", ValueType::boolean},
                                                              {"b", ValueType::boolean},
                                                              {"late", ValueType::int64_list}}})),
-                   "expected a boolean, as .types has it"));
+                   "expected a boolean, as set in .types"));
 }
 
 TEST_CASE("Readers.webdataset_columns_may_be_keys_and_have_types") {

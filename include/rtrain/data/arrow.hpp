@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tables in files, here and on storage services: read_csv() and read_parquet(). The program links
+/// Tables in files, local and on storage services: read_csv() and read_parquet(). The program links
 /// rtrain::arrow.
 #pragma once
 

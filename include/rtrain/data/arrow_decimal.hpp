@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The double that is nearest to a decimal of Arrow's.
+/// Converts an Arrow decimal to the nearest double.
 #pragma once
 
 #include <arrow/util/decimal.h>
@@ -14,7 +14,7 @@
 namespace rtrain::detail {
 
 /// Arrow's ToDouble() multiplies by a power of ten, which is not exact. A quotient of two exact
-/// numbers is rounded once.
+/// numbers is rounded only once.
 template <class Decimal>
 [[nodiscard]] double nearest_double(const Decimal& decimal, std::int32_t scale) {
     constexpr std::array powers{1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,

@@ -30,7 +30,7 @@ struct ArrowForm {
     std::vector<std::int64_t> shape;
     bool is_ragged = false;
     std::int64_t units_a_day = 0; ///< of times and dates, which are integers in their unit
-    std::string time = {};        ///< the kind of time, to tell them apart: "timestamp"
+    std::string time = {};        ///< the kind of time, to distinguish them: "timestamp"
 
     friend bool operator==(const ArrowForm&, const ArrowForm&) = default;
 };

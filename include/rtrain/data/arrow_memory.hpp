@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where Arrow allocates for the readers: pages of the system for what is large, malloc for the
-/// rest. The jemalloc and mimalloc that Arrow's own pools may use have crashed in processes that
-/// also hold libtorch (arrow#44342, ray#60478).
+/// The readers' memory pool for Arrow: pages of the system for large blocks, malloc for the rest.
+/// The jemalloc and mimalloc that Arrow's own pools may use have crashed in processes that also
+/// load libtorch (arrow#44342, ray#60478).
 #pragma once
 
 #include <rtrain/data/pages.hpp>
@@ -21,7 +21,7 @@ namespace rtrain::detail {
 
 class ArrowMemory final : public arrow::MemoryPool {
 public:
-    /// Lives as long as the process: batches hold its memory, and static objects may hold batches.
+    /// Never destroyed: batches hold its memory, and static objects may hold batches.
     [[nodiscard]] static ArrowMemory* instance() {
         static auto* const memory = new ArrowMemory;
         return memory;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A batch: named columns with equally many rows.
+/// A batch: named columns with the same number of rows.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -21,17 +21,17 @@ namespace rtrain::data {
 class Batch {
 public:
     template <class T>
-    using Named = std::vector<std::pair<std::string, T>>; ///< values by name, in an order
-    using Columns = Named<at::Tensor>;                    ///< a tensor each
+    using Named = std::vector<std::pair<std::string, T>>; ///< values by name, ordered
+    using Columns = Named<at::Tensor>;                    ///< one tensor each
     using RaggedColumns = Named<Ragged>;                  ///< rows of different lengths
 
     Batch() = default;
     explicit Batch(Columns columns) : columns_(std::move(columns)) {}
-    /// `masks` are bool of shape (rows), for columns that have rows without a value.
+    /// `masks` are bool of shape (rows), for columns in which some rows have no value.
     Batch(Columns columns, RaggedColumns ragged, Columns masks = {})
         : columns_(std::move(columns)), ragged_(std::move(ragged)), masks_(std::move(masks)) {}
 
-    /// The column `name`, shape (rows, ...). Throws DataError [RT-D2] when there is none.
+    /// The column `name`, shape (rows, ...). Throws DataError [RT-D2] if it does not exist.
     [[nodiscard]] at::Tensor& operator[](std::string_view name) {
         return const_cast<at::Tensor&>(std::as_const(*this)[name]);
     }
@@ -46,8 +46,8 @@ public:
         return found ? *found : throw missing(name);
     }
 
-    /// Which rows of a column have a value: bool of shape (rows), or undefined where all have. A
-    /// column of floats has NaN instead, and no mask. Throws DataError [RT-D2].
+    /// The mask of rows that have a value: bool of shape (rows), or undefined if all have. A column
+    /// of floats has NaN instead, and no mask. Throws DataError [RT-D2].
     [[nodiscard]] at::Tensor valid(std::string_view name) const {
         if (!find(columns_, name) && !find(ragged_, name)) {
             throw missing(name);
@@ -65,7 +65,7 @@ public:
     [[nodiscard]] const Columns& columns() const noexcept { return columns_; } ///< all tensors
     /// All columns whose rows differ in length.
     [[nodiscard]] const RaggedColumns& ragged_columns() const noexcept { return ragged_; }
-    /// Which rows have a value, by column.
+    /// The masks of rows that have a value, by column.
     [[nodiscard]] const Columns& masks() const noexcept { return masks_; }
 
     /// The same batch on `device`.

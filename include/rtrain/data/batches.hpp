@@ -25,7 +25,7 @@ struct Course;
 struct Position;
 class WindowMemory;
 
-/// Consecutive passes over this rank's rows. Each `begin()` starts a new epoch, except the first
+/// Consecutive passes through this rank's rows. Each `begin()` starts a new epoch, except the first
 /// after a resumed checkpoint, which continues from the checkpoint's position, even on a different
 /// number of ranks.
 class Batches {

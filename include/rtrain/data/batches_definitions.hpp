@@ -41,7 +41,7 @@
 
 namespace rtrain::data {
 
-/// The state of an iterator: one pass over batches, which outlive it.
+/// The state of an iterator: one pass through batches, which outlive it.
 class Batches::Reader {
 public:
     /// At the end if `pass` has ended.

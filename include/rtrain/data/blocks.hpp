@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Sources that are read in blocks, served by row number as any other data set.
+/// Serves sources that are read in blocks by row number, like any other data set.
 #pragma once
 
 #include <rtrain/data/batch.hpp>
@@ -27,9 +27,9 @@
 
 namespace rtrain::data {
 
-/// The rows of blocks by number. Each batch reads the blocks that its rows lie in, once each, and
-/// the one read last is kept: in order, every block is read once. A shuffled loop keeps all blocks,
-/// if they fit into BatchOptions::memory_bytes.
+/// The rows of blocks by number. Each batch reads the blocks of its rows, once each, and keeps the
+/// last one: in order, every block is read once. A shuffled loop keeps all blocks if they fit into
+/// BatchOptions::memory_bytes.
 class BlockRows : public Dataset::Source {
 public:
     /// Throws DataError [RT-D18].
@@ -129,13 +129,13 @@ private:
     mutable std::int64_t kept_block_ = 0;
     mutable std::shared_ptr<const Batch> kept_;
     mutable std::once_flag keeps_;
-    mutable std::unique_ptr<Kept[]> all_; ///< blocks, once a shuffled loop wants them
+    mutable std::unique_ptr<Kept[]> all_; ///< blocks; allocated for shuffled loops
 };
 
-/// A data set that is read in blocks. Loops over it, their shuffles and the place in them are the
-/// same as with rows. A shuffled loop keeps the blocks in memory, or is ordered as by
-/// data::Streaming where they take more than BatchOptions::memory_bytes; data::Permuted then reads
-/// the blocks of each batch again. Throws DataError [RT-D18].
+/// A data set that is read in blocks. Loops over it, their shuffles and positions are the same as
+/// with rows. A shuffled loop keeps the blocks in memory, or is ordered as by data::Streaming if
+/// they exceed BatchOptions::memory_bytes; data::Permuted then reads the blocks of each batch
+/// again. Throws DataError [RT-D18].
 ///
 /// @code
 /// auto logs = rtrain::data::from_blocks(std::make_shared<const LogFiles>("logs"));
@@ -146,4 +146,4 @@ private:
 
 } // namespace rtrain::data
 
-#include <rtrain/data/dataset.hpp> // behind what its definitions need from here
+#include <rtrain/data/dataset.hpp> // after what its definitions need from here

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Rows that filter() and flat_map() left, once they are counted: blocks as any others.
+/// The rows of filter() and flat_map() after counting: blocks like any others.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -22,10 +22,10 @@
 
 namespace rtrain::data {
 
-/// What functions make of the blocks of a data set, block by block. Copies share it.
+/// The results of functions on the blocks of a data set, block by block. Copies share it.
 class MadeBlocks {
 public:
-    /// Of any data set: what functions leave of it, or its rows as they are. Throws DataError
+    /// For any data set: the results of its functions, or its rows as they are. Throws DataError
     /// [RT-D72] for a generator.
     explicit MadeBlocks(const Dataset& dataset)
         : MadeBlocks(dataset.uncounted() ? dataset.uncounted()
@@ -36,7 +36,7 @@ public:
 
     [[nodiscard]] const BlockIndex& index() const noexcept { return *index_; }
 
-    /// Goes through all rows that are made of a block.
+    /// Iterates over all rows made from a block.
     class Cursor : public Dataset::BlockSource::Cursor {
     public:
         Cursor(const MadeBlocks& blocks, std::int64_t block)
@@ -63,7 +63,7 @@ public:
         [[nodiscard]] std::int64_t bytes() const override {
             return inner_->bytes() + bytes_of(made_);
         }
-        /// Passes over rows.
+        /// Skips rows.
         void skip(std::int64_t rows) {
             while (rows > 0) {
                 const std::int64_t passed = next(rows).size();
@@ -76,10 +76,11 @@ public:
         std::shared_ptr<const BlockIndex> index_;
         std::unique_ptr<Dataset::BlockSource::Cursor> inner_;
         Batch made_;
-        std::int64_t row_ = 0; ///< of made_, the next
+        std::int64_t row_ = 0; ///< the next one of made_
     };
 
-    /// Reads a block to count what is made of it: each by itself, so ranks may share them.
+    /// Reads a block to count the rows made from it. Blocks are independent, so ranks may share
+    /// them.
     [[nodiscard]] Dataset::BlockSource::Block count(std::int64_t block) const {
         constexpr std::int64_t all = std::int64_t{1} << 62;
         Dataset::BlockSource::Block counted{.content = index_->content()};
@@ -98,8 +99,9 @@ public:
 private:
     [[nodiscard]] static std::shared_ptr<const BlockIndex> index_of(const Uncounted& rows) {
         if (!rows.input()) {
-            throw DataError("RT-D72", "the rows of a generator cannot be counted: each epoch has "
-                                      "others; read the data set with data::Streaming");
+            throw DataError("RT-D72",
+                            "the rows of a generator cannot be counted, because they differ in "
+                            "each epoch; read the data set with data::Streaming");
         }
         if (auto blocks = rows.input()->blocks()) {
             return blocks;
@@ -110,13 +112,13 @@ private:
     }
 
     std::shared_ptr<const Uncounted> rows_;
-    std::shared_ptr<const BlockIndex> index_; ///< of what they are made of
+    std::shared_ptr<const BlockIndex> index_; ///< of the input
 };
 
-/// With the number of rows in each block.
+/// Blocks with a known number of rows.
 class CountedBlocks : public Dataset::BlockSource {
 public:
-    /// `counted` has what MadeBlocks::count() says of each block.
+    /// `counted` has the result of MadeBlocks::count() for each block.
     CountedBlocks(MadeBlocks made, std::vector<Block> counted)
         : made_(std::move(made)), counted_(std::move(counted)) {}
     explicit CountedBlocks(MadeBlocks made) : made_(std::move(made)) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Cuts a CSV file into blocks of whole rows, in one pass over its bytes. A row ends as in Arrow's
-/// reader: at "\n", "\r\n" or "\r" outside of quotes, and quotes count only at the start of a
-/// field. Empty lines and comment lines are not rows. Includes no libtorch.
+/// Cuts a CSV file into blocks of whole rows, in one pass through its bytes. A row ends as in
+/// Arrow's reader: at "\n", "\r\n" or "\r" outside of quotes, and quotes count only at the start of
+/// a field. Empty lines and comment lines are not rows. Includes no libtorch.
 #pragma once
 
 #include <rtrain/base/error.hpp>

@@ -128,7 +128,7 @@ public:
         return *std::move(table);
     }
 
-    /// As table(), but integers converted to float64 must fit exactly.
+    /// Same as table(), but integers converted to float64 must fit exactly.
     [[nodiscard]] std::shared_ptr<arrow::Table>
     exact_table(const CsvPart& part, std::string_view text, const Types& types) const {
         auto table = this->table(part, text, types);

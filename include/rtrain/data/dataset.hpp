@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Data sets (dataset_handle.hpp), with what makes them and their stages.
+/// Data sets (dataset_handle.hpp), their factories and their stages.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>

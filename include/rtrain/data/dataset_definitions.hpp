@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Data sets in memory, those that are opened when first read, and the stages, each a data set of
-/// its own.
+/// Data sets in memory, lazy data sets, and the stages, each a separate data set.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -53,7 +52,7 @@ Dataset::BlockSource::open(std::int64_t block, std::int64_t first_row) const {
         [[nodiscard]] std::int64_t bytes() const override { return bytes_of(batch_); }
 
     private:
-        Batch batch_; ///< empty once it was handed out whole
+        Batch batch_; ///< empty after it was returned whole
         std::int64_t row_;
     };
     return std::make_unique<OfWhole>(read(block), first_row);
@@ -61,7 +60,7 @@ Dataset::BlockSource::open(std::int64_t block, std::int64_t first_row) const {
 
 namespace internal {
 
-/// The bytes of rows from the first to the last, about a MiB.
+/// The bytes of a sample of rows from first to last, about 1 MiB.
 [[nodiscard]] inline std::string bytes_of_some(const at::Tensor& column) {
     constexpr std::int64_t most_bytes = 1 << 20;
     constexpr std::int64_t fewest_rows = 3;
@@ -94,7 +93,7 @@ RTRAIN_DOOR Dataset from_tensors(Batch::Columns columns) {
             }
             return Batch(std::move(selected));
         }
-        /// Of rows from the first to the last, as many as take a moment; of a small one, all.
+        /// Computed from an evenly spread sample of rows; for small columns, from all.
         [[nodiscard]] std::uint64_t content() const override {
             std::call_once(once_, [this] {
                 for (const auto& [name, column] : columns_) {
@@ -119,10 +118,12 @@ RTRAIN_DOOR Dataset from_tensors(Batch::Columns columns) {
         if (!column.defined() || column.dim() == 0 ||
             column.size(0) != columns.front().second.size(0)) {
             throw DataError(
-                "RT-D6", detail::concat("column \"", name, "\" has ",
-                                        column.defined() && column.dim() > 0 ? column.size(0) : 0,
-                                        " rows, but \"", columns.front().first,
-                                        "\" has another number; the first dimension counts rows"));
+                "RT-D6",
+                detail::concat(
+                    "column \"", name, "\" has ",
+                    column.defined() && column.dim() > 0 ? column.size(0) : 0, " rows, but \"",
+                    columns.front().first,
+                    "\" has a different number; all columns need the same number of rows"));
         }
     }
     return Dataset(std::make_shared<InMemory>(std::move(columns)));
@@ -180,10 +181,10 @@ RTRAIN_DOOR Dataset Dataset::map_batches(std::function<Batch(Batch, Random&)> fu
                                          std::uint64_t seed) const {
     return lazy([inner = *this, function = std::move(function), seed] {
         if (inner.uncounted()) {
-            throw DataError("RT-D90", "a function that draws random numbers gets them by the "
-                                      "number of a row, which rows behind filter(), flat_map() or "
-                                      "a generator have none; put it in front of these, or make "
-                                      "the data set .counted()");
+            throw DataError("RT-D90",
+                            "a function that draws random numbers gets them by the number of a "
+                            "row, which rows after filter(), flat_map() or a generator do not "
+                            "have; put it before these, or make the data set .counted()");
         }
         return Dataset(std::make_shared<MappedRows>(
             inner, [function, seed](Batch batch, std::int64_t first_row) {
@@ -244,7 +245,7 @@ RTRAIN_DOOR Dataset Dataset::select_columns(std::vector<std::string> names) cons
             return columns;
         };
         for (const std::string& name : names) {
-            (void)batch.valid(name); // throws RT-D2 for one that is not there
+            (void)batch.valid(name); // throws RT-D2 if it does not exist
         }
         return Batch(selected(batch.columns()), selected(batch.ragged_columns()),
                      selected(batch.masks()));
@@ -253,8 +254,8 @@ RTRAIN_DOOR Dataset Dataset::select_columns(std::vector<std::string> names) cons
 
 RTRAIN_DOOR Dataset Dataset::limit(std::int64_t rows) const {
     if (rows < 0) {
-        throw DataError("RT-D121", detail::concat("limit() was given ", rows,
-                                                  " rows; expected a number from 0 on"));
+        throw DataError("RT-D121",
+                        detail::concat("limit() was given ", rows, " rows; expected at least 0"));
     }
     return lazy([inner = *this, rows] {
         const std::int64_t end = std::clamp<std::int64_t>(rows, 0, inner.size());

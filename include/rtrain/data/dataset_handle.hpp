@@ -51,8 +51,7 @@ public:
         [[nodiscard]] virtual Batch rows(const at::Tensor& indices) const = 0;
         /// The block index if it is read in blocks: see from_blocks(); else null.
         [[nodiscard]] virtual std::shared_ptr<const BlockIndex> blocks() const { return nullptr; }
-        /// Like a block's `content`, but for all rows, for a source that is not read in blocks; 0:
-        /// not known.
+        /// The `content` of all rows, for a source that is not read in blocks; 0: not known.
         [[nodiscard]] virtual std::uint64_t content() const { return 0; }
         /// Replaces all of the above if the number of rows is not known; else null.
         [[nodiscard]] virtual std::shared_ptr<const Uncounted> uncounted() const { return nullptr; }

@@ -26,7 +26,7 @@ class WindowMemory; // window_memory.hpp
 struct LaneStep;
 struct StreamPlan; // stream_reader.hpp
 
-/// How a rank reads an epoch.
+/// Settings with which a rank reads an epoch.
 struct Course {
     EpochRequest epoch;
     std::int64_t size = 1;   ///< rows of a batch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A batch of rows that lie in several parts: blocks of a file, data sets behind one another.
+/// Gathers a batch of rows from several parts: blocks of a file, or concatenated data sets.
 #pragma once
 
 #include <rtrain/data/batch.hpp>
@@ -18,21 +18,21 @@
 
 namespace rtrain::data {
 
-/// Where a row lies.
+/// The part and row of an element.
 struct PartRow {
     std::int64_t part;
     std::int64_t row; ///< in the part
 };
 
-/// Where row `row` lies in parts one behind the other; `ends` says where each ends.
+/// Finds `row` in consecutive parts; `ends` has the end of each.
 [[nodiscard]] inline PartRow locate_row(const std::vector<std::int64_t>& ends, std::int64_t row) {
     const auto end = std::ranges::upper_bound(ends, row);
     return {end - ends.begin(), end == ends.begin() ? row : row - *std::prev(end)};
 }
 
-/// The rows `indices` (int64, one dimension), in this order. `locate(index)` says where one lies;
-/// `rows_of(part, rows)` reads rows of a part, once for each part. If it has nothing for some of
-/// them, the others come part by part.
+/// The rows `indices` (int64, one dimension), in this order. `locate(index)` returns the position
+/// of one; `rows_of(part, rows)` reads rows of a part, once for each part. If it omits some of
+/// them, the others are returned part by part.
 template <class Locate, class RowsOf>
 [[nodiscard]] Batch gather_rows(const at::Tensor& indices, Locate&& locate, RowsOf&& rows_of) {
     struct Wanted {

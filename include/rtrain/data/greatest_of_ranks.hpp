@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What ranks that read together have to agree on. Cost tier 0: std only.
+/// An all-reduce by which ranks that read together agree. Cost tier 0: std only.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ class Tensor;
 
 namespace rtrain::data {
 
-/// Makes each number of a tensor, int64 on the CPU, the greatest of all ranks. *Collective.*
+/// Replaces each number of a tensor, int64 on the CPU, by the maximum over all ranks. *Collective.*
 using GreatestOfRanks = std::function<void(at::Tensor&)>;
 
 } // namespace rtrain::data

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which class a file belongs to by its directory, as in torchvision's ImageFolder. Includes no
+/// The classes of files by their directories, as in torchvision's ImageFolder. Includes no
 /// libtorch.
 #pragma once
 
@@ -21,9 +21,9 @@
 
 namespace rtrain::data {
 
-/// Of files below a given directory, the class is the name of the directory in it that leads to the
-/// file: "cat" for "photos/cat/2025/1.jpg" in "photos". Of others, which were given themselves or
-/// by a glob, it is the name of the directory they are in.
+/// The class of a file below a given directory is the name of the subdirectory that leads to it:
+/// "cat" for "photos/cat/2025/1.jpg" in "photos". The class of other files, given directly or by a
+/// glob, is the name of their directory.
 class ClassDirectories {
 public:
     ClassDirectories(const Paths& paths, const storage::TransferConfig& transfer) {
@@ -41,7 +41,7 @@ public:
     [[nodiscard]] std::string class_of(const storage::RandomAccessFile& file) const {
         constexpr auto none = std::string::npos;
         const std::string uri = file.uri();
-        const std::size_t end = uri.rfind('/'); // of the directory that it is in
+        const std::size_t end = uri.rfind('/'); // of its directory
         std::size_t begin = end == none || end == 0 ? none : uri.rfind('/', end - 1);
         for (std::size_t at = end; at != none; at = at == 0 ? none : uri.rfind('/', at - 1)) {
             if (roots_.contains(std::string_view(uri).substr(0, at))) {
@@ -51,10 +51,11 @@ public:
         }
         const std::size_t first = begin == none ? 0 : begin + 1;
         if (end == none || first >= end) {
-            throw DataError("RT-D84",
-                            detail::concat(uri, " is in no directory that could be its class; "
-                                                "expected files such as cats/1.jpg below what is "
-                                                "given to read_images(), or .labels = false"));
+            throw DataError(
+                "RT-D84",
+                detail::concat(uri,
+                               " is not in a directory that could be its class; pass the directory "
+                               "above cats/1.jpg to read_images(), or set .labels = false"));
         }
         return uri.substr(first, uri.find('/', first) - first);
     }
@@ -63,14 +64,14 @@ private:
     std::set<std::string, std::less<>> roots_;
 };
 
-/// The classes of files, sorted by name, and which of them each file is in.
+/// The classes of files, sorted by name, and the class of each file.
 struct FileClasses {
     std::vector<std::string> names;   ///< names of classes, by label
     std::vector<std::int64_t> labels; ///< the class of each file
 };
 
-/// `names` are the classes there are, in this order; empty: those that the files have, sorted by
-/// name. Throws DataError [RT-D84].
+/// `names` are the allowed classes, in this order; empty: those of the files, sorted by name.
+/// Throws DataError [RT-D84].
 [[nodiscard]] inline FileClasses classes_of(const std::vector<storage::RandomAccessFile>& files,
                                             const Paths& paths, const FileOptions& options,
                                             std::vector<std::string> names) {
@@ -92,7 +93,7 @@ struct FileClasses {
     for (std::size_t i = 0; i < files.size(); ++i) {
         const auto number = numbers.find(of_files[i]);
         if (number == numbers.end()) {
-            throw DataError("RT-D84", detail::concat(files[i].uri(), " is of the class \"",
+            throw DataError("RT-D84", detail::concat(files[i].uri(), " has the class \"",
                                                      of_files[i], "\", which is not one of the ",
                                                      names.size(), " given in .classes"));
         }

@@ -142,7 +142,7 @@ private:
     std::optional<storage::FileLock> lock_;
 };
 
-/// What index_file() does if another process is creating the index.
+/// Behavior of index_file() if another process is creating the index.
 enum class Busy : unsigned char { skip, wait };
 
 /// The index of a file: cached, or else from `make()`. Null if it is to skip an index that another

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Batches of JSON rows.
+/// Converts JSON rows to batches.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -27,12 +27,12 @@
 
 namespace rtrain::data {
 
-/// Makes a batch of rows. Booleans become bool, integers int64, other numbers float64 with NaN for
-/// null; texts and lists are ragged. Where null or nothing stands for another value, it is 0 or
-/// empty, and the column's mask says so.
+/// Builds a batch of rows. Booleans become bool, integers int64, other numbers float64 with NaN for
+/// null; texts and lists are ragged. A null or missing value of another type is 0 or empty, and
+/// masked.
 class JsonBatch {
 public:
-    /// `others_are_errors`: a row has no columns but these.
+    /// `others_are_errors`: a row must not have other columns.
     JsonBatch(const std::vector<JsonColumn>& columns, bool others_are_errors)
         : others_are_errors_(others_are_errors) {
         for (const JsonColumn& column : columns) {
@@ -40,7 +40,7 @@ public:
         }
     }
 
-    /// Adds all of a row, or nothing: throws std::invalid_argument as check().
+    /// Adds a whole row, or nothing: throws std::invalid_argument as check().
     void add(std::span<const format::JsonCell> row) {
         check(row);
         for (std::size_t i = 0; i < columns_.size(); ++i) {
@@ -51,7 +51,7 @@ public:
         expect_keys_of(row);
     }
 
-    /// Adds a row that has the keys of the last one that add() has got, in their order, and plain
+    /// Adds a row that has the same keys as the last row passed to add(), in their order, and plain
     /// values of the columns' types. False for others: nothing is added then.
     [[nodiscard]] bool add_plain(std::string_view row) {
         format::PlainJson json(row);
@@ -75,7 +75,7 @@ public:
         return true;
     }
 
-    /// Throws std::invalid_argument when a value is not of its column's type.
+    /// Throws std::invalid_argument if a value has a different type than its column.
     void check(std::span<const format::JsonCell> row) {
         found_.assign(columns_.size(), nullptr);
         std::size_t next = 0; // rows mostly have the same order
@@ -94,7 +94,7 @@ public:
                 throw std::invalid_argument(
                     detail::concat("column \"", cell.key,
                                    "\" is not in the first rows; give it a type with .types, or "
-                                   "leave it out by naming those to read in .columns"));
+                                   "leave it out by naming the columns to read in .columns"));
             }
         }
     }
@@ -151,8 +151,8 @@ private:
             }
         }
 
-        /// What follows in a row; false if it is not of this column's type. It may have been added
-        /// in parts then.
+        /// Adds the next value of a row; false if it has a different type than this column. It may
+        /// then be partly added.
         [[nodiscard]] bool add_plain(format::PlainJson& json) {
             const auto push = [](auto& values, const auto& value) {
                 if (value) {
@@ -188,7 +188,7 @@ private:
             }
         }
 
-        /// Leaves the first rows.
+        /// Keeps only the first rows.
         void truncate(std::size_t rows) {
             valid.resize(rows);
             switch (is.kind) {
@@ -235,7 +235,7 @@ private:
         }
     };
 
-    /// Of the rows that come next.
+    /// Sets the keys that the next rows should have.
     void expect_keys_of(std::span<const format::JsonCell> row) {
         if (std::ranges::equal(row, keys_, {}, &format::JsonCell::key, &Key::name)) {
             return;
@@ -268,7 +268,7 @@ private:
     bool others_are_errors_;
     std::vector<const format::JsonCell*> found_;
     format::JsonCell nothing_;
-    std::vector<Key> keys_; ///< that add_plain() expects; none: nothing is plain
+    std::vector<Key> keys_;                     ///< expected by add_plain(); empty: no row is plain
     std::vector<std::size_t> without_key_ = {}; ///< columns
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The columns of JSON rows and their types: found in some rows, or given. Includes no libtorch.
+/// The columns of JSON rows and their types: inferred from rows, or given. Includes no libtorch.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -17,12 +17,12 @@
 
 namespace rtrain::data {
 
-/// The type that an option gives to a column.
+/// The type given to a column by an option.
 enum class ValueType : unsigned char {
     boolean,
-    int64,        ///< also of numbers such as 3.0
+    int64,        ///< also for numbers such as 3.0
     float64,      ///< integers beyond 2^53 are rounded
-    text,         ///< ragged bytes; integers as they are written
+    text,         ///< ragged bytes; integers as written
     int64_list,   ///< ragged
     float64_list, ///< ragged; integers beyond 2^53 are rounded
 };
@@ -54,14 +54,14 @@ struct JsonColumn {
     }
 }
 
-/// The digits of an integer, of an int64 or beyond; empty for other values.
+/// The digits of an integer, of any size; empty for other values.
 [[nodiscard]] inline std::string integer_text(const format::JsonCell& cell) {
     return cell.kind == format::JsonKind::integer ? std::to_string(cell.integer)
            : cell.kind == format::JsonKind::real  ? cell.text
                                                   : std::string();
 }
 
-/// Throws std::invalid_argument when a column cannot have a value as it is.
+/// Throws std::invalid_argument if a column cannot hold a value exactly.
 inline void require_type(const JsonColumn& column, const format::JsonCell& cell) {
     using format::JsonKind;
     const auto is = [&](JsonKind value, JsonKind of) {
@@ -77,8 +77,8 @@ inline void require_type(const JsonColumn& column, const format::JsonCell& cell)
         throw std::invalid_argument(detail::concat(
             "column \"", column.name, "\" has ", name_of(cell.kind), "; expected ",
             name_of(column.kind),
-            column.is_given ? ", as .types has it"
-                            : ", as in the first rows; give another type with .types"));
+            column.is_given ? ", as set in .types"
+                            : ", as in the first rows; give a different type with .types"));
     }
     const bool is_rounded = column.kind == JsonKind::real || column.kind == JsonKind::reals;
     if (is_rounded && !cell.is_exact && !column.is_given) {
@@ -91,17 +91,17 @@ inline void require_type(const JsonColumn& column, const format::JsonCell& cell)
     }
 }
 
-/// Finds the columns of rows. An integer beside a real number is one; a column of nulls is taken
-/// for numbers.
+/// Infers the columns of rows. An integer in a column with a real number is treated as real; a
+/// column of nulls as numbers.
 class JsonSchema {
 public:
-    /// Columns that are not in `selected` are passed over; with none selected, none is. `types` are
-    /// columns whose types are given, whatever rows have.
+    /// Columns that are not in `selected` are ignored; if it is empty, none are. `types` are
+    /// columns with given types, whatever rows have.
     explicit JsonSchema(std::vector<std::string> selected, ValueTypes types = {})
         : selected_(std::move(selected)), types_(std::move(types)) {}
 
-    /// Adds all of a row, or nothing: throws std::invalid_argument for values that no column can
-    /// have, or of two types.
+    /// Adds a whole row, or nothing: throws std::invalid_argument for unsupported values, and for
+    /// two types in one column.
     void add(std::span<const format::JsonCell> row) {
         using format::JsonKind;
         std::vector<JsonColumn> columns = columns_;
@@ -117,7 +117,7 @@ public:
             if (cell.kind == JsonKind::other) {
                 throw std::invalid_argument(
                     detail::concat("column \"", cell.key, "\" has ", name_of(cell.kind),
-                                   "; leave it out by naming those to read in .columns"));
+                                   "; leave it out by naming the columns to read in .columns"));
             }
             if (found->is_given) {
                 require_type(*found, cell);
@@ -133,9 +133,9 @@ public:
             } else if (is_pair(JsonKind::integers, JsonKind::reals)) {
                 kind = JsonKind::reals;
             } else if (cell.kind != JsonKind::null) {
-                throw std::invalid_argument(
-                    detail::concat("column \"", cell.key, "\" has ", name_of(cell.kind), ", and ",
-                                   name_of(kind), " in a row before; give it a type with .types"));
+                throw std::invalid_argument(detail::concat(
+                    "column \"", cell.key, "\" has ", name_of(cell.kind), ", and ", name_of(kind),
+                    " in an earlier row; give it a type with .types"));
             }
             if (kind == JsonKind::real || kind == JsonKind::reals) {
                 require_type(*found, cell);
@@ -144,7 +144,8 @@ public:
         columns_ = std::move(columns);
     }
 
-    /// In the order in which they were met, those that only .types has last, or as selected.
+    /// The columns in the order in which they appeared, or as selected; those that are only in
+    /// .types are last.
     [[nodiscard]] std::vector<JsonColumn> finish() {
         for (JsonColumn& column : columns_) {
             if (column.kind == format::JsonKind::null) {
@@ -169,7 +170,7 @@ private:
     [[nodiscard]] bool is_selected(const std::string& name) const {
         return selected_.empty() || std::ranges::find(selected_, name) != selected_.end();
     }
-    /// As it is before a row has it.
+    /// The initial state, before a row has the column.
     [[nodiscard]] JsonColumn column_of(const std::string& name) const {
         const auto type = types_.find(name);
         return type == types_.end() ? JsonColumn{.name = name}

@@ -36,7 +36,7 @@ RTRAIN_DOOR Lanes lanes_of_generator(const std::shared_ptr<const Uncounted>& unc
                                      const GeneratorRequest& epoch) {
     const GeneratorBegin& begin = uncounted->generator();
     return {uncounted, [=](std::int64_t lane, std::int64_t first_row) {
-                GeneratorRequest request = epoch; // several threads may be here
+                GeneratorRequest request = epoch; // a copy: several threads may call this
                 request.lane = lane;
                 request.first_row = first_row;
                 return
@@ -87,7 +87,7 @@ RTRAIN_DOOR std::optional<LaneChunk> LaneChunks::next(std::int64_t number) {
         std::erase(to_read_, &lane);
         read(lane, lock);
     }
-    has_changed_.notify_all(); // there is room to read ahead
+    has_changed_.notify_all(); // reading ahead may continue
     if (lane.error) {
         std::rethrow_exception(lane.error);
     }

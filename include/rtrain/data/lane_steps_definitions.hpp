@@ -80,7 +80,7 @@ RTRAIN_DOOR bool LaneSteps::settle(Portion& portion, const GreatestOfRanks& agre
 
 RTRAIN_DOOR LaneSteps::Agreed LaneSteps::exchange(const LaneStep& step,
                                                   const GreatestOfRanks& agree) const {
-    // Each lane has one owner; the numbers of the others are 0, and none is less.
+    // Each lane has one owner; all other ranks send 0, the least number.
     enum Of : std::int64_t { used, given, taken, has_ended, had_ended, numbers };
     at::Tensor known = at::zeros({1 + numbers * shape_.lanes}, at::kLong);
     auto* const number = known.mutable_data_ptr<std::int64_t>();
@@ -95,8 +95,10 @@ RTRAIN_DOOR LaneSteps::Agreed LaneSteps::exchange(const LaneStep& step,
     }
     if (shape_.micro_batches > shape_.passes) {
         if (!agree) {
-            throw DataError("RT-D74", "ranks that share rows which are not counted have to agree "
-                                      "on each step, and these batches were given no way to");
+            throw DataError(
+                "RT-D74",
+                "ranks that share rows which are not counted must agree on each step, but these "
+                "batches have no function for that; get them from worker.dataset_shard()");
         }
         agree(known);
     }

@@ -28,7 +28,7 @@ RTRAIN_DOOR bool Lane::has_row(LaneChunks& chunks) {
         if (place_.has_ended) {
             return false;
         }
-        if (std::exchange(has_begun_, true)) { // nothing is left of what was read
+        if (std::exchange(has_begun_, true)) { // the chunk is used up
             place_.used = std::max(place_.used, chunk_.end);
             place_.given = 0;
         }
@@ -138,7 +138,7 @@ RTRAIN_DOOR std::shared_ptr<const LaneStep> LaneReader::read_step() {
     step->least = size_;
     batches_.clear();
     for (LaneGroup& group : groups_) {
-        std::vector<std::int64_t> taken; // before
+        std::vector<std::int64_t> taken; // so far
         for (const Lane& lane : group.lanes()) {
             taken.push_back(lane.place().taken);
         }

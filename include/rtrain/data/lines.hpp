@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Files whose rows are lines: which bytes are a row, and the index of a file. Lines end in "\n" or
-/// "\r\n", the last one also at the end of the file. A byte order mark at the file's beginning
-/// belongs to no row. Includes no libtorch.
+/// Files whose rows are lines: splits bytes into rows, and indexes files. Lines end in "\n" or
+/// "\r\n", the last one also at the end of the file. A byte order mark at the file's beginning is
+/// not part of a row. Includes no libtorch.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
@@ -22,8 +22,8 @@
 namespace rtrain::data {
 
 struct LineOptions {
-    bool drop_blank = false; ///< lines of nothing but spaces and tabs are no rows
-    std::size_t block_bytes = std::size_t{1} << 18U;    ///< at least, of each block but the last
+    bool drop_blank = false;                            ///< skip lines of only spaces and tabs
+    std::size_t block_bytes = std::size_t{1} << 18U;    ///< of each block except the last, at least
     std::size_t max_line_bytes = std::size_t{1} << 26U; ///< of the longest line; 64 MiB
 
     /// Equal for options that give equal blocks.
@@ -58,18 +58,18 @@ void for_each_line(std::string_view lines, const LineOptions& options, Visit&& v
     }
 }
 
-/// Throws DataError [RT-D31] where the bytes at a file's beginning are those of a packed one.
+/// Throws DataError [RT-D31] if a file begins like a compressed one.
 inline void refuse_packed(std::string_view begin, const std::string& name) {
     if (const auto packing = format::packing_of(begin); packing != format::Packing::none) {
-        throw DataError("RT-D31",
-                        detail::concat(name, " is compressed by ", format::name_of(packing),
-                                       ", so that ranks cannot begin anywhere in it; "
-                                       "unpack it first. Files of text whose names end "
-                                       "in .gz or .zst are unpacked by rtrain"));
+        throw DataError(
+            "RT-D31",
+            detail::concat(name, " is compressed by ", format::name_of(packing),
+                           ", so that ranks cannot start reading in the middle; unpack it first. "
+                           "Text files whose names end in .gz or .zst are unpacked automatically"));
     }
 }
 
-/// Finds the blocks of a file, given its bytes in pieces of any size.
+/// Finds the blocks of a file from its bytes, in pieces of any size.
 class LineIndexer {
 public:
     explicit LineIndexer(std::string name, LineOptions options)
@@ -81,7 +81,7 @@ public:
             refuse_packed(piece, name_);
         }
         kept_ += piece;
-        const std::size_t end = kept_.rfind('\n') + 1; // 0 when there is none
+        const std::size_t end = kept_.rfind('\n') + 1; // 0 if there is none
         take_lines(std::string_view(kept_).substr(0, end));
         kept_.erase(0, end);
         constexpr std::size_t beside = 4; // a byte order mark, "\r"
@@ -90,7 +90,7 @@ public:
         }
     }
 
-    /// The blocks, when all pieces are there.
+    /// The blocks, after all pieces were added.
     [[nodiscard]] std::vector<FileBlock> finish() {
         take_lines(kept_);
         close_block();
@@ -130,14 +130,14 @@ private:
         return {"RT-D30",
                 detail::concat(name_, ": line ", lines_ + 1, ", at byte ", offset_,
                                ", is longer than max_line_bytes = ", options_.max_line_bytes,
-                               "; is it a file of lines? If so, allow longer ones")};
+                               "; check that it is a file of lines, or allow longer ones")};
     }
 
     std::string name_;
     LineOptions options_;
     std::string kept_;         ///< the beginning of a line
     std::uint64_t begin_ = 0;  ///< of the block
-    std::uint64_t offset_ = 0; ///< behind the lines that were taken
+    std::uint64_t offset_ = 0; ///< after the lines that were taken
     std::int64_t rows_ = 0;    ///< of the block
     std::int64_t lines_ = 0;
     std::vector<FileBlock> blocks_;

@@ -69,8 +69,8 @@ public:
     [[nodiscard]] bool is_around_another(const Loop& loop) const noexcept;
     /// True if a loop in the body of the epoch has not ended.
     [[nodiscard]] bool within_epoch() const noexcept;
-    /// The finished passes over a series of batches that ended in bodies which a run resumed from
-    /// here repeats: bodies in which a loop is in progress.
+    /// The finished passes through a series of batches that ended in bodies which a run resumed
+    /// from here repeats: bodies in which a loop is in progress.
     [[nodiscard]] std::vector<FinishedPass> finished(const Position& position) const;
     /// Visits every loop whose position a checkpoint made now must save: not those that began
     /// before the epoch.
@@ -104,7 +104,7 @@ private:
     bool epoch_saved_around_ = false;
 };
 
-/// A pass over the data, held by an iterator. The epoch ends with end(), at the latest when the
+/// A pass through the data, held by an iterator. The epoch ends with end(), at the latest when the
 /// iterator is destroyed, for example because the loop exited early.
 class Pass {
 public:

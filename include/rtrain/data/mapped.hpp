@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A data set whose batches go through a function when they are read.
+/// A data set whose batches are transformed by a function when read.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -19,10 +19,10 @@
 
 namespace rtrain::data {
 
-/// Also gets the number of the batch's first row in the data set.
+/// Also receives the number of the batch's first row in the data set.
 using BatchFunction = std::function<Batch(Batch, std::int64_t)>;
 
-/// Throws DataError [RT-D65] when it gives another number of rows.
+/// Throws DataError [RT-D65] if it returns a different number of rows.
 [[nodiscard]] inline Batch map_rows(const BatchFunction& function, Batch batch,
                                     std::int64_t first_row) {
     const std::int64_t rows = batch.size();
@@ -30,7 +30,7 @@ using BatchFunction = std::function<Batch(Batch, std::int64_t)>;
     if (mapped.size() != rows) {
         throw DataError("RT-D65",
                         detail::concat("the function of map_batches() made ", mapped.size(),
-                                       " rows of ", rows, "; expected as many as it is given"));
+                                       " rows of ", rows, "; expected the same number"));
     }
     return mapped;
 }
@@ -61,7 +61,7 @@ public:
         private:
             std::unique_ptr<Cursor> inner_;
             BatchFunction function_;
-            std::int64_t row_; ///< of the data set, the next
+            std::int64_t row_; ///< the next one of the data set
         };
         return std::make_unique<Mapped>(inner_->source().open(block, first_row), function_,
                                         inner_->begin_of(block) + first_row);
@@ -69,7 +69,7 @@ public:
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
         return inner_->source().name_of(block);
     }
-    /// Of what the function is given.
+    /// Refers to the function's input.
     [[nodiscard]] bool is_fixed() const override { return inner_->source().is_fixed(); }
 
 private:

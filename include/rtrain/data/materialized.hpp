@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Rows that are kept in files, so that what made them is done once: by the first run that reads
-/// them, whose ranks on a node make a share of the files each.
+/// Rows that are kept in files, so that they are computed once: by the first run that reads them,
+/// in which each rank of a node writes a share of the files.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -38,10 +38,10 @@
 
 namespace rtrain::data {
 
-/// Files of some 64 MiB in a directory, each with the rows of consecutive blocks.
+/// Files of about 64 MiB in a directory, each with the rows of consecutive blocks.
 class KeptRows {
 public:
-    /// `version` says what the functions are that made the rows. Throws DataError [RT-D52, RT-D53].
+    /// `version` identifies the functions that made the rows. Throws DataError [RT-D52, RT-D53].
     KeptRows(MadeBlocks rows, std::filesystem::path directory, const std::string& version)
         : rows_(std::move(rows)), directory_(std::move(directory)),
           origin_(
@@ -61,9 +61,9 @@ public:
         require_no_others();
     }
 
-    /// All rows, file by file. Makes the files that are not there, first those that no other
-    /// process of this node is at. Throws DataError [RT-D52, RT-D54], StorageError, and what
-    /// making the rows throws.
+    /// All rows, file by file. Creates missing files, first those that no other process of this
+    /// node is creating. Throws DataError [RT-D52, RT-D54], StorageError, and exceptions of the
+    /// functions.
     [[nodiscard]] std::vector<Batch> take() const {
         std::vector<bool> is_there(parts_.size());
         for (const bool waits : {false, true}) {
@@ -73,7 +73,8 @@ public:
                     if (!is_there[part] && !waits) {
                         break;
                     }
-                    if (!is_there[part]) { // until it is made, or its maker dies
+                    if (!is_there[part]) { // until it is created, or the process that creates it
+                                           // dies
                         std::this_thread::sleep_for(std::chrono::milliseconds(20));
                     }
                 }
@@ -100,7 +101,7 @@ private:
     };
     static constexpr const char* made_of = "made_of";
 
-    /// Whether the file is there now: false when another process is at it.
+    /// True if the file exists now; false if another process is creating it.
     [[nodiscard]] bool make(std::size_t part) const {
         const auto path = path_of(part);
         if (std::filesystem::exists(path)) {
@@ -129,10 +130,10 @@ private:
         auto file = detail::parsed(
             [&] { return read_batch(path); },
             [&](const char* why) {
-                return DataError("RT-D54", detail::concat("what materialize() has kept cannot be "
-                                                          "read: ",
-                                                          why, "; remove ", path.string(),
-                                                          ", and it is made again"));
+                return DataError("RT-D54",
+                                 detail::concat("a file of materialize() cannot be read: ", why,
+                                                "; remove ", path.string(),
+                                                ", and it is created again"));
             });
         const auto found = file.metadata.find(made_of);
         if (found == file.metadata.end() || found->second != origin_) {
@@ -142,11 +143,11 @@ private:
     }
 
     [[nodiscard]] static DataError other_rows(const std::filesystem::path& path) {
-        return {"RT-D52",
-                detail::concat("materialize() finds rows that were made of other files, or as "
-                               "another version, in ",
-                               path.string(),
-                               "; remove that directory's files, or give it another directory")};
+        return {
+            "RT-D52",
+            detail::concat(
+                "materialize() finds rows made from different files or by a different version in ",
+                path.string(), "; remove that directory's files, or use a different directory")};
     }
 
     void require_no_others() const {
@@ -163,17 +164,18 @@ private:
         }
     }
 
-    /// What is kept in memory would be there twice.
+    /// Files in tmpfs would take memory twice.
     void require_disk() const {
         constexpr auto tmpfs = 0x01021994;
         constexpr auto ramfs = 0x858458f6;
         struct statfs status = {};
         if (::statfs(directory_.c_str(), &status) == 0 &&
             (status.f_type == tmpfs || status.f_type == ramfs)) {
-            throw DataError("RT-D53",
-                            detail::concat("materialize() was given ", directory_.string(),
-                                           ", which is kept in memory (tmpfs); give it a "
-                                           "directory on a disk of this node"));
+            throw DataError(
+                "RT-D53",
+                detail::concat(
+                    "materialize() was given ", directory_.string(),
+                    ", which is in memory (tmpfs); use a directory on a disk of this node"));
         }
     }
 
@@ -207,7 +209,7 @@ public:
         }
         return blocks;
     }
-    /// A copy: whoever changes the batch changes no file's pages.
+    /// Copies: changes to the batch do not change pages of the file.
     [[nodiscard]] Batch read(std::int64_t block) const override {
         const Piece& piece = pieces_[static_cast<std::size_t>(block)];
         return select_rows(parts_[piece.part],
@@ -254,7 +256,7 @@ public:
 
 private:
     std::vector<Batch> parts_;
-    std::vector<std::int64_t> ends_; ///< where each part ends
+    std::vector<std::int64_t> ends_; ///< the end of each part
     std::shared_ptr<const BlockIndex> blocks_;
 };
 

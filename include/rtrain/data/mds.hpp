@@ -223,8 +223,7 @@ private:
         for (const std::string& name : names) {
             const auto found = std::ranges::find(all, name, &format::MdsColumn::name);
             if (found == all.end()) {
-                throw DataError("RT-D38",
-                                detail::concat(index.uri(), ": there is no column \"", name, '"'));
+                throw DataError("RT-D38", detail::concat(index.uri(), ": no column \"", name, '"'));
             }
             try {
                 chosen_.push_back({.name = name,

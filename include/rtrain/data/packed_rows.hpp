@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Rows of one length made of rows of any, for models of sequences.
+/// Makes rows of one length from rows of any length, for sequence models.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -18,8 +18,8 @@
 
 namespace rtrain::data {
 
-/// The values of a ragged column, all rows of a block behind one another, cut into rows of `length`
-/// values. What is left at the end of a block is left out.
+/// The values of a ragged column, all rows of a block concatenated and cut into rows of `length`
+/// values. Values left over at the end of a block are dropped.
 class PackedBlocks : public Dataset::BlockSource {
 public:
     /// Reads all blocks, to count their values. Throws DataError [RT-D2, RT-D63].

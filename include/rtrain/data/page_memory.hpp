@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Memory for tensors that stay long: pages of their own, beside what comes and goes.
+/// Memory for long-lived tensors: separate pages, away from short-lived allocations.
 #pragma once
 
 #include <rtrain/data/pages.hpp>
@@ -18,10 +18,10 @@
 
 namespace rtrain::detail {
 
-/// Pages of the system for what is large, libtorch's memory for the rest.
+/// Pages of the system for large blocks, libtorch's memory for the rest.
 class PageMemory final : public c10::Allocator {
 public:
-    /// Lives as long as the process: static objects may hold tensors.
+    /// Never destroyed: static objects may hold tensors.
     [[nodiscard]] static PageMemory* instance() {
         static auto* const memory = new PageMemory;
         return memory;
@@ -59,15 +59,15 @@ private:
     static void free_pages(void* pages) { delete static_cast<Pages*>(pages); }
 };
 
-/// As at::empty(), on the CPU, in memory that resize_() keeps to.
+/// Like at::empty() on the CPU, in memory that resize_() keeps using.
 [[nodiscard]] inline at::Tensor empty_in_pages(at::IntArrayRef shape, at::ScalarType type) {
     return at::detail::empty_generic(shape, PageMemory::instance(),
                                      c10::DispatchKeySet(c10::DispatchKey::CPU), type,
                                      std::nullopt);
 }
 
-/// The system may take the pages of such a tensor, whose values are not needed any more. It takes
-/// them only when memory is short, and puts new ones there when they are written to.
+/// Lets the system reclaim the pages of such a tensor, whose values are no longer needed. It does
+/// so only under memory pressure, and supplies new pages on the next write.
 inline void offer_pages(const at::Tensor& tensor) {
     const at::Storage& storage = tensor.storage();
     if (storage.nbytes() >= worth_pages && storage.allocator() == PageMemory::instance()) {

@@ -19,7 +19,7 @@ namespace rtrain::detail {
 /// The size from which separate pages are used.
 inline constexpr std::size_t worth_pages = std::size_t{1} << 15U;
 
-/// Null if there is no memory.
+/// Null if out of memory.
 [[nodiscard]] inline void* map_pages(std::size_t bytes) noexcept {
     void* const pages =
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -48,7 +48,7 @@ public:
         }
     }
 
-    /// Null if there is no memory.
+    /// Null if out of memory.
     [[nodiscard]] void* take(std::size_t bytes) {
         bytes = rounded(bytes);
         {

@@ -42,15 +42,15 @@
 
 namespace rtrain::data {
 
-/// How read_parquet() reads.
+/// Options of read_parquet().
 struct ParquetOptions {
-    /// The columns to read, in this order; all when empty. Others are not read from the files.
+    /// The columns to read, in this order; all if empty. Others are not read from the files.
     std::vector<std::string> columns = {};
-    FileOptions files = {.endings = {".parquet"}}; ///< which files
+    FileOptions files = {.endings = {".parquet"}}; ///< which files to read
 };
 
-/// Row groups of Parquet files. Opens each file once for what it says about itself, which stays in
-/// memory, and again for each row group that is read.
+/// Row groups of Parquet files. Opens each file once for its metadata, which stays in memory, and
+/// again for each row group that is read.
 class ParquetSource final : public Dataset::BlockSource {
 public:
     /// Throws DataError [RT-D40], [RT-D41], [RT-D43], [RT-D44], and StorageError.
@@ -82,22 +82,21 @@ public:
         try {
             opened.require(name_of(block), [&] { return read(file.leaves); });
         } catch (const DataError&) {
-            for (std::size_t i = 0; i < columns_.size(); ++i) { // which of them?
+            for (std::size_t i = 0; i < columns_.size(); ++i) { // finds the column that fails
                 opened.require(detail::concat("column \"", columns_[i], "\" of ", name_of(block)),
                                [&] { return read({file.leaves[i]}); });
             }
             throw;
         }
         if (table->num_rows() != group.block.rows) {
-            throw DataError("RT-D40",
-                            detail::concat(name_of(block), " has ", table->num_rows(),
-                                           " rows, but the end of the file says that it has ",
-                                           group.block.rows, "; the file is damaged"));
+            throw DataError("RT-D40", detail::concat(name_of(block), " has ", table->num_rows(),
+                                                     " rows, but the metadata of the file has ",
+                                                     group.block.rows, "; the file is damaged"));
         }
         return detail::batch_of(*table, columns_, file.input.uri(), group.first_row);
     }
 
-    /// Reads pages as they are needed, about a MiB of rows at a time. Throws as read().
+    /// Reads pages as needed, about 1 MiB of rows at a time. Throws as read().
     [[nodiscard]] std::unique_ptr<Cursor> open(std::int64_t block,
                                                std::int64_t first_row) const override {
         return std::make_unique<Pages>(*this, block, first_row);
@@ -117,8 +116,8 @@ private:
     struct File {
         storage::RandomAccessFile input;
         std::shared_ptr<parquet::FileMetaData> metadata;
-        std::vector<int> leaves;   ///< of each column, which has one: the number it has in Parquet
-        std::uint32_t content = 0; ///< as FileIndex's: of the metadata, statistics included
+        std::vector<int> leaves;   ///< the leaf index in Parquet of each column
+        std::uint32_t content = 0; ///< as in FileIndex: of the metadata, including statistics
     };
     struct Group {
         std::size_t file = 0;
@@ -129,7 +128,7 @@ private:
 
     /// A file and Arrow's reader of it.
     struct Opened {
-        /// `rows_at_a_time`: 0 where columns are read whole.
+        /// `rows_at_a_time`: 0 if columns are read whole.
         explicit Opened(const storage::RandomAccessFile& file,
                         std::shared_ptr<parquet::FileMetaData> metadata = nullptr,
                         std::int64_t rows_at_a_time = 0)
@@ -139,10 +138,10 @@ private:
             parquet::ArrowReaderProperties to_arrow(/*use_threads=*/false);
             if (rows_at_a_time > 0) {
                 properties.enable_buffered_stream();
-                properties.set_buffer_size(1 << 14U); // it grows where pages are smaller
+                properties.set_buffer_size(1 << 14U); // it grows if pages are smaller
                 to_arrow.set_batch_size(rows_at_a_time);
             }
-            to_arrow.set_pre_buffer(false); // it reads on threads of Arrow's
+            to_arrow.set_pre_buffer(false); // it would read on Arrow's threads
             parquet::arrow::FileReaderBuilder builder;
             require(file.uri(),
                     [&] { return builder.Open(input, properties, std::move(metadata)); });
@@ -150,7 +149,7 @@ private:
             require(file.uri(), [&] { return builder.Build(&reader); });
         }
 
-        /// Throws what `call` returns or throws as rtrain's.
+        /// Converts the errors of `call`, returned or thrown, to rtrain's.
         template <class Call>
         void require(const std::string& what, Call&& call) const {
             std::string text;
@@ -166,16 +165,16 @@ private:
                 text = error.what();
             }
             input->rethrow();
-            throw DataError("RT-D40",
-                            detail::concat("cannot read ", what, ": ", text,
-                                           "; the file is damaged, cut off or no Parquet file"));
+            throw DataError(
+                "RT-D40", detail::concat("cannot read ", what, ": ", text,
+                                         "; the file is damaged, truncated or not a Parquet file"));
         }
 
         std::shared_ptr<detail::ArrowInput> input;
         std::unique_ptr<parquet::arrow::FileReader> reader;
     };
 
-    /// The rows of a row group, some at a time.
+    /// The rows of a row group, several at a time.
     class Pages final : public Cursor {
     public:
         Pages(const ParquetSource& source, std::int64_t block, std::int64_t first_row)
@@ -188,8 +187,7 @@ private:
                 return opened_.reader->GetRecordBatchReader({group_.number}, file_.leaves)
                     .Value(&reader_);
             });
-            for (const int leaf :
-                 file_.leaves) { // its dictionary or the page as it was stored, too
+            for (const int leaf : file_.leaves) { // also its dictionary, or the page as stored
                 page_bytes_ +=
                     2 * std::min(usual_page_bytes, file_.metadata->RowGroup(group_.number)
                                                        ->ColumnChunk(leaf)
@@ -223,7 +221,7 @@ private:
             constexpr double bytes = 1 << 20U;
             const double rows = bytes * static_cast<double>(block.rows) /
                                 static_cast<double>(std::max<std::int64_t>(block.bytes, 1));
-            // Arrow has room for a power of two, and would copy fewer rows into smaller memory.
+            // Arrow allocates for a power of two, and would copy fewer rows into smaller memory.
             return static_cast<std::int64_t>(
                 std::bit_floor(static_cast<std::uint64_t>(std::clamp(rows, 1.0, 65536.0))));
         }
@@ -249,10 +247,10 @@ private:
         File file_;
         Opened opened_;
         std::shared_ptr<arrow::RecordBatchReader> reader_; ///< of opened_
-        Batch batch_;                                      ///< the rows that were read last
-        std::int64_t begin_ = 0;                           ///< of them, in the block
-        std::int64_t at_ = 0;                              ///< in them
-        std::int64_t page_bytes_ = 0;                      ///< of each column, about
+        Batch batch_;                                      ///< the rows read last
+        std::int64_t begin_ = 0;                           ///< of these, in the block
+        std::int64_t at_ = 0;                              ///< in these
+        std::int64_t page_bytes_ = 0;                      ///< of each column, approximately
     };
 
     void add(const storage::RandomAccessFile& input) {
@@ -303,7 +301,8 @@ private:
         }
     }
 
-    /// In memory, about: repeated values are stored as numbers of a dictionary in the file.
+    /// Approximate bytes in memory: repeated values are stored in the file as indices into a
+    /// dictionary.
     template <class Chunk>
     [[nodiscard]] static std::int64_t bytes_in_memory(const Chunk& chunk,
                                                       const parquet::ColumnDescriptor& column) {
@@ -339,14 +338,14 @@ private:
     std::vector<Group> groups_;
 };
 
-/// The rows of Parquet files: of one, of those below a directory that end in .parquet, of a glob,
-/// or of a list of these; also on a storage service (files.hpp). Row groups are read as a whole, so
-/// they should be small beside the memory of a rank. Files are opened by those who read them first,
-/// not by a process that only launches others.
+/// The rows of Parquet files: a file, those below a directory that end in .parquet, a glob, or a
+/// list of these; also on a storage service (files.hpp). Row groups are read as a whole, so they
+/// should be small compared to the memory of a rank. Files are opened by the processes that read
+/// them, not by one that only launches others.
 ///
-/// Directories named year=2024 are a column of the files in them (partitions.hpp). docs/data.md
-/// says what becomes of Parquet's types. Throws, when rows are first asked for, DataError [RT-D25]
-/// to [RT-D29], [RT-D40] to [RT-D44], and StorageError.
+/// Directories named year=2024 become a column of the files in them (partitions.hpp). docs/data.md
+/// lists the conversions of Parquet's types. On the first read, throws DataError [RT-D25] to
+/// [RT-D29], [RT-D40] to [RT-D44], and StorageError.
 ///
 /// @code
 /// .datasets = {{"train", rtrain::data::read_parquet("s3://bucket/train", {.columns = {"x",

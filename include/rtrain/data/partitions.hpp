@@ -109,7 +109,7 @@ public:
         return {std::move(columns), std::move(ragged), std::move(masks)};
     }
 
-    /// Of all values of a file's directories; 0: none.
+    /// The hash of all values of a file's directories; 0: none.
     [[nodiscard]] std::uint64_t digest(std::size_t file) const {
         std::uint64_t digest = 0;
         for (const auto& [name, value] : of_files_[file]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A permutation of [0, size) that is computed element by element from a key, without a table.
+/// A permutation of [0, size), computed element by element from a key, without a table.
 ///
 /// A Feistel network permutes the numbers of the least power of two that holds `size`; a number
 /// that falls outside is permuted again until it falls inside (cycle walking), which takes less
@@ -9,8 +9,7 @@
 /// with arbitrary finite domains", 2002, section 4; R. Mitchell et al., "Bandwidth-optimal random
 /// shuffling for GPUs", 2022, who shuffle with such networks. The round function is the finaliser
 /// of SplitMix64: G. Steele et al., "Fast splittable pseudorandom number generators", 2014. It
-/// shuffles well and hides nothing: this is no encryption.
-/// Cost tier 0: std only.
+/// shuffles well, but is not encryption. Cost tier 0: std only.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +21,7 @@
 
 namespace rtrain::data {
 
-/// One step of SplitMix64: a bijection that spreads every bit over all.
+/// One step of SplitMix64: a bijection in which every bit affects all others.
 [[nodiscard]] constexpr std::uint64_t mix_bits(std::uint64_t x) noexcept {
     x += 0x9e3779b97f4a7c15U;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -30,7 +29,7 @@ namespace rtrain::data {
     return x ^ (x >> 31);
 }
 
-/// A number that depends on all of these and on their order.
+/// Hashes all of these numbers and their order.
 template <class... Numbers>
 [[nodiscard]] constexpr std::uint64_t hash_of(Numbers... numbers) noexcept {
     std::uint64_t hash = 0;
@@ -38,7 +37,8 @@ template <class... Numbers>
     return hash;
 }
 
-/// The same for the same size and key everywhere and in every version: checkpoints rely on it.
+/// A permutation that is the same for the same size and key everywhere and in every version:
+/// checkpoints rely on it.
 class Permutation {
 public:
     /// `size` is at least 1.
@@ -57,8 +57,8 @@ public:
         return walk(static_cast<std::uint64_t>(position));
     }
 
-    /// Those at [begin, begin + elements.size()), a few times as fast as one by one: the turns of
-    /// one number wait for each other, those of several numbers do not.
+    /// Computes the elements at [begin, begin + elements.size()), a few times as fast as one by
+    /// one: turns of one number depend on each other, those of several numbers do not.
     constexpr void fill(std::int64_t begin, std::span<std::int64_t> elements) const noexcept {
         std::size_t next = 0;
         if (constexpr std::size_t abreast = 8; elements.size() >= abreast) {
@@ -88,8 +88,8 @@ public:
     }
 
 private:
-    static constexpr std::size_t rounds = 8; ///< even, so that halves end as wide as they began
-    /// Halves of fewer bits than 3 and 4 would leave few different permutations.
+    static constexpr std::size_t rounds = 8; ///< even, so that both halves keep their widths
+    /// Halves of fewer bits than 3 and 4 would give few different permutations.
     static constexpr int least_bits = 7;
 
     [[nodiscard]] constexpr std::int64_t walk(std::uint64_t x) const noexcept {

@@ -17,22 +17,22 @@
 
 namespace rtrain::data {
 
-/// Ranks together go through one order of the rows: all ranks' batches of a step are consecutive in
-/// it, and rank r has the r-th part of them. So the rows of a step do not depend on the number of
-/// ranks, as long as ranks × size stays the same, and no row is read twice in an epoch.
+/// All ranks together read one order of the rows: the batches of a step are consecutive in it, and
+/// rank r has the r-th part of them. So the rows of a step do not depend on the number of ranks, as
+/// long as ranks × size stays the same, and no row is read twice in an epoch.
 ///
-/// The order is a Permutation whose key is made from seed and epoch, or with `shuffle = false` the
-/// rows as they are. It takes no memory, and no time to find a place in it. Shuffled batches differ
-/// from those of Sharded, which are Python's.
+/// The order is a Permutation with a key made from seed and epoch, or the rows as they are with
+/// `shuffle = false`. It takes no memory, and no time to find a position. Shuffled batches differ
+/// from those of Sharded, which match Python's.
 ///
 /// @code
 /// rtrain::Trainer<rtrain::backend::Mpi, rtrain::data::Permuted> trainer(options);
 /// @endcode
 struct Permuted {
-    /// Part of every saved position. Another permutation needs another name.
+    /// Part of every saved position. A different permutation needs a different name.
     static constexpr const char* name = "permuted";
 
-    /// The rows at the places [begin, end) of the epoch's order; rank and size do not matter.
+    /// The rows at positions [begin, end) of the epoch's order; independent of rank and size.
     [[nodiscard]] at::Tensor rows_at(const EpochRequest& epoch, std::int64_t begin,
                                      std::int64_t end) const {
         if (!epoch.shuffle) {
@@ -45,7 +45,7 @@ struct Permuted {
         return rows;
     }
 
-    /// All that this rank would read if the epoch were a single step.
+    /// The rows this rank would read if the epoch were a single step.
     [[nodiscard]] at::Tensor order(const EpochRequest& epoch) const {
         if (epoch.rows <= 0) {
             throw DataError("RT-D7", "the data set is empty");

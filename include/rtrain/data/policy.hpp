@@ -47,7 +47,7 @@ struct EpochRequest {
     std::int64_t rows = 0;  ///< rows of the whole data set
     int rank = 0;           ///< this rank
     int size = 1;           ///< number of ranks
-    std::int64_t epoch = 0; ///< incremented with each pass over the data
+    std::int64_t epoch = 0; ///< incremented with each pass through the data
     bool shuffle = false;   ///< rows are permuted
     std::uint64_t seed = 0; ///< equal on all ranks
     bool drop_last = false; ///< drop what does not divide evenly between ranks, else repeat rows
@@ -94,7 +94,7 @@ concept HasOrderName = requires {
 } // namespace detail
 
 /// A data policy: `order(epoch)`, the rows (int64, one dimension) that a rank reads in an epoch,
-/// and `ranks_sharing(size)`, the number of ranks that split one pass over the rows (1 when each
+/// and `ranks_sharing(size)`, the number of ranks that split one pass through the rows (1 when each
 /// reads everything), from which a resumed run computes its position.
 template <class D>
 concept DataPolicy = std::movable<D> && detail::HasOrder<D> && detail::HasRanksSharing<D>;

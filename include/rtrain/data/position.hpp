@@ -15,7 +15,7 @@
 
 namespace rtrain::data {
 
-/// A pass over a data set that has ended in the body of a loop: see Loops.
+/// A pass through a data set that has ended in the body of a loop: see Loops.
 struct FinishedPass {
     std::int64_t epoch;    ///< the epoch of the pass
     bool trains;           ///< else it evaluates
@@ -54,7 +54,7 @@ struct Position {
         {}; ///< the order that `samples` counts in, from order_name(); empty: not known
     std::uint64_t digest = 0;          ///< of the data set's blocks, from BlockIndex; 0: not known
     std::uint64_t content = 0;         ///< as far as BlockIndex can tell; 0: not known
-    std::vector<LanePlace> lanes = {}; ///< of a pass over rows that are not counted
+    std::vector<LanePlace> lanes = {}; ///< of a pass through rows that are not counted
 
     // The state before the loop's current batch, which all of the above counts as taken.
     std::int64_t samples_before = 0;          ///< `samples` without it
@@ -135,8 +135,8 @@ struct Position {
         within_step = !ends_step;
     }
 
-    /// Ends a pass over rows that are not counted although `some_lanes` have more; these rows are
-    /// not read. Warns once, if `says` is true.
+    /// Ends a pass through rows that are not counted although `some_lanes` have more; these rows
+    /// are not read. Warns once, if `says` is true.
     void leave_out(std::int64_t some_lanes, std::int64_t these_rows, bool says) {
         left_out = these_rows;
         if (!says || (some_lanes == 0 && samples > 0) || std::exchange(said_left_out, true)) {

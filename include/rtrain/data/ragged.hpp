@@ -18,19 +18,19 @@ namespace rtrain::data {
 /// for (std::int64_t row = 0; row < text.size(); ++row) { std::cout << text.text(row) << '\n'; }
 /// @endcode
 struct Ragged {
-    at::Tensor values;  ///< of all rows, one behind the other; the first dimension counts them
-    at::Tensor offsets; ///< int64 of shape (rows + 1), from 0, never falling
+    at::Tensor values;  ///< of all rows, concatenated; the first dimension counts them
+    at::Tensor offsets; ///< int64 of shape (rows + 1), from 0, non-decreasing
 
     /// Number of rows.
     [[nodiscard]] std::int64_t size() const { return offsets.size(0) - 1; }
 
-    /// The values of a row, which share memory with all.
+    /// The values of a row; shares memory with `values`.
     [[nodiscard]] at::Tensor operator[](std::int64_t row) const {
         const auto* const offset = offsets.const_data_ptr<std::int64_t>();
         return values.slice(0, offset[row], offset[row + 1]);
     }
 
-    /// A row of bytes on the CPU. It is gone with `values`.
+    /// A row of bytes on the CPU; valid as long as `values`.
     [[nodiscard]] std::string_view text(std::int64_t row) const {
         const auto* const offset = offsets.const_data_ptr<std::int64_t>();
         const auto* const bytes = static_cast<const char*>(

@@ -13,8 +13,8 @@
 
 namespace rtrain::data {
 
-/// Numbers that depend on the seed, the epoch and the rows alone: not on threads, ranks, or what
-/// was drawn before.
+/// Random numbers that depend only on the seed, the epoch and the rows: not on threads, ranks, or
+/// earlier draws.
 class Random {
 public:
     explicit Random(std::uint64_t seed) noexcept : seed_(seed) {}
@@ -28,7 +28,7 @@ public:
     [[nodiscard]] std::int64_t below(std::int64_t end) noexcept {
         return static_cast<std::int64_t>(uniform() * static_cast<double>(end));
     }
-    /// For torch's functions, such as torch::rand({3}, random.generator()).
+    /// A generator for torch's functions, such as torch::rand({3}, random.generator()).
     [[nodiscard]] at::Generator generator() {
         if (!generator_) {
             generator_ = at::detail::createCPUGenerator(next());
@@ -44,13 +44,13 @@ private:
     std::optional<at::Generator> generator_;
 };
 
-/// What the calling thread reads for, while it lives: a pass of a loop over batches.
+/// Sets the pass of a loop over batches for which the calling thread reads, during its lifetime.
 class ReadingFor {
 public:
     struct Pass {
         std::uint64_t hash = 0;        ///< of its seed and epoch
         bool shuffles = false;         ///< rows
-        std::int64_t memory_bytes = 0; ///< in which it may keep what it reads
+        std::int64_t memory_bytes = 0; ///< limit for data kept by readers
     };
 
     explicit ReadingFor(Pass pass) noexcept : outer_(current()) { current() = pass; }
@@ -58,7 +58,7 @@ public:
     ReadingFor& operator=(const ReadingFor&) = delete;
     ~ReadingFor() { current() = outer_; }
 
-    /// Outside of passes one that keeps nothing.
+    /// Outside of passes, one that keeps nothing.
     [[nodiscard]] static const Pass& pass() noexcept { return current(); }
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The batches of a rank by row number: from a policy's rows of this rank, or from places in an
+/// The batches of a rank by row number: from a policy's rows of this rank, or from positions in an
 /// order of all ranks.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace rtrain::data {
 
-/// From `order()`: the rows of this rank, made at once.
+/// From `order()`: the rows of this rank, computed up front.
 class RankFeed final : public Feed {
 public:
     RankFeed(const AnyPolicy& policy, const Course& course, std::int64_t taken)
@@ -88,10 +88,10 @@ private:
     Course course_;
     std::int64_t base_; ///< rows taken before the first of order_
     at::Tensor order_;
-    std::int64_t row_ = 0; ///< of order_, the next to be read
-    std::int64_t end_ = 0; ///< of order_
-    bool grows_ = false;   ///< the last batch, by a row
-    bool weighs_ = false;  ///< the last batch, of which ranks have different numbers of rows
+    std::int64_t row_ = 0; ///< in order_, the next to be read
+    std::int64_t end_ = 0; ///< in order_
+    bool grows_ = false;   ///< the last batch grows by a row
+    bool weighs_ = false;  ///< the last batch has different numbers of rows on different ranks
     std::int64_t taken_ = 0;
     std::int64_t pass_ = 0;
 };
@@ -120,8 +120,8 @@ public:
                            .weight = steps.weight(taken, number)};
         });
     }
-    /// The same, with `part_of(steps, taken, micro_batch)` in place of the policy, which has none
-    /// for a micro-batch without rows.
+    /// The same, with `part_of(steps, taken, micro_batch)` instead of the policy; it returns
+    /// nothing for a micro-batch without rows.
     template <class PartOf>
     [[nodiscard]] std::optional<Portion> next_of(const PartOf& part_of) {
         std::optional<Portion> portion;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Batches made of the rows of others: some rows, a range of them, several batches joined. On the
-/// CPU. A column has the same form in all of them: ragged or not, type and shape (DataError
+/// Makes batches from the rows of others: some rows, a range of them, or concatenated batches. On
+/// the CPU. A column must be the same in all of them: ragged or not, type and shape (DataError
 /// [RT-D19]).
 #pragma once
 
@@ -24,7 +24,7 @@
 
 namespace rtrain::detail {
 
-/// The error that a column has values of two types, or rows of two shapes.
+/// The error for a column that has values of two types, or rows of two shapes.
 [[nodiscard]] inline DataError unlike_rows(const std::string& name, at::ScalarType type,
                                            at::IntArrayRef shape, at::ScalarType other_type,
                                            at::IntArrayRef other_shape) {
@@ -38,7 +38,7 @@ namespace rtrain::detail {
                    "readers the same .types")};
 }
 
-/// Throws DataError [RT-D19] when the rows of both cannot be in one tensor as they are.
+/// Throws DataError [RT-D19] if the rows of both do not fit in one tensor unchanged.
 inline void require_like(const std::string& name, const at::Tensor& first,
                          const at::Tensor& other) {
     const auto shape = first.sizes().slice(1);
@@ -48,7 +48,7 @@ inline void require_like(const std::string& name, const at::Tensor& first,
     }
 }
 
-/// A column of each batch, which must have it.
+/// A column of each batch; all must have it.
 template <class Column, class Of>
 [[nodiscard]] data::Batch::Named<std::vector<Column>>
 side_by_side(const std::vector<data::Batch>& batches, Of of) {
@@ -117,8 +117,7 @@ namespace rtrain::data {
     return {selected(batch.columns()), std::move(ragged), selected(batch.masks())};
 }
 
-/// The rows [begin, end). Columns share memory with the batch's, but for the offsets of ragged
-/// ones.
+/// The rows [begin, end). Columns share memory with the batch's, except the offsets of ragged ones.
 [[nodiscard]] inline Batch slice_rows(const Batch& batch, std::int64_t begin, std::int64_t end) {
     const auto sliced = [&](const Batch::Columns& columns) {
         Batch::Columns rows;
@@ -137,7 +136,7 @@ namespace rtrain::data {
     return {sliced(batch.columns()), std::move(ragged), sliced(batch.masks())};
 }
 
-/// What its columns take in memory.
+/// The bytes of its columns in memory.
 [[nodiscard]] inline std::int64_t bytes_of(const Batch& batch) {
     std::size_t bytes = 0;
     for (const auto* const columns : {&batch.columns(), &batch.masks()}) {
@@ -151,8 +150,8 @@ namespace rtrain::data {
     return static_cast<std::int64_t>(bytes);
 }
 
-/// The masks of the columns that have one in any of these batches: of each batch, also where all
-/// rows have a value.
+/// The masks, in each batch, of columns that have one in any of these batches; all true where a
+/// batch has none.
 [[nodiscard]] inline Batch::Named<std::vector<at::Tensor>>
 masks_of_any(const std::vector<const Batch*>& batches) {
     Batch::Named<std::vector<at::Tensor>> masks;

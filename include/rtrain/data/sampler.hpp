@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which rows a rank reads: exactly what torch.utils.data.DistributedSampler gives in Python, for
+/// The rows that a rank reads: exactly those of torch.utils.data.DistributedSampler in Python, for
 /// the same seed also in the same order. tests/data/sampler/ holds Python's own output.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace rtrain::data {
 
-/// How many rows of an epoch ranks have taken at its end, repeated ones included.
+/// The number of rows that ranks have taken at the end of an epoch, including repeated ones.
 [[nodiscard]] inline std::int64_t distributed_end(const EpochRequest& epoch, std::int64_t taken) {
     const std::int64_t size = epoch.size;
     const std::int64_t left = std::max<std::int64_t>(epoch.rows - taken, 0);
@@ -24,8 +24,8 @@ namespace rtrain::data {
     return taken + (epoch.drop_last ? left / size : (left + size - 1) / size) * size;
 }
 
-/// Whether ranks with one row more than others take it in their last batch, of size + 1 rows, so
-/// that all have equally many batches: only without rows, a rank has fewer.
+/// True if ranks with one row more than others take it in their last batch, of size + 1 rows, so
+/// that all have equally many batches. Only a rank without rows has fewer.
 [[nodiscard]] inline bool last_batch_grows(const EpochRequest& epoch, std::int64_t taken,
                                            std::int64_t batch_size) {
     const std::int64_t left = std::max<std::int64_t>(epoch.rows - taken, 0);
@@ -34,13 +34,13 @@ namespace rtrain::data {
            share % batch_size == 0;
 }
 
-/// Every rank gets equally many rows: every size-th one, starting with its rank. When rows do not
+/// Every rank gets equally many rows: every size-th one, starting with its rank. If rows do not
 /// divide evenly, the first rows of the epoch are read again, or with `drop_last` the last are left
 /// out. With `each_once` none is read again, and the last ranks have one less. Shuffling draws a
 /// permutation from seed + epoch. Returns int64, one dimension.
 ///
-/// When ranks, however many, have taken the first `taken` rows of the order together, the rest of
-/// it is dealt out in the same way.
+/// After any number of ranks have together taken the first `taken` rows of the order, the rest is
+/// dealt out in the same way.
 [[nodiscard]] at::Tensor distributed_order(const EpochRequest& epoch, std::int64_t taken = 0);
 
 } // namespace rtrain::data

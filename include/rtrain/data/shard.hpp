@@ -21,13 +21,13 @@
 
 namespace rtrain::data {
 
-/// What `worker.dataset_shard(name)` returns.
+/// The result of `worker.dataset_shard(name)`.
 class Shard {
 public:
-    /// Makes the position that a checkpoint holds.
+    /// Creates the position that checkpoints save.
     using Register = std::function<std::shared_ptr<Position>()>;
 
-    /// `seed` is added to those of the permutations; see Batches for the rest.
+    /// `seed` is added to the seeds of permutations; for the rest see Batches.
     Shard(Dataset dataset, AnyPolicy policy, int rank, int size, at::Device device,
           Register new_position, std::uint64_t seed = 0,
           std::optional<std::uint64_t> random_seed = std::nullopt, bool is_split = true,
@@ -49,8 +49,8 @@ public:
 
     /// The whole data set, with the rows of all ranks.
     [[nodiscard]] const Dataset& dataset() const noexcept { return dataset_; }
-    /// Rows that this rank reads in an epoch. With data::Permuted and data::Streaming the last step
-    /// of batches may make it one row more or fewer.
+    /// The number of rows that this rank reads in an epoch. With data::Permuted and data::Streaming
+    /// the last step of batches may make it one row more or fewer.
     [[nodiscard]] std::int64_t size() const {
         const int ranks = is_split_ ? size_ : 1;
         const EpochRequest epoch{dataset_.size(), is_split_ ? rank_ : 0, ranks};

@@ -28,9 +28,9 @@
 
 namespace rtrain::data {
 
-/// The lanes and windows in which a policy with this many `lanes` streams a course. Without blocks
-/// there are no windows, and lanes only for rows that are not counted. Throws DataError [RT-D20,
-/// RT-D22].
+/// The lanes and windows in which a policy with this many `lanes` streams a course. Without
+/// blocks it has no windows, and lanes only for rows that are not counted. Throws DataError
+/// [RT-D20, RT-D22].
 [[nodiscard]] inline StreamShape stream_shape(std::int64_t lanes, const Course& course) {
     // Uncounted lanes belong to one micro-batch each.
     const std::int64_t readers = course.sharing * (course.uncounted ? course.passes : 1);
@@ -52,7 +52,7 @@ namespace rtrain::data {
 }
 
 /// Reads from `lanes`. Over blocks, every step of all ranks is consecutive in a StreamOrder, and
-/// each micro-batch has positions of its own lanes only. Over rows by number, it acts as OrderFeed.
+/// each micro-batch has positions of only its own lanes. Over rows by number, it acts as OrderFeed.
 /// Over rows that are not counted, LaneSteps reads the lanes of their input; an evaluation reads
 /// these from the beginning. Nothing is read before the first batch.
 class StreamFeed final : public Feed {

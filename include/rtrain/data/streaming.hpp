@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The data policy for data sets that are read as training goes: see docs/data-order.md.
+/// The data policy for data sets that are read during training: see docs/data-order.md.
 #pragma once
 
 #include <rtrain/data/permuted.hpp>
@@ -12,34 +12,34 @@
 
 namespace rtrain::data {
 
-/// Reads a data set that comes in blocks (from_blocks(), and the readers of files) from its
-/// beginning to its end in `lanes` places at a time, each block once an epoch, in bounded memory.
-/// All ranks together go through one order, which stream_order.hpp describes: shuffled blocks, and
-/// shuffled rows in windows of each lane. Rank r of n has the rows of every n-th place. So:
+/// Reads a data set in blocks (from_blocks(), and the readers of files) from beginning to end at
+/// `lanes` positions in parallel, each block once an epoch, in bounded memory. All ranks together
+/// read one order, described in stream_order.hpp: shuffled blocks, and shuffled rows in windows of
+/// each lane. Rank r of n reads every n-th position. So:
 ///
 /// - The rows of a step do not depend on the number of ranks, as long as ranks × size stays the
-///   same; each row is read once an epoch; any place is entered without what lies before its
-///   windows.
+///   same. Each row is read once an epoch. Any position can be entered without reading what is
+///   before its windows.
 /// - Ranks whose number divides `lanes` share no lane, and nothing is read twice. With more ranks
-///   than lanes there are as many lanes as the next multiple.
-/// - BatchOptions::memory_bytes bounds what a rank keeps. More of it makes windows larger and
+///   than lanes, the number of lanes is the next multiple.
+/// - BatchOptions::memory_bytes bounds the memory of a rank. More memory makes windows larger and
 ///   shuffles better; it is part of the order.
 ///
-/// Rows that are not counted (Dataset::filter(), flat_map(), from_generator()) come in batches of
-/// which all ranks take equally many; a loop over them is *collective*. docs/data-order.md says
-/// which rows those are.
+/// Rows that are not counted (Dataset::filter(), flat_map(), from_generator()) are read in equally
+/// many batches on all ranks; a loop over them is *collective*. docs/data-order.md specifies these
+/// rows.
 ///
-/// With `shuffle = false` blocks and rows are as they come, but lanes still take turns. Data sets
+/// With `shuffle = false` blocks and rows keep their order, but lanes still take turns. Data sets
 /// that are read by row number have the order of Permuted.
 ///
 /// @code
 /// rtrain::Trainer<rtrain::backend::Mpi, rtrain::data::Streaming> trainer(options);
 /// @endcode
 struct Streaming {
-    /// Part of every saved position. Another order needs another name.
+    /// Part of every saved position. A different order needs a different name.
     static constexpr const char* name = "streaming";
 
-    /// How many places of the data set are read side by side; at least 1 (DataError [RT-D22]).
+    /// The number of positions of the data set read in parallel; at least 1 (DataError [RT-D22]).
     std::int64_t lanes = 24;
 
     /// For data sets that are read by row number.

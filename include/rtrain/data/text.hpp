@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Text files: a row a line, or a row a file.
+/// Text files: one row per line, or one row per file.
 #pragma once
 
 #include <rtrain/data/batch.hpp>
@@ -19,21 +19,21 @@
 
 namespace rtrain::data {
 
-/// How read_text() reads.
+/// Options of read_text().
 struct TextOptions {
     std::string column = "text"; ///< name of the column
-    bool whole_files = false; ///< each file is a row, with its line ends; the rest is of no account
-    bool drop_blank = false;  ///< lines of nothing but spaces and tabs are no rows
-    std::size_t max_line_bytes = std::size_t{1} << 26U; ///< a longer line, or file, is an error
+    bool whole_files =
+        false; ///< each file is a row, with its line ends; drop_blank and block_bytes are ignored
+    bool drop_blank = false;                            ///< skip lines of only spaces and tabs
+    std::size_t max_line_bytes = std::size_t{1} << 26U; ///< a longer line or file is an error
     std::size_t block_bytes = std::size_t{1} << 18U;    ///< read at a time
-    FileOptions files = {};                             ///< which files
+    FileOptions files = {};                             ///< which files to read
 };
 
-/// Text, as ragged columns of its bytes. Any bytes are text; to have it checked is the user's
-/// choice, base/utf8.hpp helps. Lines end in "\n" or "\r\n", which belongs to no row; a byte order
-/// mark at a file's beginning belongs to none either. Files are looked for when the data set is
-/// first read. Throws then DataError: as list_files(), RT-D29 a file has changed, RT-D30 a line is
-/// too long, RT-D31 a file is compressed.
+/// Text, as ragged columns of bytes. Bytes are not validated; base/utf8.hpp can check them. Lines
+/// end in "\n" or "\r\n", which is not part of a row; nor is a byte order mark at a file's
+/// beginning. Files are listed when the data set is first read, which then throws DataError: as
+/// list_files(), RT-D29 a file has changed, RT-D30 a line is too long, RT-D31 a file is compressed.
 ///
 /// @code
 /// auto lines = rtrain::data::read_text("s3://bucket/books/*.txt", {.drop_blank = true});
