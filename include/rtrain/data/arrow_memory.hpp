@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The readers' memory pool for Arrow: pages of the system for large blocks, malloc for the rest.
+/// Arrow's memory pool for the readers: pages of the system for large blocks, malloc for the rest.
 /// The jemalloc and mimalloc that Arrow's own pools may use have crashed in processes that also
 /// load libtorch (arrow#44342, ray#60478).
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How readers handle rows that they cannot read. Includes no libtorch.
+/// Handling of rows that readers cannot read. Includes no libtorch.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -70,9 +70,7 @@ public:
     }
     /// True if all recorded rows could be read.
     [[nodiscard]] bool all_are_good() const noexcept { return all_are_good_; }
-    [[nodiscard]] bool none_is_good() const noexcept {
-        return good_ == 0;
-    } ///< true if no row could be read
+    [[nodiscard]] bool none_is_good() const noexcept { return good_ == 0; } ///< none was good
     /// For each row, the number of a good one.
     [[nodiscard]] const std::vector<std::int64_t>& rows() const noexcept { return rows_; }
 

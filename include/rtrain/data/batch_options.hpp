@@ -46,24 +46,24 @@ struct BatchOptions {
     /// transfer to a GPU then takes less of the loop's time. No effect without CUDA.
     bool pin_memory = false;
     /// True: each row is read once, so some ranks may have one row less, or none. False: rows are
-    /// repeated, so that all ranks have equally many batches. Default: c10::GradMode when the loop
-    /// begins; under torch::NoGradGuard (an evaluation), each row is read once.
+    /// repeated, so that all ranks have equally many batches. Default: true if gradients are off
+    /// when the loop begins, as under torch::NoGradGuard in an evaluation.
     std::optional<bool> each_row_once = std::nullopt;
 };
 
 /// Throws DataError [RT-D8, RT-D14, RT-D70] if `ranks` cannot read with these options.
 inline void require_usable(const BatchOptions& options, int ranks) {
     if (options.size < 1) {
-        throw DataError("RT-D8", detail::concat("batches() was asked for batches of ", options.size,
-                                                " rows; expected at least 1"));
+        throw DataError("RT-D8", detail::concat("batches() was called with batches of ",
+                                                options.size, " rows; expected at least 1"));
     }
     if (options.micro_batches < 0 || options.micro_batches % ranks != 0) {
-        throw DataError("RT-D14", detail::concat("batches() was asked for steps of ",
+        throw DataError("RT-D14", detail::concat("batches() was called with steps of ",
                                                  options.micro_batches, " micro-batches on ", ranks,
                                                  " ranks; expected a multiple of the ranks, or 0"));
     }
     if (options.threads < 0 || options.prefetch < 0) {
-        throw DataError("RT-D70", detail::concat("batches() was asked for ", options.threads,
+        throw DataError("RT-D70", detail::concat("batches() was called with ", options.threads,
                                                  " threads that read ", options.prefetch,
                                                  " batches ahead; expected at least 0"));
     }

@@ -194,14 +194,14 @@ private:
                                    " on, is longer than .max_row_bytes = ", format_.max_row_bytes,
                                    is_quoted_ ? concat("; the quote at byte ", quote_begin_,
                                                        " may not be closed")
-                                              : "; does the file hold rows of text?"));
+                                              : "; check that the file holds rows of text"));
         }
     }
 
     [[noreturn]] void throw_nul(std::uint64_t at) const {
         throw DataError("RT-D48",
                         concat(row_name(), " of ", file_, " has a NUL at byte ", at,
-                               "; expected UTF-8 text: convert UTF-16, or look for damage"));
+                               "; expected UTF-8 text; convert UTF-16, or check for damage"));
     }
 
     Format format_;

@@ -220,7 +220,7 @@ private:
                      : detail::concat(part.file, ", from row ", part.first_row, " on");
         throw DataError("RT-D50",
                         detail::concat(where, ": ", text.substr(static_cast<std::size_t>(prefix)),
-                                       "; the type comes from the first rows; set a different type "
+                                       "; the first rows determine the type; set a different type "
                                        "with .types, or missing values with .null_values"));
     }
 

@@ -272,7 +272,7 @@ RTRAIN_DOOR Dataset Dataset::shuffle(std::uint64_t seed) const {
 
 RTRAIN_DOOR std::vector<Dataset> Dataset::split(std::int64_t parts) const {
     if (parts < 1) {
-        throw DataError("RT-D69", detail::concat("split() was asked for ", parts,
+        throw DataError("RT-D69", detail::concat("split() was called with ", parts,
                                                  " parts; expected at least 1"));
     }
     std::vector<Dataset> split;
@@ -288,8 +288,9 @@ RTRAIN_DOOR std::vector<Dataset> Dataset::split(std::int64_t parts) const {
 RTRAIN_DOOR std::pair<Dataset, Dataset>
 Dataset::train_test_split(double test_size, std::optional<std::uint64_t> seed) const {
     if (!(test_size > 0 && test_size < 1)) {
-        throw DataError("RT-D69", detail::concat("train_test_split() was asked for a test_size of ",
-                                                 test_size, "; expected more than 0, less than 1"));
+        throw DataError("RT-D69",
+                        detail::concat("train_test_split() was called with a test_size of ",
+                                       test_size, "; expected more than 0, less than 1"));
     }
     const auto part = [&](bool tests) {
         return lazy([inner = *this, test_size, seed, tests] {
@@ -318,7 +319,7 @@ RTRAIN_DOOR Dataset Dataset::zip(Dataset other) const {
 
 RTRAIN_DOOR Dataset Dataset::repartition(std::int64_t blocks) const {
     if (blocks < 1) {
-        throw DataError("RT-D69", detail::concat("repartition() was asked for ", blocks,
+        throw DataError("RT-D69", detail::concat("repartition() was called with ", blocks,
                                                  " blocks; expected at least 1"));
     }
     return lazy([inner = *this, blocks] {
@@ -330,7 +331,7 @@ RTRAIN_DOOR Dataset Dataset::repartition(std::int64_t blocks) const {
 
 RTRAIN_DOOR Dataset Dataset::pack(std::int64_t length, std::string column) const {
     if (length < 1) {
-        throw DataError("RT-D69", detail::concat("pack() was asked for rows of ", length,
+        throw DataError("RT-D69", detail::concat("pack() was called with rows of ", length,
                                                  " values; expected at least 1"));
     }
     return lazy([inner = *this, length, column = std::move(column)] {

@@ -145,7 +145,7 @@ public:
     /// dropped. The data set is read once to count them. Throws DataError [RT-D69]; RT-D2, RT-D63
     /// when read.
     [[nodiscard]] Dataset pack(std::int64_t length, std::string column) const;
-    /// The same rows, kept in files: the first run to read them writes the files, shared by the
+    /// The same rows, kept in files: the first run to read them writes the files, divided among the
     /// ranks of each node, and later runs reuse them. All processes of the node map them. The
     /// directory must be on a disk; choose a different `version` when the functions of earlier
     /// stages change. Throws DataError [RT-D52, RT-D53, RT-D54] when read.

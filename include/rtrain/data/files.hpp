@@ -54,12 +54,12 @@ private:
     std::vector<std::string> given_;
 };
 
-/// Which files a reader takes.
+/// Selects the files of a reader.
 struct FileOptions {
-    /// Only files in directories whose names end in one of these, in upper or lower case: {".txt",
-    /// ".text"}. Empty: all.
+    /// For a directory, only the files whose names end in one of these, in upper or lower case:
+    /// {".txt", ".text"}. Empty: all.
     std::vector<std::string> endings = {};
-    storage::TransferConfig transfer = {}; ///< timeouts of a storage service
+    storage::TransferConfig transfer = {}; ///< timeouts and retries
     bool take_empty = false;               ///< accept empty files: the reader decides
     /// Add directory names such as "year=2024" as columns, as in Hive.
     bool partitions = true;
@@ -102,7 +102,7 @@ public:
             throw DataError(
                 "RT-D25",
                 concat(uri(at_.path), ": no data files found",
-                       options_.endings.empty() ? "" : " whose name ends in " + expected_endings(),
+                       options_.endings.empty() ? "" : " whose names end in " + expected_endings(),
                        entry ? "; names that begin with . or _ are left out"
                              : "; a glob finds files, not directories",
                        packed_.empty() ? "" : "; unpack " + packed_));
@@ -265,9 +265,9 @@ private:
 namespace rtrain::data {
 
 /// The files of `paths`, sorted by path, each once. Their contents are not read.
-/// - A file stands for itself.
-/// - A directory stands for all files below it whose names end as the options say, except those in
-///   files or directories whose names begin with '.' or '_'.
+/// - A file is itself.
+/// - A directory is all files below it with the endings of the options, except those in files or
+///   directories whose names begin with '.' or '_'.
 /// - A glob has * and ? and [a-z] for parts of a name, and ** for any directories:
 ///   "**/part-?.json". It matches files. In a URI, ? begins the options and cannot be used.
 ///

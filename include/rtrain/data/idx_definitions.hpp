@@ -87,7 +87,7 @@ private:
         throw DataError("RT-D4", detail::concat(file.path(), " is not an IDX file of bytes with ",
                                                 dimensions,
                                                 " dimensions: expected the magic number 00 00 08 0",
-                                                dimensions, "; is it the right file?"));
+                                                dimensions, "; check that it is the right file"));
     }
     std::vector<std::int64_t> shape;
     for (int i = 0; i < dimensions; ++i) {

@@ -104,8 +104,7 @@ private:
         throw DataError("RT-D80",
                         detail::concat(name,
                                        file.empty() ? " is empty"
-                                                    : " is neither JPEG nor PNG, whatever "
-                                                      "its name says",
+                                                    : " is neither JPEG nor PNG, despite its name",
                                        "; remove it, or skip it with .on_error"));
     }
 

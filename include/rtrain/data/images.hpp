@@ -234,8 +234,8 @@ private:
     if (!is_none &&
         (std::min(size.height, size.width) < 1 || std::max(size.height, size.width) > most)) {
         throw DataError("RT-D83",
-                        detail::concat("read_images() was asked for images of ", size.height, " x ",
-                                       size.width, " pixels; expected 1 to ", most,
+                        detail::concat("read_images() was called with a size of ", size.height,
+                                       " x ", size.width, " pixels; expected 1 to ", most,
                                        " each, or no .size"));
     }
     if (options.max_pixels < 1 || options.max_pixels > std::int64_t{1} << 30U) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Indices that already exist, in this process or in another one of this node. The ranks of a node,
+/// Shares indices within this process and between the processes of this node. The ranks of a node,
 /// which open a data set at the same time, each index a share of its files; those of the next run
 /// index none. Includes no libtorch.
 #pragma once

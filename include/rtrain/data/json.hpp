@@ -28,11 +28,10 @@ namespace rtrain::data {
 /// Options of read_json().
 struct JsonOptions {
     std::vector<std::string> columns = {}; ///< to read, in this order; empty: all
-    std::int64_t schema_rows =
-        1000;                   ///< rows in the first file's first block that determine the types
-    std::size_t max_depth = 32; ///< of nested objects and lists
-    OnError on_error = OnError::raise; ///< for a line that cannot be read
-    std::int64_t max_errors = 100;     ///< skipped bad rows, above which reading fails
+    std::int64_t schema_rows = 1000;       ///< rows of the first block that set the types
+    std::size_t max_depth = 32;            ///< of nested objects and lists
+    OnError on_error = OnError::raise;     ///< for a line that cannot be read
+    std::int64_t max_errors = 100;         ///< skipped bad rows, above which reading fails
     /// Longest line, in bytes.
     std::size_t max_line_bytes = std::size_t{1} << 26U;
     std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time
@@ -143,11 +142,10 @@ private:
         auto columns = schema.finish();
         for (const std::string& wanted : options_.columns) {
             if (std::ranges::find(columns, wanted, &JsonColumn::name) == columns.end()) {
-                throw DataError("RT-D33",
-                                detail::concat(file.uri(), ": no column \"", wanted,
-                                               "\" is in the first ", row,
-                                               " rows; if it comes later, give it a type with "
-                                               ".types"));
+                throw DataError(
+                    "RT-D33",
+                    detail::concat(file.uri(), ": no column \"", wanted, "\" is in the first ", row,
+                                   " rows; if it appears later, give it a type with .types"));
             }
         }
         return columns;

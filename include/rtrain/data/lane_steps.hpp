@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reads lanes of rows that are not counted on all ranks together, in batches of equal number and
+/// Reads lanes of rows that are not counted on all ranks together, in equally many batches of equal
 /// size: see decisions/0022.
 ///
 /// Each lane belongs to one micro-batch of the step: the lane with turn t to number t %
@@ -54,7 +54,7 @@ public:
     /// Starts at `places`, where all ranks have taken `taken` rows; empty: at the beginning.
     LaneSteps(const Shape& shape, Lanes lanes, std::vector<LanePlace> places, std::int64_t taken);
 
-    /// The next batch of this rank; never empty before settle() ends the epoch.
+    /// The next batch of this rank; always valid until settle() ends the epoch.
     [[nodiscard]] Portion next();
     /// Reads its rows; none if the step cannot be taken, which settle() handles.
     [[nodiscard]] Batch read(Portion& portion) { return reader_->read(portion); }

@@ -31,7 +31,7 @@ namespace rtrain::data {
 /// threads as training has. at::set_num_threads() affects all threads, so this calls OpenMP if
 /// libtorch is built on it.
 inline void compute_alone() {
-    at::internal::lazy_init_num_threads(); // resets it at its first use otherwise
+    at::internal::lazy_init_num_threads(); // its first use would reset the number
     if (void* const symbol = ::dlsym(RTLD_DEFAULT, "omp_set_num_threads")) {
         reinterpret_cast<void (*)(int)>(symbol)(1);
     }
@@ -64,8 +64,7 @@ public:
     Loader& operator=(const Loader&) = delete;
     /// Waits for running jobs; others never begin.
     ~Loader() {
-        if (!threads_.front()
-                 .joinable()) { // forked: waiting for threads that do not exist here would hang
+        if (!threads_.front().joinable()) { // forked: no such threads here
             static_cast<void>(wake_.release());
             return;
         }

@@ -50,7 +50,7 @@ public:
 
     void end(const Loop& loop) noexcept;
 
-    /// Skips a training pass, but records it: later checkpoints need it.
+    /// Records that a training pass is skipped: later checkpoints need it.
     void skip(Position& position) const;
 
     /// Throws DataError [RT-D16].

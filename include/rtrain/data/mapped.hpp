@@ -69,7 +69,7 @@ public:
     [[nodiscard]] std::string name_of(std::int64_t block) const override {
         return inner_->source().name_of(block);
     }
-    /// Refers to the function's input.
+    /// True if the function's input is fixed.
     [[nodiscard]] bool is_fixed() const override { return inner_->source().is_fixed(); }
 
 private:

@@ -73,8 +73,7 @@ public:
                     if (!is_there[part] && !waits) {
                         break;
                     }
-                    if (!is_there[part]) { // until it is created, or the process that creates it
-                                           // dies
+                    if (!is_there[part]) { // another process is creating it
                         std::this_thread::sleep_for(std::chrono::milliseconds(20));
                     }
                 }
@@ -133,7 +132,7 @@ private:
                 return DataError("RT-D54",
                                  detail::concat("a file of materialize() cannot be read: ", why,
                                                 "; remove ", path.string(),
-                                                ", and it is created again"));
+                                                "; it is then created again"));
             });
         const auto found = file.metadata.find(made_of);
         if (found == file.metadata.end() || found->second != origin_) {

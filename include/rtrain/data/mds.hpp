@@ -31,7 +31,7 @@ namespace rtrain::data {
 struct MdsOptions {
     std::vector<std::string> columns = {};           ///< to read, in this order; empty: all
     std::size_t block_bytes = std::size_t{1} << 18U; ///< read at a time; at least one sample
-    storage::TransferConfig transfer = {};           ///< timeouts of a storage service
+    storage::TransferConfig transfer = {};           ///< timeouts and retries
 };
 
 /// The shards of a directory.
@@ -81,7 +81,7 @@ public:
         const Shard& shard = shard_of(file);
         if (file.size() != shard.bytes) {
             throw damaged(file, detail::concat("it has ", file.size(), " bytes; expected ",
-                                               shard.bytes, ", as index.json says"));
+                                               shard.bytes, ", according to index.json"));
         }
         const std::string head = head_of(file, shard);
         const auto offsets = offsets_in(head, file, shard);

@@ -41,7 +41,7 @@ public:
         }
         const at::Tensor& values = whole.ragged(column_).values;
         if (values.dim() != 1) {
-            throw DataError("RT-D63", detail::concat("pack() was asked for \"", column_,
+            throw DataError("RT-D63", detail::concat("pack() was called with \"", column_,
                                                      "\", whose values have ", values.dim() - 1,
                                                      " dimensions each; expected single numbers"));
         }

@@ -21,7 +21,7 @@
 
 namespace rtrain::data {
 
-/// One step of SplitMix64: a bijection in which every bit affects all others.
+/// One step of SplitMix64: a bijection in which every input bit affects all output bits.
 [[nodiscard]] constexpr std::uint64_t mix_bits(std::uint64_t x) noexcept {
     x += 0x9e3779b97f4a7c15U;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;

@@ -16,10 +16,10 @@
 /// `order(epoch)`, which is exact on the same number of ranks. Either of two more members makes it
 /// exact on any number:
 /// @code
-/// // What this rank reads of an epoch of which all ranks together have taken `taken` rows.
+/// // The rest of this rank's rows, after all ranks together have taken `taken` rows.
 /// at::Tensor order(const rtrain::data::EpochRequest& epoch, std::int64_t taken) const;
-/// // The rows at places [begin, end) of the order in which all ranks together read the epoch;
-/// // rtrain says who takes which. ranks_sharing(size) is 1 or size. No whole order is ever made.
+/// // The rows at positions [begin, end) of the order in which all ranks together read the epoch;
+/// // rtrain assigns them to ranks. ranks_sharing(size) is 1 or size. No whole order is ever made.
 /// at::Tensor rows_at(const rtrain::data::EpochRequest& epoch, std::int64_t begin,
 ///                    std::int64_t end) const;
 /// @endcode

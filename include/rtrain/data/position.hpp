@@ -45,15 +45,14 @@ struct LanePlace {
 /// The position of all ranks in a data set, saved in checkpoints. Nothing in it depends on the
 /// number of ranks.
 struct Position {
-    std::int64_t epoch = 0;   ///< the current pass, or the next one
-    std::int64_t samples = 0; ///< rows of this pass that all ranks have taken, in whole steps
-    bool iterating = false;   ///< a loop over the batches is in progress
-    bool within_step = false; ///< ranks have taken some batches of the next step
-    std::int64_t rows = 0;    ///< of the data set; 0: not known
-    std::string order =
-        {}; ///< the order that `samples` counts in, from order_name(); empty: not known
-    std::uint64_t digest = 0;          ///< of the data set's blocks, from BlockIndex; 0: not known
-    std::uint64_t content = 0;         ///< as far as BlockIndex can tell; 0: not known
+    std::int64_t epoch = 0;    ///< the current pass, or the next one
+    std::int64_t samples = 0;  ///< rows of this pass that all ranks have taken, in whole steps
+    bool iterating = false;    ///< a loop over the batches is in progress
+    bool within_step = false;  ///< ranks have taken some batches of the next step
+    std::int64_t rows = 0;     ///< of the data set; 0: not known
+    std::string order = {};    ///< of `samples`, from order_name(); empty: not known
+    std::uint64_t digest = 0;  ///< of the data set's blocks, from BlockIndex; 0: not known
+    std::uint64_t content = 0; ///< as far as BlockIndex can tell; 0: not known
     std::vector<LanePlace> lanes = {}; ///< of a pass through rows that are not counted
 
     // The state before the loop's current batch, which all of the above counts as taken.

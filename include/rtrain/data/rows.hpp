@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Makes batches from the rows of others: some rows, a range of them, or concatenated batches. On
-/// the CPU. A column must be the same in all of them: ragged or not, type and shape (DataError
+/// Makes batches from rows of others: some rows, a range of them, or concatenated batches. On the
+/// CPU. A column must be the same in all of them: ragged or not, type and shape (DataError
 /// [RT-D19]).
 #pragma once
 

@@ -91,8 +91,7 @@ struct Steps {
                                                               std::int64_t number,
                                                               std::int64_t lanes) const noexcept {
         const std::int64_t step = step_at(taken);
-        const std::int64_t apart =
-            std::gcd(lanes, micro_batches); // p % apart identifies a group of lanes
+        const std::int64_t apart = std::gcd(lanes, micro_batches); // p % apart groups lanes
         const std::int64_t together = micro_batches / apart;
         const std::int64_t remainder = number % together * apart + number / together;
         std::int64_t offset = remainder - taken % micro_batches;

@@ -49,8 +49,9 @@ struct StreamPlan;
 ///   that budget is closed with its window and reopened for the next one, so a source with default
 ///   cursors reads such a block again for each window. If several threads would hold more than 3/8
 ///   in cursors, they read one after the other;
-/// - all but an eighth of the rest for windows that are read ahead, at most one of each lane;
-/// - the remainder for the blocks that are being read, one per thread, and for batches.
+/// - the rest, except for an eighth of the budget, for windows that are read ahead, at most one of
+///   each lane;
+/// - that eighth for the blocks that are being read, one per thread, and for batches.
 ///
 /// As many threads as call rows() or read_ahead() read lanes in parallel. Each lane is read by one
 /// thread at a time, from beginning to end.

@@ -22,9 +22,8 @@ namespace rtrain::data {
 /// Options of read_text().
 struct TextOptions {
     std::string column = "text"; ///< name of the column
-    bool whole_files =
-        false; ///< each file is a row, with its line ends; drop_blank and block_bytes are ignored
-    bool drop_blank = false;                            ///< skip lines of only spaces and tabs
+    bool whole_files = false;    ///< one row per file, including line ends; drop_blank is ignored
+    bool drop_blank = false;     ///< skip lines of only spaces and tabs
     std::size_t max_line_bytes = std::size_t{1} << 26U; ///< a longer line or file is an error
     std::size_t block_bytes = std::size_t{1} << 18U;    ///< read at a time
     FileOptions files = {};                             ///< which files to read

@@ -62,7 +62,7 @@ template <class D>
     };
     if (!dataset.size().has_value()) {
         throw DataError("RT-D10", "a torch::data data set without a size cannot be split between "
-                                  "ranks by rows; give it a size()");
+                                  "ranks by rows; use a data set with a known size()");
     }
     return Dataset(std::make_shared<Adapter>(std::move(dataset)));
 }
@@ -330,7 +330,7 @@ template <class D>
                                            std::optional<bool> each_row_once = std::nullopt) {
     if (!dataset.size().has_value()) {
         throw DataError("RT-D10", "a torch::data data set without a size cannot be split between "
-                                  "ranks by rows; give it a size()");
+                                  "ranks by rows; use a data set with a known size()");
     }
     epoch.rows = static_cast<std::int64_t>(*dataset.size());
     const LoaderEpoch of{epoch, each_row_once, options.drop_last()};

@@ -174,10 +174,10 @@ private:
                 if (std::ranges::find(fields_[i].json, key, &JsonColumn::name) ==
                     fields_[i].json.end()) {
                     throw DataError(
-                        "RT-D36", detail::concat(rows.file.uri(), ": no column \"", fields_[i].name,
-                                                 '.', key, "\" is in the first ", row,
-                                                 " samples; if it comes later, give it a "
-                                                 "type with .types"));
+                        "RT-D36", detail::concat(
+                                      rows.file.uri(), ": no column \"", fields_[i].name, '.', key,
+                                      "\" is in the first ", row,
+                                      " samples; if it appears later, give it a type with .types"));
                 }
             }
         }
@@ -239,9 +239,8 @@ private:
         for (std::size_t i = 0; i < columns.size(); ++i) {
             const auto* const file = find(sample, fields_[i].name);
             if (file == nullptr) {
-                throw std::invalid_argument(
-                    detail::concat("it has no .", fields_[i].name,
-                                   ", which the first sample or the option columns has"));
+                throw std::invalid_argument(detail::concat(
+                    "no .", fields_[i].name, ", which the first sample or .columns has"));
             }
             values.push_back(bytes_of(*file, block, begin));
         }

@@ -74,8 +74,8 @@ public:
         }
     }
 
-    /// Lets the system reclaim spare memory under pressure until the next window is read; until
-    /// then it counts as memory of this process.
+    /// Lets the system reclaim spare memory under memory pressure until the next window is read; if
+    /// not reclaimed, it counts as memory of this process.
     void rest() const {
         const std::scoped_lock lock(mutex_);
         for (const auto& columns : spares_) {
