@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Converts Arrow's arrays to the columns of a batch. Numbers, and the values of lists and text,
-/// share memory with the array, which must have no other owner: missing values are overwritten (NaN
+/// share memory with the array, which must have no other owner. Missing values are overwritten (NaN
 /// in columns of floats, 0 in others), and users may write to a batch.
 #pragma once
 

@@ -25,15 +25,15 @@ struct BatchOptions {
     std::uint64_t seed = 0;  ///< of the permutations
     bool drop_last = false;  ///< drop rows that do not fill a batch or divide between ranks
     /// The number of batches that all ranks together take in a step, to accumulate gradients over
-    /// several passes: each rank takes the same number of consecutive ones. 0: one per rank.
+    /// several passes. Each rank takes the same number of consecutive ones. 0: one per rank.
     /// Checkpoints save positions between steps only.
     std::int64_t micro_batches = 0;
     /// The number of batches that `threads` read ahead of the loop; 0: two per thread.
     int prefetch = 0;
     /// The number of threads of this rank that read batches; 0: the loop reads each batch itself.
-    /// Batches do not depend on it, unless functions of map_batches() or `collate`, which then run
-    /// on several threads concurrently, use torch's generators: only 0 seeds these for each batch.
-    /// Use data::Random there.
+    /// Functions of map_batches() and `collate` then run on several threads concurrently. Batches
+    /// do not depend on this number, unless these functions use torch's generators, which only 0
+    /// seeds for each batch. Use data::Random instead.
     int threads = 0;
     /// Memory limit of data::Streaming on each rank: see stream_reader.hpp. All shuffle windows
     /// together take half of it.

@@ -298,8 +298,8 @@ private:
 };
 
 /// The rows of CSV files: a file, those below a directory that end in .csv, a glob, or a list of
-/// these; also on a storage service (files.hpp). Files are opened by the processes that read them,
-/// not by one that only launches others.
+/// these. They may be on a storage service (files.hpp). Files are opened by the processes that read
+/// them, not by one that only launches others.
 ///
 /// The first 256 KiB determine the types of columns, as in pyarrow: int64, double, bool, dates and
 /// times (int64, see arrow_forms.hpp), else text (Ragged). Timestamps are in nanoseconds. The types

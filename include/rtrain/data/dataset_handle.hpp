@@ -145,13 +145,13 @@ public:
     /// dropped. The data set is read once to count them. Throws DataError [RT-D69]; RT-D2, RT-D63
     /// when read.
     [[nodiscard]] Dataset pack(std::int64_t length, std::string column) const;
-    /// The same rows, kept in files: the first run to read them writes the files, divided among the
-    /// ranks of each node, and later runs reuse them. All processes of the node map them. The
-    /// directory must be on a disk; choose a different `version` when the functions of earlier
-    /// stages change. Throws DataError [RT-D52, RT-D53, RT-D54] when read.
+    /// The same rows, kept in files. The first run to read them writes the files, divided among the
+    /// ranks of each node; later runs reuse them. All processes of the node map them. The directory
+    /// must be on a disk; choose a different `version` when the functions of earlier stages change.
+    /// Throws DataError [RT-D52, RT-D53, RT-D54] when read.
     [[nodiscard]] Dataset materialize(std::filesystem::path directory,
                                       std::string version = "") const;
-    /// The rows that a function selects: it returns bool of shape (rows) for a batch of any number
+    /// The rows that a function selects. It returns bool of shape (rows) for a batch of any number
     /// of rows, and decides on each row independently (DataError RT-D73). The number of rows is
     /// then not known before they are read. Only data::Streaming supports that; everything else,
     /// and stages that number rows, throws DataError [RT-D71] unless the data set is counted().
@@ -161,7 +161,7 @@ public:
     /// The rows that a function makes of each row: it maps a batch of one row to a batch of any
     /// number, the same each time. The number of rows is then not known, as with filter().
     [[nodiscard]] Dataset flat_map(std::function<Batch(Batch)> function) const;
-    /// The same rows, with a known number of rows: the output of filter() and flat_map() is read
+    /// The same rows, with a known number of rows. The output of filter() and flat_map() is read
     /// once to count it, when the number is first needed. Throws DataError [RT-D72] for generators.
     [[nodiscard]] Dataset counted() const;
     /// Only the named columns. Throws DataError [RT-D2] when read, if one is missing.
@@ -220,7 +220,7 @@ using Datasets = std::map<std::string, Dataset>;
 /// only launches them.
 [[nodiscard]] Dataset lazy(std::function<Dataset()> open);
 
-/// Mixes the rows of several data sets in fixed proportions: every 1000 rows have as many of each
+/// Mixes the rows of several data sets in fixed proportions. Every 1000 rows have as many of each
 /// as its weight says, in its order, until one is exhausted. Throws DataError [RT-D68] when read.
 ///
 /// @code

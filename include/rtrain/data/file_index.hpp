@@ -132,8 +132,8 @@ inline void append(std::string& bytes, std::uint64_t number) {
 }
 
 /// CRC-32C of a file's first and last bytes and of some between. It detects an index of a different
-/// file with the same size and time, as left by `cp -p` and archives. 0 on a service, where each
-/// write has a new time.
+/// file with the same size and time, as left by `cp -p` and archives. On a service, where each
+/// write has a new time, it is 0.
 [[nodiscard]] inline std::uint32_t sample_of(const storage::RandomAccessFile& file) {
     constexpr std::uint64_t ends = 4096;
     constexpr std::uint64_t between = 256;

@@ -205,9 +205,9 @@ private:
 }
 
 /// JPEG and PNG files, one row each, sorted by path. Columns: "image", uint8 of shape (rows,
-/// channels, height, width); "label", int64 of shape (rows), the class given by the file's
-/// directory, as in torchvision's ImageFolder: see ClassDirectories and image_classes(); optionally
-/// "path", ragged.
+/// channels, height, width); "label", int64 of shape (rows); optionally "path", ragged. The label
+/// is the class of the file's directory, as in torchvision's ImageFolder: see ClassDirectories and
+/// image_classes().
 ///
 /// With a size, JPEG is decoded to the smallest n/8 of its height and width that is not below it.
 /// JPEG and PNG are then resized by a triangle filter over all pixels (torchvision's

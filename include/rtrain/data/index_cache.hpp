@@ -69,7 +69,7 @@ private:
 };
 
 /// The file through which processes of this node share an index. Its lock selects the process that
-/// creates it, and is released when that process dies; an incomplete file, or one for an earlier
+/// creates it, and is released when that process dies. An incomplete file, or one for an earlier
 /// version of the data, is ignored. If the file or lock is not possible, each process indexes by
 /// itself.
 class NodeIndex {

@@ -208,7 +208,7 @@ private:
 };
 
 /// Determines which data set each of a thousand rows comes from: as many of each as its weight
-/// says, spread evenly. Smooth weighted round-robin, as in nginx's choice of servers: in each turn,
+/// says, spread evenly. Smooth weighted round-robin, as in nginx's choice of servers. In each turn,
 /// every data set gains its weight, and the one with the most is chosen and pays the sum.
 class MixOrder {
 public:

@@ -160,7 +160,7 @@ private:
 /// Rows that are JSON objects, one per line; blank lines are skipped. The first rows determine
 /// columns and their types, unless .types does. Booleans become bool, integers int64, other numbers
 /// float64 (which must hold integers among them exactly), texts ragged bytes, lists of numbers
-/// ragged int64 or float64. null or a missing key is NaN in float64, else 0 or empty with a mask
+/// ragged int64 or float64. A null or missing value is NaN in float64, else 0 or empty with a mask
 /// (batch.valid(name)). Files are listed when the data set is first read, which then throws
 /// DataError: as read_text(), and
 /// - RT-D32 a line is not a JSON object in UTF-8, or objects are nested too deeply;

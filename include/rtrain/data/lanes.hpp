@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Lanes with an unknown number of rows: batches of rows of several of them, in an order that does
-/// not depend on the number of reading threads. lane_chunks.hpp reads them.
+/// not depend on the number of reading threads. They are read by lane_chunks.hpp.
 #pragma once
 
 #include <rtrain/data/batch.hpp>

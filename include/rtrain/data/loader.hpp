@@ -27,9 +27,9 @@
 
 namespace rtrain::data {
 
-/// Limits the calling thread to itself: otherwise each reading thread would start as many intra-op
-/// threads as training has. at::set_num_threads() affects all threads, so this calls OpenMP if
-/// libtorch is built on it.
+/// Limits the calling thread to itself. Otherwise each reading thread would start as many intra-op
+/// threads as training has. Calls OpenMP, if libtorch is built on it, because at::set_num_threads()
+/// affects all threads.
 inline void compute_alone() {
     at::internal::lazy_init_num_threads(); // its first use would reset the number
     if (void* const symbol = ::dlsym(RTLD_DEFAULT, "omp_set_num_threads")) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Rows that are kept in files, so that they are computed once: by the first run that reads them,
-/// in which each rank of a node writes a share of the files.
+/// Rows that are kept in files, so that they are computed once. In the first run that reads them,
+/// each rank of a node writes a share of the files.
 #pragma once
 
 #include <rtrain/base/error.hpp>

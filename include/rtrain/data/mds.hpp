@@ -280,10 +280,10 @@ private:
 
 /// A directory written by MosaicML's MDSWriter: index.json and its shards, which must not be
 /// compressed. Numbers of fixed size become the tensor type of the same name, except uint16 (int32)
-/// and uint32, uint64 (int64); "int" is int64; "ndarray" with type and shape is a tensor of that
-/// shape a row; "bytes", "str", and data stored as text or as an image file are ragged bytes. Files
-/// are listed when the data set is first read, which then throws DataError: as list_files(), RT-D29
-/// a file has changed, RT-D37 a file is damaged, RT-D38 an unsupported column or compression.
+/// and uint32, uint64 (int64). "int" is int64; "ndarray" with type and shape is a tensor of that
+/// shape a row. "bytes", "str", and data stored as text or as an image file are ragged bytes. Files
+/// are listed when the data set is first read. Throws DataError then: as list_files(), RT-D29 a
+/// file has changed, RT-D37 a file is damaged, RT-D38 an unsupported column or compression.
 ///
 /// @code
 /// auto samples = rtrain::data::read_mds("s3://bucket/train", {.columns = {"tokens"}});

@@ -339,9 +339,9 @@ private:
 };
 
 /// The rows of Parquet files: a file, those below a directory that end in .parquet, a glob, or a
-/// list of these; also on a storage service (files.hpp). Row groups are read as a whole, so they
-/// should be small compared to the memory of a rank. Files are opened by the processes that read
-/// them, not by one that only launches others.
+/// list of these. They may be on a storage service (files.hpp). Row groups are read as a whole, so
+/// they should be small compared to the memory of a rank. Files are opened by the processes that
+/// read them, not by one that only launches others.
 ///
 /// Directories named year=2024 become a column of the files in them (partitions.hpp). docs/data.md
 /// lists the conversions of Parquet's types. On the first read, throws DataError [RT-D25] to

@@ -3,8 +3,8 @@
 /// A permutation of [0, size), computed element by element from a key, without a table.
 ///
 /// A Feistel network permutes the numbers of the least power of two that holds `size`; a number
-/// that falls outside is permuted again until it falls inside (cycle walking), which takes less
-/// than two turns on average from 128 elements on. Sources: M. Luby, C. Rackoff, "How to construct
+/// that falls outside is permuted again until it falls inside (cycle walking). That takes less than
+/// two turns on average from 128 elements on. Sources: M. Luby, C. Rackoff, "How to construct
 /// pseudorandom permutations from pseudorandom functions", 1988; J. Black, P. Rogaway, "Ciphers
 /// with arbitrary finite domains", 2002, section 4; R. Mitchell et al., "Bandwidth-optimal random
 /// shuffling for GPUs", 2022, who shuffle with such networks. The round function is the finaliser
@@ -58,7 +58,7 @@ public:
     }
 
     /// Computes the elements at [begin, begin + elements.size()), a few times as fast as one by
-    /// one: turns of one number depend on each other, those of several numbers do not.
+    /// one. Turns of one number depend on each other; those of several numbers do not.
     constexpr void fill(std::int64_t begin, std::span<std::int64_t> elements) const noexcept {
         std::size_t next = 0;
         if (constexpr std::size_t abreast = 8; elements.size() >= abreast) {

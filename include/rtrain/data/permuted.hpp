@@ -17,9 +17,9 @@
 
 namespace rtrain::data {
 
-/// All ranks together read one order of the rows: the batches of a step are consecutive in it, and
+/// All ranks together read one order of the rows. The batches of a step are consecutive in it, and
 /// rank r has the r-th part of them. So the rows of a step do not depend on the number of ranks, as
-/// long as ranks × size stays the same, and no row is read twice in an epoch.
+/// long as ranks × size stays the same. No row is read twice in an epoch.
 ///
 /// The order is a Permutation with a key made from seed and epoch, or the rows as they are with
 /// `shuffle = false`. It takes no memory, and no time to find a position. Shuffled batches differ

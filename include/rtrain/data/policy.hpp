@@ -24,7 +24,7 @@
 ///                    std::int64_t end) const;
 /// @endcode
 /// A policy with rows_at() and a number of `lanes` reads data sets in blocks in that many lanes, as
-/// data::Streaming does; rows_at() is then used for other data sets.
+/// data::Streaming does. rows_at() is then used for other data sets.
 ///
 /// A policy with a `static constexpr const char* name` is protected against resuming in a different
 /// order than its checkpoint (RT-D13). Cost tier 0: std only.
@@ -93,9 +93,9 @@ concept HasOrderName = requires {
 
 } // namespace detail
 
-/// A data policy: `order(epoch)`, the rows (int64, one dimension) that a rank reads in an epoch,
-/// and `ranks_sharing(size)`, the number of ranks that split one pass through the rows (1 when each
-/// reads everything), from which a resumed run computes its position.
+/// A data policy. `order(epoch)` is the rows (int64, one dimension) that a rank reads in an epoch.
+/// `ranks_sharing(size)` is the number of ranks that split one pass through the rows (1 if each
+/// reads everything); a resumed run computes its position from it.
 template <class D>
 concept DataPolicy = std::movable<D> && detail::HasOrder<D> && detail::HasRanksSharing<D>;
 

@@ -83,10 +83,10 @@ struct Steps {
         return {taken + part.begin, taken + part.end};
     }
 
-    /// The same for an order in `lanes`, position p in lane p % lanes: micro-batch m takes every
-    /// micro_batches-th position, those with p % micro_batches == m, and so keeps to some of the
-    /// lanes. Ranks take consecutive micro-batches; if `lanes` is not a multiple of micro_batches,
-    /// numbers are swapped so that ranks whose number divides `lanes` still share none.
+    /// The same for an order in `lanes`, position p in lane p % lanes. Micro-batch m takes the
+    /// positions with p % micro_batches == m, and so keeps to some of the lanes. Ranks take
+    /// consecutive micro-batches; if `lanes` is not a multiple of micro_batches, numbers are
+    /// swapped so that ranks whose number divides `lanes` still share none.
     [[nodiscard]] constexpr StridedPlaces strided_micro_batch(std::int64_t taken,
                                                               std::int64_t number,
                                                               std::int64_t lanes) const noexcept {

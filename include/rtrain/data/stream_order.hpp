@@ -7,7 +7,7 @@
 /// one sequence. It is cut into lanes, equal parts that are read in parallel. A lane is cut into
 /// windows of equally many rows, and each window permutes its rows by its own key. Position p of
 /// the epoch is row p / lanes of lane p % lanes. Consecutive positions thus have rows from all over
-/// the data set, yet each lane is read from beginning to end, and only one window of it must be in
+/// the data set. Yet each lane is read from beginning to end, and only one window of it must be in
 /// memory.
 #pragma once
 

@@ -25,7 +25,7 @@
 namespace rtrain::data {
 
 /// The lanes and windows in which ranks stream these blocks. Half of `memory_bytes` holds one
-/// window of each lane, so a window has memory_bytes / (2 × lanes) bytes by the index, but no more
+/// window of each lane. So a window has memory_bytes / (2 × lanes) bytes by the index, but no more
 /// rows than a lane. With more ranks than `lanes`, the next multiple of `lanes` is used. Throws
 /// DataError: RT-D20 if that is not enough for a row of some block, RT-D22 if `lanes` is less than
 /// 1.
@@ -46,9 +46,9 @@ struct StreamPlan;
 /// - a half for windows, one of each lane: all of it on one rank, 1/n of it on n ranks if n divides
 ///   lanes. A window is in memory twice while it is assembled, in parts and in one piece;
 /// - a quarter for cursors that keep memory (Dataset::BlockSource::Cursor::bytes()). A cursor over
-///   that budget is closed with its window and reopened for the next one, so a source with default
-///   cursors reads such a block again for each window. If several threads would hold more than 3/8
-///   in cursors, they read one after the other;
+///   that budget is closed with its window and reopened for the next one. A source with default
+///   cursors then reads such a block again for each window. If several threads would hold more than
+///   3/8 in cursors, they read one after the other;
 /// - the rest, except for an eighth of the budget, for windows that are read ahead, at most one of
 ///   each lane;
 /// - that eighth for the blocks that are being read, one per thread, and for batches.

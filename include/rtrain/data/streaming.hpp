@@ -13,9 +13,9 @@
 namespace rtrain::data {
 
 /// Reads a data set in blocks (from_blocks(), and the readers of files) from beginning to end at
-/// `lanes` positions in parallel, each block once an epoch, in bounded memory. All ranks together
-/// read one order, described in stream_order.hpp: shuffled blocks, and shuffled rows in windows of
-/// each lane. Rank r of n reads every n-th position. So:
+/// `lanes` positions in parallel. Each block is read once an epoch, in bounded memory. All ranks
+/// together read one order, described in stream_order.hpp: shuffled blocks, and shuffled rows in
+/// windows of each lane. Rank r of n reads every n-th position. So:
 ///
 /// - The rows of a step do not depend on the number of ranks, as long as ranks × size stays the
 ///   same. Each row is read once an epoch. Any position can be entered without reading what is

@@ -31,7 +31,7 @@ struct TextOptions {
 
 /// Text, as ragged columns of bytes. Bytes are not validated; base/utf8.hpp can check them. Lines
 /// end in "\n" or "\r\n", which is not part of a row; nor is a byte order mark at a file's
-/// beginning. Files are listed when the data set is first read, which then throws DataError: as
+/// beginning. Files are listed when the data set is first read. Throws DataError then: as
 /// list_files(), RT-D29 a file has changed, RT-D30 a line is too long, RT-D31 a file is compressed.
 ///
 /// @code

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Data sets whose number of rows is not known before they are read: functions make any number of
+/// Data sets whose number of rows is not known before they are read. Functions make any number of
 /// rows from each row of another data set, or a generator returns rows until it ends.
 #pragma once
 

@@ -308,10 +308,10 @@ private:
 
 /// Samples of tar archives as webdataset's TarWriter and GNU tar write them: consecutive files with
 /// the same name up to the first dot. Columns: "__key__", that name; for each file the part after
-/// the dot, in lower case. "cls", "index", "id" and the like are int64; "json" becomes a column for
-/// each key, "json.width", with types as in read_json(); all others, "txt" and "jpg", are ragged
+/// the dot, in lower case. "cls", "index", "id" and the like are int64. "json" becomes a column for
+/// each key, "json.width", with types as in read_json(). All others, "txt" and "jpg", are ragged
 /// bytes. Every sample has the files of the first one, or those that the options name; others are
-/// ignored. Archives are listed when the data set is first read, which then throws DataError: as
+/// ignored. Archives are listed when the data set is first read. Throws DataError then: as
 /// list_files(), RT-D29 a file has changed, RT-D35 an archive is damaged, truncated, or has names
 /// that lead out of it, RT-D36 a sample lacks a file or has a value that cannot be read, RT-D34 too
 /// many samples are bad.
