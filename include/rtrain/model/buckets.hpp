@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// How parameters are laid out in flat buckets: in reverse order of registration, because backward
-/// reaches the last layer first (PyTorch DDP, Li et al., VLDB 2020, section 3.2.3), one element
-/// type and device in each.
+/// @file The layout of parameters in flat buckets: in reverse order of registration, because
+/// backward reaches the last layer first (PyTorch DDP, Li et al., VLDB 2020, section 3.2.3), one
+/// element type and device in each.
 #pragma once
 
 #include <rtrain/model/options.hpp>
@@ -17,7 +16,7 @@
 
 namespace rtrain {
 
-/// A parameter and the name it has in its module.
+/// A parameter and its name in its module.
 struct NamedParameter {
     std::string name;
     at::Tensor tensor;
@@ -25,7 +24,7 @@ struct NamedParameter {
 
 namespace detail {
 
-/// One bucket before it has memory.
+/// The layout of one bucket, without memory.
 struct BucketPlan {
     struct Member {
         std::size_t parameter = 0;
@@ -36,7 +35,7 @@ struct BucketPlan {
     std::vector<Member> members;
 };
 
-/// `wanted` says of each parameter whether it gets a place.
+/// `wanted`: by parameter, whether it gets a place.
 [[nodiscard]] inline std::vector<BucketPlan>
 plan_buckets(const std::vector<NamedParameter>& parameters, const std::vector<bool>& wanted,
              const DataParallelOptions& options) {
@@ -62,7 +61,7 @@ plan_buckets(const std::vector<NamedParameter>& parameters, const std::vector<bo
     return plans;
 }
 
-/// What is in it, for messages.
+/// Names a bucket in messages.
 [[nodiscard]] inline std::string name_of(const BucketPlan& plan,
                                          const std::vector<NamedParameter>& parameters) {
     const std::string& first = parameters[plan.members.front().parameter].name;

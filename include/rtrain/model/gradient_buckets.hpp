@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The buckets of a model's gradients: who has a place in which, what has arrived, and what is
-/// being reduced.
+/// The buckets of a model's gradients: which parameters have a place in which bucket, which
+/// gradients have arrived, and which buckets are being reduced.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -97,7 +97,7 @@ public:
             custom_->save(part);
         }
     }
-    /// Hooks begin anew where the checkpoint does not know these buckets.
+    /// Hooks start over where the checkpoint has a different bucket layout.
     void load(const StateReader& in) override {
         if (!hooks_remember() || !in.has_value("layout") ||
             in.value("layout").to_number<std::int64_t>() != layout()) {
@@ -118,7 +118,7 @@ public:
         return places_[parameter].view.defined();
     }
 
-    /// Buckets without an expected parameter are left out.
+    /// Skips buckets without an expected parameter.
     void begin(const std::vector<bool>& expected) override {
         for (Bucket& bucket : buckets_) {
             bucket.missing = 0;
