@@ -23,8 +23,7 @@ struct BackwardTime final : torch::autograd::FunctionPreHook {
     std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& gradients) override {
         *called_ = true;
         StepClock& clock = StepClock::current();
-        if (clock.enter(StepPart::backward) !=
-            StepPart::backward) { // else another output has begun it
+        if (clock.enter(StepPart::backward) != StepPart::backward) { // begun by another output
             torch::autograd::Engine::get_default_engine().queue_callback([&clock] {
                 clock.add_step();
                 (void)clock.enter(StepPart::optimizer);

@@ -71,10 +71,10 @@ RTRAIN_DOOR void StepRecorder::record(const std::function<void()>& step) {
         const Recording::Scope scope(*recording);
         graph_->record(step);
     } catch (const c10::Error& error) {
-        throw_not_capturable(concat(
-            error.what_without_backtrace(),
-            "; what waits for the device or copies from the CPU stays outside: item(), printing, "
-            "GradScaler, check_gradients, find_unused_parameters"));
+        throw_not_capturable(
+            concat(error.what_without_backtrace(),
+                   "; move what waits for the device or copies from the CPU out of the step: "
+                   "item(), printing, GradScaler, check_gradients, find_unused_parameters"));
     }
     recording->end();
     recording_ = std::move(recording);

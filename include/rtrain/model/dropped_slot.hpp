@@ -76,12 +76,11 @@ public:
     void keep(const at::Tensor& tensor) {
         const std::size_t i = count_++;
         if (i < end_ && !slots_[i].is_like(tensor)) {
-            throw ModelError("RT-M30",
-                             concat("a function under recompute() did otherwise when it ran again: "
-                                    "tensor ",
-                                    i, " that it saves for backward was ", slots_[i].type, " ",
-                                    slots_[i].sizes, ", and is ", tensor.scalar_type(), " ",
-                                    tensor.sizes(), advice));
+            throw ModelError(
+                "RT-M30",
+                concat("a function under recompute() did something else when it ran again: tensor ",
+                       i, " that it saves for backward was ", slots_[i].type, " ", slots_[i].sizes,
+                       ", and is ", tensor.scalar_type(), " ", tensor.sizes(), advice));
         }
         if (i < end_ && is_kept_[i]) {
             slots_[i].again = at::Tensor(tensor.tensor_data());
@@ -95,18 +94,18 @@ public:
     /// Called when f has returned.
     void require_all() const {
         if (count_ < end_) {
-            throw ModelError("RT-M30",
-                             concat("a function under recompute() did otherwise when it ran again: "
-                                    "it saved ",
-                                    count_, " tensors for backward, of ", slots_.size(), " before",
-                                    advice));
+            throw ModelError(
+                "RT-M30",
+                concat(
+                    "a function under recompute() did something else when it ran again: it saved ",
+                    count_, " tensors for backward, of ", slots_.size(), " before", advice));
         }
     }
 
 private:
-    static constexpr const char* advice = "; it must do the same on the same arguments, so capture "
-                                          "by value what it needs, and change "
-                                          "nothing that it decides by before backward()";
+    static constexpr const char* advice =
+        "; make it do the same for the same arguments: capture by value what it needs, and do not "
+        "change what its control flow depends on before backward()";
 
     std::vector<DroppedSlot>& slots_;
     std::vector<bool> is_kept_;

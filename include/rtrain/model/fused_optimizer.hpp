@@ -359,8 +359,7 @@ private:
 
     std::vector<detail::FusedBatch> batches_;
     std::vector<std::pair<at::Tensor, at::Tensor>> dense_copies_; ///< of scattered parameters
-    std::shared_ptr<int> recorded_ =
-        std::make_shared<int>(); ///< replaced when graphs hold old state
+    std::shared_ptr<int> recorded_ = std::make_shared<int>();     ///< replaced: graphs are stale
 };
 
 } // namespace rtrain
