@@ -91,8 +91,8 @@ struct Fused<torch::optim::SGD> {
     static void run(const FusedBatch& batch, const Options& o) { run(batch, o, o.lr()); }
     static void record(const FusedBatch& batch, const Options& o, Recording& recording) {
         if (batch.step == 0) {
-            throw_not_capturable("an optimizer with momentum makes its first step in it; make it "
-                                 "in every call");
+            throw_not_capturable("an optimizer with momentum makes its first step in it; call the "
+                                 "optimizer's step() in every call");
         }
         run(batch, o, recording.number(batch.device, [&o] { return o.lr(); }));
     }

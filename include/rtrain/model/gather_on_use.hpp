@@ -351,7 +351,7 @@ private:
         unit.storage.set_nbytes(memory != nullptr ? unit.bytes : 0);
     }
 
-    /// Fails permanently: ranks can no longer tell what the others have.
+    /// Fails permanently: ranks have lost track of the others' state.
     void fail(const std::string& why) {
         failure_ = std::current_exception();
         for (Resident& unit : units_) {

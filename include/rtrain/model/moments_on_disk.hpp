@@ -254,7 +254,7 @@ private:
     }
 
     std::shared_ptr<storage::ScratchFile> file_;
-    /// By parameter, and by the name of the state.
+    /// The state, by parameter and by its name.
     std::unordered_map<const void*, std::map<std::string, Kept>> kept_;
     std::array<Room, rooms> rooms_;
 };

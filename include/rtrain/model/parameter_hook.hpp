@@ -54,8 +54,7 @@ public:
         }
         link_->living = false;
         auto* const meta = torch::autograd::impl::get_autograd_meta(parameter_);
-        auto& top =
-            meta->post_acc_grad_hooks_; // others may be on top of ours, which then stays, idle
+        auto& top = meta->post_acc_grad_hooks_; // others may be above ours, which then stays, idle
         for (auto* hook = ours(top); hook != nullptr && !hook->link->living; hook = ours(top)) {
             top = std::move(hook->below);
         }

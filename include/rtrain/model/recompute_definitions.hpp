@@ -261,9 +261,10 @@ RTRAIN_DOOR at::Tensor RecomputeRegion::give(std::size_t number) {
 
 RTRAIN_DOOR void RecomputeRegion::recompute(std::size_t asked) {
     if (is_recomputing_) {
-        throw ModelError("RT-M30", "a function under recompute() asks in its second run for what "
-                                   "that run is to compute: it runs backward through a result of "
-                                   "its first; let it compute what it needs itself");
+        throw ModelError("RT-M30",
+                         "a function under recompute() needs, in its second run, a tensor that "
+                         "this run has yet to compute: it runs backward through a result of its "
+                         "first run; make it compute what it needs itself");
     }
     if (is_complete_) {
         require_unedited();
@@ -290,7 +291,7 @@ RTRAIN_DOOR void RecomputeRegion::recompute(std::size_t asked) {
     try {
         again_(inputs);
         recomputation.require_all();
-    } catch (const AllIsRecomputed&) { // as it should be
+    } catch (const AllIsRecomputed&) { // expected
     }
 }
 
@@ -315,7 +316,7 @@ RTRAIN_DOOR void RecomputeRegion::require_unedited() const {
     }
 }
 
-/// What another one has left is of no use: it may have ended in an exception.
+/// Discards what another task has left, which may have ended in an exception.
 RTRAIN_DOOR void RecomputeRegion::begin_task(int task) {
     end_task(task_);
     task_ = task;
