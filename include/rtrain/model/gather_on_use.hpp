@@ -329,7 +329,7 @@ private:
             }
             throw ModelError("RT-M48",
                              concat("operator ", what, " uses weights of units ", names,
-                                    " at once, but resident_units is ", slots_.size(),
+                                    " at the same time, but resident_units is ", slots_.size(),
                                     "; raise resident_units, or let ShardedOptions::units put them "
                                     "into one unit"));
         }

@@ -24,9 +24,10 @@ over_numa_nodes(const std::shared_ptr<AnyBackend>& ranks) {
     const std::optional<int> mine = numa_node();
     const at::Tensor known = ranks->all_gather(at::full({1}, mine ? 1 : 0, at::kInt));
     if (!mine) {
-        console::warn("rank %d may run on cores of several NUMA nodes, but Share::numa needs ranks "
-                      "bound to one; using Share::node, bind ranks with mpirun --bind-to numa",
-                      ranks->rank());
+        console::warn(
+            "rank %d may run on cores of several NUMA nodes, but Share::numa needs ranks "
+            "bound to one; falling back to Share::node: bind ranks with mpirun --bind-to numa",
+            ranks->rank());
     }
     if (known.min().item<int>() == 0) {
         return ranks;
