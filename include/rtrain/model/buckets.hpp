@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file The layout of parameters in flat buckets: in reverse order of registration, because
-/// backward reaches the last layer first (PyTorch DDP, Li et al., VLDB 2020, section 3.2.3), one
-/// element type and device in each.
+/// @file
+/// The layout of parameters in flat buckets: in reverse order of registration, because backward
+/// reaches the last layer first (PyTorch DDP, Li et al., VLDB 2020, section 3.2.3), one element
+/// type and device in each.
 #pragma once
 
 #include <rtrain/model/options.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file Weights of which each rank holds only its part. Units of them (units.hpp) are gathered
-/// when an operator is about to use them (gather_on_use.hpp), into slots that the ranks of a node
-/// share.
+/// @file
+/// Weights of which each rank holds only its part. Units of them (units.hpp) are gathered when an
+/// operator is about to use them (gather_on_use.hpp), into slots that the ranks of a node share.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file Loss scaling for float16: gradients too small for the type are scaled up, and steps whose
+/// @file
+/// Loss scaling for float16: gradients too small for the type are scaled up, and steps whose
 /// gradients overflow are skipped (Micikevicius et al., "Mixed precision training", ICLR 2018,
 /// section 3.2). The algorithm and defaults are those of torch.amp.GradScaler.
 #pragma once

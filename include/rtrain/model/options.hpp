@@ -62,8 +62,8 @@ using Hook = std::variant<hook::None, hook::Float16, hook::BFloat16, hook::Power
 
 /// The order in which gradients are added up.
 enum class ReductionOrder : unsigned char {
-    /// A rank's passes are summed in order, then ranks in theirs. The same ranks give the same bits
-    /// in every run.
+    /// Sums each rank's passes in order, then ranks in order. The same ranks give the same bits in
+    /// every run.
     ranks,
     /// A binary tree over the micro-batches of a step: those of rank 0 in the order of its passes,
     /// then those of rank 1, and so on. See DataParallelOptions::reduction_order.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file The settings of `worker.enable_reproducibility(seed)` in this process: Ray Train's
+/// @file
+/// The settings of `worker.enable_reproducibility(seed)` in this process: Ray Train's
 /// `train.torch.enable_reproducibility`.
 #pragma once
 

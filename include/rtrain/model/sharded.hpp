@@ -30,7 +30,8 @@ namespace rtrain {
 /// - The model's tensors cannot be written in place, except in edit(). State loads into them.
 /// - No rank has all of the optimizer's state: with each checkpoint policy, every rank writes its
 ///   part. Either engine loads the other's checkpoints, on any number of ranks.
-/// - no_sync() also communicates, and all ranks run as many passes under it; with Shard::optimizer
+/// - no_sync() also communicates, and all ranks run equally many passes under it; with
+/// Shard::optimizer
 ///   it does not.
 ///
 /// @code
@@ -49,7 +50,7 @@ public:
     /// Runs `change(*model)` without gradients on one rank of each node, while the model's tensors
     /// are writable. All ranks wait for it and get the parameters and buffers of rank 0's node.
     /// When it throws on any of them, they still do, and then all ranks throw. load_weights(model,
-    /// path) needs no edit(). *Collective.*
+    /// path) does so automatically. *Collective.*
     ///
     /// @code
     /// model.edit([](Gpt& gpt) { torch::nn::init::zeros_(gpt.head->bias); });

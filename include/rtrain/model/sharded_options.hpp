@@ -17,8 +17,8 @@
 
 namespace rtrain {
 
-/// The state that ranks hold in parts, in addition to the optimizer's: all ranks of all nodes divide it
-/// among them.
+/// The state that ranks hold in parts, in addition to the optimizer's: all ranks of all nodes
+/// divide it among them.
 enum class Shard : unsigned char {
     /// Like ZeRO-1: passes under no_sync() add up whole gradients on each rank, and communicate
     /// nothing; the next pass sends their sums. Each rank then needs as much memory as the
@@ -32,7 +32,7 @@ enum class Shard : unsigned char {
     /// them, in forward and in backward. Each is sent once more than with `gradients`. All ranks
     /// run the same layers in the same order, in training and in evaluation (ModelError [RT-M49]),
     /// each in the thread that prepared the model [RT-M50], on GPUs in any thread. On one node
-    /// whose ranks share the weights there is nothing to gather, and it is `gradients`.
+    /// whose ranks share the weights there is nothing to gather, as with `gradients`.
     parameters
 };
 
@@ -67,8 +67,8 @@ struct Disk {
 };
 
 /// For models on GPUs: in pinned memory of the host, with the gradients' sums and float32 parts,
-/// where the CPU computes steps. The GPU holds weights and slots. It is None on the CPU, and on one
-/// rank.
+/// where the CPU computes steps. The GPU holds weights and slots. Equivalent to None on the CPU,
+/// and on one rank.
 struct Host {};
 
 } // namespace offload

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file The mean over ranks of a gradient that names only some rows, such as torch::nn::Embedding
-/// with sparse(true) makes: ranks exchange the rows they have, not the whole table.
+/// @file
+/// The mean over ranks of a gradient that names only some rows, such as torch::nn::Embedding with
+/// sparse(true) makes: ranks exchange the rows they have, not the whole table.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file The hook PowerSgd: gradient matrices are sent as the product of two thin ones (Vogels,
+/// @file
+/// The hook PowerSgd: gradient matrices are sent as the product of two thin ones (Vogels,
 /// Karimireddy, Jaggi: PowerSGD, NeurIPS 2019, algorithms 1 and 2).
 #pragma once
 
