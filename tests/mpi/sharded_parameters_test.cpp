@@ -515,7 +515,7 @@ TEST_CASE("ShardedParameters.ranks_that_use_other_layers_are_told_so") {
                                (void)model(x, true);
                            }
                        }),
-                       "drops another unit"));
+                       "drops a different unit"));
     }
     {
         auto model = prepare({.units = {"*"}, .resident_units = 1});

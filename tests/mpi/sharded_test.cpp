@@ -564,7 +564,7 @@ TEST_CASE("Sharded.refuses_what_cannot_work") {
     CHECK(contains(refused(complex), "RT-M40"));
     auto expanded = make_mlp();
     expanded->register_parameter("expanded", torch::randn({1}).expand({4}), false);
-    CHECK(contains(refused(expanded), "several times"));
+    CHECK(contains(refused(expanded), "share memory"));
     auto shared = make_mlp();
     shared->register_parameter("view", shared->parameters()[0].detach().slice(0, 1, 3));
     CHECK(contains(refused(shared), "shares memory with parameter"));

@@ -26,14 +26,14 @@ RTRAIN_DOOR Autocast::Autocast(at::ScalarType type, at::DeviceType device)
 
 RTRAIN_DOOR Autocast::~Autocast() {
     if (at::autocast::decrement_nesting() == 0) {
-        at::autocast::clear_cache(); // of parameters in 16 bits: the next step changes them
+        at::autocast::clear_cache(); // parameters in 16 bits, which the next step changes
     }
     forget_if_changed(at::autocast::get_autocast_dtype(device_));
     at::autocast::set_autocast_enabled(device_, enabled_before_);
     at::autocast::set_autocast_dtype(device_, type_before_);
 }
 
-/// torch finds a parameter in its cache whatever type it was converted to.
+/// torch's cache returns a parameter whatever type it was converted to.
 RTRAIN_DOOR void Autocast::forget_if_changed(at::ScalarType type) const {
     if (enabled_before_ && type != type_before_) {
         at::autocast::clear_cache();

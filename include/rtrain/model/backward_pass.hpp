@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where a backward pass begins and ends, as the hooks of a model's parameters see it.
+/// Detects where a backward pass begins and ends, from the hooks of a model's parameters.
 ///
-/// A backward may run another inside itself: activation checkpointing computes a piece of the
-/// forward pass again and calls backward() on it. The engine treats it as a graph task of its own,
-/// with its own number and its own end. All tasks that run within one another are one pass here,
-/// and the outermost one ends it.
+/// A backward may run another inside itself: activation checkpointing recomputes a piece of the
+/// forward pass and calls backward() on it. The engine treats it as a separate graph task, with its
+/// own number and its own end. Nested tasks are one pass here, which ends with the outermost one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,8 +34,8 @@ public:
         }
     }
 
-    /// To be called first in every gradient hook: whether an exception has ended the last pass.
-    /// Says it once.
+    /// To be called first in every gradient hook. Returns true, once, if an exception has ended the
+    /// last pass.
     bool finds_cut() {
         if (!open_ || !watch_.expired()) {
             return false;
@@ -46,8 +45,8 @@ public:
         return true;
     }
 
-    /// To be called in every gradient hook that is part of a pass; returns whether this is the
-    /// first of it.
+    /// To be called in every gradient hook that is part of a pass; returns whether it is the first
+    /// of the pass.
     bool enter() {
         auto watch = watch_.lock();
         const bool begins = !open_;
@@ -61,19 +60,19 @@ public:
         return begins;
     }
 
-    /// Whether an exception has ended a pass since the last settle().
+    /// True if an exception has ended a pass since the last settle().
     [[nodiscard]] bool was_cut_short() const noexcept { return was_cut_short_; }
     void settle() noexcept { was_cut_short_ = false; }
 
 private:
-    /// Held by whatever is going to call back. Gone before the end: nothing will, so an exception
-    /// has ended the pass.
+    /// Held by the pending callbacks. If it expires before the end of the pass, none is left: an
+    /// exception has ended the pass.
     struct Watch {
         BackwardPass* pass = nullptr;
-        std::vector<int> tasks; ///< that will tell of their end
+        std::vector<int> tasks; ///< whose ends will be reported
     };
 
-    /// Has the graph task that runs now tell of its end.
+    /// Queues a callback for the end of the current graph task.
     static void follow(const std::shared_ptr<Watch>& watch) {
         const int task = torch::autograd::get_current_graph_task_id();
         auto& known = watch->tasks;
@@ -90,7 +89,7 @@ private:
     }
 
     void task_has_ended(const std::shared_ptr<Watch>& watch) {
-        // A node that is being evaluated although this task has no more: the task runs inside it.
+        // A node is still being evaluated although this task has ended: the task is nested in it.
         const auto outer = torch::autograd::get_current_node();
         if (outer && follow_behind(*outer, watch)) {
             return;
@@ -100,8 +99,8 @@ private:
         at_end_();
     }
 
-    /// Goes on watching in the task that evaluates `node`, as soon as it takes the next step. One
-    /// comes: a node runs because an input of it needs a gradient.
+    /// Continues watching in the task that evaluates `node`, at its next step. There is one: a node
+    /// runs because one of its inputs needs a gradient.
     template <class Node>
     static bool follow_behind(const Node& node, const std::shared_ptr<Watch>& watch) {
         bool any = false;

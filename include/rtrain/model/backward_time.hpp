@@ -17,13 +17,13 @@
 
 namespace rtrain::detail {
 
-/// Runs when backward comes to the operation that it hangs on.
+/// Runs when backward reaches the operation that it is attached to.
 struct BackwardTime final : torch::autograd::FunctionPreHook {
     explicit BackwardTime(std::shared_ptr<bool> called) : called_(std::move(called)) {}
     std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& gradients) override {
         *called_ = true;
         StepClock& clock = StepClock::current();
-        if (clock.enter(StepPart::backward) != StepPart::backward) { // else of another output
+        if (clock.enter(StepPart::backward) != StepPart::backward) { // begun by another output
             torch::autograd::Engine::get_default_engine().queue_callback([&clock] {
                 clock.add_step();
                 (void)clock.enter(StepPart::optimizer);
@@ -36,7 +36,7 @@ private:
     std::shared_ptr<bool> called_;
 };
 
-/// What backward does from this output of a model on is its time. Sets `called` then.
+/// Times backward from this output of a model on. Sets `called` when backward reaches it.
 inline void time_backward_from(const at::Tensor& output, const std::shared_ptr<bool>& called) {
     if (output.defined() && output.grad_fn()) {
         output.grad_fn()->add_pre_hook(std::make_unique<BackwardTime>(called));

@@ -22,7 +22,8 @@ struct BadGradient {
     bool is_nan = false; ///< else it is infinite
 };
 
-/// Before the store hands gradients out. `sparse`: by parameter, its gradient is not in the store.
+/// To be called before the store hands gradients out. `sparse`: by parameter, true if its gradient
+/// is not in the store.
 [[nodiscard]] inline std::optional<BadGradient>
 find_bad_gradient(const std::vector<NamedParameter>& parameters, const std::vector<bool>& sparse,
                   const ParameterUse& use, GradientStore& store) {

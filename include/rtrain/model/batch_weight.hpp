@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// BatchWeight: how much the gradients of a rank count, where ranks have batches of different
-/// sizes.
+/// BatchWeight: the weight of a rank's gradients, where ranks have batches of different sizes.
 #pragma once
 
 #include <rtrain/data/loops.hpp>
@@ -21,13 +20,14 @@ namespace rtrain::detail {
 /// this weight: see data::Steps::weight().
 class BatchWeight {
 public:
-    /// Of the loops of this thread, also where backward runs in another. `parameters` outlive it.
+    /// Follows the loops of this thread, also where backward runs in another. `parameters` outlive
+    /// this object.
     explicit BatchWeight(const std::vector<NamedParameter>& parameters) : parameters_(parameters) {}
 
     [[nodiscard]] double value() const noexcept { return value_; }
 
-    /// Takes the weight of the batch that the loop has; 1 unless it `applies`. What parameters have
-    /// of passes under no_sync() is going to be multiplied by it, too: undoes that.
+    /// Sets the weight to that of the loop's current batch; 1 unless it `applies`. Compensates for
+    /// it in gradients accumulated under no_sync(), which will also be multiplied by it.
     void follow(bool applies) {
         const double here = applies ? data::Loops::current().weight() : 1;
         const double before = std::exchange(value_, applies && here == 1 ? loops_->weight() : here);
@@ -41,7 +41,7 @@ public:
             }
         }
     }
-    /// For a captured step. Throws ModelError [RT-M70].
+    /// Throws ModelError [RT-M70] unless the weight is 1; for a captured step.
     void require_even(bool applies) {
         follow(applies);
         if (value_ != 1) {
@@ -49,9 +49,9 @@ public:
                                  "alike; drop the last batches (BatchOptions::drop_last)");
         }
     }
-    /// A pass under no_sync() leaves its gradients with the parameters.
+    /// Called after a pass under no_sync(), which leaves its gradients with the parameters.
     void accumulate() noexcept { accumulated_ = true; }
-    /// Gradients are averaged: the same on all ranks, whatever their weights.
+    /// Called once gradients are averaged: they are the same on all ranks, whatever their weights.
     void end_pass() noexcept { accumulated_ = false; }
 
 private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a bucket of gradients becomes the mean over ranks: the interface that the averager drives,
-/// and the plain way. The others are in hooks/ and tree_sum.hpp.
+/// The reduction of a bucket of gradients to its mean over ranks: the interface that the averager
+/// drives, and the plain implementation. The others are in hooks/ and tree_sum.hpp.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -19,10 +19,10 @@ namespace rtrain::detail {
 /// order, poll() at any time between them; so only start() and wait() may begin to communicate.
 ///
 /// At start() the bucket holds this rank's gradients divided by the number of ranks (undivided for
-/// TreeSum); behind wait() it holds the mean.
+/// TreeSum); after wait() it holds the mean.
 class BucketReduction : public AnyCollective {
 public:
-    /// What it remembers between passes. *Collective.*
+    /// Saves the state kept between passes. *Collective.*
     virtual void save(RankStateWriter& /*out*/) const {}
     virtual void load(const StateReader& /*in*/) {}
 };

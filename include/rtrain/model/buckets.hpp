@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How parameters are laid out in flat buckets: in reverse order of registration, because backward
+/// The layout of parameters in flat buckets: in reverse order of registration, because backward
 /// reaches the last layer first (PyTorch DDP, Li et al., VLDB 2020, section 3.2.3), one element
 /// type and device in each.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace rtrain {
 
-/// A parameter and the name it has in its module.
+/// A parameter and its name in its module.
 struct NamedParameter {
     std::string name;
     at::Tensor tensor;
@@ -25,7 +25,7 @@ struct NamedParameter {
 
 namespace detail {
 
-/// One bucket before it has memory.
+/// The layout of one bucket, without memory.
 struct BucketPlan {
     struct Member {
         std::size_t parameter = 0;
@@ -36,7 +36,7 @@ struct BucketPlan {
     std::vector<Member> members;
 };
 
-/// `wanted` says of each parameter whether it gets a place.
+/// `wanted`: by parameter, whether it gets a place.
 [[nodiscard]] inline std::vector<BucketPlan>
 plan_buckets(const std::vector<NamedParameter>& parameters, const std::vector<bool>& wanted,
              const DataParallelOptions& options) {
@@ -62,7 +62,7 @@ plan_buckets(const std::vector<NamedParameter>& parameters, const std::vector<bo
     return plans;
 }
 
-/// What is in it, for messages.
+/// Names a bucket in messages.
 [[nodiscard]] inline std::string name_of(const BucketPlan& plan,
                                          const std::vector<NamedParameter>& parameters) {
     const std::string& first = parameters[plan.members.front().parameter].name;

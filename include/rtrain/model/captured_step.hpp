@@ -22,7 +22,7 @@ namespace rtrain {
 
 namespace detail {
 
-/// CapturedStep without types.
+/// The untyped part of CapturedStep.
 class StepRecorder {
 public:
     using Tensors = std::vector<at::Tensor>;
@@ -36,15 +36,15 @@ private:
     void take(const Tensors& inputs);
     void record(const std::function<void()>& step);
 
-    std::unique_ptr<comm::DeviceGraph> graph_; ///< null: each call is the step's own
-    std::unique_ptr<Recording> recording_;        ///< from when it is recorded
-    Tensors inputs_;                              ///< what the graph reads
+    std::unique_ptr<comm::DeviceGraph> graph_; ///< null: each call runs the step itself
+    std::unique_ptr<Recording> recording_;     ///< once it is recorded
+    Tensors inputs_;                           ///< what the graph reads
     int calls_ = 0;
 };
 
 } // namespace detail
 
-/// What worker.capture() returns: see there. Lives at most as long as the training function.
+/// The result of worker.capture(). Lives at most as long as the training function.
 template <class Step>
 class CapturedStep {
 public:
@@ -52,8 +52,8 @@ public:
         : backend_(std::move(backend)), step_(std::move(step)), recorder_(*backend_) {}
 
     /// Returns what the step returns; tensors in it are overwritten by the next call. Inputs have
-    /// the shapes, types and device of the first call. Throws ModelError: RT-M70 what cannot be
-    /// captured, RT-M71 other inputs, RT-M72 what has changed since.
+    /// the shapes, types and device of the first call. Throws ModelError: RT-M70 if the step cannot
+    /// be captured, RT-M71 for different inputs, RT-M72 if something has changed since.
     template <std::same_as<at::Tensor>... Inputs>
     requires std::invocable<Step&, const Inputs&...>
     auto operator()(const Inputs&... inputs) {
@@ -75,7 +75,7 @@ private:
 
     std::shared_ptr<detail::AnyBackend> backend_;
     Step step_;
-    std::any result_; ///< of the recorded call, which each replay writes
+    std::any result_; ///< of the recorded call; each replay overwrites it
     detail::StepRecorder recorder_;
 };
 

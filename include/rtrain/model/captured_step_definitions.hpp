@@ -26,8 +26,8 @@ RTRAIN_DOOR void StepRecorder::call(const Tensors& inputs,
         return;
     }
     take(inputs);
-    // Before it is recorded: buckets, the optimizer's state and NCCL's connections are made, and
-    // kernels are chosen.
+    // Warm-up before recording: buckets, the optimizer's state and NCCL's connections are created,
+    // and kernels are chosen.
     constexpr int warm_up = 3;
     if (calls_++ < warm_up) {
         graph_->run([&] { step(inputs_); });
@@ -39,7 +39,7 @@ RTRAIN_DOOR void StepRecorder::call(const Tensors& inputs,
     recording_->replay([this] { graph_->replay(); });
 }
 
-/// Copies them to where the graph reads them.
+/// Copies inputs to where the graph reads them.
 RTRAIN_DOOR void StepRecorder::take(const Tensors& inputs) {
     const c10::NoGradGuard no_grad;
     if (calls_ == 0) {
@@ -71,10 +71,10 @@ RTRAIN_DOOR void StepRecorder::record(const std::function<void()>& step) {
         const Recording::Scope scope(*recording);
         graph_->record(step);
     } catch (const c10::Error& error) {
-        throw_not_capturable(concat(
-            error.what_without_backtrace(),
-            "; what waits for the device or copies from the CPU stays outside: item(), printing, "
-            "GradScaler, check_gradients, find_unused_parameters"));
+        throw_not_capturable(
+            concat(error.what_without_backtrace(),
+                   "; move what waits for the device or copies from the CPU out of the step: "
+                   "item(), printing, GradScaler, check_gradients, find_unused_parameters"));
     }
     recording->end();
     recording_ = std::move(recording);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Writes gradients into slots: of each chunk (shard_plan.hpp), every owner's block.
+/// Writes gradients into slots: every owner's block of each chunk (shard_plan.hpp).
 #pragma once
 
 #include <rtrain/model/device_copies.hpp>
@@ -21,12 +21,12 @@ namespace rtrain::detail {
 
 class ChunkWriter {
 public:
-    /// `parameters` outlive it. `device`: where gradients and slots are.
+    /// `parameters` outlive this object. `device`: where gradients and slots are.
     ChunkWriter(const std::vector<NamedParameter>& parameters, int owners, at::Device device)
         : parameters_(parameters), owners_(owners), device_(device) {}
 
-    /// Divides by `divisor`. `gradient_of(i)`: of a parameter, flat (in_memory_order()); zeros
-    /// where it is undefined.
+    /// Divides by `divisor`. `gradient_of(i)`: the gradient of a parameter, flat
+    /// (in_memory_order()); zeros where it is undefined.
     template <class GradientOf>
     void write(const Chunk& chunk, std::byte* slot, double divisor, GradientOf&& gradient_of) {
         at::Tensor blocks = tensor_at(slot, {owners_ * chunk.block}, chunk.type, device_);
@@ -47,7 +47,7 @@ public:
                                flat.narrow(0, slices.begin(owner) + member.from, count);
                            device_.is_cpu()) {
                     writer_.scale_into(to, from, scale);
-                } else { // a kernel for each would take longer than what it does
+                } else { // one kernel per copy would cost more than the copy
                     copies_.add(std::move(to), from);
                 }
             }

@@ -16,8 +16,8 @@
 
 namespace rtrain::detail {
 
-/// The p-norm of all elements, float64 and without a dimension. Sums of squares in float32 lose
-/// digits with every element, so norms of short rows are combined in float64.
+/// The p-norm of all elements, as a float64 scalar tensor. Sums of squares in float32 lose digits
+/// with every element, so norms of short rows are combined in float64.
 [[nodiscard]] inline at::Tensor norm_of(const at::Tensor& tensor, double norm_type) {
     constexpr std::int64_t row = 4096;
     const bool flat = tensor.dim() == 1 && tensor.is_contiguous() && tensor.numel() > row;
@@ -33,7 +33,7 @@ namespace rtrain::detail {
     return at::linalg_vector_norm(at::cat(norms).to(at::kDouble), norm_type);
 }
 
-/// Adds the memory of a parameter's gradient, if it has one; of a sparse one its values.
+/// Adds the memory of a parameter's gradient, if it has one; the values of a sparse one.
 inline void add_gradient(std::vector<at::Tensor>& memory, const at::Tensor& parameter) {
     at::Tensor& gradient = parameter.mutable_grad();
     if (!gradient.defined()) {
@@ -47,8 +47,8 @@ inline void add_gradient(std::vector<at::Tensor>& memory, const at::Tensor& para
     }
 }
 
-/// The norm of all elements of all tensors; multiplies them so that it is at most `max_norm`. Where
-/// they are only this rank's, `over_ranks(norm)` makes the norm that of all.
+/// Scales all tensors so that their common norm is at most `max_norm`; returns the norm before.
+/// Where they are only this rank's, `over_ranks(norm)` returns the norm over all ranks.
 template <class OverRanks>
 double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
             bool error_if_nonfinite, OverRanks&& over_ranks) {
@@ -58,7 +58,7 @@ double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
                                            "; expected 0 or more, and above 0 (infinity for the "
                                            "largest element)"));
     }
-    // As an empty tensor has no largest element:
+    // An empty tensor has no largest element:
     std::erase_if(tensors, [](const at::Tensor& tensor) { return tensor.numel() == 0; });
     std::vector<at::Tensor> norms;
     for (const at::Tensor& tensor : tensors) {
@@ -68,7 +68,7 @@ double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
     if (Recording::current() != nullptr && !norms.empty() && !tensors.front().is_cpu()) {
         const at::Tensor norm = at::linalg_vector_norm(at::stack(norms), norm_type);
         at::_foreach_mul_(tensors, at::clamp_max(max_norm / (norm + guard), 1).to(at::kFloat));
-        return std::numeric_limits<double>::quiet_NaN(); // the host does not know it
+        return std::numeric_limits<double>::quiet_NaN(); // unknown on the host
     }
     const double norm = over_ranks(
         norms.empty() ? 0 : at::linalg_vector_norm(at::stack(norms), norm_type).item<double>());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How prepare(model) tells batch normalisations which ranks there are.
+/// Connects the batch normalisations of a prepared model to its ranks.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The door of `worker.construct()`: a model made once, not once a rank.
+/// The door of `worker.construct()`: constructs a model once, not once per rank.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -22,10 +22,10 @@ namespace rtrain::detail {
     return options.data_parallel;
 }
 
-/// Makes a module on all ranks of the options' group, and its values on the first of them alone; on
-/// the others, parameters and buffers have memory that nobody has touched, for an engine to fill.
-/// `make` hands out what it makes, and may be called twice. *Collective.* Throws what `make` throws
-/// on any rank, and ConfigError [RT-C12] for options that keep some rank's own values.
+/// Constructs a module on all ranks of the options' group, with values on the first rank only; on
+/// the others, parameters and buffers have uninitialised memory, for an engine to fill. `make`
+/// returns the module, and may be called twice. *Collective.* Throws what `make` throws on any
+/// rank, and ConfigError [RT-C12] for options that keep some rank's own values.
 void construct_once(const std::shared_ptr<AnyBackend>& ranks, const DataParallelOptions& options,
                     const std::function<std::shared_ptr<torch::nn::Module>()>& make);
 

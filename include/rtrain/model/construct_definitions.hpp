@@ -17,13 +17,13 @@
 
 namespace rtrain::detail {
 
-/// While it lives, this thread's operators compute shapes, and no values: initialisers leave the
-/// memory of a module alone, and what is computed has none.
+/// While it lives, this thread's operators compute shapes, but no values: initialisers leave the
+/// memory of a module alone, and results have none.
 class WithoutValues {
     c10::impl::IncludeDispatchKeyGuard guard_{c10::DispatchKeySet(c10::DispatchKey::Meta)};
 };
 
-/// Memory for what was computed without values. The tensor stays the one that the module holds,
+/// Allocates memory for a tensor computed without values. The module still holds the same tensor,
 /// which set_data() does not allow between devices.
 inline void give_memory(const at::Tensor& tensor) {
     if (tensor.is_meta()) {
@@ -33,14 +33,14 @@ inline void give_memory(const at::Tensor& tensor) {
     }
 }
 
-/// Of a module that was made with values: other memory, untouched.
+/// Replaces the memory of a module that was constructed with values by untouched memory.
 inline void forget_values(torch::nn::Module& module) {
     for (at::Tensor& parameter : module.parameters()) {
         parameter.set_data(at::empty_like(parameter, parameter.options().requires_grad(false)));
     }
 }
 
-/// Whether it was made.
+/// Returns whether `make` succeeded without values.
 inline bool make_without_values(const std::function<std::shared_ptr<torch::nn::Module>()>& make) {
     try {
         std::shared_ptr<torch::nn::Module> module;
@@ -56,11 +56,11 @@ inline bool make_without_values(const std::function<std::shared_ptr<torch::nn::M
         }
         return true;
     } catch (const std::exception&) {
-        return false; // it asks for values, or it fails; with values, that will be told apart
+        return false; // make() needs values, or fails; a call with values shows which
     }
 }
 
-/// What the first rank's constructor has drawn from torch's generator, all have drawn.
+/// Gives all ranks the state of torch's generator after the first rank's constructor.
 inline void share_generator(HookRanks& ranks) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     at::Tensor state;
@@ -96,7 +96,7 @@ RTRAIN_DOOR void construct_once(const std::shared_ptr<AnyBackend>& ranks,
     }
     at::Tensor turns = at::full({1}, is_made ? 0 : members->rank() + 1, at::kLong);
     members->all_reduce(turns, ReduceOp::max);
-    // One after the other, so that memory is taken once more a node, and not once more a rank.
+    // In turns, so that a node needs memory for one more model, and not for one more per rank.
     for (std::int64_t turn = 0; turn < turns.item<std::int64_t>(); ++turn) {
         succeed_together(*members, [&] {
             if (!is_made && members->rank() == turn) {

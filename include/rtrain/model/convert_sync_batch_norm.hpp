@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Turning a model's torch::nn::BatchNorm into SyncBatchNorm, where C++ allows it.
+/// Converts a model's torch::nn::BatchNorm to SyncBatchNorm, where C++ allows it.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>

@@ -21,7 +21,7 @@ namespace rtrain {
 
 namespace detail {
 
-/// Null when `module` is no batch normalisation.
+/// Returns null when `module` is not a batch normalisation.
 [[nodiscard]] inline std::shared_ptr<SyncBatchNormImpl>
 sync_batch_norm_of(const torch::nn::Module& module) {
     if (const auto* const one = module.as<torch::nn::BatchNorm1dImpl>()) {
@@ -42,10 +42,11 @@ RTRAIN_DOOR void convert_sync_batch_norm(torch::nn::Module& module) {
     const auto modules = module.named_modules("", /*include_self=*/true);
     const auto refuse = [](const torch::nn::Module& part, const std::string& name) {
         if (detail::sync_batch_norm_of(part)) {
-            throw ModelError("RT-M16", detail::concat("the batch normalisation \"", name,
-                                                      "\" is no element of a torch::nn::Sequential "
-                                                      "and cannot be replaced; declare it as "
-                                                      "rtrain::SyncBatchNorm instead"));
+            throw ModelError("RT-M16",
+                             detail::concat("the batch normalisation \"", name,
+                                            "\" is not an element of a torch::nn::Sequential "
+                                            "and cannot be replaced; declare it as "
+                                            "rtrain::SyncBatchNorm instead"));
         }
     };
     refuse(module, "");

@@ -36,13 +36,13 @@ namespace rtrain {
 template <std::derived_from<torch::nn::Module> M, Backend B>
 class DataParallel {
 public:
-    /// Collective; the model must be the same on all ranks and takes over rank 0's values. Throws
+    /// Collective; the model must be the same on all ranks and gets rank 0's values. Throws
     /// ModelError [RT-M1, RT-M2, RT-M5] and ConfigError [RT-C11, RT-C12, RT-C27, RT-C28].
     DataParallel(std::shared_ptr<B> backend, std::shared_ptr<M> module,
                  const DataParallelOptions& options)
         : DataParallel(std::make_shared<detail::TheBackend<B>>(std::move(backend)),
                        std::move(module), options) {}
-    /// The worker's.
+    /// Used by the worker.
     DataParallel(std::shared_ptr<detail::AnyBackend> backend, std::shared_ptr<M> module,
                  const DataParallelOptions& options)
         : module_(std::move(module)),
@@ -102,7 +102,7 @@ public:
         return archive >> model.module_;
     }
 
-    /// What it was prepared with.
+    /// The options that the model was prepared with.
     [[nodiscard]] const DataParallelOptions& options() const noexcept {
         return prepared_->options();
     }
@@ -127,11 +127,11 @@ public:
     /// While it lives, backward() leaves gradients on this rank.
     [[nodiscard]] NoSync no_sync() { return NoSync(prepared_); }
 
-    /// Clips gradients by the norm of all of them together: after backward, when they are averaged,
-    /// and before the optimizer's step. Multiplies them by max_norm / norm where that is less than
-    /// 1, and returns the norm there was, which is the same on all ranks. As torch's
-    /// clip_grad_norm_ on the model's parameters, but a pass over each bucket instead of several
-    /// operations for each parameter. Sparse gradients of a run on one rank are clipped, too.
+    /// Clips gradients by their common norm; call it after backward, when they are averaged, and
+    /// before the optimizer's step. Multiplies them by max_norm / norm where that is less than 1,
+    /// and returns the norm before clipping, which is the same on all ranks. Equivalent to torch's
+    /// clip_grad_norm_ on the model's parameters, but reads each bucket once instead of running
+    /// several operations for each parameter. Also clips sparse gradients of a run on one rank.
     ///
     /// `norm_type`: p of the p-norm, above 0; infinity takes the largest element. Throws ModelError
     /// [RT-M6] for an infinite or undefined norm with `error_if_nonfinite`, else ConfigError
@@ -144,7 +144,7 @@ public:
     /// For ranks that have trained alone (LocalSgd does it).
     void average_parameters() { prepared_->average_parameters(); }
 
-    /// What the worker keeps.
+    /// The part that the worker keeps.
     [[nodiscard]] const std::shared_ptr<detail::PreparedModel>& prepared() const noexcept {
         return prepared_;
     }
@@ -154,7 +154,7 @@ public:
     [[nodiscard]] std::size_t bucket_count() const noexcept { return prepared_->bucket_count(); }
 
 protected:
-    /// By another engine.
+    /// For other engines.
     DataParallel(std::shared_ptr<M> module, std::shared_ptr<detail::PreparedModel> prepared)
         : module_(std::move(module)), prepared_(std::move(prepared)) {}
 
@@ -190,8 +190,8 @@ struct EngineFor<DataParallelOptions> {
 
 namespace detail {
 
-/// The module behind what a user calls a model: a holder made by TORCH_MODULE, a shared pointer, or
-/// a module by value.
+/// Returns the module of a user's model: a holder made by TORCH_MODULE, a shared pointer, or a
+/// module by value.
 template <class M>
 requires std::derived_from<M, torch::nn::Module>
 [[nodiscard]] std::shared_ptr<M> module_of(std::shared_ptr<M> module) {

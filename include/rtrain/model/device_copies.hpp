@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Many copies between tensors of one device, in as few kernels as it takes.
+/// Batches copies between tensors of one device into as few kernels as possible.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -13,7 +13,7 @@ namespace rtrain::detail {
 
 class DeviceCopies {
 public:
-    /// Of equal shapes.
+    /// The tensors have equal shapes.
     void add(at::Tensor to, at::Tensor from) {
         to_.push_back(std::move(to));
         from_.push_back(std::move(from));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How weights that ranks have stepped come to the devices of the others: packed into a row, one
+/// Sends weights that ranks have stepped to the devices of the others: packed into a row, one
 /// all-gather of rows, unpacked.
 #pragma once
 
@@ -19,10 +19,10 @@
 
 namespace rtrain::detail {
 
-/// Some weights on their way. Ranks start it in the same order.
+/// A transfer of some weights. Ranks start transfers in the same order.
 class DeviceExchange {
 public:
-    /// Sends what this rank owns of `weights`. `backend` outlives it.
+    /// Sends this rank's slices of `weights`. `backend` outlives this object.
     DeviceExchange(AnyBackend& backend, at::Device device, std::vector<WeightCopy> weights)
         : device_(device), mine_(backend.rank()), weights_(std::move(weights)) {
         std::int64_t bytes = 0;
@@ -38,7 +38,7 @@ public:
         gather_->start();
     }
 
-    /// What the device is told from now on finds the weights of all.
+    /// Device work queued after this call sees the weights of all ranks.
     void finish() {
         gather_->wait();
         for (int rank = 0; rank < rows_.size(0); ++rank) {
@@ -50,13 +50,13 @@ public:
         }
         copies_.run();
     }
-    /// Nobody needs them: what the device is told from now on comes behind their way.
+    /// Discards the weights; device work queued after this call runs after the transfer.
     void drop() { gather_->wait(); }
-    /// Throws what has happened to the other ranks.
+    /// Throws errors of the other ranks.
     void poll() { gather_->poll(); }
 
 private:
-    /// What a rank owns of each of the weights, and where it is in its row.
+    /// Adds a rank's slice of each weight, and its place in the rank's row.
     template <class Add>
     void add(int rank, Add&& add) {
         std::int64_t begin = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Units of weights that come into slots of devices. Neither host nor device waits for another
-/// rank's host: that all bring the same units is looked at once a step.
+/// Units of weights that are gathered into slots on devices. Neither host nor device waits for
+/// another rank's host: ranks check once per step that all have gathered the same units.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -24,23 +24,23 @@ namespace rtrain::detail {
 
 class DeviceGathering final : public UnitGathering {
 public:
-    /// `backend` outlives it.
+    /// `backend` outlives this object.
     DeviceGathering(AnyBackend& backend, at::Device device, std::size_t slots, Weights weights)
         : backend_(backend), device_(device), weights_(std::move(weights)), slots_(slots) {}
 
-    /// What has been started for nothing ends before its memory is taken for something else.
+    /// Waits for transfers that were never used before their memory is freed.
     ~DeviceGathering() override {
         for (auto& one : slots_) {
             try {
                 if (one) {
                     one->drop();
                 }
-            } catch (const std::exception&) { // nobody waits for it
+            } catch (const std::exception&) { // no caller waits for it
             }
         }
     }
 
-    /// The slot gets this rank's parts behind what the device does with what is there.
+    /// Writes this rank's parts into the slot, after the device's pending work on the slot.
     void start(std::size_t unit, std::size_t slot, std::int64_t /*order*/) override {
         if (slots_[slot]) {
             slots_[slot]->drop();
@@ -55,7 +55,7 @@ public:
                 one->poll();
             }
         }
-        return true; // the device goes on by itself
+        return true; // the device continues by itself
     }
     std::optional<bool> wait(std::size_t slot) override {
         slots_[slot]->finish();
@@ -69,12 +69,12 @@ public:
         bool same = true;
         for (std::int64_t rank = 1; rank < all.size(0); ++rank) {
             if (!all[rank][0].equal(all[0][0])) {
-                throw ModelError("RT-M49",
-                                 concat("rank ", rank,
-                                        " has used the weights of a model in another order than "
-                                        "rank 0 since the last step; all ranks must run the same "
-                                        "layers, in training and in evaluation, or prepare the "
-                                        "model with level Shard::gradients"));
+                throw ModelError(
+                    "RT-M49", concat("rank ", rank,
+                                     " has used the weights of a model in a different order than "
+                                     "rank 0 since the last step; all ranks must run the same "
+                                     "layers, in training and in evaluation, or prepare the "
+                                     "model with level Shard::gradients"));
             }
             same = same && all[rank][1].equal(all[0][1]);
         }
@@ -85,8 +85,8 @@ private:
     AnyBackend& backend_;
     at::Device device_;
     Weights weights_;
-    std::vector<std::optional<DeviceExchange>> slots_; ///< what has been started for each
-    std::uint64_t started_ = 0; ///< a hash of units and slots since ranks have agreed
+    std::vector<std::optional<DeviceExchange>> slots_; ///< the transfer started into each
+    std::uint64_t started_ = 0; ///< a hash of units and slots since ranks last agreed
 };
 
 } // namespace rtrain::detail

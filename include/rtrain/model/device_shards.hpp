@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The ranks of a model that is sharded on devices, of which each is a node of its own.
+/// The ranks of a model that is sharded on devices, where each rank counts as a node.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -24,7 +24,7 @@ namespace rtrain::detail {
 
 class DeviceShards final : public ShardRanks {
 public:
-    /// `backend` outlives it, and shards_on_device().
+    /// `backend` outlives this object and satisfies shards_on_device().
     explicit DeviceShards(AnyBackend& backend) : backend_(backend), device_(*backend.device()) {}
 
     [[nodiscard]] comm::BlockOwners owners() const override {
@@ -45,7 +45,7 @@ public:
         return std::make_unique<DeviceSlots>(backend_, device_, bytes, sent_as);
     }
     void exchange(const std::vector<WeightCopy>& weights) override {
-        std::optional<DeviceExchange> last; // is on its way while the next one is packed
+        std::optional<DeviceExchange> last; // in flight while the next one is packed
         for_each_weight_message(
             weights.size(), [&](std::size_t i) { return weights[i].row_bytes(); },
             [&](std::size_t begin, std::size_t end, std::int64_t /*bytes*/) {

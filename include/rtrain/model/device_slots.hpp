@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Slots on devices, whose backend adds up their blocks. What the device is told comes in order, so
-/// the host waits for nothing but sums that it keeps itself.
+/// Slots on devices, whose backend adds up their blocks. Device work runs in order, so the host
+/// only waits for sums that it stores itself.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -24,8 +24,8 @@ namespace rtrain::detail {
 
 class DeviceSlots final : public comm::Slots {
 public:
-    /// Each rank owns a block. `backend` outlives it. `sent_as`: what ranks send float32 and
-    /// float64 in.
+    /// Each rank owns a block. `backend` outlives this object. `sent_as`: the type in which ranks
+    /// send float32 and float64.
     DeviceSlots(AnyBackend& backend, at::Device device, std::size_t bytes,
                 std::optional<at::ScalarType> sent_as)
         : backend_(backend), device_(device), sent_as_(sent_as) {
@@ -35,14 +35,14 @@ public:
         }
     }
 
-    /// What a pass that has failed has begun ends before its memory is taken for something else.
+    /// Waits for reductions of a failed pass before their memory is freed.
     ~DeviceSlots() override {
         for (Round& round : rounds_) {
             try {
                 if (round.scatter) {
                     round.scatter->wait();
                 }
-            } catch (const std::exception&) { // nobody waits for it
+            } catch (const std::exception&) { // no caller waits for it
             }
         }
     }
@@ -87,9 +87,9 @@ public:
 private:
     struct Round {
         at::Tensor slot;
-        std::unique_ptr<AnyCollective> scatter; ///< under way
+        std::unique_ptr<AnyCollective> scatter; ///< in flight
         at::Tensor sum;                         ///< of this rank's block
-        at::Tensor to;                          ///< the same memory, or elsewhere
+        at::Tensor to;                          ///< its destination: the same memory, or elsewhere
         std::function<void()> then;
     };
 

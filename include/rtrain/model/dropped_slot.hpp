@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What recompute() keeps instead of a tensor, and how a second run of the function fills it.
+/// The placeholder that recompute() keeps instead of a tensor, and the second run of the function,
+/// which fills it.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -19,7 +20,7 @@
 
 namespace rtrain::detail {
 
-/// Whether a tensor has been edited in place since, as autograd counts edits: views share the
+/// Detects in-place edits of a tensor since construction, as autograd counts them: views share the
 /// count.
 class EditCheck {
 public:
@@ -38,7 +39,7 @@ private:
     std::uint32_t version_ = 0;
 };
 
-/// What a node has saved in the first pass.
+/// A tensor that a node saved in the first pass.
 struct DroppedSlot {
     explicit DroppedSlot(const at::Tensor& tensor)
         : sizes(tensor.sizes()), type(tensor.scalar_type()), device(tensor.device()),
@@ -50,14 +51,14 @@ struct DroppedSlot {
     at::ScalarType type;
     at::Device device;
     EditCheck edits;
-    bool is_wanted = true; ///< its node lives
+    bool is_wanted = true; ///< its node still exists
     bool is_given = false; ///< to the graph task that runs
-    at::Tensor again;      ///< computed, and not yet given
+    at::Tensor again;      ///< recomputed, and not yet returned
     std::optional<EditCheck> edits_again;
 };
 
-/// f has computed all that is wanted. No std::exception, so that f does not take it for one. Never
-/// thrown through a backward within f: autograd's engine knows std::exception only.
+/// Thrown when f has computed all that is needed. Not a std::exception, so that f does not catch it
+/// as one. Never thrown through a backward within f: autograd's engine handles std::exception only.
 struct AllIsRecomputed {};
 
 /// f's second run, which fills the slots of the first.
@@ -71,16 +72,15 @@ public:
         }
     }
 
-    /// A node of this run saves a tensor.
+    /// Called when a node of this run saves a tensor.
     void keep(const at::Tensor& tensor) {
         const std::size_t i = count_++;
         if (i < end_ && !slots_[i].is_like(tensor)) {
-            throw ModelError("RT-M30",
-                             concat("a function under recompute() did otherwise when it ran again: "
-                                    "tensor ",
-                                    i, " that it saves for backward was ", slots_[i].type, " ",
-                                    slots_[i].sizes, ", and is ", tensor.scalar_type(), " ",
-                                    tensor.sizes(), advice));
+            throw ModelError(
+                "RT-M30",
+                concat("a function under recompute() did something else when it ran again: tensor ",
+                       i, " that it saves for backward was ", slots_[i].type, " ", slots_[i].sizes,
+                       ", and is ", tensor.scalar_type(), " ", tensor.sizes(), advice));
         }
         if (i < end_ && is_kept_[i]) {
             slots_[i].again = at::Tensor(tensor.tensor_data());
@@ -91,27 +91,27 @@ public:
         }
     }
 
-    /// f has returned.
+    /// Called when f has returned.
     void require_all() const {
         if (count_ < end_) {
-            throw ModelError("RT-M30",
-                             concat("a function under recompute() did otherwise when it ran again: "
-                                    "it saved ",
-                                    count_, " tensors for backward, of ", slots_.size(), " before",
-                                    advice));
+            throw ModelError(
+                "RT-M30",
+                concat(
+                    "a function under recompute() did something else when it ran again: it saved ",
+                    count_, " tensors for backward, of ", slots_.size(), " before", advice));
         }
     }
 
 private:
-    static constexpr const char* advice = "; it must do the same on the same arguments, so capture "
-                                          "by value what it needs, and change "
-                                          "nothing that it decides by before backward()";
+    static constexpr const char* advice =
+        "; make it do the same for the same arguments: capture by value what it needs, and do not "
+        "change what its control flow depends on before backward()";
 
     std::vector<DroppedSlot>& slots_;
     std::vector<bool> is_kept_;
-    std::size_t end_ = 0; ///< behind the last that is kept
+    std::size_t end_ = 0; ///< one past the last that is kept
     std::size_t count_ = 0;
-    int outer_task_ = torch::autograd::get_current_graph_task_id(); ///< that f runs in again
+    int outer_task_ = torch::autograd::get_current_graph_task_id(); ///< in which f runs again
 };
 
 } // namespace rtrain::detail

@@ -17,12 +17,12 @@
 
 namespace rtrain::detail {
 
-/// Becomes whatever an initializer is to be.
+/// Converts to the type of any member.
 struct Anything {
     template <class U>
     operator U() const; // NOLINT(google-explicit-constructor)
 };
-/// Becomes a base of T only.
+/// Converts to a base of T only.
 template <class T>
 struct AnyBaseOf {
     template <class U>
@@ -30,8 +30,8 @@ struct AnyBaseOf {
     operator U() const; // NOLINT(google-explicit-constructor)
 };
 
-/// Members of an aggregate of type T, up to 16; 0 where they cannot be named by structured
-/// bindings. Each may be initialized from `{}`, also an array, which is one member.
+/// Counts the members of an aggregate of type T, up to 16; 0 where structured bindings cannot name
+/// them. Each may be initialized from `{}`, also an array, which is one member.
 template <class T>
 [[nodiscard]] consteval std::size_t member_count() {
     if constexpr (requires { T{AnyBaseOf<T>{}}; }) {

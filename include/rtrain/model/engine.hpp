@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The engine behind a prepared model: parameters made equal on all ranks, buffers broadcast,
-/// gradients averaged.
+/// The engine of a prepared model: makes parameters equal on all ranks, broadcasts buffers,
+/// averages gradients.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -38,8 +38,8 @@ namespace rtrain::detail {
 
 class Engine : public PreparedModel, private GradientListener {
 public:
-    /// `make_store`: where gradients go on several ranks, if not into buckets; it also gives
-    /// parameters rank 0's values.
+    /// `make_store`: creates the store of gradients on several ranks, if they are not in buckets;
+    /// it also gives parameters rank 0's values.
     Engine(std::shared_ptr<AnyBackend> backend, const std::shared_ptr<torch::nn::Module>& module,
            const DataParallelOptions& options, const MakeStore& make_store = {})
         : backend_(options.group == nullptr ? std::move(backend) : backend->over(options.group)),
@@ -59,7 +59,7 @@ public:
         }
         DataParallelOptions averaging = options_;
         if (alone() && plain) {
-            averaging.hook = hook::None{}; // it is there to check what the bare model does
+            averaging.hook = hook::None{}; // only checks what the bare model does
             averaging.find_unused_parameters = true;
         }
         averager_ = std::make_unique<GradientAverager>(
@@ -116,7 +116,7 @@ public:
         std::vector<at::Tensor> values = shared_values(*module_.lock());
         std::erase_if(values, [](const at::Tensor& value) { return !value.is_floating_point(); });
         average_coalesced(*backend_, std::move(values));
-        if (options_.group == nullptr) { // passes under no_sync() ask nobody
+        if (options_.group == nullptr) { // passes under no_sync() do not vote
             vote_on_preemption(*backend_);
         }
     }
@@ -173,10 +173,10 @@ public:
                             std::holds_alternative<hook::Custom>(options_.hook);
         if (joined != nullptr &&
             (rounds || options_.reduction_order == ReductionOrder::micro_batches)) {
-            throw ConfigError("RT-C12", "join() divides gradients by the number of ranks that "
-                                        "are left, which the hooks PowerSgd and Custom and "
-                                        "reduction_order micro_batches do not; leave out one "
-                                        "of the two");
+            throw ConfigError(
+                "RT-C12",
+                "join() divides gradients by the number of active ranks, but the hooks PowerSgd "
+                "and Custom and reduction_order micro_batches do not; remove one of the two");
         }
         averager_->set_join(joined, number);
     }
@@ -192,20 +192,20 @@ public:
 protected:
     [[nodiscard]] bool alone() const { return backend_->size() == 1; }
     [[nodiscard]] AnyBackend& backend() const noexcept { return *backend_; }
-    /// All get the first rank's.
+    /// Gives all ranks the first rank's buffers.
     void spread_buffers() {
         if (auto buffers = unversioned_buffers(*module_.lock(), options_.ignore);
             !buffers.empty()) {
             broadcast_coalesced(*backend_, std::move(buffers));
         }
     }
-    /// Those of the model, in few tensors.
+    /// The model's gradients, in few tensors.
     [[nodiscard]] std::vector<at::Tensor> gradients() const {
         return averager_ ? averager_->gradients() : own_gradients();
     }
 
 private:
-    /// What each replay of a step relies on.
+    /// Registers what each replay of a step relies on.
     void take_part(Recording& recording) {
         if (!recording.is_new(this)) {
             return;
@@ -234,7 +234,7 @@ private:
         });
     }
 
-    /// Gradients of a pass begin to arrive.
+    /// Called when gradients of a pass begin to arrive.
     void begin_pass() {
         if (*called_) {
             return;
@@ -244,8 +244,8 @@ private:
         }
         averager_->follow_batch();
     }
-    /// A model that was called without its handle gets rank 0's buffers here, before its next
-    /// forward pass; this backward pass needs those that it has.
+    /// Gives a model that was called without its handle rank 0's buffers, before its next forward
+    /// pass; this backward pass still needed its own.
     void end_pass() {
         if (!std::exchange(*called_, false)) {
             synchronize_buffers();
@@ -279,7 +279,7 @@ private:
         broadcast_coalesced(*backend_, std::move(buffers), root);
     }
 
-    /// For one rank, where nothing is averaged: the same mistake is the same error.
+    /// For one rank, where nothing is averaged: the same mistake gives the same error.
     void mark_prepared(const torch::nn::Module& module) {
         for (const auto& [name, parameter] : distinct_parameters(module, options_.ignore)) {
             marks_.emplace_back(parameter, marks_.size(),
@@ -288,14 +288,14 @@ private:
         }
     }
 
-    /// Of a model on one rank.
+    /// Called for a model on one rank only.
     void gradient_ready(std::size_t /*parameter*/) override {
         if (!*called_) {
             throw_without_autocast(module_.lock()->name());
         }
     }
 
-    /// Parameters and buffers that ranks have in common.
+    /// Parameters and buffers that are equal on all ranks.
     [[nodiscard]] std::vector<at::Tensor> shared_values(const torch::nn::Module& module) const {
         std::vector<at::Tensor> values;
         for (const auto& [name, parameter] : distinct_parameters(module, options_.ignore)) {
@@ -307,7 +307,7 @@ private:
         return values;
     }
 
-    /// On one rank, where gradients are what backward made them.
+    /// The gradients on one rank, as backward made them.
     [[nodiscard]] std::vector<at::Tensor> own_gradients() const {
         std::vector<at::Tensor> gradients;
         for (const auto& [name, parameter] :
@@ -320,10 +320,10 @@ private:
     std::shared_ptr<AnyBackend> backend_;
     DataParallelOptions options_;
     std::weak_ptr<torch::nn::Module> module_;
-    c10::intrusive_ptr<BatchNormRanks> batch_norms_; ///< holds their connection
+    c10::intrusive_ptr<BatchNormRanks> batch_norms_; ///< keeps them connected
     std::unique_ptr<GradientAverager> averager_;
     std::vector<ParameterHook> marks_;
-    /// Since a forward pass through the handle, or a backward pass from its output.
+    /// True after a forward pass through the handle, or once backward from its output has begun.
     std::shared_ptr<bool> called_ = std::make_shared<bool>(false);
     bool has_said_no_tensors_ = false;
 };

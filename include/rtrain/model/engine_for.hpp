@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which engine prepares a model, chosen by the type of the options that `worker.prepare(model,
-/// options)` gets. A new engine specialises EngineFor for its options; the worker knows none.
+/// Selects the engine that prepares a model, by the type of the options that `worker.prepare(model,
+/// options)` gets. A new engine specialises EngineFor for its options; the worker depends on none.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -16,7 +16,7 @@ namespace rtrain {
 /// A specialisation has `template <class M, Backend B> static auto
 /// prepare(std::shared_ptr<detail::AnyBackend>, std::shared_ptr<M>, const Options&)`. It returns
 /// the handle that users get, with `prepared()`: a std::shared_ptr of a detail::PreparedModel,
-/// which the worker looks after in checkpoints.
+/// which the worker saves in checkpoints.
 template <class Options>
 struct EngineFor;
 

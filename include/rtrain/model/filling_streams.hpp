@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The streams of a device that fill a bucket. Backward runs a parameter's hook on the stream that
-/// its forward has used, so a bucket may be filled by several.
+/// its forward used, so several may fill one bucket.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,7 +16,7 @@ namespace rtrain::detail {
 
 class FillingStreams {
 public:
-    /// The current stream fills it. The CPU has none.
+    /// Records that the current stream fills the bucket. The CPU has no streams.
     void note(at::Device device) {
         if (device.is_cpu()) {
             return;
@@ -27,7 +27,7 @@ public:
         }
     }
 
-    /// The current stream waits for the others; then there are none.
+    /// Makes the current stream wait for the others, and removes them.
     void join() {
         for (const c10::Stream& stream : streams_) {
             const c10::impl::VirtualGuardImpl guard(stream.device_type());

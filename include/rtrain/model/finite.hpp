@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether a tensor holds an infinity or NaN: one pass over its memory.
+/// Checks a tensor for infinities and NaN, reading its memory once.
 #pragma once
 
 #include <rtrain/comm/finite.hpp>
@@ -13,7 +13,7 @@
 
 namespace rtrain::detail {
 
-/// Of a floating-point or complex tensor. Waits for its device.
+/// `tensor` is floating-point or complex. Waits for its device.
 [[nodiscard]] inline bool all_finite(const at::Tensor& tensor) {
     if (tensor.numel() == 0) {
         return true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// FlopCount: floating-point operations of the first step of this process's training, by the
-/// shapes of what operators are given. Products of matrices, convolutions and attention count, as
-/// in torch.utils.flop_counter: all else is little beside them.
+/// FlopCount: floating-point operations of the first step of this process's training, from the
+/// shapes of operators' arguments. Matrix products, convolutions and attention count, as in
+/// torch.utils.flop_counter: all else is negligible.
 #pragma once
 
 #include <rtrain/model/recorded_inputs.hpp>
@@ -25,7 +25,7 @@
 
 namespace rtrain::detail {
 
-/// Of one call of an operator; 0 of one that is not counted.
+/// Operations of one call of an operator; 0 if it is not counted.
 class OperatorFlops {
 public:
     [[nodiscard]] static double of(std::string_view name, c10::ArrayRef<const c10::IValue> in) {
@@ -53,13 +53,14 @@ private:
         return value.isTensor() && value.toTensor().defined() ? value.toTensor().sizes()
                                                               : c10::IntArrayRef();
     }
-    /// Of a product of matrices, also of batches of them: each row of the left with each column.
+    /// Matrix products, also batched: each row of the left with each column of the right.
     template <std::size_t Left>
     [[nodiscard]] static double matrices(Inputs in) {
         const auto right = sizes(in[Left + 1]);
         return right.empty() ? 0 : 2 * product(sizes(in[Left])) * static_cast<double>(right.back());
     }
-    /// Each element of what is convolved, or of what comes out where that is `out`, meets a filter.
+    /// Applies the filter to each element of `out`: the output, or a transposed convolution's
+    /// input.
     [[nodiscard]] static double convolution(const c10::IValue& out, const c10::IValue& weight) {
         const auto of_batch = sizes(out);
         const auto filter = sizes(weight);
@@ -97,7 +98,7 @@ private:
         const auto wanted = in[10].toBoolList();
         return one * ((wanted.get(0) ? 1 : 0) + (wanted.get(1) ? 1 : 0));
     }
-    /// Queries with keys, and what comes of it with values. `First` is the queries' place.
+    /// Queries times keys, and the scores times values. `First`: the index of the queries.
     template <std::size_t First>
     [[nodiscard]] static double attention(Inputs in) {
         const auto query = sizes(in[First]);
@@ -110,7 +111,8 @@ private:
         const double rows = product(query) / static_cast<double>(query.back());
         return 2 * product(query) * keys + 2 * rows * keys * static_cast<double>(value.back());
     }
-    /// Computes the scores again, then three gradients and what they need: five products for two.
+    /// Recomputes the scores, then three gradients and what they need: five products instead of
+    /// two.
     [[nodiscard]] static double attention_backward(Inputs in) {
         constexpr double of_forward = 2.5;
         return of_forward * attention<1>(in);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A model's forward, under autocast where its options say so, and the tensors in what it returns.
+/// Runs a model's forward, under autocast where its options say so.
 #pragma once
 
 #include <rtrain/model/autocast.hpp>
@@ -15,7 +15,7 @@
 
 namespace rtrain::detail {
 
-/// Makes 16-bit tensors in what a model returned float32: losses are then computed in float32.
+/// Converts 16-bit tensors in a model's result to float32: losses are then computed in float32.
 template <class T>
 void to_float32(T& value) {
     each_tensor(value, [](auto& tensor) {
@@ -27,8 +27,8 @@ void to_float32(T& value) {
     });
 }
 
-/// Runs the module's forward, under autocast when `type` is given. What it returns by reference
-/// stays as it is.
+/// Runs the module's forward, under autocast when `type` is given. Results returned by reference
+/// stay as they are.
 template <class Forward>
 decltype(auto) run_forward(const std::optional<at::ScalarType>& type,
                            const torch::nn::Module& module, Forward&& forward) {

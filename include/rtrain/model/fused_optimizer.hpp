@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What `worker.prepare(optimizer)` returns: SGD, Adam or AdamW whose step is one fused kernel over
-/// all parameters, instead of several operations for each.
+/// The result of `worker.prepare(optimizer)`: SGD, Adam or AdamW whose step is one fused kernel
+/// over all parameters, instead of several operations for each.
 ///
 /// The kernels are ATen's `_fused_sgd_`, `_fused_adam_` and `_fused_adamw_`, which take lists of
 /// tensors. Parameters in one flat tensor would save 0.2 us each, at most 0.8 (Adam, 200 parameters
@@ -29,7 +29,7 @@ namespace rtrain {
 
 namespace detail {
 
-/// Tensors that one fused call updates together: of one type, on one device, as many steps old.
+/// Tensors that one fused call updates together: equal in type, device and number of steps.
 struct FusedBatch {
     at::ScalarType type;
     at::Device device;
@@ -44,7 +44,7 @@ struct FusedBatch {
            (a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous()));
 }
 
-/// Gives `tensor` the layout of `like`, because the kernels go through memory and not by index.
+/// Gives `tensor` the layout of `like`, because the kernels traverse memory, not indices.
 inline void lay_out_as(at::Tensor& tensor, const at::Tensor& like) {
     if (!same_layout(tensor, like)) {
         tensor = at::empty_like(like).copy_(tensor);
@@ -63,7 +63,7 @@ State& state_of(OptimizerStates& states, const at::Tensor& parameter) {
     return static_cast<State&>(*state);
 }
 
-/// What an optimizer keeps for a parameter, and its kernel. Left out for optimizers without one.
+/// An optimizer's state for a parameter, and its kernel. Undefined for optimizers without one.
 template <class O>
 struct Fused;
 
@@ -71,7 +71,7 @@ template <>
 struct Fused<torch::optim::SGD> {
     using Options = torch::optim::SGDOptions;
 
-    /// The momentum, in `kept`; returns 0 when this is its first step.
+    /// Puts the momentum into `kept`; returns 0 on its first step.
     static std::int64_t advance(OptimizerStates& states, const Options& options,
                                 const at::Tensor& key, const at::Tensor& parameter,
                                 std::array<at::Tensor, 3>& kept) {
@@ -91,8 +91,8 @@ struct Fused<torch::optim::SGD> {
     static void run(const FusedBatch& batch, const Options& o) { run(batch, o, o.lr()); }
     static void record(const FusedBatch& batch, const Options& o, Recording& recording) {
         if (batch.step == 0) {
-            throw_not_capturable("an optimizer with momentum makes its first step in it; make it "
-                                 "in every call");
+            throw_not_capturable("an optimizer with momentum makes its first step in it; call the "
+                                 "optimizer's step() in every call");
         }
         run(batch, o, recording.number(batch.device, [&o] { return o.lr(); }));
     }
@@ -109,7 +109,7 @@ template <class OptionsOfAdam, class State>
 struct FusedAdam {
     using Options = OptionsOfAdam;
 
-    /// The moments, in `kept`; returns the number of this step, from 1.
+    /// Puts the moments into `kept`; returns the number of this step, from 1.
     static std::int64_t advance(OptimizerStates& states, const Options& options,
                                 const at::Tensor& key, const at::Tensor& parameter,
                                 std::array<at::Tensor, 3>& kept) {
@@ -130,7 +130,7 @@ struct FusedAdam {
         return state.step();
     }
 
-    /// Another step of the parameter.
+    /// Counts another step of the parameter.
     static void count_step(OptimizerStates& states, const at::Tensor& parameter) {
         State& state = state_of<State>(states, parameter);
         state.step(state.step() + 1);
@@ -198,14 +198,14 @@ concept Fusible = std::derived_from<O, torch::optim::Optimizer> && requires {
 
 } // namespace detail
 
-/// Is an `O` in every respect but the step: options, parameter groups, learning-rate schedulers,
-/// checkpoints (also ones of a plain `O`), zero_grad(). The same values up to rounding.
+/// An `O` in every respect except the step: options, parameter groups, learning-rate schedulers,
+/// checkpoints (also ones of a plain `O`), zero_grad(). Computes the same values up to rounding.
 ///
 /// @code
 /// auto optimizer = worker.prepare(torch::optim::Adam(model->parameters(), 1e-3));
 /// @endcode
 ///
-/// Of a sharded model it holds and steps this rank's parts; step() is then *collective*.
+/// For a sharded model, holds and steps this rank's parts; step() is then *collective*.
 template <detail::Fusible O>
 class FusedOptimizer final : public detail::PartsOptimizer<O> {
 public:
@@ -268,7 +268,7 @@ private:
                 recording == nullptr ? Kernel::run(batch, options)
                                      : Kernel::record(batch, options, *recording);
             }
-            batch.parameters.clear(); // its memory is used again, the tensors may go
+            batch.parameters.clear(); // keeps its capacity; the tensors may be freed
             batch.gradients.clear();
             for (auto& list : batch.state) {
                 list.clear();
@@ -283,7 +283,7 @@ private:
         }
     }
 
-    /// Has each replay count its step, and find what the graph has as it was.
+    /// Makes each replay count its step, and check that what the graph captured is unchanged.
     void follow(detail::Recording& recording, torch::optim::OptimizerParamGroup& group,
                 const typename Kernel::Options& options) {
         typename Kernel::Options recorded = options;
@@ -291,7 +291,7 @@ private:
             if (alive.expired()) {
                 detail::throw_changed_since_capture("an optimizer has moved, ended or been loaded");
             }
-            recorded.lr(options.lr()); // the only one that may change
+            recorded.lr(options.lr()); // only the learning rate may change
             if (!(recorded == options)) {
                 detail::throw_changed_since_capture("options of an optimizer, other than the "
                                                     "learning rate, have changed");
@@ -359,7 +359,7 @@ private:
 
     std::vector<detail::FusedBatch> batches_;
     std::vector<std::pair<at::Tensor, at::Tensor>> dense_copies_; ///< of scattered parameters
-    std::shared_ptr<int> recorded_ = std::make_shared<int>(); ///< another: graphs have old state
+    std::shared_ptr<int> recorded_ = std::make_shared<int>();     ///< replaced: graphs are stale
 };
 
 } // namespace rtrain

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Memory that is filled when an operator is about to use it. A callback of at::RecordFunction sees
-/// each operator's arguments before its kernel, in forward and in backward, also views that
-/// autograd has saved. There are a few slots; the unit whose use is longest ago makes room, or,
-/// where passes go as before, the one whose next use is farthest: then the unit that is next is
-/// started while operators compute.
+/// each operator's arguments before its kernel, in forward and in backward, including views that
+/// autograd has saved. There are few slots. The least recently used unit is evicted; where passes
+/// repeat, the one whose next use is farthest, and the next unit is prefetched while operators
+/// compute.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -34,13 +34,12 @@
 
 namespace rtrain::detail {
 
-/// Calls it back before each operator of this process, while it lives. Torch swallows what
-/// callbacks throw. So a use that fails makes its storages throw when the kernel asks for their
-/// memory, and rethrow_failure() has the exception.
+/// Observes each operator of this process while it lives. Torch swallows exceptions thrown by
+/// callbacks. So a use that fails makes its storages throw when the kernel accesses their memory,
+/// and rethrow_failure() has the exception.
 class GatherOnUse {
 public:
-    /// `slots`: where models read, on `device`, what is gathered into each; they do not write
-    /// there.
+    /// `slots`: where models read gathered units, on `device`; models do not write there.
     GatherOnUse(std::vector<std::byte*> slots, at::Device device, UnitGathering& gathering)
         : slots_(std::move(slots)), device_(device), in_slot_(slots_.size(), nullptr),
           gathering_(gathering),
@@ -62,7 +61,7 @@ public:
         }
     }
 
-    /// A storage for a unit of `bytes`, which is not there yet.
+    /// Creates a storage for a unit of `bytes`, which is not gathered yet.
     [[nodiscard]] c10::Storage add(std::string name, std::size_t bytes) {
         Resident& unit = units_.emplace_back();
         unit.owner = this;
@@ -75,14 +74,14 @@ public:
         return unit.storage;
     }
 
-    /// Units have other bytes now: they are gathered again.
+    /// Evicts all units, because their weights have changed.
     void release() {
         for (Resident& unit : units_) {
             leave(unit);
         }
         begin_pass();
     }
-    /// What is used from now on is another pass over the units.
+    /// Begins another pass through the units.
     void begin_pass() {
         order_.begin_pass();
         last_ = nullptr;
@@ -90,8 +89,8 @@ public:
             unit.is_along = false;
         }
     }
-    /// A pass has ended, and with it a step begins. *Collective.* Throws ModelError [RT-M49] when
-    /// ranks have used units in different orders.
+    /// Ends a pass, and begins a step. *Collective.* Throws ModelError [RT-M49] when ranks have
+    /// used units in different orders.
     void agree() {
         begin_pass();
         if (const auto same = gathering_.agree(order_.hash())) {
@@ -101,7 +100,7 @@ public:
 
     [[nodiscard]] const GatherCounts& counts() const noexcept { return counts_; }
 
-    /// Throws what a use has failed with, if one has.
+    /// Rethrows the exception of a failed use, if there is one.
     void rethrow_failure() const {
         if (failure_) {
             std::rethrow_exception(failure_);
@@ -118,11 +117,11 @@ private:
         bool is_here = false;
         bool is_coming = false; ///< started for a slot
         std::size_t slot = 0;
-        std::uint64_t used = 0; ///< the last operator
+        std::uint64_t used = 0; ///< number of the operator that used it last
         bool is_along = false;  ///< an operator, which may still run, uses it with others
     };
 
-    /// Marks the memory of units, which know their owner by the context. Frees nothing.
+    /// Marks the memory of units: its context is the unit. Frees nothing.
     static void mark(void* /*unit*/) {}
 
     [[nodiscard]] static Resident* unit_of(const c10::IValue& value) {
@@ -152,8 +151,7 @@ private:
         }
     }
 
-    /// All arguments count as used before one of them is brought, so that none makes room for
-    /// another.
+    /// Marks all arguments as used before gathering any, so that none evicts another.
     static std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& call) {
         thread_local std::uint64_t number = first_number_of_thread();
         ++number;
@@ -175,14 +173,14 @@ private:
         return nullptr;
     }
 
-    /// So that no two operators have the same.
+    /// Gives each thread its own range, so that operator numbers are unique.
     [[nodiscard]] static std::uint64_t first_number_of_thread() {
         static std::atomic<std::uint64_t> threads{0};
         constexpr int of_operators = 40;
         return ++threads << of_operators;
     }
 
-    /// Whether nothing changes by the use.
+    /// True if the use changes nothing.
     [[nodiscard]] bool has(Resident& unit, std::uint64_t number) {
         if (!is_its_thread()) {
             return false;
@@ -194,7 +192,7 @@ private:
         unit.used = operator_;
         return unit.is_here && &unit == last_;
     }
-    /// On other devices backward has a thread of its own, while the one that began it waits.
+    /// On other devices backward runs in its own thread, while the caller waits.
     [[nodiscard]] bool is_its_thread() const {
         return !device_.is_cpu() || std::this_thread::get_id() == thread_;
     }
@@ -205,10 +203,9 @@ private:
                 throw ModelError("RT-M50",
                                  concat("operator ", call.name(), " uses weights of unit \"",
                                         unit.name,
-                                        "\" in another thread than the one "
-                                        "that has prepared the model, in which ranks "
-                                        "gather them; let that thread run the model, or prepare it "
-                                        "with level Shard::gradients"));
+                                        "\" in a different thread than the one that prepared the "
+                                        "model, in which ranks gather them; run the model in that "
+                                        "thread, or prepare it with level Shard::gradients"));
             }
             if (&unit != last_) {
                 last_ = &unit;
@@ -232,7 +229,7 @@ private:
             start(unit, make_room(what));
         }
         const std::optional<bool> same_order = gathering_.wait(unit.slot);
-        if (is_late && same_order) { // at this use on all ranks, so that they know at the same time
+        if (is_late && same_order) { // at this use on all ranks, so all change the order together
             order_.agree(*same_order);
         }
         arrive(unit);
@@ -253,8 +250,8 @@ private:
         point_at(unit, slots_[unit.slot], at::DataPtr(slots_[unit.slot], &unit, &mark, device_));
     }
 
-    /// Starts the next unit that is not here, if what is in a slot is needed later. One at a time:
-    /// whether it is there already is no reason, for it differs between ranks.
+    /// Prefetches the next missing unit, if a slot holds a unit that is needed later. One at a
+    /// time, complete or not, because completion differs between ranks.
     void look_ahead() {
         const std::size_t next = order_.next_without(
             [this](std::size_t unit) { return units_[unit].is_here || units_[unit].is_coming; });
@@ -273,7 +270,7 @@ private:
         }
     }
 
-    /// Goes on with what has been started ahead in this thread.
+    /// Polls what this thread has prefetched.
     static void poll() {
         const std::shared_ptr<Polls> polls = polled;
         const std::lock_guard lock(polls->mutex);
@@ -287,7 +284,7 @@ private:
         }
     }
 
-    /// Torch's operators that it calls are not seen.
+    /// Hides the torch operators that `action` calls from the callback.
     template <class Action>
     void guarded(Action&& action) {
         try {
@@ -301,8 +298,7 @@ private:
         }
     }
 
-    /// One that is empty, or of those whose unit `can_go`, that which is not needed for longest, or
-    /// has not been.
+    /// An empty slot, or, of those whose unit `can_go`, the one needed last or used least recently.
     template <class CanGo>
     [[nodiscard]] std::optional<std::size_t> slot_for(CanGo&& can_go) const {
         const Resident* gone = nullptr;
@@ -331,10 +327,11 @@ private:
                     names += concat(names.empty() ? "\"" : ", \"", unit.name, '"');
                 }
             }
-            throw ModelError("RT-M48", concat("operator ", what, " uses weights of units ", names,
-                                              " at once, but resident_units is ", slots_.size(),
-                                              "; raise it, or let ShardedOptions::units put them "
-                                              "into one unit"));
+            throw ModelError("RT-M48",
+                             concat("operator ", what, " uses weights of units ", names,
+                                    " at the same time, but resident_units is ", slots_.size(),
+                                    "; raise resident_units, or let ShardedOptions::units put them "
+                                    "into one unit"));
         }
         return *slot;
     }
@@ -354,7 +351,7 @@ private:
         unit.storage.set_nbytes(memory != nullptr ? unit.bytes : 0);
     }
 
-    /// For good: ranks do not know any more what the others have.
+    /// Fails permanently: ranks have lost track of the others' state.
     void fail(const std::string& why) {
         failure_ = std::current_exception();
         for (Resident& unit : units_) {
@@ -365,28 +362,28 @@ private:
         }
     }
 
-    /// What operators of a thread go on with. Another thread may end the model meanwhile.
+    /// State that operators of a thread poll. Another thread may destroy the model meanwhile.
     struct Polls {
         std::mutex mutex;
         GatherOnUse* owner = nullptr;
     };
-    /// Of the last that has started something ahead: in its thread_, which is this one.
+    /// The object that last prefetched in this thread, which is its thread_.
     static inline thread_local std::shared_ptr<Polls> polled = nullptr;
 
     std::vector<std::byte*> slots_;
     at::Device device_;
     std::vector<Resident*> in_slot_;
-    std::deque<Resident> units_; ///< at addresses that stay
+    std::deque<Resident> units_; ///< at stable addresses
     UnitGathering& gathering_;
     UnitOrder order_;
-    Resident* last_ = nullptr;  ///< that was used
-    Resident* ahead_ = nullptr; ///< started, and not used since
+    Resident* last_ = nullptr;  ///< used most recently
+    Resident* ahead_ = nullptr; ///< prefetched, and not used since
     GatherCounts counts_;
     std::exception_ptr failure_;
     std::thread::id thread_ = std::this_thread::get_id();
     std::shared_ptr<Polls> polls_ = std::make_shared<Polls>();
-    std::uint64_t operator_ = 0; ///< that looks at its arguments now
-    std::uint64_t number_ = 0;   ///< of it, among all operators of the process
+    std::uint64_t operator_ = 0; ///< whose arguments are being examined
+    std::uint64_t number_ = 0;   ///< its number among all operators of the process
     at::CallbackHandle handle_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Weights of which each rank has its part only. Units of them (units.hpp) are gathered when an
+/// Weights of which each rank holds only its part. Units of them (units.hpp) are gathered when an
 /// operator is about to use them (gather_on_use.hpp), into slots that the ranks of a node share.
 #pragma once
 
@@ -30,7 +30,7 @@ namespace rtrain::detail {
 
 class GatheredWeights final : public WeightMemory {
 public:
-    /// Rank 0's values count, a parameter at a time. *Collective.* Throws CommError [RT-X12].
+    /// Takes rank 0's values, a parameter at a time. *Collective.* Throws CommError [RT-X12].
     GatheredWeights(AnyBackend& backend, ShardRanks& ranks,
                     const std::vector<NamedParameter>& parameters,
                     const std::vector<at::ScalarType>& types, bool parts_on_host,
@@ -59,7 +59,7 @@ public:
         on_use_.emplace(std::move(read), ranks_.device(), *gathering_);
         for (const Unit& unit : units_) {
             make_views(on_use_->add(unit.name, bytes_of_unit(unit)), unit);
-            ::malloc_trim(0); // what the ranks had of their own
+            ::malloc_trim(0); // frees the ranks' previous copies
         }
     }
 
@@ -109,7 +109,7 @@ public:
     }
 
 private:
-    /// The model's tensors in memory that has all of them, for as long as it lives.
+    /// Points the model's tensors at memory that has all weights, while it lives.
     class Opened {
     public:
         Opened(const GatheredWeights& weights, const WeightArray& array, std::byte* mapping)
@@ -139,7 +139,7 @@ private:
         return offsets_[unit.parameters.back()] + bytes_of(unit.parameters.back());
     }
 
-    /// The parameters of a unit become views of one storage, and this rank keeps its parts.
+    /// Makes the parameters of a unit views of one storage; this rank keeps its parts.
     void make_views(const c10::Storage& storage, const Unit& unit) {
         for (const std::size_t i : unit.parameters) {
             Place& place = places_[i];
@@ -171,7 +171,7 @@ private:
         }
     }
 
-    /// Where the parameters of a unit are in a slot.
+    /// The places of a unit's parameters in a slot.
     [[nodiscard]] std::vector<WeightCopy> copies_in(std::size_t unit, std::size_t slot) const {
         std::vector<WeightCopy> copies;
         for (const std::size_t i : units_[unit].parameters) {
@@ -191,7 +191,7 @@ private:
         const Place& place = places_[index];
         return {memory, place.slices, c10::elementSize(place.type)};
     }
-    /// This rank's part of a parameter to where it is whole.
+    /// Copies this rank's part of a parameter to where the parameter is whole.
     void write_part(std::size_t index, std::byte* memory) const {
         const Place& place = places_[index];
         if (place.part.numel() > 0) {
@@ -203,7 +203,7 @@ private:
     [[nodiscard]] at::Tensor own_elements(std::size_t index, const at::Tensor& flat) const {
         return flat.narrow(0, places_[index].of.begin, elements_of_part(index));
     }
-    /// Memory with all weights. *Collective.*
+    /// Returns memory with all weights. *Collective.*
     [[nodiscard]] WeightArray gather_all() {
         const torch::NoGradGuard no_grad;
         rethrow_failure();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Loss scaling for float16: gradients too small for the type are scaled up, and steps whose
-/// gradients overflow are left out (Micikevicius et al., "Mixed precision training", ICLR 2018,
+/// gradients overflow are skipped (Micikevicius et al., "Mixed precision training", ICLR 2018,
 /// section 3.2). The algorithm and defaults are those of torch.amp.GradScaler.
 #pragma once
 
@@ -27,8 +27,8 @@ struct GradScalerOptions {
     double growth_factor = 2;    ///< the scale grows by it after `growth_interval` good steps
     double backoff_factor = 0.5; ///< and shrinks by it when gradients overflowed
     int growth_interval = 2000;  ///< finite steps before the scale grows
-    /// Overflow at a smaller scale is an error (RT-M22): gradients are then infinite or NaN
-    /// whatever the scale, and no step would ever be made again. 0: never.
+    /// Overflow at a smaller scale is an error (RT-M22): gradients are then infinite or NaN at any
+    /// scale, and every step would be skipped. 0: never.
     double min_scale = 1e-6;
     bool enabled = true; ///< false: scale() and update() do nothing, step() steps
 };
@@ -46,12 +46,12 @@ struct GradScalerOptions {
 /// }
 /// @endcode
 ///
-/// Ranks agree about each step without communication, because it is averaged gradients that are
-/// looked at: one rank's infinity or NaN is in the average of all. Under `no_sync()` and LocalSgd
-/// each rank decides for itself. bfloat16 has float32's range and needs no scaler.
+/// Ranks agree about each step without communication, because averaged gradients are checked: one
+/// rank's infinity or NaN is in the average of all. Under `no_sync()` and LocalSgd each rank
+/// decides for itself. bfloat16 has float32's range and needs no scaler.
 class GradScaler {
 public:
-    /// Throws ConfigError [RT-C11] for options that no scale can follow.
+    /// Throws ConfigError [RT-C11] for options out of range.
     explicit GradScaler(const GradScalerOptions& options = {})
         : options_(options), scale_(static_cast<float>(options.init_scale)) {
         if (!(scale_ > 0 && std::isfinite(scale_) && options.growth_factor > 1 &&
@@ -73,10 +73,10 @@ public:
         return options_.enabled ? loss * scale_ : loss;
     }
 
-    /// Divides the gradients of the optimizer's parameters by the scale. step() does it; before,
-    /// it is for code that looks at gradients, such as clipping. Throws ModelError: RT-M18 a second
-    /// time for one step, RT-M19 a gradient is float16 (parameters must be float32); ConfigError
-    /// [RT-C12] for an optimizer of a model with step_in_backward.
+    /// Divides the gradients of the optimizer's parameters by the scale. step() does it; call it
+    /// earlier for code that reads gradients, such as clipping. Throws ModelError: RT-M18 if called
+    /// twice for one step, RT-M19 if a gradient is float16 (parameters must be float32);
+    /// ConfigError [RT-C12] for an optimizer of a model with step_in_backward.
     template <class Optimizer>
     void unscale_(Optimizer& optimizer) {
         if (!options_.enabled) {
@@ -102,15 +102,15 @@ public:
             progress.overflowed = progress.overflowed || overflow.item<float>() != 0;
             progress.checked = true;
         }
-        if constexpr (requires { optimizer.on_any_rank(true); }) { // ranks may see parts of them
+        if constexpr (requires { optimizer.on_any_rank(true); }) { // ranks may hold parts of them
             progress.checked = optimizer.on_any_rank(progress.checked);
             progress.overflowed = optimizer.on_any_rank(progress.overflowed);
         }
         progress.unscaled = true;
     }
 
-    /// optimizer.step(), with the gradients unscaled, unless one of them is infinite or NaN.
-    /// Returns whether it stepped. Throws ModelError: RT-M18 a second time before update(), or
+    /// Calls optimizer.step() with unscaled gradients, unless one of them is infinite or NaN.
+    /// Returns whether it stepped. Throws ModelError [RT-M18] if called twice before update(), or
     /// without any gradient.
     template <class Optimizer>
     bool step(Optimizer& optimizer) {
@@ -136,7 +136,7 @@ public:
     }
 
     /// Ends the iteration, after step() for every optimizer: adjusts the scale. Throws ModelError
-    /// [RT-M18] when no gradients were looked at; [RT-M22] when the scale falls below `min_scale`.
+    /// [RT-M18] when no gradients were checked; [RT-M22] when the scale falls below `min_scale`.
     void update() {
         if (!options_.enabled) {
             return;
@@ -159,9 +159,8 @@ public:
                     "RT-M22", detail::concat("GradScaler: gradients are infinite or NaN at every "
                                              "scale down to ",
                                              scale_,
-                                             ", so that no step is "
-                                             "made any more; look at the loss and the batches, "
-                                             "lower the learning rate or clip gradients"));
+                                             ", so every step is skipped; check the loss and the "
+                                             "batches, lower the learning rate or clip gradients"));
             }
         } else if (++good_steps_ == options_.growth_interval) {
             const auto larger = static_cast<float>(scale_ * options_.growth_factor);
@@ -170,10 +169,10 @@ public:
         }
     }
 
-    /// What losses are multiplied by now.
+    /// The factor that losses are multiplied by now.
     [[nodiscard]] double current_scale() const noexcept { return options_.enabled ? scale_ : 1; }
 
-    /// For State::add(): the scale and how long it has lasted.
+    /// For State::add(): the scale and the number of good steps since it changed.
     void save(StateWriter& out) const {
         out.value("scale", scale_);
         out.value("good_steps", good_steps_);
@@ -185,7 +184,7 @@ public:
     }
 
 private:
-    /// How far an optimizer is in this iteration.
+    /// An optimizer's progress in this iteration.
     struct Progress {
         bool unscaled = false;
         bool stepped = false;
@@ -193,7 +192,7 @@ private:
         bool overflowed = false; ///< one of them is infinite or NaN
     };
 
-    /// By device and type, as the kernel wants them.
+    /// Groups gradients by device and type, as the kernel requires.
     template <class Optimizer>
     static auto gradients_of(Optimizer& optimizer) {
         std::map<std::tuple<int, int, at::ScalarType>, std::vector<at::Tensor>> gradients;

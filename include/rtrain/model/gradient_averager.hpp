@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Averages gradients over ranks while backward runs: the engine under `worker.prepare(model)`.
+/// Averages gradients over ranks while backward runs: the engine of `worker.prepare(model)`.
 ///
 /// A hook on each parameter (parameter_hook.hpp) copies gradient / size into the parameter's place
-/// in a flat bucket (buckets.hpp). A full bucket is reduced at once, in the order of buckets so
+/// in a flat bucket (buckets.hpp). A full bucket is reduced immediately, in the order of buckets so
 /// that all ranks communicate alike (bucket_reduction.hpp). When backward ends (backward_pass.hpp),
-/// the averager waits for what is still under way, and averages sparse gradients (sparse_mean.hpp).
+/// the averager waits for reductions in flight, and averages sparse gradients (sparse_mean.hpp).
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -48,7 +48,7 @@ class GradientAverager final : private GradientListener {
 public:
     /// `model`'s parameters have the same order, shapes and types on all ranks. `backend` outlives
     /// this object. Collective. Throws ModelError [RT-M5] when another averager has one of the
-    /// parameters that train.
+    /// trainable parameters.
     GradientAverager(AnyBackend& backend, const std::shared_ptr<torch::nn::Module>& model,
                      const DataParallelOptions& options, const MakeStore& make_store)
         : backend_(backend), options_(options),
@@ -71,14 +71,14 @@ public:
     GradientAverager(const GradientAverager&) = delete;
     GradientAverager& operator=(const GradientAverager&) = delete;
 
-    /// When a pass through the store begins, and when its gradients are averaged.
+    /// Called when a pass through the store begins, and when its gradients are averaged.
     struct PassHooks {
         std::function<void()> begin;
         std::function<void()> end; ///< not of passes that this rank only shadows
     };
     void set_pass_hooks(PassHooks hooks) { pass_hooks_ = std::move(hooks); }
 
-    /// The passes to come are those of the batch that the loop has.
+    /// Weights the next passes for the loop's current batch.
     void follow_batch() {
         weight_.follow(weight_applies());
         store_->divide_by(backend_.size() / weight_.value());
@@ -117,7 +117,7 @@ public:
     }
     [[nodiscard]] JoinedRanks* joined() const noexcept { return joined_; }
     [[nodiscard]] std::size_t joined_as() const noexcept { return joined_as_; }
-    /// A pass of `active` ranks, of which this is none: gradients become those of the others.
+    /// Takes part in a pass of `active` other ranks: gradients become those of the others.
     void shadow_pass(int active) {
         const torch::NoGradGuard no_grad;
         store_->divide_by(active);
@@ -151,11 +151,11 @@ private:
     }
 
     void gradient_ready(std::size_t index) override {
-        if (pass_.finds_cut()) { // what that pass has brought counts no more
+        if (pass_.finds_cut()) { // gradients of that pass do not count
             use_.forget_used();
         }
-        // A gradient that is undefined counts as zeros, and where parameters may be unused it
-        // counts as unused, as in PyTorch's DDP.
+        // An undefined gradient counts as zeros; where parameters may be unused, it counts as
+        // unused, as in PyTorch's DDP.
         const bool defined = parameters_[index].tensor.grad().defined();
         if (!defined && options_.find_unused_parameters) {
             return;
@@ -170,7 +170,7 @@ private:
         }
     }
 
-    /// Whether this gradient is part of a pass that goes through the store.
+    /// True if this gradient is part of a pass that goes through the store.
     bool has_arrived(std::size_t index) {
         if (!sync_ && !store_->keeps()) {
             return false;
@@ -199,13 +199,13 @@ private:
         syncs_ = sync_;
     }
 
-    /// After an exception in backward, ranks go on only if all of them had one at the same place:
-    /// else gradients of two passes would be added up.
+    /// After an exception in backward, ranks continue only if all of them had one at the same
+    /// place: otherwise gradients of two passes would be added up.
     void settle_cut_pass() {
         const std::size_t started = syncs_ ? store_->started() : 0;
         require_same(backend_, "RT-M26", static_cast<std::int64_t>(started), [] {
             return "an exception has ended a backward pass, but not on all ranks at the same "
-                   "place; let it leave the training function, and the run goes on from its newest "
+                   "place; let it leave the training function, and the run resumes from its newest "
                    "checkpoint";
         });
         if (syncs_) {
@@ -214,7 +214,7 @@ private:
         pass_.settle();
     }
 
-    /// Parameters that train from now on get their places.
+    /// Gives places to parameters that have become trainable.
     void follow_requires_grad() {
         std::vector<bool> homeless(parameters_.size(), false);
         use_.follow_requires_grad(backend_, [&](std::size_t i) {
@@ -230,7 +230,7 @@ private:
         }
     }
 
-    /// What a frozen parameter has of a gradient stays its own.
+    /// Leaves a frozen parameter its own gradient.
     void leave_place(std::size_t index) {
         const torch::NoGradGuard no_grad;
         use_.set_used(index, false);
@@ -253,8 +253,8 @@ private:
         store_->take(index, syncs_);
     }
 
-    /// Fills the place of a parameter that this pass has not used: with what earlier passes have
-    /// accumulated, or zeros.
+    /// Fills the place of a parameter that this pass has not used: with the gradient that earlier
+    /// passes have accumulated, or zeros.
     void take_unused(std::size_t index) {
         if (sparse_[index]) {
             return;
@@ -277,7 +277,7 @@ private:
         return UserCall::In(UserCall::backward, next_pass());
     }
     void reduce_full_buckets() {
-        if (syncs_ && store_->has_started_or_full()) { // asked behind each gradient
+        if (syncs_ && store_->has_started_or_full()) { // checked after each gradient
             const auto in = in_backward();
             const torch::NoGradGuard no_grad;
             const StepClock::In communicating(StepPart::communication);
@@ -327,14 +327,14 @@ private:
         }
     }
 
-    /// What the host does for a pass.
+    /// The host's part of a pass.
     void count_pass() {
         if (options_.check_parameters > 0 && averaged_passes_ % options_.check_parameters == 0) {
             check_parameters();
         }
         RankStatus::current().steps.fetch_add(1, std::memory_order_relaxed);
         RankStatus::current().advance();
-        if (options_.group == nullptr && joined_ == nullptr) { // all ranks come by here
+        if (options_.group == nullptr && joined_ == nullptr) { // all ranks get here
             vote_on_preemption(backend_);
         }
     }
@@ -380,7 +380,7 @@ private:
 
     AnyBackend& backend_;
     DataParallelOptions options_;
-    std::vector<NamedParameter> parameters_; ///< all of the model, each once
+    std::vector<NamedParameter> parameters_; ///< all of the model's, each once
     std::unique_ptr<GradientStore> store_;
     ModelGuard guard_;         ///< of the model as the store has made it
     std::vector<bool> sparse_; ///< by parameter: its gradient has no place in the store
@@ -388,8 +388,8 @@ private:
     std::vector<ParameterHook> hooks_;
     BackwardPass pass_{[this] { end_backward(); }};
     bool sync_ = true;
-    bool syncs_ = true;    ///< the pass under way does
-    bool shadows_ = false; ///< the pass under way has nothing of this rank
+    bool syncs_ = true;    ///< the current pass does
+    bool shadows_ = false; ///< the current pass has nothing from this rank
     JoinedRanks* joined_ = nullptr;
     std::size_t joined_as_ = 0;
     BatchWeight weight_{parameters_};

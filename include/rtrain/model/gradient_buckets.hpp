@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The buckets of a model's gradients: who has a place in which, what has arrived, and what is
-/// being reduced.
+/// The buckets of a model's gradients: which parameters have a place in which bucket, which
+/// gradients have arrived, and which buckets are being reduced.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -97,7 +97,7 @@ public:
             custom_->save(part);
         }
     }
-    /// Hooks begin anew where the checkpoint does not know these buckets.
+    /// Hooks start over where the checkpoint has a different bucket layout.
     void load(const StateReader& in) override {
         if (!hooks_remember() || !in.has_value("layout") ||
             in.value("layout").to_number<std::int64_t>() != layout()) {
@@ -118,7 +118,7 @@ public:
         return places_[parameter].view.defined();
     }
 
-    /// Buckets without an expected parameter are left out.
+    /// Skips buckets without an expected parameter.
     void begin(const std::vector<bool>& expected) override {
         for (Bucket& bucket : buckets_) {
             bucket.missing = 0;
@@ -150,7 +150,7 @@ public:
         bucket.filled.note(bucket.memory.device());
         --bucket.missing;
     }
-    /// Its place stays zero, whatever is reduced around it.
+    /// The place stays zero, whatever is reduced around it.
     void leave(std::size_t parameter) override {
         if (!has_place(parameter)) {
             return;
@@ -190,7 +190,7 @@ public:
         }
     }
 
-    /// With a tree: what the places hold is a leaf of it.
+    /// With a tree: the contents of the places become a leaf of it.
     void keep() override {
         for (Bucket& bucket : buckets_) {
             if (bucket.trains) {
@@ -215,7 +215,7 @@ public:
 
     void hand_out(std::size_t parameter, bool used, bool sparse) override {
         if (!used || sparse) {
-            return; // it stays what it was; it has it
+            return; // unused: it stays what it was; sparse: it is averaged already
         }
         at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
         if (options_.gradient_as_bucket_view) {
@@ -227,7 +227,7 @@ public:
         }
     }
 
-    /// A bucket where all of its gradients lie in it.
+    /// One tensor per bucket, where all gradients of the bucket are in its memory.
     [[nodiscard]] std::vector<at::Tensor> gradients() const override {
         std::vector<at::Tensor> memory;
         for (const Bucket& bucket : buckets_) {
@@ -246,24 +246,24 @@ public:
 private:
     struct Bucket {
         at::Tensor memory;                   ///< one dimension, one type
-        at::Tensor scale;                    ///< what a gradient is multiplied by on its way in
-        std::vector<std::size_t> parameters; ///< those that lie in it
-        std::size_t missing = 0;             ///< gradients that this backward has not brought yet
+        at::Tensor scale;                    ///< factor for gradients on their way in
+        std::vector<std::size_t> parameters; ///< those in the bucket
+        std::size_t missing = 0;             ///< gradients that this backward has not computed yet
         bool trains = true;                  ///< a parameter in it is expected
         FillingStreams filled;               ///< by this backward
         std::unique_ptr<BucketReduction> reduction;
-        TreeReduction* tree = nullptr; ///< `reduction`, when it is one
+        TreeReduction* tree = nullptr; ///< `reduction`, if it is a tree
     };
     struct Place {
         std::size_t bucket = 0;
         at::Tensor view;
     };
 
-    /// Shape and strides of the parameter, memory of its bucket.
+    /// The parameter's place: its shape and strides, in its bucket's memory.
     [[nodiscard]] const at::Tensor& place(std::size_t parameter) const {
         return places_[parameter].view;
     }
-    /// Whether the parameter's gradient is that memory.
+    /// True if the parameter's gradient is that memory.
     [[nodiscard]] bool holds_gradient(std::size_t parameter) const {
         const at::Tensor& gradient = parameters_[parameter].tensor.grad();
         return gradient.defined() && !gradient.is_sparse() &&
@@ -278,7 +278,8 @@ private:
     [[nodiscard]] bool hooks_remember() const {
         return custom_ || std::holds_alternative<hook::PowerSgd>(options_.hook);
     }
-    /// A checksum of the options and of which parameters have places: of how buckets are cut.
+    /// A checksum of the options and of which parameters have places: it identifies the bucket
+    /// layout.
     [[nodiscard]] std::int64_t layout() const {
         std::string text = describe(options_);
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -294,7 +295,7 @@ private:
     bool by_tree_;
     std::unique_ptr<AnyGradientHook> custom_;
     double divisor_;
-    std::vector<Place> places_; ///< by parameter; without a view: it has none
+    std::vector<Place> places_; ///< by parameter; undefined view: no place
     std::vector<Bucket> buckets_;
     std::size_t next_ = 0; ///< the first bucket that is not being reduced
     GradientWriter writer_;

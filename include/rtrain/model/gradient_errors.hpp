@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What is said of gradients that did not come, and of ones that are no numbers.
+/// Errors for missing and non-finite gradients.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -12,7 +12,7 @@
 
 namespace rtrain::detail {
 
-/// Throws ModelError [RT-M3] for the parameters that are `expected` and were not `seen`.
+/// Throws ModelError [RT-M3] for the parameters that are `expected` but were not `seen`.
 [[noreturn]] inline void throw_unused(const std::vector<NamedParameter>& parameters,
                                       const std::vector<bool>& expected,
                                       const std::vector<bool>& seen, int rank) {
@@ -28,7 +28,7 @@ namespace rtrain::detail {
         names +=
             concat(" and ", unused - most_named, " other of ", parameters.size(), " parameters");
     }
-    throw ModelError("RT-M3", concat("backward brought no gradient for ", names, " on rank ", rank,
+    throw ModelError("RT-M3", concat("backward computed no gradient for ", names, " on rank ", rank,
                                      "; use these parameters in the loss, freeze them, or set "
                                      "find_unused_parameters. A parameter that was frozen takes "
                                      "part from the next forward on"));
@@ -40,9 +40,9 @@ namespace rtrain::detail {
     throw ModelError("RT-M21",
                      concat("the averaged gradient of parameter \"", parameter, "\" holds ",
                             is_nan ? "NaN" : "an infinity", " after backward pass ", passes,
-                            " since prepare(); no optimizer has seen it. Look at the loss and at "
-                            "the batch of this step, lower the learning rate or clip gradients; "
-                            "with a GradScaler, leave check_gradients out"));
+                            " since prepare(); no optimizer has used it. Check the loss and the "
+                            "batch of this step, lower the learning rate or clip gradients; with a "
+                            "GradScaler, turn check_gradients off"));
 }
 
 } // namespace rtrain::detail

@@ -66,13 +66,13 @@ public:
         if (steps() && next_ > 0) {
             throw ModelError("RT-M26", "an exception has ended a backward pass that had stepped "
                                        "some parameters already; let it leave the training "
-                                       "function, and the run goes on from its newest checkpoint");
+                                       "function, and the run resumes from its newest checkpoint");
         }
         weights_->require_step();
         for (std::size_t i = 0; i < expected.size(); ++i) {
             own_[i].is_expected = expected[i];
             own_[i].summed = 0;
-            own_[i].gradient.reset(); // of a pass that an exception has ended
+            own_[i].gradient.reset(); // left by a pass that an exception has ended
             if (expected[i] && (has_had_pass_ || steps())) {
                 weights_->require_optimizer(i);
             }
@@ -88,15 +88,15 @@ public:
         next_ = 0;
     }
 
-    /// Keeps the gradient until its chunks' turn has come.
+    /// Stores the gradient until its chunks are sent.
     void take(std::size_t parameter, bool /*syncs*/) override {
         at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
         own_[parameter].gradient =
             in_memory_order(std::exchange(gradient, {}), parameters_[parameter].tensor);
         arrive(parameter);
     }
-    /// autograd adds to what is there in its type: that of the sums, where the parameter's is
-    /// shorter.
+    /// autograd accumulates in the type of the existing gradient: here that of the sums, where the
+    /// parameter's is narrower.
     void accumulate(std::size_t parameter) override {
         at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
         const auto type = weights_->part(parameter).scalar_type();
@@ -129,7 +129,7 @@ public:
         has_had_pass_ = true;
     }
 
-    /// Parts hold what passes have brought so far, and the next one adds to it.
+    /// Parts hold the sums of the passes so far, and the next one adds to them.
     void keep() override {
         start_full();
         slots_->wait();
@@ -165,9 +165,9 @@ public:
             return;
         } else if (used) {
             give(parameter);
-            parameters_[parameter].tensor.mutable_grad().reset(); // what it has sent, unused now
+            parameters_[parameter].tensor.mutable_grad().reset(); // already sent
         } else if (was_none) {
-            own.reset(); // zeros of passes that nobody has used it in
+            own.reset(); // zeros of passes in which no rank has used it
         }
     }
 
@@ -191,13 +191,13 @@ public:
 private:
     struct Own {
         bool has_place = false;
-        bool is_expected = false; ///< in the pass under way
-        bool was_none = false;    ///< before keep(), the part had no gradient
+        bool is_expected = false; ///< in the current pass
+        bool was_none = false;    ///< the part had no gradient before keep()
         at::Tensor sum;           ///< of the part's elements, in the memory of its type
         std::size_t first_chunk = 0;
-        std::size_t chunks = 0; ///< that it travels in, one behind the other
-        std::size_t summed = 0; ///< of them, in a pass that steps
-        at::Tensor gradient;    ///< this rank's in this pass, until it is sent; none: zeros
+        std::size_t chunks = 0; ///< that hold it, consecutive
+        std::size_t summed = 0; ///< of these, in a pass that steps
+        at::Tensor gradient;    ///< this rank's in this pass, until it is sent; undefined: zeros
     };
 
     void lay_out_sums() {
@@ -229,16 +229,17 @@ private:
             }
             return none;
         }
-        // Behind slot() the sums of a node are there; nodes exchange those of one round meanwhile.
+        // After slot() the sums of a node are complete; nodes meanwhile exchange those of one
+        // round.
         const at::Device device = weights_->parts_on();
         return steps() ? rooms_in_turns(chunks_, weights_->owners().nodes == 1 ? 1 : 2, device)
                        : own_rooms(chunks_, device);
     }
     [[nodiscard]] bool owns() const { return weights_->owners().owns(); }
-    /// Whether sums are stepped and used up within the pass.
+    /// True if sums are stepped and consumed within the pass.
     [[nodiscard]] bool steps() const { return weights_->steps_in_backward(); }
 
-    /// What the part had of a gradient goes along.
+    /// Moves the part's gradient along, if it has one.
     void move_sum(std::size_t parameter, const at::Tensor& sum) {
         own_[parameter].sum = sum;
         at::Tensor& gradient = weights_->part(parameter).mutable_grad();
@@ -249,7 +250,7 @@ private:
 
     void arrive(std::size_t parameter) {
         const Own& own = own_[parameter];
-        if (steps()) { // what reads the parameter from now on in this pass is told that it is late
+        if (steps()) { // later uses in this pass then fail autograd's version check
             parameters_[parameter].tensor.unsafeGetTensorImpl()->bump_version();
         }
         for (std::size_t c = own.first_chunk; c < own.first_chunk + own.chunks; ++c) {
@@ -287,8 +288,8 @@ private:
                         [this, number, fresh] { add(chunks_[number], fresh, blocks_[number]); });
     }
 
-    /// A chunk's sums are there: steps the parameters that have all of theirs. Between nodes, a
-    /// later chunk may be there before an earlier one.
+    /// Called when a chunk's sums are complete: steps the parameters that have all of theirs.
+    /// Between nodes, a later chunk may be complete before an earlier one.
     void step(std::size_t number) {
         const torch::NoGradGuard no_grad;
         const StepClock::In stepping(StepPart::optimizer);
@@ -302,7 +303,7 @@ private:
         weights_->step_now(complete, [this](std::size_t parameter) { give(parameter); });
     }
 
-    /// A chunk's new sums to those that parts have, where they have some.
+    /// Adds a chunk's new sums to those of the parts, where they have some.
     void add(const Chunk& chunk, const at::Tensor& fresh, const at::Tensor& block) {
         const torch::NoGradGuard no_grad;
         for (const Chunk::Member& member : chunk.members) {
@@ -319,12 +320,12 @@ private:
     [[nodiscard]] const at::Tensor& sum_of(std::size_t parameter) const {
         return own_[parameter].sum;
     }
-    /// The part's gradient is the memory of its sum.
+    /// Makes the memory of its sum the part's gradient.
     void give(std::size_t parameter) {
         weights_->part(parameter).mutable_grad() =
             alias(sum_of(parameter), 0, weights_->part(parameter));
     }
-    /// A gradient that lies elsewhere, as user's code may have put it.
+    /// Moves a gradient that user code has placed elsewhere into the memory of its sum.
     void adopt(std::size_t parameter) {
         const at::Tensor gradient = weights_->part(parameter).grad();
         if (gradient.const_data_ptr() != sum_of(parameter).const_data_ptr()) {
@@ -360,16 +361,16 @@ private:
     std::string model_;
     const std::vector<NamedParameter>& parameters_;
     std::int64_t slot_bytes_;
-    std::optional<at::ScalarType> half_; ///< nodes exchange sums in it
+    std::optional<at::ScalarType> half_; ///< in which nodes exchange sums
     bool keeps_;                         ///< sums of passes under no_sync()
     double divisor_;
     std::vector<Own> own_; ///< by parameter
     std::vector<Chunk> chunks_;
     std::unique_ptr<comm::Slots> slots_;
-    std::vector<at::Tensor> blocks_;   ///< by chunk: this rank's, of the sums
-    std::vector<std::size_t> missing_; ///< by chunk: gradients that this pass has not brought yet
+    std::vector<at::Tensor> blocks_;   ///< by chunk: this rank's block of the sums
+    std::vector<std::size_t> missing_; ///< by chunk: gradients that this pass has not computed yet
     std::vector<bool> trains_;         ///< by chunk: a parameter in it is expected
-    std::size_t next_ = 0; ///< the first chunk that is not sent; 0 behind a pass that has stepped
+    std::size_t next_ = 0; ///< the first chunk not sent; 0 after a pass that has stepped
     bool has_had_pass_ = false;
     ChunkWriter writer_;
 };

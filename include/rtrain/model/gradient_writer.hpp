@@ -15,8 +15,8 @@ namespace rtrain::detail {
 
 class GradientWriter {
 public:
-    /// out = in * factor, which has no dimension. `out` may be `in`; one of a wider type gets the
-    /// product in that.
+    /// out = in * factor, a scalar tensor. `out` may be `in`; an `out` of a wider type gets the
+    /// product in that type.
     void scale_into(at::Tensor& out, const at::Tensor& in, const at::Tensor& factor) {
         if (in.scalar_type() != out.scalar_type()) {
             at::mul_out(out, out.copy_(in), factor);
@@ -48,13 +48,13 @@ private:
     comm::SharedWriter writer_;
 };
 
-/// 1 / divisor, of the type that multiplying gradients of `type` needs, so that no step converts
-/// it; kernels for types of two bytes compute in float32.
+/// 1 / divisor, in the type needed to multiply gradients of `type`, so that no step converts it;
+/// kernels for types of two bytes compute in float32.
 [[nodiscard]] inline at::Tensor scale_for(double divisor, at::ScalarType type) {
     return at::scalar_tensor(1.0 / divisor, c10::isReducedFloatingType(type) ? at::kFloat : type);
 }
 
-/// A gradient in one dimension, in the order in which its parameter lies.
+/// A gradient in one dimension, in the memory order of its parameter.
 [[nodiscard]] inline at::Tensor in_memory_order(const at::Tensor& gradient,
                                                 const at::Tensor& parameter) {
     const bool alike = gradient.strides() == parameter.strides() ||

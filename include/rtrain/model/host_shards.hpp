@@ -18,7 +18,7 @@ namespace rtrain::detail {
 
 class HostShards final : public ShardRanks {
 public:
-    /// `ranks` outlives it. `shares`: the ranks of a node are to have one copy.
+    /// `ranks` outlives this object. `shares`: the ranks of a node share one copy.
     HostShards(comm::Communicator& ranks, bool shares)
         : ranks_(ranks), owners_(ranks.block_owners()), shares_(shares), exchange_(ranks, shares) {}
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Uneven inputs: ranks whose data end early take part in what the others still average, with
-/// nothing of their own. As torch.distributed.algorithms.Join; but ranks that have ended also make
-/// the others' optimizer steps, so that optimizers stay the same on all ranks, too.
+/// Uneven inputs: ranks whose data end early take part in what the others still average, without
+/// contributing. Like torch.distributed.algorithms.Join, but ranks that have ended also make the
+/// others' optimizer steps, so that optimizers stay the same on all ranks.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -23,22 +23,22 @@ namespace rtrain {
 
 namespace detail {
 
-/// What ranks are about to do together, each time one of them would communicate about a model.
+/// Agrees on what ranks do together, each time one of them would communicate about a model.
 class JoinedRanks {
 public:
     enum class Step : std::uint8_t { none, buffers, backward };
     struct Next {
-        Step step = Step::none; ///< of the ranks that still train; none: there are none
+        Step step = Step::none; ///< of the ranks that still train; none: all have ended
         std::size_t model = 0;
-        int active = 0;       ///< how many still train
-        int first_active = 0; ///< the lowest of them
+        int active = 0;       ///< the number of ranks that still train
+        int first_active = 0; ///< the lowest of these
     };
 
     /// `ranks` outlives this object.
     explicit JoinedRanks(HookRanks& ranks) : ranks_(ranks) {}
 
-    /// Says what this rank is about to do, or none; returns what those that train do. *Collective.*
-    /// Throws ModelError [RT-M27] when they do different things.
+    /// Announces what this rank is about to do, or none; returns what ranks that still train do.
+    /// *Collective.* Throws ModelError [RT-M27] when they do different things.
     [[nodiscard]] Next announce(Step step, std::size_t model) {
         const std::int64_t mine =
             step == Step::none ? 0 : static_cast<std::int64_t>(2 * model) + static_cast<int>(step);
@@ -51,10 +51,10 @@ public:
                 continue;
             }
             if (common != 0 && common != theirs) {
-                throw ModelError("RT-M27", "ranks that train under join() do different things at "
-                                           "the same time, such as a forward and a backward, or "
-                                           "passes of two models; until its data end, each rank "
-                                           "must do the same in each step");
+                throw ModelError(
+                    "RT-M27", "ranks under join() run different operations at the same time, such "
+                              "as a forward and a backward, or passes of two models; run the same "
+                              "operations in each step on every rank until its data end");
             }
             common = theirs;
             next.first_active = rank;
@@ -71,7 +71,7 @@ private:
     HookRanks& ranks_;
 };
 
-/// A model that ranks train in unequally many steps.
+/// A model that ranks train for different numbers of steps.
 class Joinable {
 public:
     Joinable() = default;
@@ -79,26 +79,26 @@ public:
     Joinable& operator=(const Joinable&) = delete;
     virtual ~Joinable() = default;
 
-    /// How ranks talk; null where there is but one.
+    /// The ranks' collectives; null for one rank.
     [[nodiscard]] virtual HookRanks* ranks() = 0;
-    /// From now on it announces what it does, as model number `model`; null: no more.
+    /// Makes the model announce what it does, as number `model`; null: no longer.
     virtual void set_join(JoinedRanks* joined, std::size_t model) = 0;
-    /// Takes part in what the others do. *Collective.*
+    /// Takes part in the others' operation. *Collective.*
     virtual void shadow(const JoinedRanks::Next& next) = 0;
 };
 
 } // namespace detail
 
 /// Runs `train`, a loop whose number of steps may differ between ranks. Gradients are averaged over
-/// the ranks that are still in it. A rank that has ended shadows the others: for each pass that
-/// they average, it gets the same gradients and calls `step`, which makes the optimizer's step,
-/// with the model's place in `models` if it takes a number. So all ranks leave with the same model
-/// and optimizer. *Collective.*
+/// the ranks that still run it. A rank that has ended shadows the others: for each pass that they
+/// average, it gets the same gradients and calls `step`, which makes the optimizer's step; it gets
+/// the model's index in `models` if it takes a number. So all ranks leave with the same model and
+/// optimizer. *Collective.*
 ///
 /// @code
 /// rtrain::join(
 ///     [&] {
-///         for (auto& batch : my_batches) { // ranks may have unequally many
+///         for (auto& batch : my_batches) { // ranks may have different numbers
 ///             optimizer.zero_grad();
 ///             loss_of(model(batch)).backward();
 ///             optimizer.step();
@@ -107,8 +107,8 @@ public:
 ///     [&] { optimizer.step(); }, model);
 /// @endcode
 ///
-/// Each averaged pass is followed by one step. Other collectives (reports, barriers, SyncBatchNorm)
-/// have no place in `train`, nor has freezing. `models` are prepared by the same worker, for the
+/// Each averaged pass is followed by one step. `train` contains no other collectives (reports,
+/// barriers, SyncBatchNorm), and freezes nothing. `models` are prepared by the same worker, for the
 /// same ranks, without PowerSgd, Custom and reduction_order micro_batches (ConfigError RT-C12).
 template <std::invocable Train, class Step, class... Models>
 requires(sizeof...(Models) > 0 &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// In which type a sharded model keeps each of its parameters: see ShardedOptions::parameter_type.
+/// The types in which a sharded model stores its parameters: see ShardedOptions::parameter_type.
 #pragma once
 
 #include <rtrain/model/buckets.hpp>
@@ -12,8 +12,8 @@
 
 namespace rtrain::detail {
 
-/// By parameter. Those of one dimension stay as they are: they take little memory, and kernels of
-/// norms want them in the type of what is normalised, or in float32.
+/// Returns the stored types, by parameter. Parameters of one dimension keep their type: they take
+/// little memory, and norm kernels need them in the type of their input, or in float32.
 [[nodiscard]] inline std::vector<at::ScalarType>
 kept_types(const std::vector<NamedParameter>& parameters, const ShardedOptions& options) {
     std::vector<at::ScalarType> types;
@@ -25,7 +25,7 @@ kept_types(const std::vector<NamedParameter>& parameters, const ShardedOptions& 
     return types;
 }
 
-/// By parameter: as they are.
+/// Returns the present types, by parameter.
 [[nodiscard]] inline std::vector<at::ScalarType>
 types_of(const std::vector<NamedParameter>& parameters) {
     std::vector<at::ScalarType> types;

@@ -21,7 +21,7 @@ struct LocalSgdOptions {
     std::int64_t period = 8;       ///< from then on, steps between two averagings of parameters
 };
 
-/// Made once for a prepared model, told of every step.
+/// Trains a prepared model by local SGD; call step() after every optimizer step.
 ///
 /// @code
 /// rtrain::LocalSgd local(model, {.warmup_steps = 1000, .period = 8});
@@ -33,12 +33,12 @@ struct LocalSgdOptions {
 /// local.step();
 /// @endcode
 ///
-/// Behind an averaging, parameters have the same bits on all ranks, and floating-point buffers
-/// (running means) are averaged with them. The optimizer's state, such as momentum, stays each
-/// rank's own, as in the paper. A checkpoint holds rank 0's parameters and optimizer state: call
-/// `model.average_parameters()` before a report that is not made behind an averaging, or add both
-/// with State::add_per_rank().
-/// While it lives, after the warm-up, the model's gradients are not averaged.
+/// After an averaging, parameters have the same bits on all ranks, and floating-point buffers
+/// (running means) are averaged with them. The optimizer's state, such as momentum, is not
+/// averaged, as in the paper. A checkpoint holds rank 0's parameters and optimizer state: call
+/// `model.average_parameters()` before a report that does not follow an averaging, or add both with
+/// State::add_per_rank(). While it lives, after the warm-up, the model's gradients are not
+/// averaged.
 template <class M, Backend B>
 class LocalSgd {
 public:
@@ -52,14 +52,14 @@ public:
                                                       " warm-up steps; expected at least 1 and 0"));
         }
         if (model_.options().reduction_order == ReductionOrder::micro_batches) {
-            throw ConfigError("RT-C12", "LocalSgd steps between averagings, but with "
-                                        "reduction_order micro_batches gradients exist only "
-                                        "behind one; leave out one of the two");
+            throw ConfigError(
+                "RT-C12", "LocalSgd steps between averagings, but with reduction_order "
+                          "micro_batches gradients exist only after one; use only one of the two");
         }
         choose_mode();
     }
 
-    /// Call it behind every optimizer.step(). *Collective.*
+    /// Call it after every optimizer.step(). *Collective.*
     void step() {
         ++steps_;
         choose_mode();
@@ -69,7 +69,7 @@ public:
         }
     }
 
-    /// For State::add(): how many steps have been made.
+    /// For State::add(): the number of steps made.
     void save(StateWriter& out) const { out.value("steps", steps_); }
     void load(const StateReader& in) {
         steps_ = in.value("steps").to_number<std::int64_t>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How much memory the training of a model takes, before it is prepared.
+/// Estimates the memory for training a model, before it is prepared.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -22,17 +22,18 @@
 
 namespace rtrain {
 
-/// Bytes that each rank needs for a model's parameters. What the ranks of a node share counts once
-/// a node, each rank's share of it here, as in Pss of /proc. Not in it: activations, buffers, what
-/// hooks keep, and the process itself.
+/// Bytes that each rank needs to train a model's parameters. Memory shared by the ranks of a node
+/// counts once per node, divided evenly among them, as in Pss of /proc. Excludes activations,
+/// buffers, what hooks keep, and the process itself.
 struct MemoryNeeded {
     std::int64_t weights = 0;   ///< the parameters, and parts of them in another type
     std::int64_t gradients = 0; ///< from backward to the step
-    std::int64_t moments = 0;   ///< what the optimizer keeps
-    std::int64_t slots = 0;     ///< in which gradients travel
-    /// More, for moments within backward: the largest gradient, as autograd makes it.
+    std::int64_t moments = 0;   ///< the optimizer's state
+    std::int64_t slots = 0;     ///< for sending gradients
+    /// Additional, transient, where moments are updated within backward: the largest gradient, as
+    /// autograd makes it.
     std::int64_t passing = 0;
-    int ranks_per_node = 1; ///< that were asked about
+    int ranks_per_node = 1; ///< as passed to memory_needed()
 
     [[nodiscard]] std::int64_t rank() const noexcept {
         return weights + gradients + moments + slots;
@@ -45,13 +46,14 @@ namespace detail {
 
 inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     if (nodes < 1 || ranks_per_node < 1 || moments < 0) {
-        throw ConfigError("RT-C11", concat("memory_needed() of ", nodes, " nodes with ",
-                                           ranks_per_node, " ranks each, and ", moments,
-                                           " moments; expected 1 or more of both, 0 or more"));
+        throw ConfigError("RT-C11",
+                          concat("memory_needed() was called for ", nodes, " nodes with ",
+                                 ranks_per_node, " ranks each, and ", moments,
+                                 " moments; expected at least 1 of both, and at least 0 moments"));
     }
 }
 
-/// What one of `ranks` needs of weights, of which `sharing` ranks have a copy together.
+/// Bytes of weights on one of `ranks`, where `sharing` ranks share a copy.
 [[nodiscard]] inline std::int64_t weights_of_rank(const torch::nn::Module& module,
                                                   const std::vector<NamedParameter>& parameters,
                                                   const ShardedOptions& options, int ranks,
@@ -61,8 +63,8 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     const auto bytes_of = [&](std::size_t i) {
         return parameters[i].tensor.numel() * static_cast<std::int64_t>(c10::elementSize(kept[i]));
     };
-    std::int64_t shared = 0; // as the model has them
-    std::int64_t own = 0;    // parts that lie elsewhere
+    std::int64_t shared = 0; // in the model's types
+    std::int64_t own = 0;    // parts in other memory
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const at::Tensor& tensor = parameters[i].tensor;
         shared += bytes_of(i);
@@ -85,8 +87,8 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     return (shared + sharing - 1) / sharing + own;
 }
 
-/// Bytes of the largest message in which weights come to others that have copies of them: those
-/// that are stepped, `stepped`, or units that an operator is about to use.
+/// Bytes of the largest message that sends weights to other copies of them: weights that are
+/// stepped, `stepped`, or units that an operator is about to use.
 [[nodiscard]] inline std::int64_t
 weight_messages_of_rank(const torch::nn::Module& module,
                         const std::vector<NamedParameter>& parameters,
@@ -103,7 +105,7 @@ weight_messages_of_rank(const torch::nn::Module& module,
     }
     const auto kept = kept_types(parameters, options);
     std::int64_t most = 0;
-    const auto look_at = [&](int rows, int owners) { // rows of what as many own
+    const auto look_at = [&](int rows, int owners) { // `rows` rows, each of what `owners` ranks own
         for (const auto& indices : together) {
             for_each_weight_message(
                 indices.size(),
@@ -128,10 +130,10 @@ weight_messages_of_rank(const torch::nn::Module& module,
 
 } // namespace detail
 
-/// What prepare(module, options) and an optimizer need on each of `ranks_per_node` ranks of
+/// Memory that prepare(module, options) and an optimizer need on each of `ranks_per_node` ranks of
 /// `nodes`. `moments`: numbers that the optimizer keeps for a parameter: 2 for Adam and AdamW (3
 /// with amsgrad), 1 for SGD with momentum, RMSprop and Adagrad, 0 for plain SGD. Throws ConfigError
-/// [RT-C11] for numbers that cannot be.
+/// [RT-C11] for numbers out of range.
 [[nodiscard]] inline MemoryNeeded memory_needed(const torch::nn::Module& module,
                                                 const DataParallelOptions& options, int nodes,
                                                 int ranks_per_node, int moments = 2) {
@@ -154,8 +156,8 @@ weight_messages_of_rank(const torch::nn::Module& module,
     return needed;
 }
 
-/// The same of a sharded model. With Share::numa, NUMA nodes are the nodes, and their ranks those
-/// of a node.
+/// The same for a sharded model. With Share::numa, NUMA nodes are the nodes, and `ranks_per_node`
+/// is ranks per NUMA node.
 ///
 /// @code
 /// const auto needed = rtrain::memory_needed(*gpt, rtrain::ShardedOptions{}, 1, 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Units of weights that come into slots on the CPU, by messages and through shared memory.
+/// Units of weights that are gathered into slots on the CPU, by messages and through shared memory.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -29,14 +29,13 @@ namespace rtrain::detail {
 
 class MessageGathering final : public UnitGathering {
 public:
-    /// `shares`: the ranks of a node have the slots together. *Collective.* Throws CommError
-    /// [RT-X12].
+    /// `shares`: the ranks of a node share the slots. *Collective.* Throws CommError [RT-X12].
     MessageGathering(comm::Communicator& ranks, const WeightExchange& exchange, bool shares,
                      std::size_t slots, Weights weights)
         : ranks_(ranks), exchange_(exchange), weights_(std::move(weights)), slots_(slots),
           meetings_(ranks.allocate_meetings(slots, shares)) {}
-    /// Completes what has been started in vain, or others would take its messages for their own.
-    /// The other ranks complete it, too, unless they have failed.
+    /// Completes transfers that were never used, or other ranks would match their messages wrongly.
+    /// The other ranks complete them as well, unless they have failed.
     ~MessageGathering() override {
         try {
             if (owner_.is_this_process() && std::uncaught_exceptions() == 0 && !has_failed_) {
@@ -63,7 +62,7 @@ public:
         }
         return all;
     }
-    /// Whether what has been started for a slot is in it.
+    /// True if what was started for a slot is complete.
     [[nodiscard]] bool is_there(std::size_t slot) {
         try {
             return !slots_[slot] || slots_[slot]->phase == Phase::there || goes_on(slot);
@@ -86,7 +85,7 @@ public:
         return same;
     }
     [[nodiscard]] std::optional<bool> agree(std::int64_t /*order*/) override {
-        return std::nullopt; // wait() tells
+        return std::nullopt; // wait() returns it
     }
 
 private:
@@ -99,7 +98,7 @@ private:
         bool same_order = false;
     };
 
-    /// Of one slot, or of all.
+    /// Polls one slot, or all.
     struct Progress {
         MessageGathering& all;
         std::optional<std::size_t> slot = std::nullopt;
@@ -145,7 +144,7 @@ private:
         return one.phase == Phase::there;
     }
 
-    /// All ranks have come here for the same unit and slot: nobody uses what is in the slot.
+    /// Every rank has reached this point for the same unit and slot: none uses the slot's contents.
     /// Returns whether all follow the same order.
     [[nodiscard]] bool require_agreement(const at::Tensor& all) const {
         constexpr std::int64_t fields = 3;
@@ -165,12 +164,12 @@ private:
             if (theirs[1] != choice[1]) {
                 throw ModelError(
                     "RT-M49",
-                    concat("ranks have used the weights of a model in different orders before they "
-                           "come to unit \"",
-                           name_of(choice[0]), "\": rank ", rank,
-                           " drops another unit for it than "
-                           "rank 0; all ranks must run the same layers, and look at weights "
-                           "together, or prepare the model with level Shard::gradients"));
+                    concat(
+                        "ranks have used the weights of a model in different orders before unit \"",
+                        name_of(choice[0]), "\": rank ", rank,
+                        " drops a different unit for it than rank 0; all ranks must run the same "
+                        "layers, and read weights together, or prepare the model with level "
+                        "Shard::gradients"));
             }
             same_order = same_order && theirs[2] == choice[2];
         }
@@ -183,7 +182,7 @@ private:
     comm::Communicator& ranks_;
     const WeightExchange& exchange_;
     Weights weights_;
-    std::vector<std::optional<UnderWay>> slots_; ///< what has been started for each
+    std::vector<std::optional<UnderWay>> slots_; ///< the transfer started into each
     std::unique_ptr<comm::Meetings> meetings_;
     process::Owner owner_;
     bool has_failed_ = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether a prepared model still is the one that was prepared: the same parameters, of the same
-/// type and shape. Others would be trained without being averaged.
+/// Checks that a prepared model still has the parameters that it was prepared with, of the same
+/// types and shapes. Others would be trained without being averaged.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -19,10 +19,10 @@
 
 namespace rtrain::detail {
 
-/// Looks at every parameter of every module, and takes well under a microsecond for a small model.
+/// Checks every parameter of every module; takes well under a microsecond for a small model.
 class ModelGuard {
 public:
-    /// Parameters of the names in `ignored` may change.
+    /// Parameters named in `ignored` may change.
     ModelGuard(const std::shared_ptr<const torch::nn::Module>& model,
                const std::vector<std::string>& ignored)
         : model_(model) {
@@ -32,7 +32,7 @@ public:
         }
     }
 
-    /// Throws ModelError [RT-M23] naming the first parameter that is another. Does not communicate.
+    /// Throws ModelError [RT-M23] naming the first parameter that differs. Does not communicate.
     void require_unchanged() const {
         const auto model = model_.lock();
         std::size_t next = 0;
@@ -44,7 +44,7 @@ public:
 private:
     struct KnownParameter {
         std::string name;
-        at::Tensor tensor; ///< kept, so that no other gets its address
+        at::Tensor tensor; ///< kept, so that no other tensor gets its address
         at::ScalarType type = at::kFloat;
         at::Device device = at::kCPU;
         std::vector<std::int64_t> sizes;
@@ -57,7 +57,7 @@ private:
                                         now.sizes() == at::IntArrayRef(sizes))));
         }
     };
-    /// The module's dictionary itself: every public way to it makes a copy.
+    /// The module's dictionary itself: all public accessors return copies.
     struct OwnParameters : torch::nn::Module {
         [[nodiscard]] static const auto& of(const torch::nn::Module& module) {
             return module.*(&OwnParameters::parameters_);
@@ -82,7 +82,7 @@ private:
         }
     }
 
-    /// Walks as remember() did; `next` is the parameter to come.
+    /// Walks like remember(); `next` is the index of the next parameter.
     [[nodiscard]] bool is_unchanged(const torch::nn::Module& module, std::size_t& next) const {
         for (const auto& item : OwnParameters::of(module)) {
             if (next == parameters_.size() || !parameters_[next++].is(item.value())) {
@@ -98,7 +98,7 @@ private:
     }
 
     [[noreturn]] void throw_changed(const torch::nn::Module& model) const {
-        std::string what = "its parameters are in another order";
+        std::string what = "its parameters are in a different order";
         const auto now = model.named_parameters();
         const auto found = [&now](const std::string& name) {
             return now.contains(name) ? now[name] : at::Tensor();
@@ -115,15 +115,14 @@ private:
         if (defined < now.size()) {
             for (const auto& item : now) {
                 if (!contains(item.key())) {
-                    what = concat("parameter \"", item.key(), "\" has come");
+                    what = concat("parameter \"", item.key(), "\" was added");
                     break;
                 }
             }
         }
-        throw ModelError("RT-M23",
-                         concat("the model is not the one that was prepared: ", what,
-                                "; its gradients would not be averaged. Change a model before "
-                                "prepare(), or prepare the changed one anew"));
+        throw ModelError("RT-M23", concat("the model is not the one that was prepared: ", what,
+                                          "; its gradients would not be averaged. Change a model "
+                                          "before prepare(), or prepare the changed model again"));
     }
 
     [[nodiscard]] bool contains(const std::string& name) const {
@@ -140,10 +139,10 @@ private:
             return concat(c10::toString(type), sizes, " on ", device);
         };
         if (!now.defined()) {
-            return concat("parameter \"", known.name, "\" is gone");
+            return concat("parameter \"", known.name, "\" was removed");
         }
         if (!now.is_same(known.tensor)) {
-            return concat("parameter \"", known.name, "\" is another tensor");
+            return concat("parameter \"", known.name, "\" is a different tensor");
         }
         return concat("parameter \"", known.name, "\" is ",
                       text(now.scalar_type(), now.sizes(), now.device()), ", and was ",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The parts that a model consists of, as people see them.
+/// The parts of a model, for display.
 #pragma once
 
 #include <rtrain/console/model_table.hpp>
@@ -30,7 +30,7 @@ namespace rtrain::detail {
     return std::string(name);
 }
 
-/// What it is made of, without names of its parts.
+/// Counts the parameters and bytes of a module.
 [[nodiscard]] inline console::ModelPart part_of(const torch::nn::Module& module,
                                                 const std::string& name, int depth) {
     console::ModelPart part{.name = name, .type = type_name(module), .depth = depth};
@@ -60,7 +60,7 @@ inline void add_parts(std::vector<console::ModelPart>& parts, const torch::nn::M
     }
 }
 
-/// The model, then each module in it in front of those that are in that one.
+/// The model, then each module before its children.
 [[nodiscard]] inline std::vector<console::ModelPart> parts_of(const torch::nn::Module& model) {
     std::vector<console::ModelPart> parts;
     add_parts(parts, model, "", 0);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an optimizer keeps for its parameters, on a disk: see ShardedOptions::offload. A step goes
-/// through the parameters some at a time. While it computes with what is kept for some, what is
-/// kept for the next is read, and what it has changed before is written, by other threads and past
-/// the page cache: the faults of a mapping take twice as long as a disk does.
+/// Optimizer state on a disk: see ShardedOptions::offload. A step processes a portion of the
+/// parameters at a time. While it computes with one portion's state, other threads read that of the
+/// next and write that of the previous, bypassing the page cache: the faults of a mapping take
+/// twice as long as a disk does.
 #pragma once
 
 #include <rtrain/model/shard_plan.hpp>
@@ -33,7 +33,7 @@
 
 namespace rtrain::detail {
 
-/// The parameters of an optimizer that have a gradient, without it, while this lives.
+/// Detaches the gradients of an optimizer's parameters while it lives.
 class WithheldGradients {
 public:
     explicit WithheldGradients(torch::optim::Optimizer& optimizer) {
@@ -69,13 +69,13 @@ public:
     explicit MomentsOnDisk(const std::filesystem::path& directory)
         : file_(std::make_shared<storage::ScratchFile>(directory)) {}
 
-    /// Steps all parameters that have a gradient; `step` does so, and treats each by itself. Throws
-    /// StorageError [RT-S3].
+    /// Steps all parameters that have a gradient; `step` does so, each independently of the others.
+    /// Throws StorageError [RT-S3].
     void step(torch::optim::Optimizer& optimizer, const std::function<void()>& step) {
         WithheldGradients gradients(optimizer);
         const std::vector<at::Tensor>& all = gradients.parameters();
         const std::vector<Portion> portions = portions_of(all);
-        std::array<std::future<void>, rooms> transfers; // wait when they end
+        std::array<std::future<void>, rooms> transfers; // block on destruction
         const auto begin_reading = [&](std::size_t k) {
             finish(transfers[k % rooms]);
             Room& room = rooms_[k % rooms];
@@ -102,7 +102,7 @@ public:
                 gradients.withhold(i);
                 take_over(optimizer, all[i]);
             }
-            // Of what the optimizer has made anew, the file has the new bytes already.
+            // The file already has the bytes of tensors that the optimizer has replaced.
             std::erase_if(room.guests, [](const Guest& guest) {
                 return !guest.tensor.is_same(guest.kept->tensor);
             });
@@ -113,7 +113,7 @@ public:
         }
     }
 
-    /// What the optimizer keeps for a parameter has been loaded. Throws StorageError [RT-S3].
+    /// Moves a parameter's loaded state to disk. Throws StorageError [RT-S3].
     void settle(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
         process::LateCopy::finish_all();
         take_over(optimizer, parameter);
@@ -121,20 +121,20 @@ public:
 
 private:
     using Region = storage::ScratchFile::Region;
-    /// One tensor of the optimizer, in the memory of the region.
+    /// One tensor of the optimizer, in the region's memory.
     struct Kept {
         Region region;
         at::Tensor tensor;
     };
-    /// Parameters that are stepped at once.
+    /// Parameters that are stepped together.
     struct Portion {
         std::size_t begin = 0;
         std::size_t end = 0;
     };
-    /// What is kept for a portion is in memory of its own while it is stepped.
+    /// State of a portion, which is in separate memory while it is stepped.
     struct Guest {
         const Kept* kept;
-        at::Tensor tensor; ///< that the optimizer had when it came
+        at::Tensor tensor; ///< the optimizer's when it was read
         std::size_t offset;
     };
     struct Room {
@@ -148,7 +148,7 @@ private:
     /// One is read, one is stepped, one is written.
     static constexpr std::size_t rooms = 3;
 
-    /// Tensors of guests have the room's memory, while this lives.
+    /// Gives guests' tensors the room's memory while it lives.
     class InRoom {
     public:
         explicit InRoom(Room& room) : room_(room) {
@@ -170,7 +170,7 @@ private:
         }
 
         Room& room_;
-        std::vector<at::DataPtr> places_; ///< the other ones
+        std::vector<at::DataPtr> places_; ///< the ones swapped out
     };
 
     [[nodiscard]] static std::vector<Portion> portions_of(const std::vector<at::Tensor>& all) {
@@ -187,7 +187,7 @@ private:
         return portions;
     }
 
-    /// Makes room for what is kept for the portion.
+    /// Allocates memory for the portion's state.
     void invite(Room& room, const std::vector<at::Tensor>& all, Portion portion) {
         room.guests.clear();
         std::size_t bytes = 0;
@@ -229,7 +229,7 @@ private:
         }
     }
 
-    /// Tensors that the optimizer has made become memory of the file; small ones stay.
+    /// Moves tensors that the optimizer has created to memory of the file; small ones stay.
     void take_over(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
         constexpr std::size_t least = std::size_t{64} << 10;
         checkpoint::visit_optimizer_state(
@@ -254,7 +254,7 @@ private:
     }
 
     std::shared_ptr<storage::ScratchFile> file_;
-    /// By parameter, and by the name of what is kept for it.
+    /// The state, by parameter and by its name.
     std::unordered_map<const void*, std::map<std::string, Kept>> kept_;
     std::array<Room, rooms> rooms_;
 };

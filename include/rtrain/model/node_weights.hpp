@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Weights of which each node has a whole copy, or each rank. Parts lie in it, or where they are of
-/// a wider type, beside it.
+/// Weights of which each node, or each rank, has a whole copy. Parts are views of it, or separate
+/// memory where they are of a wider type.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -23,7 +23,7 @@ namespace rtrain::detail {
 
 class NodeWeights final : public WeightMemory {
 public:
-    /// Rank 0's values count. *Collective.* `steps_in_backward`: of which the pass is the step.
+    /// Takes rank 0's values. *Collective.* `steps_in_backward`: backward makes the step.
     NodeWeights(AnyBackend& backend, ShardRanks& ranks,
                 const std::vector<NamedParameter>& parameters,
                 const std::vector<at::ScalarType>& types, bool parts_on_host,
@@ -42,7 +42,7 @@ public:
             make_part(i);
         }
         point_at(array_, array_.read);
-        ::malloc_trim(0); // what the ranks had of their own
+        ::malloc_trim(0); // frees the ranks' previous copies
     }
 
     [[nodiscard]] bool is_in_place(std::size_t parameter) const override {
@@ -88,7 +88,7 @@ public:
     void read(const std::function<void()>& read) override { succeed_together(backend_, read); }
 
 private:
-    /// The model's tensors where they can be written, for as long as it lives.
+    /// Makes the model's tensors writable while it lives.
     class Opened {
     public:
         explicit Opened(NodeWeights& weights) : weights_(weights) {
@@ -116,13 +116,13 @@ private:
         place.part.set_requires_grad(true);
     }
 
-    /// All copies become rank 0's. *Collective.*
+    /// Overwrites all copies with rank 0's. *Collective.*
     void spread() {
         std::vector<at::Tensor> values;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             values.push_back(at_memory(array_, array_.write, i));
         }
-        broadcast_coalesced(backend_, std::move(values)); // ranks that share one write the same
+        broadcast_coalesced(backend_, std::move(values)); // ranks that share a copy write the same
     }
 
     bool steps_in_backward_;

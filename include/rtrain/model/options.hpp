@@ -22,7 +22,7 @@ namespace comm {
 class Communicator;
 }
 
-/// What a bucket of gradients goes through on its way to the other ranks. Compression pays off
+/// Communication hooks: how a bucket of gradients is sent to the other ranks. Compression pays off
 /// between nodes; within one, converting costs more than it saves.
 namespace hook {
 
@@ -33,11 +33,11 @@ struct Float16 {};
 /// Sends bfloat16: half the bytes of float32, float32's range, three significant digits.
 struct BFloat16 {};
 
-/// Sends each gradient matrix (n x m, the dimensions behind the first taken together) as two thin
+/// Sends each gradient matrix (n x m, with all dimensions after the first combined) as two thin
 /// ones, n x rank and m x rank, found by one step of power iteration (Vogels et al., PowerSGD,
-/// NeurIPS 2019). Vectors and types other than float32 and float64 are sent as they are. What the
-/// approximation leaves out is kept on the rank and in checkpoints, of which it is a set of
-/// gradients for each rank; on other ranks, a resumed run spreads it evenly.
+/// NeurIPS 2019). Vectors and types other than float32 and float64 are sent as they are. The
+/// approximation error is kept on the rank and in checkpoints, as one set of gradients per rank; a
+/// run resumed on a different number of ranks spreads it evenly.
 struct PowerSgd {
     /// Columns of the thin matrices, at least 1; usual are 1 to 4.
     std::int64_t rank = 1;
@@ -46,23 +46,24 @@ struct PowerSgd {
     std::int64_t start_iteration = 1000;
     /// A matrix is compressed when that divides its size by more than this.
     double min_compression_rate = 2;
-    /// Add what a step left out to the next step's gradient. Costs memory of one set of gradients.
+    /// Adds a step's approximation error to the next step's gradient. Costs memory of one set of
+    /// gradients.
     bool use_error_feedback = true;
-    /// Begin from the thin matrices of the step before, not from random ones.
+    /// Starts from the previous step's thin matrices, not from random ones.
     bool warm_start = true;
-    /// Of the first, random matrices.
+    /// Seed of the first, random matrices.
     std::uint64_t seed = 0;
 };
 
 } // namespace hook
 
-/// What a bucket of gradients goes through between ranks.
+/// The communication hook of a model's buckets.
 using Hook = std::variant<hook::None, hook::Float16, hook::BFloat16, hook::PowerSgd, hook::Custom>;
 
 /// The order in which gradients are added up.
 enum class ReductionOrder : unsigned char {
-    /// What a rank accumulates is summed pass by pass, then ranks in their order. The same ranks
-    /// give the same bits in every run.
+    /// Sums each rank's passes in order, then ranks in order. The same ranks give the same bits in
+    /// every run.
     ranks,
     /// A binary tree over the micro-batches of a step: those of rank 0 in the order of its passes,
     /// then those of rank 1, and so on. See DataParallelOptions::reduction_order.
@@ -77,9 +78,9 @@ struct DataParallelOptions {
     std::int64_t bucket_bytes = std::int64_t{25} << 20;
     /// Size of the bucket that backward fills first.
     std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
-    /// Allow parameters that take no part in a backward pass: they count as zero gradients, and
-    /// keep the gradient they had if no rank used them. Costs one small reduction a step. Off: such
-    /// a parameter is an error (RT-M3).
+    /// Allows parameters that take no part in a backward pass: they count as zero gradients, and
+    /// keep their previous gradient if no rank used them. Costs one small reduction a step. Off:
+    /// such a parameter is an error (RT-M3).
     bool find_unused_parameters = false;
     /// `parameter.grad()` is memory of the bucket after backward: saves a copy and the memory of
     /// one set of gradients. A gradient tensor kept across steps then changes with the next step.
@@ -104,37 +105,36 @@ struct DataParallelOptions {
     /// returns float32; parameters and gradients stay float32. Half needs a GradScaler.
     std::optional<at::ScalarType> autocast = std::nullopt;
     /// After each backward pass that averages gradients, all ranks throw ModelError [RT-M21] when
-    /// an averaged gradient is infinite or NaN. No optimizer has seen it, so that a restart goes on
-    /// from sound weights. Ranks need not communicate for it: averaged gradients are the same on
-    /// all. On one rank, gradients then lie in buckets, too. Not with a GradScaler, which meets
-    /// infinite gradients by design and skips them.
+    /// an averaged gradient is infinite or NaN. No optimizer has used it, so a restart resumes from
+    /// intact weights. The check needs no communication: averaged gradients are the same on all
+    /// ranks. On one rank, gradients are then stored in buckets as well. Not for use with a
+    /// GradScaler, which expects infinite gradients and skips them.
     bool check_gradients = false;
-    /// Compare the parameters of all ranks, by their checksums, every so many averaged passes; in
-    /// any case, each report of a state does it before it saves. ModelError [RT-M25] names the
-    /// first that differs. Costs reading all parameters, and two small messages. 0: at reports
+    /// Compares the parameters of all ranks, by their checksums, every so many averaged passes;
+    /// each report of a state always does so before it saves. ModelError [RT-M25] names the first
+    /// parameter that differs. Costs reading all parameters, and two small messages. 0: at reports
     /// only.
     std::int64_t check_parameters = 0;
-    /// Names of parameters and buffers that are each rank's own: neither spread from rank 0, nor
-    /// averaged, clipped or compared; checkpoints hold rank 0's. Names are those of
+    /// Names of parameters and buffers that each rank keeps separately: neither broadcast from rank
+    /// 0, nor averaged, clipped or compared; checkpoints hold rank 0's. Names are those of
     /// named_parameters() and named_buffers(); others are ConfigError [RT-C27].
     std::vector<std::string> ignore = {};
-    /// The ranks that train this model together, as `worker.communicator().split(colour)` gives
-    /// them; null for all. For models of which several are trained at once, each by some ranks:
-    /// what is said of all ranks and of rank 0 is then said of the group's. Needs a backend with
-    /// communicators, such as backend::Mpi (ConfigError RT-C28).
+    /// The ranks that train this model together, from `worker.communicator().split(colour)`; null
+    /// for all. For several models trained at the same time, each by some ranks: statements about
+    /// all ranks and rank 0 then apply to the group. Needs a backend with communicators, such as
+    /// backend::Mpi (ConfigError RT-C28).
     std::shared_ptr<comm::Communicator> group = nullptr;
-    /// Weight a rank's gradients by its rows: right for a loss that is a mean over rows. Set it to
-    /// false for one that is a sum. It matters in steps where data::Permuted, data::Streaming, or
-    /// data::Sharded with BatchOptions::each_row_once give ranks different numbers of rows. Not
-    /// with `group`, under join(), in two loops at a time, or where BatchOptions::micro_batches is
-    /// set: micro-batches count alike on any number of ranks.
+    /// Weights a rank's gradients by its rows: right for a loss that is a mean over rows. Set it to
+    /// false for a sum. Matters in steps where data::Permuted, data::Streaming, or data::Sharded
+    /// with BatchOptions::each_row_once give ranks different numbers of rows. Not with `group`,
+    /// under join(), in two loops at a time, or where BatchOptions::micro_batches is set:
+    /// micro-batches count equally on any number of ranks.
     bool weight_by_rows = true;
 };
 
 namespace detail {
 
-/// Throws ConfigError for values that can not work: RT-C11, and RT-C12 for ones that exclude each
-/// other.
+/// Throws ConfigError for invalid values: RT-C11, and RT-C12 for ones that exclude each other.
 inline void check_options(const DataParallelOptions& options) {
     if (options.check_parameters < 0) {
         throw ConfigError("RT-C11", concat("check_parameters is ", options.check_parameters,
@@ -156,14 +156,14 @@ inline void check_options(const DataParallelOptions& options) {
     }
     if (options.reduction_order == ReductionOrder::micro_batches &&
         !std::holds_alternative<hook::None>(options.hook)) {
-        throw ConfigError("RT-C12", "reduction_order micro_batches adds gradients up exactly as "
-                                    "they are, but a hook is set, which rounds them; leave out "
-                                    "one of the two");
+        throw ConfigError("RT-C12",
+                          "reduction_order micro_batches adds gradients up exactly as they are, "
+                          "but a hook is set, which rounds them; remove one of the two");
     }
 }
 
-/// The type of two bytes in which a hook sends float32 and float64 gradients, if it is such a one.
-/// Others, and complex ones, travel as they are.
+/// The type of two bytes in which a hook sends float32 and float64 gradients, if it does. Other
+/// types, and complex ones, are sent as they are.
 [[nodiscard]] inline std::optional<at::ScalarType> half_type(const Hook& hook) {
     if (std::holds_alternative<hook::Float16>(hook)) {
         return at::kHalf;
@@ -174,7 +174,7 @@ inline void check_options(const DataParallelOptions& options) {
     return std::nullopt;
 }
 
-/// What must be the same on all ranks, as text.
+/// Describes, as text, what must be the same on all ranks.
 [[nodiscard]] inline std::string describe(const DataParallelOptions& options) {
     std::string text = concat(
         "options bucket_bytes ", options.bucket_bytes, " first_bucket_bytes ",

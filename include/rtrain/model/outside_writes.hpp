@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a function writes in place that outlives it, such as batch norm's running statistics: found
-/// while it runs, and put back when it has run again.
+/// In-place writes of a function to tensors that outlive it, such as batch norm's running
+/// statistics: recorded while it runs, and undone after it has run again.
 #pragma once
 
 #include <rtrain/model/recorded_inputs.hpp>
@@ -29,7 +29,7 @@
 
 namespace rtrain::detail {
 
-/// Which arguments operators write.
+/// Finds which arguments operators write.
 class WrittenArguments {
 public:
     [[nodiscard]] static const std::vector<std::size_t>& of(const at::RecordFunction& call) {
@@ -48,7 +48,7 @@ private:
             const auto& argument = schema->arguments()[i];
             const bool by_schema =
                 argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-            // batch_norm and its kin write these, and do not say so
+            // batch_norm and similar operators write these, but do not declare it
             if (by_schema || argument.name() == "running_mean" ||
                 argument.name() == "running_var") {
                 written.push_back(i);
@@ -58,7 +58,7 @@ private:
     }
 };
 
-/// While a Watch lives, notes the storages that operators of this thread write.
+/// Records the storages that operators of this thread write while a Watch lives.
 class OutsideWrites {
 public:
     class Watch {
@@ -123,7 +123,7 @@ public:
         Watch* before_;
     };
 
-    /// Forgets what is gone, and what is in `tensors`, the function's own results.
+    /// Removes storages that no longer exist, and those of `tensors`, the function's own results.
     void keep_all_but(const std::vector<at::Tensor>& tensors) {
         std::erase_if(written_, [&](const WeakStorage& written) {
             return written.use_count() == 0 ||
@@ -136,12 +136,12 @@ public:
         written_.shrink_to_fit();
     }
 
-    /// Puts the bytes of now back at its end, unseen by autograd.
+    /// Restores the present bytes on destruction, unseen by autograd.
     class Undo {
     public:
         explicit Undo(const OutsideWrites& writes) {
             const c10::NoGradGuard no_grad;
-            // A copy: under a Watch, clone() writes what is noted there, too.
+            // A copy: under a Watch, clone() adds its own writes to the list.
             for (const auto all = writes.written_; const WeakStorage& written : all) {
                 if (const auto storage = written.lock()) {
                     at::Tensor bytes = bytes_of(c10::Storage(storage));
@@ -164,7 +164,7 @@ public:
         }
 
     private:
-        /// With a version counter of its own.
+        /// With a separate version counter.
         [[nodiscard]] static at::Tensor bytes_of(const c10::Storage& storage) {
             return at::empty({0}, at::TensorOptions(at::kByte).device(storage.device()))
                 .set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())});

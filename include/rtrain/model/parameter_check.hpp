@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether all ranks hold the same parameters, to the bit: by their checksums; and whether
+/// Checks that all ranks hold the same parameters, to the bit, by their checksums; and that
 /// gradients of all still arrive.
 #pragma once
 
@@ -28,8 +28,8 @@ namespace rtrain::detail {
     return checkpoint::sum_of_sums(bytes.const_data_ptr(), bytes.nbytes());
 }
 
-/// Of each parameter. Those on a device are copied to pinned memory, 64 MiB at a time, so that the
-/// host waits once for many.
+/// Computes the checksum of each parameter. Those on a device are copied to pinned memory, 64 MiB
+/// at a time, so that the host waits once for many.
 inline void checksums_of(const std::vector<NamedParameter>& parameters, std::int64_t* sums) {
     constexpr std::size_t most_bytes = std::size_t{64} << 20;
     std::vector<std::pair<std::size_t, at::Tensor>> copied;
@@ -64,7 +64,7 @@ inline void checksums_of(const std::vector<NamedParameter>& parameters, std::int
     finish();
 }
 
-/// Whether their bytes can be read as they lie, by any thread.
+/// True if any thread can read their bytes in place.
 [[nodiscard]] inline bool
 can_be_read_beside_training(const std::vector<NamedParameter>& parameters) {
     return std::all_of(parameters.begin(), parameters.end(), [](const auto& parameter) {
@@ -73,8 +73,8 @@ can_be_read_beside_training(const std::vector<NamedParameter>& parameters) {
     });
 }
 
-/// Throws ModelError [RT-M25] on all ranks, naming the first parameter of which some rank holds
-/// other bits than rank 0. *Collective.*
+/// Throws ModelError [RT-M25] on all ranks, naming the first parameter whose bits on some rank
+/// differ from rank 0's. *Collective.*
 inline void require_equal_parameters(HookRanks& backend,
                                      const std::vector<NamedParameter>& parameters) {
     at::Tensor mine = at::empty({static_cast<std::int64_t>(parameters.size())}, at::kLong);
@@ -95,7 +95,8 @@ inline void require_equal_parameters(HookRanks& backend,
                                by_parameter.sum().item().to<std::size_t>(), parameters.size());
 }
 
-/// The same, or with `later` and where that is possible, adds them to it. *Collective.*
+/// Like require_equal_parameters(); with `later`, adds them to it instead where possible.
+/// *Collective.*
 inline void compare_parameters(HookRanks& backend, const std::vector<NamedParameter>& parameters,
                                checkpoint::Compared* later) {
     if (later == nullptr || !can_be_read_beside_training(parameters)) {
@@ -107,16 +108,18 @@ inline void compare_parameters(HookRanks& backend, const std::vector<NamedParame
     }
 }
 
-/// Throws ModelError [RT-M23] when gradients no longer pass by one of the hooks.
+/// Throws ModelError [RT-M23] when one of the hooks no longer gets gradients.
 inline void require_connected(const std::vector<ParameterHook>& hooks,
                               const std::vector<NamedParameter>& parameters) {
     for (std::size_t i = 0; i < hooks.size(); ++i) {
         if (!hooks[i].is_connected()) {
-            throw ModelError("RT-M23", concat("another post-accumulate-grad hook was set on "
-                                              "parameter \"",
-                                              parameters[i].name,
-                                              "\", so its gradient would not be averaged; set "
-                                              "it before prepare()"));
+            throw ModelError(
+                "RT-M23",
+                concat(
+                    "another post-accumulate-grad hook was set on "
+                    "parameter \"",
+                    parameters[i].name,
+                    "\", so its gradient would not be averaged; set that hook before prepare()"));
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How the averager hears of a parameter's gradients: a hook that sits on the tensor itself.
+/// Notifies the averager of a parameter's gradients: a hook on the tensor itself.
 ///
 /// Autograd's node that accumulates a gradient is replaced when a tensor gets other data
 /// (torch::load, set_data, Module::to), and hooks of the node are lost with it. Those of the tensor
@@ -20,10 +20,10 @@
 
 namespace rtrain::detail {
 
-/// Who is told of gradients, parameter by parameter, while backward runs.
+/// Receives gradients, parameter by parameter, while backward runs.
 class GradientListener {
 public:
-    /// `parameter.grad()` holds what backward has brought; it may be undefined, when a custom
+    /// Called when `parameter.grad()` holds backward's gradient; it may be undefined, when a custom
     /// function has returned no gradient.
     virtual void gradient_ready(std::size_t parameter) = 0;
 
@@ -34,7 +34,7 @@ protected:
     ~GradientListener() = default;
 };
 
-/// A hook on one parameter while this object lives. It calls whatever hook was there before, too.
+/// A hook on one parameter while this object lives. It also calls the hook that was set before.
 class ParameterHook {
 public:
     /// `listener` may be null: the parameter then only counts as prepared.
@@ -54,13 +54,13 @@ public:
         }
         link_->living = false;
         auto* const meta = torch::autograd::impl::get_autograd_meta(parameter_);
-        auto& top = meta->post_acc_grad_hooks_; // others may lie above ours, which then stays, idle
+        auto& top = meta->post_acc_grad_hooks_; // others may be above ours, which then stays, idle
         for (auto* hook = ours(top); hook != nullptr && !hook->link->living; hook = ours(top)) {
             top = std::move(hook->below);
         }
     }
 
-    /// How many living ParameterHooks a tensor has.
+    /// The number of living ParameterHooks on a tensor.
     [[nodiscard]] static int count(const at::Tensor& tensor) {
         int living = 0;
         const auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
@@ -71,12 +71,11 @@ public:
         return living;
     }
 
-    /// Whether gradients still come by: false when somebody has put another hook in the place of
-    /// this one.
+    /// True if gradients still reach this hook; false when another hook has replaced it.
     [[nodiscard]] bool is_connected() const noexcept { return link_->connected; }
 
 private:
-    /// Between this object and its hook, either of which may go first.
+    /// Shared by this object and its hook, either of which may be destroyed first.
     struct Link {
         GradientListener* listener = nullptr;
         std::size_t number = 0;
@@ -111,7 +110,7 @@ private:
     std::shared_ptr<Link> link_;
 };
 
-/// Throws ModelError [RT-M5] for a parameter that trains and is part of two prepared models.
+/// Throws ModelError [RT-M5] for a trainable parameter that is part of two prepared models.
 inline void require_sole(const std::string& name, const at::Tensor& parameter) {
     if (parameter.requires_grad() && ParameterHook::count(parameter) > 1) {
         throw ModelError(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ParameterUse: which parameters of a prepared model train, and what backward has brought of them.
+/// ParameterUse: which parameters of a prepared model train, and which gradients have arrived.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -30,21 +30,22 @@ public:
         }
     }
 
-    /// As of the pass under way.
+    /// True for each parameter that trains in the current pass.
     [[nodiscard]] const std::vector<bool>& training() const noexcept { return trains_; }
     [[nodiscard]] bool trains(std::size_t index) const { return trains_[index]; }
-    /// Its hook ran since gradients were averaged last; after exchange_used(), on some rank.
+    /// True if its hook ran since gradients were last averaged; after exchange_used(), on some
+    /// rank.
     [[nodiscard]] bool is_used(std::size_t index) const { return used_[index]; }
     void set_used(std::size_t index, bool used) { used_[index] = used; }
     void forget_used() { std::fill(used_.begin(), used_.end(), false); }
 
-    /// Its hook ran in this pass.
+    /// True if its hook ran in this pass.
     [[nodiscard]] bool is_seen(std::size_t index) const { return seen_[index]; }
     [[nodiscard]] bool are_all_seen() const { return seen_ == trains_; }
     void begin_pass() { std::fill(seen_.begin(), seen_.end(), false); }
 
-    /// Throws ModelError: RT-M24 the parameter has not trained when the pass began, RT-M4 it was
-    /// seen before.
+    /// Throws ModelError: RT-M24 if the parameter did not train when the pass began, RT-M4 if it
+    /// was seen before.
     void see(std::size_t index) {
         if (!trains_[index]) {
             throw ModelError("RT-M24",
@@ -62,9 +63,9 @@ public:
         seen_[index] = true;
     }
 
-    /// Parameters may be frozen and unfrozen between two passes: calls `changed(index)` for each
-    /// that was. *Collective* when there are some; throws ModelError [RT-M24] unless ranks have
-    /// then the same.
+    /// Follows parameters that are frozen and unfrozen between two passes: calls `changed(index)`
+    /// for each. *Collective* when there are some; throws ModelError [RT-M24] unless all ranks then
+    /// train the same parameters.
     template <class Changed>
     void follow_requires_grad(AnyBackend& backend, Changed&& changed) {
         std::optional<std::size_t> first;
@@ -89,14 +90,14 @@ public:
         });
     }
 
-    /// Throws ModelError [RT-M3] when a parameter that trains was not seen.
+    /// Throws ModelError [RT-M3] when a trainable parameter was not seen.
     void require_all_seen(int rank) const {
         if (!are_all_seen()) {
             throw_unused(parameters_, trains_, seen_, rank);
         }
     }
 
-    /// From now on a parameter is used that some rank has used. *Collective.*
+    /// Marks parameters as used that some rank has used. *Collective.*
     void exchange_used(AnyBackend& backend) {
         at::Tensor used = at::empty({static_cast<std::int64_t>(used_.size())}, at::kInt);
         int* const flags = used.mutable_data_ptr<int>();

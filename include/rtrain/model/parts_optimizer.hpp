@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What prepared optimizers share: an `O` that holds this rank's parts of sharded models.
+/// The base of prepared optimizers: an `O` that holds this rank's parts of sharded models.
 #pragma once
 
 #include <rtrain/model/step_parts.hpp>
@@ -14,7 +14,7 @@
 
 namespace rtrain::detail {
 
-/// Those who derive from it connect() the parts to their step, again when they have moved.
+/// Derived classes connect() the parts to their step, and again after a move.
 template <class O>
 class PartsOptimizer : public O, public checkpoint::HoldsParts, public checkpoint::HearsOfLoads {
 public:
@@ -26,17 +26,17 @@ public:
     }
     [[nodiscard]] const std::type_info& prepared_class() const override { return typeid(O); }
     void loaded(const at::Tensor& parameter) override { parts_.settle(*this, parameter); }
-    /// As the optimizer's own. Call it through this type, where Shard::optimizer is the level: of
-    /// torch's base it is no virtual function, and leaves what passes under no_sync() have summed.
+    /// Like the optimizer's own. With level Shard::optimizer, call it through this type: torch's
+    /// base function is not virtual, and leaves what passes under no_sync() have summed.
     void zero_grad(bool set_to_none = true) {
         O::zero_grad(set_to_none);
         parts_.zero_gradients();
     }
-    /// Whether it steps parts of a sharded model's parameters.
+    /// True if it steps parts of a sharded model's parameters.
     [[nodiscard]] bool holds_parts() const noexcept { return parts_.any(); }
     /// See ShardedOptions.
     [[nodiscard]] bool steps_in_backward() const { return parts_.steps_in_backward(); }
-    /// For GradScaler: whether `here` is true on a rank that has other parts of these parameters.
+    /// For GradScaler: true if `here` is true on a rank that has other parts of these parameters.
     [[nodiscard]] bool on_any_rank(bool here) const { return parts_.on_any_rank(here); }
 
 protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How ranks agree that the run makes room (train/preemption.hpp), and that its time is up.
+/// The ranks' vote on preemption of the run (train/preemption.hpp), and on its time limit.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -15,8 +15,8 @@
 
 namespace rtrain::detail {
 
-/// Behind a backward pass of all ranks: now and then asks whether any was told to make room, and
-/// whether the time is up. *Collective.*
+/// After a backward pass of all ranks: now and then votes on whether any rank got a preemption
+/// notice, and whether the time is up. *Collective.*
 inline void vote_on_preemption(HookRanks& backend) {
     PreemptionNotice& notice = PreemptionNotice::current();
     if (!notice.is_listened_to() || notice.agreed() || !notice.votes().is_due()) {

@@ -15,16 +15,16 @@
 
 namespace rtrain::detail {
 
-/// *Collective*; as prepare_model(). Throws also ModelError [RT-M40], ConfigError [RT-C41] and
+/// *Collective*; like prepare_model(). Also throws ModelError [RT-M40], ConfigError [RT-C41] and
 /// CommError [RT-X12].
 [[nodiscard]] std::shared_ptr<PreparedModel>
 prepare_sharded(const std::shared_ptr<AnyBackend>& backend,
                 const std::shared_ptr<torch::nn::Module>& module, const ShardedOptions& options);
 
-/// Runs `edit` on one rank a node while the model's tensors can be written; all get rank 0's
-/// buffers then. *Collective.* `model`: of prepare_sharded().
+/// Runs `edit` on one rank per node while the model's tensors are writable; then all ranks get rank
+/// 0's buffers. *Collective.* `model`: from prepare_sharded().
 void edit_weights(PreparedModel& model, const std::function<void()>& edit);
-/// Runs `read` on each rank while the model's tensors are all there. *Collective.*
+/// Runs `read` on each rank while the model's tensors are complete. *Collective.*
 void read_weights(PreparedModel& model, const std::function<void()>& read);
 
 } // namespace rtrain::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The states of torch's own generators of random numbers, to draw the same numbers again.
+/// States of torch's own random number generators, to draw the same numbers again.
 #pragma once
 
 #include <ATen/Context.h>
@@ -23,7 +23,7 @@ class RandomStates {
     };
 
 public:
-    /// Those of the CPU, of the devices of `tensors` and of the current GPU, as they are now.
+    /// Saves the current states for the CPU, the devices of `tensors` and the current GPU.
     explicit RandomStates(const std::vector<at::Tensor>& tensors) {
         std::vector<c10::Device> devices{c10::Device(at::kCPU)};
         const auto add = [&](c10::Device device) {
@@ -48,7 +48,7 @@ public:
         }
     }
 
-    /// Forgets those that nothing was drawn from since.
+    /// Removes states of generators that nothing was drawn from since.
     void forget_unused() {
         std::erase_if(states_, [](const State& state) {
             const at::Tensor now = state_of(state.generator);
@@ -58,8 +58,8 @@ public:
         });
     }
 
-    /// While it lives, numbers are those that followed `states`; behind it, as if it had not been.
-    /// Generators belong to all threads, so one at a time.
+    /// While it lives, generators draw the numbers that followed `states`; afterwards, they
+    /// continue as before it. All threads share generators, so only one Scope exists at a time.
     class Scope {
     public:
         explicit Scope(const RandomStates& states) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Training with less memory: `rtrain::recompute(f, x...)` keeps no activations of f for backward,
-/// which computes them again.
+/// which recomputes them.
 ///
 /// After PyTorch's non-reentrant torch.utils.checkpoint: autograd saves tensors through hooks, and
-/// those that f saves are dropped. The first one that backward asks for runs f again, up to the
-/// last one that is wanted. The graph stays the one of the first pass, so gradients come in the
-/// same order, in one backward, with the same bits.
+/// those that f saves are dropped. When backward needs the first of them, f runs again, up to the
+/// last one that is needed. The graph stays that of the first pass, so gradients are computed in
+/// the same order, in one backward, with the same bits.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -30,8 +30,8 @@ namespace detail {
 /// Runs f on given tensors.
 using RunOn = std::function<void(const std::vector<at::Tensor>&)>;
 
-/// Calls `first`, which runs f and returns the tensors of its result. What autograd saves meanwhile
-/// is dropped, and computed again by `again` on the same `inputs`.
+/// Calls `first`, which runs f and returns the tensors of its result. Tensors that autograd saves
+/// meanwhile are dropped, and recomputed by `again` on the same `inputs`.
 void recompute_region(const std::vector<at::Tensor>& inputs, RunOn again,
                       const std::function<std::vector<at::Tensor>()>& first);
 
@@ -67,7 +67,7 @@ void visit_tensors(T& value, const Visit& visit) {
     }
 }
 
-/// A function and what it is called with, apart from the tensors.
+/// A function and its arguments, apart from the tensors.
 template <class F, class... X>
 class Recomputable {
 public:
@@ -76,7 +76,7 @@ public:
     template <class G, class... Y>
     explicit Recomputable(G&& f, Y&&... x) : f_(std::forward<G>(f)), x_(std::forward<Y>(x)...) {}
 
-    /// The tensors it is called with, which it then no longer holds.
+    /// Moves the tensors out of the arguments.
     [[nodiscard]] std::vector<at::Tensor> take_tensors() {
         std::vector<at::Tensor> tensors;
         visit_tensors(x_,
@@ -99,19 +99,19 @@ private:
 
 } // namespace detail
 
-/// f(x...), whose activations are dropped and computed again in backward: less memory for a second
-/// run of f. Loss and gradients have the same bits as without.
+/// f(x...), whose activations are dropped and recomputed in backward: less memory for a second run
+/// of f. Loss and gradients have the same bits as without.
 ///
-/// f is kept until backward is through, so a lambda captures by value what it needs later; modules
-/// are shared anyway. It gets copies of x..., and must do the same again when it is called again.
-/// Random numbers and autocast are those of the first pass. What it writes in place outside of
-/// itself, such as batch norm's running statistics, is as if it had run once. f may call
-/// recompute() and autograd itself, backward may keep and create graphs. Without gradients
-/// (NoGradGuard), this is a plain call. Returns a value, not a reference.
+/// f is kept until backward has completed, so a lambda captures by value what it needs later;
+/// modules are shared anyway. f gets copies of x..., and must do the same when it is called again.
+/// Random numbers and autocast are those of the first pass. In-place writes to outside state, such
+/// as batch norm's running statistics, take effect once. f may call recompute() and autograd
+/// itself; backward may keep and create graphs. Without gradients (NoGradGuard), this is a plain
+/// call. Returns a value, not a reference.
 ///
-/// Backward throws ModelError: RT-M30 when f saves other tensors than in the first pass, RT-M31
-/// when a tensor that f uses has been edited in place since. Throws ModelError [RT-M32] beside
-/// another autograd engine, such as Python's.
+/// Backward throws ModelError: RT-M30 when f saves different tensors than in the first pass, RT-M31
+/// when a tensor that f uses has been edited in place since. Throws ModelError [RT-M32] in a
+/// process with another autograd engine, such as Python's.
 ///
 /// @code
 /// for (const auto& block : *blocks) {

@@ -34,10 +34,10 @@
 
 namespace rtrain::detail {
 
-/// One call of recompute(). Lives as long as a node that has saved something in it.
+/// One call of recompute(). Lives as long as a node that saved a tensor in it.
 class RecomputeRegion : public std::enable_shared_from_this<RecomputeRegion> {
 public:
-    /// Behind it, autograd saves through hooks that belong to this region, or to `recomputation`.
+    /// While it lives, autograd saves through hooks of this region, or of `recomputation`.
     class Saving {
     public:
         Saving(RecomputeRegion& of, Recomputation* again)
@@ -83,13 +83,13 @@ public:
         is_complete_ = true;
     }
 
-    /// A tensor of the first pass that is not kept; returns its number.
+    /// Records a tensor of the first pass that is not kept; returns its number.
     [[nodiscard]] std::size_t drop(const at::Tensor& tensor) {
         const std::lock_guard lock(mutex_);
         slots_.emplace_back(tensor);
         return slots_.size() - 1;
     }
-    /// Nobody asks for it any more.
+    /// Called when the tensor is no longer needed.
     void forget(std::size_t number) {
         const std::lock_guard lock(mutex_);
         slots_[number].is_wanted = false;
@@ -98,7 +98,7 @@ public:
     [[nodiscard]] at::Tensor give(std::size_t number);
 
 private:
-    /// What f is called with. Saved as a node would: inside another region it is dropped, too.
+    /// An argument of f. Saved as a node would: inside another region it is dropped as well.
     struct Input {
         explicit Input(const at::Tensor& tensor) {
             if (tensor.defined()) {
@@ -126,14 +126,15 @@ private:
     std::vector<EditCheck> leaves_; ///< parameters that f uses
     bool is_complete_ = false;      ///< the first pass
 
-    /// Autograd has a thread for each device. Recursive, because nodes may go while f runs.
+    /// Autograd has a thread for each device. Recursive, because nodes may be destroyed while f
+    /// runs.
     std::recursive_mutex mutex_;
     std::vector<DroppedSlot> slots_;
     int task_ = -1; ///< the graph task that `again` and `is_given` are of
     bool is_recomputing_ = false;
 };
 
-/// Stands for a tensor of the first pass.
+/// The placeholder for a tensor of the first pass.
 struct DroppedTensor final : torch::autograd::SavedVariableHooks {
     explicit DroppedTensor(std::shared_ptr<RecomputeRegion> of) : region(std::move(of)) {}
     DroppedTensor(const DroppedTensor&) = delete;
@@ -163,7 +164,7 @@ struct RecomputedTensor final : torch::autograd::SavedVariableHooks {
     at::Tensor tensor;
 };
 
-/// torch's engine, which asks for hooks whenever a node saves a tensor.
+/// Torch's engine, extended by hooks for tensors that nodes save.
 struct RecomputeEngine final : torch::autograd::Engine {
     std::unique_ptr<torch::autograd::SavedVariableHooks>
     get_default_saved_variable_hooks() override {
@@ -184,9 +185,9 @@ struct RecomputeEngine final : torch::autograd::Engine {
             return;
         }
         if (now != &torch::autograd::Engine::get_base_engine()) {
-            throw ModelError("RT-M32", "recompute() needs libtorch's own autograd engine, and this "
-                                       "process has another, as Python brings one; call the "
-                                       "function without recompute()");
+            throw ModelError(
+                "RT-M32", "recompute() needs libtorch's own autograd engine, but this process uses "
+                          "another, such as Python's; call the function without recompute()");
         }
         torch::autograd::set_default_engine_stub(&get);
     }
@@ -205,7 +206,7 @@ RTRAIN_DOOR void recompute_region(const std::vector<at::Tensor>& inputs, RunOn a
     std::make_shared<RecomputeRegion>(inputs, std::move(again))->run_first(first);
 }
 
-/// Parameters are watched even where no node saves them, as those that are only added.
+/// Parameters are watched even where no node saves them, such as those that are only added.
 RTRAIN_DOOR void RecomputeRegion::find_leaves(const std::vector<at::Tensor>& outputs,
                                               std::uint64_t begin) {
     std::vector<torch::autograd::Node*> open;
@@ -260,9 +261,10 @@ RTRAIN_DOOR at::Tensor RecomputeRegion::give(std::size_t number) {
 
 RTRAIN_DOOR void RecomputeRegion::recompute(std::size_t asked) {
     if (is_recomputing_) {
-        throw ModelError("RT-M30", "a function under recompute() asks in its second run for what "
-                                   "that run is to compute: it runs backward through a result of "
-                                   "its first; let it compute what it needs itself");
+        throw ModelError("RT-M30",
+                         "a function under recompute() needs, in its second run, a tensor that "
+                         "this run has yet to compute: it runs backward through a result of its "
+                         "first run; make it compute what it needs itself");
     }
     if (is_complete_) {
         require_unedited();
@@ -289,7 +291,7 @@ RTRAIN_DOOR void RecomputeRegion::recompute(std::size_t asked) {
     try {
         again_(inputs);
         recomputation.require_all();
-    } catch (const AllIsRecomputed&) { // as it should be
+    } catch (const AllIsRecomputed&) { // expected
     }
 }
 
@@ -314,7 +316,7 @@ RTRAIN_DOOR void RecomputeRegion::require_unedited() const {
     }
 }
 
-/// What another one has left is of no use: it may have ended in an exception.
+/// Discards what another task has left, which may have ended in an exception.
 RTRAIN_DOOR void RecomputeRegion::begin_task(int task) {
     end_task(task_);
     task_ = task;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an operator is called with, as callbacks of at::RecordFunction see it.
+/// The inputs of an operator, as seen by callbacks of at::RecordFunction.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -9,9 +9,9 @@
 
 namespace rtrain::detail {
 
-/// RecordFunction::inputs() asserts, in programs without NDEBUG, what only a libtorch without it
-/// has set; so the member itself, reached by explicit instantiation, in which access is not checked
-/// ([temp.spec.general]).
+/// In programs without NDEBUG, RecordFunction::inputs() asserts what only a libtorch without NDEBUG
+/// has set. So this reads the member itself, by explicit instantiation, in which access is not
+/// checked ([temp.spec.general]).
 template <class Tag, auto Member>
 struct RevealInputs {
     friend c10::ArrayRef<const c10::IValue> inputs_of(Tag /*tag*/, const at::RecordFunction& call) {

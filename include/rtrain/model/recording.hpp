@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the host does for a step that the device replays from a graph (captured_step.hpp): a graph
-/// has fixed memory and fixed numbers, and none of the host's part.
+/// The host's part of a step that the device replays from a graph (captured_step.hpp): a graph has
+/// fixed memory and fixed numbers, and nothing that the host does.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -27,7 +27,7 @@ namespace rtrain::detail {
 
 class Recording {
 public:
-    /// Of the step that is being recorded; null when none is.
+    /// The recording of the step that is being recorded; null when none is.
     [[nodiscard]] static Recording* current() noexcept { return current_of_process(); }
 
     /// While it exists, the recording is the current one.
@@ -39,17 +39,17 @@ public:
         ~Scope() { current_of_process() = nullptr; }
     };
 
-    /// Whether `who` comes for the first time.
+    /// True the first time that `who` is passed.
     [[nodiscard]] bool is_new(const void* who) { return known_.insert(who).second; }
 
-    /// Called before each replay; throws when what was recorded holds no more.
+    /// Called before each replay; throws when what was recorded is no longer valid.
     void before(std::function<void()> check) { before_.push_back(std::move(check)); }
-    /// Called before each replay but the first, which does what the recorded call has counted.
+    /// Called before each replay except the first, which the recorded call has counted.
     void before_again(std::function<void()> advance) { again_.push_back(std::move(advance)); }
     /// Called after each replay.
     void after(std::function<void()> count) { after_.push_back(std::move(count)); }
 
-    /// A number on the device that is `value()` in each replay. Shape {}, float32.
+    /// A number on the device, set to `value()` before each replay. Shape {}, float32.
     [[nodiscard]] at::Tensor number(at::Device device, std::function<double()> value) {
         // Not filled here: that would be recorded, and repeated.
         numbers_.emplace_back(at::empty({}, at::device(device).dtype(at::kFloat)),
@@ -57,14 +57,15 @@ public:
         return numbers_.back().first;
     }
 
-    /// Parameters that only prepared optimizers may change: the numbers of others would be fixed.
+    /// Watches parameters that only prepared optimizers may change: the numbers of others would be
+    /// fixed.
     void watch(const std::vector<at::Tensor>& parameters) {
         for (const at::Tensor& parameter : parameters) {
             versions_.emplace(parameter.unsafeGetTensorImpl(),
                               Watched{parameter, parameter._version()});
         }
     }
-    /// A prepared optimizer has changed it.
+    /// Called when a prepared optimizer has changed the parameter.
     void stepped(const at::Tensor& parameter) {
         if (const auto found = versions_.find(parameter.unsafeGetTensorImpl());
             found != versions_.end()) {
@@ -72,20 +73,19 @@ public:
         }
     }
 
-    /// After the recorded call. Throws ModelError [RT-M70].
+    /// Called after the recorded call. Throws ModelError [RT-M70].
     void end() const {
         for (const auto& [key, watched] : versions_) {
             if (watched.parameter._version() != watched.version) {
-                throw_not_capturable(
-                    "it changes a parameter other than by an optimizer that worker.prepare() has "
-                    "returned, and a graph would repeat the learning rate and step number of now; "
-                    "prepare the optimizer (SGD, Adam, AdamW), or call it after the captured "
-                    "step");
+                throw_not_capturable("it changes a parameter other than by an optimizer returned "
+                                     "by worker.prepare(), and a graph would repeat the current "
+                                     "learning rate and step number; prepare the optimizer (SGD, "
+                                     "Adam, AdamW), or call it after the captured step");
             }
         }
     }
 
-    /// `run` replays the graph.
+    /// Replays the graph by `run`.
     template <class Run>
     void replay(Run&& run) {
         if (replays_++ > 0) {
@@ -130,8 +130,8 @@ private:
 /// Throws ModelError [RT-M72].
 [[noreturn]] inline void throw_changed_since_capture(const std::string& what) {
     throw ModelError("RT-M72",
-                     concat(what, " since the step was captured, and the graph has it as "
-                                  "it was; call worker.capture() again after the change"));
+                     concat(what, " since the step was captured, but the graph uses the old state; "
+                                  "call worker.capture() again after the change"));
 }
 
 } // namespace rtrain::detail

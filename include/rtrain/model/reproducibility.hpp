@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What `worker.enable_reproducibility(seed)` sets in this process: Ray Train's
+/// The settings of `worker.enable_reproducibility(seed)` in this process: Ray Train's
 /// `train.torch.enable_reproducibility`.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace rtrain::detail {
 
 inline void make_reproducible(std::uint64_t seed) {
-    // cuBLAS reads it when it starts; without it, torch refuses matrix products on a GPU.
+    // cuBLAS reads the variable when it starts; without it, torch refuses matrix products on a GPU.
     ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
     torch::manual_seed(seed);
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether a number is the same on all ranks.
+/// Checks that a number is the same on all ranks.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -15,8 +15,8 @@
 
 namespace rtrain::detail {
 
-/// Throws ModelError `code` on all ranks, with the text that `explain()` gives, unless `value` is
-/// the same on all. Also when ranks are found to be elsewhere, in other collectives. *Collective.*
+/// Throws ModelError `code` on all ranks, with the text of `explain()`, unless `value` is the same
+/// on all; also when ranks are in different collectives. *Collective.*
 inline void require_same(HookRanks& backend, const char* code, std::int64_t value,
                          const std::function<std::string()>& explain) {
     try {

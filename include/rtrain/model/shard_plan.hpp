@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Who owns which elements of a model's parameters, and the chunks in which gradients travel.
+/// The owners of the elements of a model's parameters, and the chunks in which gradients are sent.
 #pragma once
 
 #include <rtrain/comm/slices.hpp>
@@ -15,16 +15,16 @@
 
 namespace rtrain::detail {
 
-/// The slices of a parameter's memory, one for each owner. One that is not laid out row by row has
-/// a single owner, the first, so that a checkpoint can tell its elements by their order.
+/// The slices of a parameter's memory, one for each owner. A parameter that is not contiguous has a
+/// single owner, the first, so that a checkpoint can tell its elements by their order.
 [[nodiscard]] inline comm::Slices slices_of(const at::Tensor& parameter, int owners) {
     const std::int64_t elements = parameter.numel();
     return comm::Slices::balanced(elements, parameter.is_contiguous() ? owners : 1);
 }
 
-/// What fills a slot at once: a block for each owner, of equal length.
+/// The contents of a slot: a block for each owner, of equal length.
 struct Chunk {
-    /// Of each owner's slice the elements from `from` on, at most `count`, at `offset` in its
+    /// The elements of each owner's slice from `from` on, at most `count`, at `offset` in its
     /// block.
     struct Member {
         std::size_t parameter = 0;
@@ -37,15 +37,15 @@ struct Chunk {
     std::vector<Member> members;
 };
 
-/// In the order of buckets (buckets.hpp). A parameter whose slices do not fit a slot goes through
-/// several, each its own. `types`: of the sums, by parameter.
+/// Plans chunks in the order of buckets (buckets.hpp). A parameter whose slices do not fit a slot
+/// is split into several separate chunks. `types`: of the sums, by parameter.
 [[nodiscard]] inline std::vector<Chunk> plan_chunks(const std::vector<NamedParameter>& parameters,
                                                     const std::vector<at::ScalarType>& types,
                                                     const std::vector<bool>& wanted, int owners,
                                                     std::int64_t slot_bytes) {
     constexpr std::int64_t line = 64; // elements, as in Slices
     std::vector<Chunk> chunks;
-    bool is_open = false; // the last one has room for small ones
+    bool is_open = false; // the last one can hold more
     for (std::size_t i = parameters.size(); i-- > 0;) {
         if (!wanted[i]) {
             continue;
@@ -72,14 +72,14 @@ struct Chunk {
     return chunks;
 }
 
-/// With moments on a disk, steps go through that much of the parameters at a time.
+/// With moments on a disk, bytes of parameters that a step processes at a time.
 inline constexpr std::size_t bytes_stepped_at_once = std::size_t{4} << 20;
 
-/// Nodes exchange stepped weights in messages of at least that much each, while there is some.
+/// The least size of messages in which nodes exchange stepped weights, except for the last one.
 inline constexpr std::int64_t bytes_of_weight_message = std::int64_t{4} << 20;
 
-/// Calls `send(begin, end, bytes)` for the weights that go into a message together, in their order;
-/// `bytes_of(i)` is what one adds to each rank's row of it, `bytes` their sum.
+/// Calls `send(begin, end, bytes)` for the weights that are sent in one message, in their order;
+/// `bytes_of(i)` is what a weight adds to each rank's row of it, `bytes` their sum.
 template <class BytesOf, class Send>
 void for_each_weight_message(std::size_t weights, BytesOf&& bytes_of, Send&& send) {
     std::size_t begin = 0;
@@ -94,7 +94,7 @@ void for_each_weight_message(std::size_t weights, BytesOf&& bytes_of, Send&& sen
     }
 }
 
-/// Bytes of a slot that holds any of them, a multiple of 64.
+/// Bytes of a slot that can hold any of the chunks, a multiple of 64.
 [[nodiscard]] inline std::size_t slot_bytes_of(const std::vector<Chunk>& chunks, int owners) {
     std::size_t most = 64;
     for (const Chunk& chunk : chunks) {

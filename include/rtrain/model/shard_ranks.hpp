@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How the ranks of a sharded model reach each other: through memory that a node shares and by
+/// Communication between the ranks of a sharded model: through memory that a node shares and by
 /// messages (host_shards.hpp), or from device to device (device_shards.hpp).
 #pragma once
 
@@ -19,14 +19,14 @@
 
 namespace rtrain::detail {
 
-/// Memory for weights. Models read it at `read`; at `write` it is written.
+/// Memory for weights: models read it at `read`; it is written at `write`.
 struct WeightArray {
     std::shared_ptr<void> owner;
     std::byte* read = nullptr;
     std::byte* write = nullptr;
 };
 
-/// A tensor over memory of a device, which stays while the tensor lives if it has an `owner`.
+/// A tensor over memory of a device; `owner`, if given, keeps the memory alive.
 [[nodiscard]] inline at::Tensor tensor_at(std::byte* memory, at::IntArrayRef sizes,
                                           at::ScalarType type, at::Device device,
                                           at::OptionalIntArrayRef strides = std::nullopt,
@@ -46,25 +46,25 @@ public:
     ShardRanks& operator=(const ShardRanks&) = delete;
     virtual ~ShardRanks() = default;
 
-    /// Who owns which elements, of weights and of sums.
+    /// The owners of elements, of weights and of sums.
     [[nodiscard]] virtual comm::BlockOwners owners() const = 0;
-    /// Where the model, its weights and the slots are.
+    /// The device of the model, its weights and the slots.
     [[nodiscard]] virtual at::Device device() const = 0;
-    /// Whether the ranks of a node have one copy of what follows.
+    /// True if the ranks of a node share one copy of what is allocated here.
     [[nodiscard]] virtual bool shares() const = 0;
-    /// Whether all ranks have one copy.
+    /// True if all ranks share one copy.
     [[nodiscard]] bool have_one_copy() const { return owners().nodes == 1 && shares(); }
 
-    /// Zeroed. `parts` say what a fault in them means. *Collective.* Throws CommError [RT-X12].
+    /// Zeroed. `parts`: messages for faults in the memory. *Collective.* Throws CommError [RT-X12].
     [[nodiscard]] virtual WeightArray allocate_array(std::size_t bytes,
                                                      std::vector<comm::NodeArray::Part> parts) = 0;
-    /// Slots of `bytes`, a multiple of 64. `sent_as`: what nodes send their sums of float32 and
-    /// float64 in. *Collective.* Throws CommError [RT-X12].
+    /// Slots of `bytes`, a multiple of 64. `sent_as`: the type in which nodes send their sums of
+    /// float32 and float64. *Collective.* Throws CommError [RT-X12].
     [[nodiscard]] virtual std::unique_ptr<comm::Slots>
     allocate_slots(std::size_t bytes, std::optional<at::ScalarType> sent_as) = 0;
-    /// All copies get what owners have written into theirs. *Collective.*
+    /// Sends what owners have written to all other copies. *Collective.*
     virtual void exchange(const std::vector<WeightCopy>& weights) = 0;
-    /// For `slots` slots, which lie in an array. *Collective.* Throws CommError [RT-X12].
+    /// For `slots` slots, which are in an array. *Collective.* Throws CommError [RT-X12].
     [[nodiscard]] virtual std::unique_ptr<UnitGathering>
     allocate_gathering(std::size_t slots, UnitGathering::Weights weights) = 0;
 };

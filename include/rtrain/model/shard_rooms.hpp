@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the sums of chunks lie that a rank adds up: each in a room of its own, or, when a sum is
-/// used up as soon as it is there, in a room that the next ones take.
+/// Memory for the sums of chunks that a rank adds up: a separate room for each, or, when a sum is
+/// consumed as soon as it is complete, rooms that are used in turns.
 #pragma once
 
 #include <rtrain/model/shard_plan.hpp>
@@ -22,7 +22,7 @@ struct Room {
     std::int64_t begin = 0; ///< of the chunk's block, in elements
 };
 
-/// By chunk; zeroed.
+/// Separate rooms, by chunk; zeroed.
 [[nodiscard]] inline std::vector<Room> own_rooms(const std::vector<Chunk>& chunks,
                                                  at::Device device) {
     std::map<at::ScalarType, std::int64_t> lengths;
@@ -41,12 +41,12 @@ struct Room {
     return rooms;
 }
 
-/// Chunks of one parameter lie side by side in a room.
+/// True for a chunk of the same parameter as the last one; such chunks are adjacent in a room.
 [[nodiscard]] inline bool shares_room_with_the_last(const Chunk& chunk) {
     return chunk.members.front().from > 0;
 }
 
-/// Bytes of a room for any of the chunks.
+/// Bytes of a room that fits any of the chunks.
 [[nodiscard]] inline std::int64_t room_bytes_of(const std::vector<Chunk>& chunks) {
     constexpr std::int64_t line = 64;
     std::int64_t most = line;
@@ -57,7 +57,7 @@ struct Room {
     return (most + line - 1) / line * line;
 }
 
-/// By chunk: `rooms` in turns, each used up before its turn comes again.
+/// The rooms of chunks: `rooms` in turns, each consumed before its next turn.
 [[nodiscard]] inline std::vector<Room> rooms_in_turns(const std::vector<Chunk>& chunks, int rooms,
                                                       at::Device device) {
     std::vector<at::Tensor> memory;

@@ -20,17 +20,18 @@
 namespace rtrain {
 
 /// A model of which each node has one copy, and each rank the gradients and optimizer state of its
-/// part. Used as DataParallel, with the same bits. What differs:
+/// part. Used like DataParallel, with the same bits. Differences:
 ///
 /// - Optimizers are made of `model->parameters()` and go through worker.prepare(); their step() is
-///   *collective*, and zero_grad() is theirs, because gradients lie there and not in the model.
-/// - Behind backward, gradients of `model->parameters()` are undefined. So
-///   torch::nn::utils::clip_grad_norm_(model->parameters(), ...) finds none, clips nothing and
-///   returns 0, which nobody can notice: clip by model.clip_grad_norm_().
-/// - The model's tensors cannot be written in place, but in edit(). State loads into them.
+///   *collective*. Call their zero_grad(), because they hold the gradients, and the model does not.
+/// - After backward, gradients of `model->parameters()` are undefined. So
+///   torch::nn::utils::clip_grad_norm_(model->parameters(), ...) silently finds none, clips nothing
+///   and returns 0: clip by model.clip_grad_norm_().
+/// - The model's tensors cannot be written in place, except in edit(). State loads into them.
 /// - No rank has all of the optimizer's state: with each checkpoint policy, every rank writes its
 ///   part. Either engine loads the other's checkpoints, on any number of ranks.
-/// - no_sync() communicates, too, and all ranks run as many passes under it; with Shard::optimizer
+/// - no_sync() also communicates, and all ranks run equally many passes under it; with
+/// Shard::optimizer
 ///   it does not.
 ///
 /// @code
@@ -40,16 +41,16 @@ namespace rtrain {
 template <std::derived_from<torch::nn::Module> M, Backend B>
 class ShardedParallel : public DataParallel<M, B> {
 public:
-    /// Collective; the model must be the same on all ranks and takes over rank 0's values. Throws
-    /// as DataParallel, and ModelError [RT-M40], ConfigError [RT-C41] and CommError [RT-X12].
+    /// Collective; the model must be the same on all ranks and gets rank 0's values. Throws like
+    /// DataParallel, and ModelError [RT-M40], ConfigError [RT-C41] and CommError [RT-X12].
     ShardedParallel(const std::shared_ptr<detail::AnyBackend>& backend,
                     const std::shared_ptr<M>& module, const ShardedOptions& options)
         : DataParallel<M, B>(module, detail::prepare_sharded(backend, module, options)) {}
 
     /// Runs `change(*model)` without gradients on one rank of each node, while the model's tensors
-    /// can be written; all ranks wait for it and get what rank 0's node then has, parameters
-    /// and buffers, also when it throws on any of them, which all ranks throw. load_weights(model,
-    /// path) does it by itself. *Collective.*
+    /// are writable. All ranks wait for it and get the parameters and buffers of rank 0's node.
+    /// When it throws on any of them, they still do, and then all ranks throw. load_weights(model,
+    /// path) does so automatically. *Collective.*
     ///
     /// @code
     /// model.edit([](Gpt& gpt) { torch::nn::init::zeros_(gpt.head->bias); });
@@ -59,10 +60,9 @@ public:
         detail::edit_weights(*this->prepared(), [&] { change(**this); });
     }
 
-    /// Runs `read(*model)` on all ranks, while all weights are there: with Shard::parameters, in
-    /// memory of which each node needs as much as for the whole model, for as long as that takes.
-    /// For code that takes pointers, or runs on some ranks only; what it throws on any rank, all
-    /// throw. *Collective.*
+    /// Runs `read(*model)` on all ranks while all weights are available: with Shard::parameters,
+    /// each node needs memory for the whole model meanwhile. For code that takes pointers, or runs
+    /// on some ranks only; an exception on any rank is thrown on all. *Collective.*
     ///
     /// @code
     /// model.gathered([&](Gpt& gpt) {
@@ -76,8 +76,8 @@ public:
         detail::read_weights(*this->prepared(), [&] { read(**this); });
     }
 
-    /// torch::save() and torch::load() would miss weights that are not there, or move them away:
-    /// use save_weights() and load_weights(), or torch::save(gpt, ...) within gathered().
+    /// torch::save() and torch::load() would miss weights that are not gathered, or move them: use
+    /// save_weights() and load_weights(), or torch::save(gpt, ...) within gathered().
     friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
                                                        const ShardedParallel& model) = delete;
     friend torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,

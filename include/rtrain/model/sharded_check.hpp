@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether the ranks of a node can share a model's parameters.
+/// Checks whether the ranks of a node can share a model's parameters.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -24,11 +24,11 @@ inline void require_unwritten(const torch::nn::Module& root) {
         const auto* const bag = module.as<torch::nn::EmbeddingBagImpl>();
         if ((one != nullptr && one->options.max_norm()) ||
             (bag != nullptr && bag->options.max_norm())) {
-            throw ModelError("RT-M40",
-                             concat("module ", module.name(),
-                                    " has a max_norm, and so writes its weights in forward, "
-                                    "which all ranks of a node read; leave max_norm out, or "
-                                    "prepare the model with DataParallelOptions"));
+            throw ModelError(
+                "RT-M40",
+                concat("module ", module.name(),
+                       " has a max_norm, so its forward writes weights that all ranks of a node "
+                       "read; remove max_norm, or prepare the model with DataParallelOptions"));
         }
     };
     look_at(root);
@@ -37,8 +37,8 @@ inline void require_unwritten(const torch::nn::Module& root) {
     }
 }
 
-/// Throws ModelError [RT-M40], naming the first parameter or module of the model that ranks which
-/// compute on `device` cannot share.
+/// Throws ModelError [RT-M40], naming the first parameter or module of the model that ranks
+/// computing on `device` cannot share.
 inline void check_sharded(const torch::nn::Module& module,
                           const std::vector<NamedParameter>& parameters, at::Device device) {
     std::vector<std::pair<const std::byte*, const std::byte*>> memory;
@@ -50,19 +50,19 @@ inline void check_sharded(const torch::nn::Module& module,
         };
         if (!at::isFloatingType(tensor.scalar_type())) {
             refuse("is ", tensor.scalar_type(),
-                   ", and a sharded model has real floating-point parameters only");
+                   ", but a sharded model has real floating-point parameters only");
         }
         if (tensor.device() != device) {
-            refuse("is on ", tensor.device(), ", and this rank shards models on ", device);
+            refuse("is on ", tensor.device(), ", but this rank shards models on ", device);
         }
         if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
-            refuse("names some of its elements several times, as expand() does");
+            refuse("has elements that share memory, as after expand()");
         }
         const auto* const begin = static_cast<const std::byte*>(tensor.const_data_ptr());
         for (std::size_t other = 0; other < i; ++other) {
             if (begin < memory[other].second && memory[other].first < begin + tensor.nbytes()) {
                 refuse("shares memory with parameter \"", parameters[other].name,
-                       "\", but is another tensor");
+                       "\", but is a different tensor");
             }
         }
         memory.emplace_back(begin, begin + tensor.nbytes());

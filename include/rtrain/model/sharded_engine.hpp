@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The engine behind a sharded model: weights that a node shares (shared_weights.hpp), gradients of
-/// which each rank has its part (gradient_shards.hpp). All else is as in engine.hpp. On one rank
-/// there is nothing to share, and it is that engine.
+/// The engine of a sharded model: weights that a node shares (shared_weights.hpp), and gradients of
+/// which each rank has its part (gradient_shards.hpp). Otherwise like engine.hpp. On one rank
+/// nothing is shared, and it behaves like that engine.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -63,9 +63,9 @@ public:
     void edit(const std::function<void()>& change) {
         const UserCall::In in(UserCall::edit);
         const torch::NoGradGuard no_grad;
-        process::LateCopy::finish_all(); // of all ranks: they meet before one writes
+        process::LateCopy::finish_all(); // of all ranks: they synchronize before one writes
         if (weights_) {
-            std::exception_ptr failure; // thrown at the end: until then, ranks come to agree
+            std::exception_ptr failure; // thrown at the end, once all ranks agree
             weights_->edit([&] {
                 try {
                     change();
@@ -120,15 +120,15 @@ public:
     }
 
     void average_parameters() override {
-        throw ConfigError("RT-C12", "ranks of a sharded model have the same parameters, and "
-                                    "cannot train alone and average, as LocalSgd does; prepare "
-                                    "the model with DataParallelOptions");
+        throw ConfigError(
+            "RT-C12", "ranks of a sharded model share its parameters, so they cannot train alone "
+                      "and average, as LocalSgd does; prepare the model with DataParallelOptions");
     }
     void set_join(JoinedRanks* joined, std::size_t number) override {
         if (joined != nullptr) {
-            throw ConfigError("RT-C12", "ranks of a sharded model step together, which those that "
-                                        "have ended under join() do not; prepare the model with "
-                                        "DataParallelOptions");
+            throw ConfigError("RT-C12",
+                              "ranks of a sharded model step together, but ranks that have ended "
+                              "under join() do not; prepare the model with DataParallelOptions");
         }
         Engine::set_join(joined, number);
     }
@@ -136,7 +136,7 @@ public:
 private:
     using Slot = std::shared_ptr<std::shared_ptr<SharedWeights>>;
 
-    /// `made`: filled while the base is built.
+    /// `made`: set while the base is constructed.
     ShardedEngine(const std::shared_ptr<AnyBackend>& ranks,
                   const std::shared_ptr<torch::nn::Module>& module, const ShardedOptions& options,
                   const Slot& made)
@@ -154,7 +154,7 @@ private:
                  }),
           weights_(*made), steps_in_backward_(options.step_in_backward) {}
 
-    /// *Collective.* Throws what a model or options that cannot be sharded are.
+    /// *Collective.* Throws for a model or options that cannot be sharded.
     [[nodiscard]] static const DataParallelOptions&
     checked(const std::shared_ptr<AnyBackend>& ranks, const torch::nn::Module& module,
             const ShardedOptions& options) {
@@ -180,18 +180,18 @@ private:
                           options.parameter_type ? "set" : "not set", ", offload ",
                           options.offload.index(), ", resident_units ", options.resident_units,
                           ", ", options.units.size(), " units are named",
-                          "; all ranks must prepare it in the same way");
+                          "; prepare the model with the same options on all ranks");
         });
         const auto* const ranks_of = members->communicator();
         if (ranks_of != nullptr && options.share != Share::none && ranks_of->local_size() > 1 &&
             !ranks_of->shares_memory()) {
-            console::warn("rank %d reads the weights of %s from memory of its own, as with "
-                          "Share::none: it cannot share memory with the other ranks of this node",
+            console::warn("rank %d has a separate copy of the weights of %s, as with Share::none: "
+                          "it cannot share memory with the other ranks of this node",
                           members->rank(), module.name().c_str());
         }
         return parallel;
     }
-    /// Where the ranks compute.
+    /// The device on which the ranks compute.
     [[nodiscard]] static at::Device device_of(const AnyBackend& ranks) {
         return ranks.device().value_or(at::kCPU);
     }
@@ -199,21 +199,23 @@ private:
         if (device_of(ranks).is_cpu()) {
             if (ranks.communicator() == nullptr) {
                 throw ConfigError("RT-C41", "a sharded model needs a backend whose ranks can share "
-                                            "memory and send messages, as backend::Mpi; this one "
-                                            "has no `comm::Communicator& communicator()`");
+                                            "memory and send messages, such as backend::Mpi, but "
+                                            "this one has no `comm::Communicator& communicator()`");
             }
             return;
         }
         if (!ranks.shards_on_device()) {
-            throw ConfigError("RT-C41", concat("a model that is sharded on ", device_of(ranks),
-                                               " needs a backend that communicates there, as "
-                                               "backend::Nccl; this one has no "
-                                               "`reduce_scatter_async` and `all_gather_async`"));
+            throw ConfigError(
+                "RT-C41",
+                concat("a model that is sharded on ", device_of(ranks),
+                       " needs a backend that communicates there, such as backend::Nccl, but this "
+                       "one has no `reduce_scatter_async` and `all_gather_async`"));
         }
         if (std::holds_alternative<offload::Disk>(options.offload)) {
-            throw ConfigError("RT-C12", concat("offload::Disk keeps what optimizers on the CPU "
-                                               "need, but this rank computes on ",
-                                               device_of(ranks), "; leave it out"));
+            throw ConfigError(
+                "RT-C12",
+                concat("offload::Disk is for optimizers on the CPU, but this rank computes on ",
+                       device_of(ranks), "; remove offload::Disk"));
         }
     }
     [[nodiscard]] static std::unique_ptr<ShardRanks> shard_ranks(AnyBackend& ranks,
@@ -223,7 +225,7 @@ private:
         }
         return std::make_unique<HostShards>(*ranks.communicator(), options.share != Share::none);
     }
-    /// Other options, another number.
+    /// A hash of the options.
     [[nodiscard]] static std::int64_t as_number(const ShardedOptions& options) {
         constexpr std::uint64_t prime = 1000003;
         auto number = static_cast<std::uint64_t>(options.slot_bytes);

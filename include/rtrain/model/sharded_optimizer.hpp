@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What `worker.prepare(optimizer)` returns for optimizers without a fused step.
+/// The result of `worker.prepare(optimizer)` for optimizers without a fused step.
 #pragma once
 
 #include <rtrain/model/fused_optimizer.hpp>
@@ -16,7 +16,7 @@
 
 namespace rtrain {
 
-/// Is an `O` in every respect, and steps this rank's parts where the model is sharded.
+/// An `O` in every respect, which steps this rank's parts where the model is sharded.
 template <std::derived_from<torch::optim::Optimizer> O>
 class ShardedOptimizer final : public detail::PartsOptimizer<O> {
 public:
@@ -28,7 +28,7 @@ public:
         connect();
     }
 
-    /// Steps this rank's parts, between two meetings of the ranks of a node.
+    /// Steps this rank's parts, between two barriers of the ranks of a node.
     at::Tensor step(typename O::LossClosure closure = nullptr) override {
         if (!this->parts_.any()) {
             process::LateCopy::finish_all();
@@ -56,7 +56,7 @@ private:
 
 namespace detail {
 
-/// What an optimizer of type O is prepared as.
+/// The type of a prepared optimizer of type O.
 template <class O>
 struct PreparedOptimizer {
     using type = ShardedOptimizer<O>;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The parameters of a sharded model: one copy a node, and each rank's part of them.
+/// The parameters of a sharded model: one copy per node, and each rank's part of them.
 ///
-/// The model's tensors lie where they can only be read. Optimizers hold parts instead: tensors of
-/// one dimension where the same memory is written. All ranks step together: none writes before all
-/// have come to the step, and none reads before all have left it.
+/// The model's tensors are in read-only memory. Optimizers hold parts instead: tensors of one
+/// dimension where the same memory is writable. All ranks step together: none writes before all
+/// have reached the step, and none reads before all have left it.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -42,9 +42,9 @@ namespace rtrain::detail {
 
 class SharedWeights {
 public:
-    /// `ranks`: those of `backend`. Parameters can be shared (sharded_check.hpp). `types`: those
-    /// that they are kept in (kept_types.hpp). Rank 0's values count; the other ranks' memory is
-    /// let go unread. *Collective.* Throws CommError [RT-X12], ConfigError [RT-C42].
+    /// `ranks`: those of `backend`. Parameters can be shared (sharded_check.hpp). `types`: the
+    /// types in which they are stored (kept_types.hpp). Takes rank 0's values; the other ranks'
+    /// memory is released unread. *Collective.* Throws CommError [RT-X12], ConfigError [RT-C42].
     SharedWeights(std::shared_ptr<AnyBackend> backend, std::unique_ptr<ShardRanks> ranks,
                   const torch::nn::Module& module, std::vector<NamedParameter> parameters,
                   const std::vector<at::ScalarType>& types, const ShardedOptions& options)
@@ -71,24 +71,24 @@ public:
 
     /// See WeightMemory.
     [[nodiscard]] bool gathers() const noexcept { return memory_->gathers(); }
-    /// Whether ranks have whole weights in other memory than others.
+    /// True if ranks have whole weights in separate copies.
     [[nodiscard]] bool are_copies() const noexcept { return !gathers() && !is_one_copy_; }
     void rethrow_failure() const { memory_->rethrow_failure(); }
     void begin_pass() { memory_->begin_pass(); }
     [[nodiscard]] GatherCounts gather_counts() const { return memory_->counts(); }
 
-    /// Which parameter a tensor is, as a whole.
+    /// The number of the parameter that a tensor is, as a whole.
     [[nodiscard]] std::optional<std::size_t> find(const at::Tensor& parameter) const {
         const auto found = index_.find(parameter.unsafeGetTensorImpl());
         return found == index_.end() ? std::nullopt : std::optional(found->second);
     }
-    /// This rank's elements of a parameter, maybe none; where they can be written.
+    /// This rank's elements of a parameter, maybe none; writable.
     [[nodiscard]] at::Tensor& part(std::size_t parameter) { return memory_->part(parameter); }
-    /// Where parts are, and the sums of their gradients.
+    /// The device of parts, and of the sums of their gradients.
     [[nodiscard]] at::Device parts_on() const {
         return parts_on_host_ ? at::Device(at::kCPU) : ranks_->device();
     }
-    /// Parameters and parts, which nobody writes but steps, edit() and loading.
+    /// Parameters and parts, which only steps, edit() and loading write.
     [[nodiscard]] std::vector<at::Tensor> stepped() const {
         std::vector<at::Tensor> tensors;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -97,7 +97,7 @@ public:
         }
         return tensors;
     }
-    /// By parameter. A part may be of a wider type than the parameter.
+    /// The types of parts, by parameter. A part may be of a wider type than the parameter.
     [[nodiscard]] std::vector<at::ScalarType> part_types() const {
         std::vector<at::ScalarType> types;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -105,7 +105,7 @@ public:
         }
         return types;
     }
-    /// Which ones a part holds; null for other tensors.
+    /// The elements that a part holds; null for other tensors.
     [[nodiscard]] const checkpoint::PartOf* find_part(const at::Tensor& part) const {
         const auto found = by_part_.find(part.unsafeGetTensorImpl());
         return found == by_part_.end() ? nullptr : &memory_->of(found->second);
@@ -115,13 +115,13 @@ public:
         const auto found = by_part_.find(part.unsafeGetTensorImpl());
         return found == by_part_.end() ? at::Tensor() : parameters_[found->second].tensor;
     }
-    /// An optimizer has the part.
+    /// Records that an optimizer has the part.
     void take(std::size_t parameter, const std::shared_ptr<StepLink>& optimizer) {
         places_[parameter].is_taken = true;
         places_[parameter].optimizer = optimizer;
     }
 
-    /// Throws ModelError [RT-M41] for a parameter whose tensor has got memory of its own.
+    /// Throws ModelError [RT-M41] for a parameter whose tensor has got new memory.
     void require_in_place() const {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             if (!memory_->is_in_place(i)) {
@@ -130,8 +130,8 @@ public:
         }
     }
 
-    /// Of a parameter that trains, behind a pass: throws ModelError [RT-M42] when no optimizer has
-    /// its part, RT-M43 when the gradient of the last step is still there.
+    /// For a trainable parameter, after a pass: throws ModelError [RT-M42] when no optimizer has
+    /// its part, RT-M43 when the gradient of the last step was not zeroed.
     void require_optimizer(std::size_t parameter) const {
         const Place& place = places_[parameter];
         if (!place.is_taken || (steps_in_backward_ && place.optimizer.expired())) {
@@ -144,7 +144,7 @@ public:
         }
     }
 
-    /// What passes under no_sync() have left in whole parameters of an optimizer is not to be sent.
+    /// Drops gradients that passes under no_sync() have left in whole parameters of an optimizer.
     void drop_gradients(const std::shared_ptr<StepLink>& optimizer) {
         for (std::size_t i = 0; i < places_.size(); ++i) {
             if (places_[i].optimizer.lock() == optimizer) {
@@ -152,8 +152,8 @@ public:
             }
         }
     }
-    /// Around what optimizers write. *Collective*, unless backward has done it. Throws ModelError
-    /// [RT-M47] when passes under no_sync() have left gradients that nobody has sent.
+    /// Before and after an optimizer writes. *Collective*, unless backward has done it. Throws
+    /// ModelError [RT-M47] when gradients of passes under no_sync() were never sent.
     void begin_step() {
         require_sent();
         memory_->begin_step();
@@ -166,20 +166,20 @@ public:
         }
     }
 
-    /// Throws ModelError [RT-M46] when backward has stepped, and no optimizer's step() came since.
+    /// Throws ModelError [RT-M46] when backward has stepped without an optimizer's step() since.
     void require_step() const {
         if (awaits_step_) {
             throw_stepped_twice();
         }
     }
-    /// When backward steps, nobody does before all ranks have sent something.
+    /// When backward steps, no rank steps before all ranks have sent something.
     void before_sending() const {
         if (steps_in_backward_) {
             process::LateCopy::finish_all();
         }
     }
-    /// Within backward: each optimizer steps those of `parameters` that it has, which `give(i)`
-    /// gives a gradient, for as long as that takes. All ranks of the node have brought theirs.
+    /// Within backward: each optimizer steps those of `parameters` that it has; `give(i)` sets
+    /// their gradients, which are then reset. All ranks of the node have contributed theirs.
     template <class Give>
     void step_now(const std::vector<std::size_t>& parameters, Give&& give) {
         std::vector<std::shared_ptr<StepLink>> optimizers;
@@ -202,7 +202,7 @@ public:
             }
         }
     }
-    /// All parts are stepped: everybody sees them. *Collective.*
+    /// Called when all parts are stepped: makes them visible to all ranks. *Collective.*
     void spread_steps() {
         awaits_step_ = steps_in_backward_;
         std::vector<std::size_t> taken;
@@ -221,14 +221,14 @@ public:
         bump_versions();
     }
 
-    /// Runs `edit` on one rank of each node, while the model's tensors can be written there; what
-    /// it throws, all ranks throw. *Collective.*
+    /// Runs `edit` on one rank of each node, while the model's tensors are writable there; its
+    /// exception is thrown on all ranks. *Collective.*
     void edit(const std::function<void()>& edit) {
         const torch::NoGradGuard no_grad;
         memory_->edit(edit);
         bump_versions();
     }
-    /// Runs `read` on each rank, while the model's tensors are all there. *Collective.*
+    /// Runs `read` on each rank, while the model's tensors are complete. *Collective.*
     void read(const std::function<void()>& read) { memory_->read(read); }
 
 private:
@@ -244,7 +244,7 @@ private:
     struct Place {
         bool is_taken = false;
         std::weak_ptr<StepLink> optimizer; ///< the last that has taken it
-        at::Tensor stepped;                ///< the gradient of the last step, and
+        at::Tensor stepped;                ///< the gradient of the last step
         std::int64_t version = 0;
     };
 
@@ -260,7 +260,7 @@ private:
                                              steps_in_backward_);
     }
 
-    /// Graphs of before are stale.
+    /// Makes graphs of earlier forward passes stale.
     void bump_versions() const {
         for (const NamedParameter& parameter : parameters_) {
             parameter.tensor.unsafeGetTensorImpl()->bump_version();
@@ -276,7 +276,7 @@ private:
     bool parts_on_host_;
     bool accumulates_whole_; ///< under no_sync()
     Offload offload_;
-    bool awaits_step_ = false;  ///< of an optimizer, behind a pass
+    bool awaits_step_ = false;  ///< of an optimizer, after a pass
     std::vector<Place> places_; ///< by parameter
     std::unique_ptr<WeightMemory> memory_;
     std::unordered_map<const void*, std::size_t> index_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The mean over ranks of a gradient that names only some rows, as torch::nn::Embedding with
-/// sparse(true) makes it: ranks exchange the rows they have, not the whole table.
+/// The mean over ranks of a gradient that names only some rows, such as torch::nn::Embedding with
+/// sparse(true) makes: ranks exchange the rows they have, not the whole table.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -17,7 +17,7 @@
 
 namespace rtrain::detail {
 
-/// The parameters whose modules say that gradients are sparse.
+/// The parameters whose modules produce sparse gradients.
 [[nodiscard]] inline std::unordered_set<const void*>
 parameters_with_sparse_gradients(const torch::nn::Module& root) {
     std::unordered_set<const void*> found;
@@ -37,7 +37,7 @@ parameters_with_sparse_gradients(const torch::nn::Module& root) {
     return found;
 }
 
-/// Each rank's tensor, whose first dimension differs, one behind the other.
+/// Concatenates the ranks' tensors, whose first dimension differs.
 [[nodiscard]] inline at::Tensor gather_rows(HookRanks& backend, const at::Tensor& rows,
                                             const std::vector<std::int64_t>& counts) {
     auto shape = rows.sizes().vec();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What prepared optimizers have of sharded models: this rank's parts in place of parameters, and
-/// what goes on around a step.
+/// The parts of sharded models in prepared optimizers: they replace parameters, and synchronize
+/// ranks around a step.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -26,32 +26,33 @@ using SharedModels = std::vector<std::shared_ptr<SharedWeights>>;
 class StepParts {
 public:
     StepParts() = default;
-    /// Puts parts in the place of the parameters of `models`, in all groups, and keeps what the
-    /// optimizer has kept for them. Throws ModelError [RT-M45] for an optimizer that does not treat
-    /// each element by itself, ConfigError [RT-C12] when backward is to step some of its parameters
-    /// and not others, StorageError [RT-S3] of a disk for moments.
+    /// Replaces the parameters of `models` by parts, in all groups, and keeps the optimizer's state
+    /// for them. Throws ModelError [RT-M45] for an optimizer that does not step each element
+    /// independently, ConfigError [RT-C12] when backward is to step some of its parameters and not
+    /// others, StorageError [RT-S3] from a disk for moments.
     StepParts(torch::optim::Optimizer& optimizer, const SharedModels& models);
 
     [[nodiscard]] bool any() const noexcept { return !models_.empty(); }
-    /// Of a model with step_in_backward.
+    /// True for a model with step_in_backward.
     [[nodiscard]] bool steps_in_backward() const;
-    /// How backward steps parameters that have a gradient; again when the optimizer has moved.
+    /// Sets how backward steps parameters that have a gradient; again when the optimizer has moved.
     void connect(std::function<void()> step) const { link_->step = std::move(step); }
 
-    /// Calls `step`, which steps all parameters that have a gradient: at once, or some at a time.
+    /// Calls `step`, which steps all parameters that have a gradient: all together, or some at a
+    /// time.
     void run(torch::optim::Optimizer& optimizer, const std::function<void()>& step) const;
-    /// What the optimizer keeps for a parameter has been loaded.
+    /// Called when a parameter's optimizer state has been loaded.
     void settle(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) const;
 
-    /// Around what writes parameters. *Collective* where there are parts. Throws ModelError
-    /// [RT-M42] for a parameter that was given to the optimizer later.
+    /// Before and after parameters are written. *Collective* where there are parts. Throws
+    /// ModelError [RT-M42] for a parameter that was added to the optimizer later.
     void begin_step(torch::optim::Optimizer& optimizer) const;
     void end_step() const;
 
-    /// Also what a model's own tensors have of gradients.
+    /// Also zeroes the gradients of a model's own tensors.
     void zero_gradients() const;
 
-    /// Whether `here` is true on any of the ranks that share parts. *Collective* then.
+    /// Returns whether `here` is true on any of the ranks that share parts. *Collective* then.
     [[nodiscard]] bool on_any_rank(bool here) const;
 
     [[nodiscard]] const checkpoint::PartOf* part_of(const at::Tensor& parameter) const;
@@ -59,7 +60,7 @@ public:
 
 private:
     std::shared_ptr<StepLink> link_ = std::make_shared<StepLink>();
-    SharedModels models_;                 ///< those it has parts of
+    SharedModels models_;                 ///< of which it has parts
     std::shared_ptr<MomentsOnDisk> disk_; ///< null: moments are in memory
 };
 

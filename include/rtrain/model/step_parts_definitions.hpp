@@ -26,7 +26,7 @@
 
 namespace rtrain::detail {
 
-/// Whether a step over parts of parameters is one over the whole. A class that derives from one of
+/// True if a step over parts of parameters equals one over the whole. A class derived from one of
 /// these may step differently.
 RTRAIN_DOOR bool steps_by_element(torch::optim::Optimizer& optimizer) {
     using namespace torch::optim;
@@ -47,12 +47,12 @@ RTRAIN_DOOR StepParts::StepParts(torch::optim::Optimizer& optimizer, const Share
                     continue;
                 }
                 if (!steps_by_element(optimizer)) {
-                    throw ModelError("RT-M45",
-                                     "this optimizer cannot step a sharded model: a rank has only "
-                                     "some elements of each parameter, and torch::optim's SGD, "
-                                     "Adam, AdamW, Adagrad and RMSprop alone are known to treat "
-                                     "each by itself; use one of these, or prepare the model with "
-                                     "DataParallelOptions");
+                    throw ModelError(
+                        "RT-M45",
+                        "this optimizer cannot step a sharded model: a rank has only some elements "
+                        "of each parameter, and only torch::optim's SGD, Adam, AdamW, Adagrad and "
+                        "RMSprop are known to step each element independently; use one of these, "
+                        "or prepare the model with DataParallelOptions");
                 }
                 const at::Tensor part = model->part(*index);
                 checkpoint::cut_optimizer_state(optimizer, parameter, part,
@@ -75,9 +75,9 @@ RTRAIN_DOOR StepParts::StepParts(torch::optim::Optimizer& optimizer, const Share
     }
     SteppedParameters::add(link_, std::move(all));
     if (others && steps_in_backward()) {
-        throw ConfigError("RT-C12", "an optimizer has parameters of a model with step_in_backward, "
-                                    "and others, which backward would step, too; give these an "
-                                    "optimizer of their own");
+        throw ConfigError(
+            "RT-C12", "an optimizer has parameters of a model with step_in_backward, and others, "
+                      "which backward would also step; give the others a separate optimizer");
     }
 }
 
@@ -104,7 +104,7 @@ RTRAIN_DOOR void StepParts::settle(torch::optim::Optimizer& optimizer,
 
 RTRAIN_DOOR void StepParts::begin_step(torch::optim::Optimizer& optimizer) const {
     const UserCall::In in(UserCall::optimizer_step);
-    process::LateCopy::finish_all(); // of all ranks: they meet in it
+    process::LateCopy::finish_all(); // of all ranks: they synchronize in it
     for (const auto& group : optimizer.param_groups()) {
         for (const at::Tensor& parameter : group.params()) {
             const bool is_whole =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What prepared optimizers step: they wait for copies under way (process/late_copy.hpp), as
-/// torch's own do not.
+/// The parameters that prepared optimizers step: these wait for copies in flight
+/// (process/late_copy.hpp), and torch's own do not.
 #pragma once
 
 #include <rtrain/model/step_link.hpp>
@@ -18,13 +18,13 @@ class SteppedParameters {
 public:
     using Set = std::unordered_set<const void*>; ///< of TensorImpl
 
-    /// Those that an optimizer has, for as long as it lives.
+    /// Registers the parameters of an optimizer, for as long as it lives.
     static void add(const std::shared_ptr<StepLink>& optimizer, Set parameters) {
         const std::lock_guard lock(mutex());
         std::erase_if(all(), [](const Entry& entry) { return entry.first.expired(); });
         all().emplace_back(optimizer, std::move(parameters));
     }
-    /// Those that some optimizer has now.
+    /// The parameters of all living optimizers.
     [[nodiscard]] static Set now() {
         const std::lock_guard lock(mutex());
         Set together;

@@ -26,7 +26,7 @@ namespace detail {
 
 struct BatchStatistics;
 
-/// The ranks, as autograd can hold them.
+/// The ranks, in a form that autograd can hold.
 struct BatchNormRanks : torch::CustomClassHolder {
     explicit BatchNormRanks(std::shared_ptr<AnyBackend> ranks) : backend(std::move(ranks)) {}
     std::shared_ptr<AnyBackend> backend;
@@ -56,7 +56,7 @@ class SyncBatchNormImpl : public torch::nn::BatchNormImplBase<0, SyncBatchNormIm
 public:
     using Base::Base;
 
-    /// Takes over the options, parameters and values of a torch::nn::BatchNorm.
+    /// Shares the options, parameters and values of a torch::nn::BatchNorm.
     template <std::size_t D, class Derived>
     explicit SyncBatchNormImpl(const torch::nn::BatchNormImplBase<D, Derived>& other)
         : Base(other.options) {
@@ -72,15 +72,15 @@ public:
         train(other.is_training());
     }
 
-    /// Collective when connected and in training mode. Throws ModelError: RT-M13 an input of
-    /// another shape, RT-M14 one value or none in a channel of all ranks' batches.
+    /// Collective when connected and in training mode. Throws ModelError: RT-M13 for an input of a
+    /// different shape, RT-M14 for one value or none in a channel of all ranks' batches.
     at::Tensor forward(const at::Tensor& input);
 
-    /// As torch::nn::BatchNorm2d prints itself.
+    /// Prints like torch::nn::BatchNorm2d.
     void pretty_print(std::ostream& stream) const override;
 
-    /// Normalises over these ranks from now on, as long as somebody holds them; null: over this
-    /// one.
+    /// Normalises over these ranks from now on, for as long as `ranks` is held elsewhere; null:
+    /// over this rank only.
     void connect(const Ranks& ranks) {
         connection_.ranks = c10::weak_intrusive_ptr<detail::BatchNormRanks>(ranks);
     }

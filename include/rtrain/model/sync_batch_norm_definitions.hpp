@@ -22,12 +22,12 @@ namespace rtrain {
 
 namespace detail {
 
-/// The type that sums over an input are computed in: 16-bit ones in float32.
+/// The type for sums over an input: float32 for 16-bit types.
 [[nodiscard]] inline at::ScalarType computing_type(const at::Tensor& input) {
     return at::isReducedFloatingType(input.scalar_type()) ? at::kFloat : input.scalar_type();
 }
 
-/// What normalisation needs to know of the batch of all ranks.
+/// Statistics of the batch of all ranks.
 struct BatchStatistics {
     at::Tensor mean;     ///< by channel, float64
     at::Tensor variance; ///< biased
@@ -40,7 +40,7 @@ struct BatchStatistics {
     const std::int64_t channels = input.size(1);
     at::Tensor mine = at::zeros({2 * channels + 1}, input.options().dtype(at::kDouble));
     if (input.numel() > 0) {
-        // The type of the running values, which are not used here, is that of the result.
+        // The running values, unused here, determine the type of the result.
         const at::Tensor none = at::zeros({channels}, input.options().dtype(computing_type(input)));
         const auto [mean, variance] =
             at::batch_norm_update_stats(input, none, none.clone(), /*momentum=*/0);
@@ -82,9 +82,8 @@ public:
     static std::vector<at::Tensor> backward(torch::autograd::AutogradContext* context,
                                             const std::vector<at::Tensor>& gradients) {
         if (at::GradMode::is_enabled()) {
-            throw ModelError("RT-M15", "SyncBatchNorm was asked for gradients of its gradients "
-                                       "(create_graph), which it does not have; use "
-                                       "torch::nn::BatchNorm there");
+            throw ModelError("RT-M15", "SyncBatchNorm has no second derivatives, but backward ran "
+                                       "with create_graph; use torch::nn::BatchNorm there");
         }
         const auto saved = context->get_saved_variables();
         const at::Tensor& input = saved[0];
@@ -92,7 +91,7 @@ public:
         const at::Tensor& mean = saved[2];
         const at::Tensor& inv_std = saved[3];
         const std::int64_t channels = input.size(1);
-        // By channel: sums over this rank's values of the output's gradient, and of its product
+        // Sums by channel, over this rank's values: of the output's gradient, and of its product
         // with the normalised input.
         at::Tensor sums = at::zeros({2 * channels}, mean.options());
         at::Tensor of_bias = sums.slice(0, 0, channels);
@@ -104,7 +103,7 @@ public:
             of_bias.copy_(gradient_sums);
             of_weight.copy_(products);
         }
-        // Those of the parameters stay this rank's: gradient averaging follows.
+        // Gradients of the parameters stay this rank's: gradient averaging follows.
         std::vector<at::Tensor> result(6);
         result[1] = context->needs_input_grad(1) ? of_weight.clone() : at::Tensor();
         result[2] = context->needs_input_grad(2) ? of_bias.clone() : at::Tensor();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Making the model the same on all ranks: a check that it can be, and rank 0's values for all.
+/// Makes a model the same on all ranks: checks that it can be, and gives all of them rank 0's
+/// values.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -27,7 +28,7 @@ using Names = std::vector<std::string>;
     return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// A model's parameters, each once even when two modules share it, but for those to be ignored.
+/// A model's parameters, each once even when two modules share it, except for ignored ones.
 [[nodiscard]] inline std::vector<NamedParameter>
 distinct_parameters(const torch::nn::Module& module, const Names& ignored) {
     std::vector<NamedParameter> parameters;
@@ -41,7 +42,7 @@ distinct_parameters(const torch::nn::Module& module, const Names& ignored) {
     return parameters;
 }
 
-/// Whether there is a parameter to train together.
+/// True if there is a parameter to train together.
 [[nodiscard]] inline bool is_trainable(const torch::nn::Module& module, const Names& ignored) {
     const auto parameters = distinct_parameters(module, ignored);
     return std::any_of(parameters.begin(), parameters.end(), [](const NamedParameter& parameter) {
@@ -49,8 +50,8 @@ distinct_parameters(const torch::nn::Module& module, const Names& ignored) {
     });
 }
 
-/// Buffers as memory to overwrite while autograd holds them: it takes a tensor for changed when its
-/// version changes, and forbids backward. PyTorch's DDP keeps the version, too.
+/// Buffers as memory to overwrite while autograd holds them: autograd treats a tensor as changed
+/// when its version changes, and forbids backward. PyTorch's DDP also keeps the version.
 [[nodiscard]] inline std::vector<at::Tensor> unversioned_buffers(const torch::nn::Module& module,
                                                                  const Names& ignored) {
     std::vector<at::Tensor> buffers;
@@ -107,7 +108,7 @@ inline void check_ignored(const torch::nn::Module& module, const Names& ignored)
     return text.str();
 }
 
-/// What follows the word `kind` in the lines of a description that begin with it.
+/// Returns the rest of those lines of a description that begin with the word `kind`.
 [[nodiscard]] inline std::vector<std::string> described(const std::string& text,
                                                         const std::string& kind) {
     std::vector<std::string> found;
@@ -120,7 +121,7 @@ inline void check_ignored(const torch::nn::Module& module, const Names& ignored)
     return found;
 }
 
-/// The first of some items in which two lists differ, from each; empty when they do not.
+/// The first items in which two lists differ, one from each; empty when they do not.
 [[nodiscard]] inline std::string first_difference(const std::vector<std::string>& mine,
                                                   const std::vector<std::string>& theirs) {
     const auto [left, right] =
@@ -132,8 +133,8 @@ inline void check_ignored(const torch::nn::Module& module, const Names& ignored)
                   right == theirs.end() ? "none" : *right, "`");
 }
 
-/// How a model and its options differ from rank 0's, both as describe() tells them: parameters are
-/// compared with parameters, buffers with buffers, options with options.
+/// Describes the first difference of a model and its options from rank 0's, both in the format of
+/// describe(): parameters are compared with parameters, buffers with buffers, options with options.
 [[nodiscard]] inline std::string first_difference(const std::string& mine,
                                                   const std::string& theirs) {
     for (const std::string kind : {"parameter", "buffer"}) {
@@ -162,8 +163,8 @@ inline void check_ignored(const torch::nn::Module& module, const Names& ignored)
                           : "the option " + option;
 }
 
-/// Collective. Throws on all ranks: ModelError RT-M1 nothing to train, RT-M2 models or options
-/// differ; ConfigError RT-C11, RT-C12 and RT-C27.
+/// Collective. Throws on all ranks: ModelError RT-M1 if there is nothing to train, RT-M2 if models
+/// or options differ; ConfigError RT-C11, RT-C12 and RT-C27.
 inline void check_model(HookRanks& backend, torch::nn::Module& module,
                         const DataParallelOptions& options) {
     const std::string mine = describe(module, options.ignore) + describe(options);
@@ -179,16 +180,16 @@ inline void check_model(HookRanks& backend, torch::nn::Module& module,
                                              "inference needs no prepare()"));
         }
         if (mine != expected) {
-            throw ModelError("RT-M2", concat("the model differs from that of rank 0: ",
-                                             first_difference(mine, expected),
-                                             "; all ranks must prepare the same model in the "
-                                             "same way"));
+            throw ModelError(
+                "RT-M2",
+                concat("the model differs from that of rank 0: ", first_difference(mine, expected),
+                       "; prepare the same model with the same options on all ranks"));
         }
     });
 }
 
-/// Gives `communicate`, which changes it in place, the values of `tensors` in few messages: tensors
-/// of one type travel together, up to 64 MiB at a time.
+/// Passes `communicate`, which changes its argument in place, the values of `tensors` in few
+/// messages: tensors of one type are sent together, up to 64 MiB at a time.
 template <class Communicate>
 void coalesced(std::vector<at::Tensor> tensors, Communicate&& communicate) {
     constexpr std::int64_t most_bytes = std::int64_t{64} << 20;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ReductionOrder::micro_batches: gradients added up in one binary tree, wherever the ranks cut it.
+/// ReductionOrder::micro_batches: gradients added up in one binary tree, however it is divided
+/// among ranks.
 ///
 /// A rank holds the leaves of whole subtrees, its passes, so it can add them up alone; the ranks'
 /// sums are the leaves of the tree's upper part. Which additions are made then depends on the
@@ -21,11 +22,11 @@
 
 namespace rtrain::detail {
 
-/// Tensors that come one after the other, added up in a binary tree: as in a binary counter, level
-/// k holds the sum of 2^k of them. n tensors need the memory of log2(n).
+/// Sums consecutive tensors in a binary tree: as in a binary counter, level k holds the sum of 2^k
+/// of them. n tensors need the memory of log2(n).
 class TreeSum {
 public:
-    /// Keeps the tensor's values; overwrites it.
+    /// Adds the tensor's values; overwrites it.
     void add(at::Tensor& leaf) {
         std::size_t level = 0;
         for (; (held_ >> level & 1) != 0; ++level) {
@@ -38,7 +39,7 @@ public:
         ++held_;
     }
 
-    /// Adds all that is kept to the last leaf, and keeps nothing.
+    /// Adds all stored sums to the last leaf, and clears them.
     void finish(at::Tensor& leaf) {
         for (; held_ != 0; held_ &= held_ - 1) {
             leaf.add_(levels_[static_cast<std::size_t>(std::countr_zero(held_))]);
@@ -56,7 +57,7 @@ public:
     TreeReduction(AnyBackend& backend, at::Tensor memory)
         : backend_(backend), memory_(std::move(memory)) {}
 
-    /// Takes the bucket as one pass's gradients, for the sum of the next start().
+    /// Adds the bucket, as one pass's gradients, to the sum of the next start().
     void keep() { passes_.add(memory_); }
 
     void start() override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The order in which passes use units of weights, and so which one is next.
+/// The order in which passes use units of weights, which predicts the next unit.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,25 @@
 
 namespace rtrain::detail {
 
-/// A hash of what `hash` is one of, and of `number` behind it: FNV-1a, a number at a time.
+/// Appends `number` to the sequence that `hash` is a hash of: FNV-1a, a number at a time.
 [[nodiscard]] constexpr std::uint64_t hashed(std::uint64_t hash, std::uint64_t number) {
     return (hash ^ number) * 1099511628211U;
 }
 
-/// Units that were gathered so far.
+/// Counts of the units gathered so far.
 struct GatherCounts {
     std::int64_t all = 0;
-    std::int64_t ahead = 0; ///< of them, started before their use
+    std::int64_t ahead = 0; ///< of these, started before their use
 };
 
-/// A pass follows the order of the one before, until it goes elsewhere or further; then its own is
-/// the order, from the next pass on. One that ends early, as an evaluation, changes nothing.
+/// A pass follows the order of the previous one until it deviates or continues further; then its
+/// own is the order, from the next pass on. One that ends early, such as an evaluation, changes
+/// nothing.
 class UnitOrder {
 public:
     static constexpr std::size_t never = std::numeric_limits<std::size_t>::max();
 
-    /// A unit is used, another than before.
+    /// Records the use of a unit other than the last one.
     void use(std::size_t unit) {
         if (follows_) {
             if (position_ < order_.size() && order_[position_] == unit) {
@@ -43,7 +44,7 @@ public:
         }
     }
 
-    /// What is used from now on is another pass.
+    /// Begins another pass.
     void begin_pass() {
         if (!follows_) {
             order_ = std::exchange(seen_, {});
@@ -54,14 +55,15 @@ public:
         position_ = 0;
     }
 
-    /// Two of them differ where orders do.
+    /// Differs where orders differ.
     [[nodiscard]] std::int64_t hash() const noexcept { return hash_; }
-    /// Whether all ranks have the same hash(); not known of an order that is new.
+    /// Sets whether all ranks have the same hash(); unknown for a new order.
     void agree(bool same) { is_agreed_ = same; }
 
-    /// Whether the pass goes as before, on all ranks.
+    /// True if the pass follows the previous order, on all ranks.
     [[nodiscard]] bool is_followed() const { return follows_ && is_agreed_ && !order_.empty(); }
-    /// Of an order that is followed: how many uses of others come before that of a unit; never.
+    /// In an order that is followed: the number of uses of others before that of a unit; `never` if
+    /// none.
     [[nodiscard]] std::size_t until(std::size_t unit) const {
         for (std::size_t i = position_; i < order_.size(); ++i) {
             if (order_[i] == unit) {
@@ -70,7 +72,7 @@ public:
         }
         return never;
     }
-    /// The first unit to come that is not `here`; never.
+    /// The next unit that is not `here`; `never` if none.
     template <class Here>
     [[nodiscard]] std::size_t next_without(Here&& here) const {
         for (std::size_t i = position_; i < order_.size(); ++i) {
@@ -82,7 +84,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t most = std::size_t{1} << 16; ///< that are kept of a pass
+    static constexpr std::size_t most = std::size_t{1} << 16; ///< recorded per pass
 
     [[nodiscard]] static std::int64_t hash_of(const std::vector<std::size_t>& units) {
         std::uint64_t hash = 14695981039346656037U;
@@ -93,11 +95,11 @@ private:
     }
 
     std::vector<std::size_t> order_;
-    std::int64_t hash_ = hash_of(order_); ///< each gather asks for it
+    std::int64_t hash_ = hash_of(order_); ///< each gather reads it
     std::size_t position_ = 0;            ///< in it, while this pass follows it
     bool follows_ = true;
     bool is_agreed_ = false;
-    std::vector<std::size_t> seen_; ///< by a pass that does not
+    std::vector<std::size_t> seen_; ///< by a pass that deviates
 };
 
 } // namespace rtrain::detail

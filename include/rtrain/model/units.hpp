@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which parameters of a model are gathered together: see ShardedOptions::units.
+/// The units of parameters that are gathered together: see ShardedOptions::units.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -19,9 +19,9 @@ struct Unit {
     std::vector<std::size_t> parameters;
 };
 
-/// Each parameter is in one unit: that of the first pattern that matches its name, or the last,
-/// which has the rest. Without patterns, blocks of containers are units. Throws ConfigError
-/// [RT-C42] for a pattern that no parameter has.
+/// Each parameter is in one unit: that of the first pattern that matches its name, or the last
+/// unit, which has the rest. Without patterns, blocks of containers are units. Throws ConfigError
+/// [RT-C42] for a pattern that matches no parameter.
 [[nodiscard]] std::vector<Unit> plan_units(const torch::nn::Module& module,
                                            const std::vector<NamedParameter>& parameters,
                                            const std::vector<std::string>& patterns);

@@ -30,7 +30,7 @@ RTRAIN_DOOR void find_blocks(const torch::nn::Module& module, const std::string&
     }
 }
 
-/// The start of `name` that has the components of `pattern`, of which "*" stands for any; else
+/// The prefix of `name` that matches the components of `pattern`, where "*" matches any; else
 /// empty.
 [[nodiscard]] RTRAIN_DOOR std::string_view match_unit(std::string_view name,
                                                       std::string_view pattern) {
@@ -76,11 +76,11 @@ plan_units(const torch::nn::Module& module, const std::vector<NamedParameter>& p
     }
     for (std::size_t p = 0; p < patterns.size(); ++p) {
         if (!matches[p]) {
-            throw ConfigError("RT-C42",
-                              concat("no parameter of the model is in \"", patterns[p],
-                                     "\", which ShardedOptions::units names; a pattern is the "
-                                     "beginning of a parameter's name, as \"layers.*\", where each "
-                                     "* stands for one part between dots"));
+            throw ConfigError(
+                "RT-C42",
+                concat("no parameter of the model matches \"", patterns[p],
+                       "\" of ShardedOptions::units; a pattern is the beginning of a parameter's "
+                       "name, such as \"layers.*\", where each * matches one part between dots"));
         }
     }
     if (!rest.parameters.empty()) {

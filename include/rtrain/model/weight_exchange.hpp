@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How weights that owners have stepped come to those who have copies of their own: between nodes,
-/// and within one where its ranks do not share the weights. Each byte enters a node once.
+/// Sends weights that owners have stepped to ranks that have separate copies: between nodes, and
+/// within one where its ranks do not share the weights. Each byte enters a node once.
 #pragma once
 
 #include <rtrain/comm/communicator.hpp>
@@ -27,12 +27,12 @@ class WeightExchange {
     struct Leg;
 
 public:
-    /// `shares`: the ranks of a node have one copy.
+    /// `shares`: the ranks of a node share one copy.
     WeightExchange(comm::Communicator& ranks, bool shares)
         : ranks_(ranks), owners_(ranks.block_owners()),
           copies_within_node_(!shares && ranks.shares_memory()) {}
 
-    /// All copies get what owners have written into theirs. *Collective.*
+    /// Sends what owners have written to all other copies. *Collective.*
     void run(const std::vector<WeightCopy>& weights) const {
         for (const Leg& leg : legs_for(weights)) {
             at::Tensor rows = packed(leg);
@@ -41,11 +41,11 @@ public:
         }
     }
 
-    /// The same, in steps. Ranks start it in the same order.
+    /// The same, without blocking. Ranks start it in the same order.
     class UnderWay {
     public:
-        /// Goes on as far as possible without waiting; whether it is complete. Owners have written
-        /// before the first call.
+        /// Progresses without waiting; returns whether it is complete. Owners have written before
+        /// the first call.
         [[nodiscard]] bool done() {
             for (; next_ < legs_.size(); ++next_) {
                 if (!rows_.defined()) {
@@ -60,7 +60,7 @@ public:
             }
             return true;
         }
-        /// Behind done(): ranks without which it is not complete.
+        /// After done(): the ranks that it waits for.
         [[nodiscard]] std::vector<int> awaited() const {
             return next_ < legs_.size() ? gathers_[next_].awaited() : std::vector<int>();
         }
@@ -77,14 +77,14 @@ public:
         std::vector<Leg> legs_;
         std::vector<comm::LaterGather> gathers_; ///< by leg
         std::size_t next_ = 0;
-        at::Tensor rows_; ///< of the leg under way
+        at::Tensor rows_; ///< of the current leg
     };
     [[nodiscard]] UnderWay start(const std::vector<WeightCopy>& weights) const {
         return {ranks_, legs_for(weights)};
     }
 
 private:
-    /// Of each parameter, what `count` owners from `first` on own; it lies side by side.
+    /// The elements of each parameter that `count` owners from `first` on own; they are contiguous.
     struct Blocks {
         int first = 0;
         int count = 0;
@@ -92,8 +92,8 @@ private:
     /// One message to each other rank that takes part.
     struct Leg {
         std::vector<WeightCopy> weights = {};
-        std::vector<Blocks> blocks = {}; ///< of each of these ranks
-        std::size_t mine = 0;            ///< of them, this one
+        std::vector<Blocks> blocks = {}; ///< of each rank that takes part
+        std::size_t mine = 0;            ///< this rank's index in `blocks`
         bool is_across = false;          ///< between nodes, else within this one
         std::size_t bytes = 0;
     };
@@ -107,7 +107,7 @@ private:
             }
             divide(weights, std::move(leg), legs);
         }
-        if (copies_within_node_) { // what other nodes have stepped, too
+        if (copies_within_node_) { // also what other nodes have stepped
             Leg leg{.mine = static_cast<std::size_t>(owners_.place)};
             for (int place = 0; place < ranks_.local_size(); ++place) {
                 leg.blocks.push_back({std::min(place, owners_.places) * owners_.nodes,
@@ -117,7 +117,7 @@ private:
         }
         return legs;
     }
-    /// Some parameters at a time.
+    /// Splits a leg into messages of some parameters each.
     static void divide(const std::vector<WeightCopy>& weights, Leg leg, std::vector<Leg>& legs) {
         const int most =
             std::max_element(leg.blocks.begin(), leg.blocks.end(), [](auto& a, auto& b) {
@@ -132,7 +132,7 @@ private:
             });
     }
 
-    /// A row for each rank, of which this one's is there.
+    /// A row for each rank, with this rank's filled in.
     [[nodiscard]] static at::Tensor packed(const Leg& leg) {
         at::Tensor rows = at::empty(
             {static_cast<std::int64_t>(leg.blocks.size()), static_cast<std::int64_t>(leg.bytes)},

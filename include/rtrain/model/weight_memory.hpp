@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the weights of a sharded model lie: how parameters lie in memory, which part of each is
-/// this rank's, and memory that has all of them.
+/// Memory for the weights of a sharded model: how parameters are laid out, which part of each is
+/// this rank's, and memory that holds all of them.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -34,53 +34,54 @@ public:
     WeightMemory& operator=(const WeightMemory&) = delete;
     virtual ~WeightMemory() = default;
 
-    /// This rank's elements of a parameter, maybe none; where they can be written.
+    /// This rank's elements of a parameter, maybe none; writable.
     [[nodiscard]] at::Tensor& part(std::size_t parameter) { return places_[parameter].part; }
-    /// Which ones a part holds.
+    /// The elements that a part holds.
     [[nodiscard]] const checkpoint::PartOf& of(std::size_t parameter) const {
         return places_[parameter].of;
     }
-    /// Whether the model's tensor still has the memory that it was given.
+    /// True if the model's tensor still has the memory that it was given.
     [[nodiscard]] virtual bool is_in_place(std::size_t parameter) const = 0;
 
-    /// Whether ranks have parts only, between uses.
+    /// True if ranks have parts only, between uses.
     [[nodiscard]] virtual bool gathers() const noexcept = 0;
-    /// Throws what a gathering has failed with, if one has.
+    /// Rethrows the exception of a failed gathering, if there is one.
     virtual void rethrow_failure() const {}
-    /// The model is called: what it uses is next in its order from the beginning.
+    /// Called when the model is called: its uses start over in their order.
     virtual void begin_pass() {}
     [[nodiscard]] virtual GatherCounts counts() const { return {}; }
 
-    /// Before parts are stepped. *Collective.*
+    /// Called before parts are stepped. *Collective.*
     virtual void begin_step() = 0;
-    /// The part of a parameter is stepped.
+    /// Called when the part of a parameter is stepped.
     void round(std::size_t parameter) {
         if (const at::Tensor& used = places_[parameter].used; used.defined()) {
             const c10::NoGradGuard no_grad;
             used.copy_(places_[parameter].part);
         }
     }
-    /// All parts are: everybody sees those of `stepped`. *Collective.*
+    /// Called when all parts are stepped: makes those of `stepped` visible to all ranks.
+    /// *Collective.*
     virtual void end_step(const std::vector<std::size_t>& stepped) = 0;
 
-    /// Runs `edit` on one rank of each node, while the model's tensors can be written there; what
-    /// it throws, all ranks throw. *Collective.*
+    /// Runs `edit` on one rank of each node, while the model's tensors are writable there; its
+    /// exception is thrown on all ranks. *Collective.*
     virtual void edit(const std::function<void()>& edit) = 0;
-    /// Runs `read` on each rank, while the model's tensors are all there. *Collective.*
+    /// Runs `read` on each rank, while the model's tensors are complete. *Collective.*
     virtual void read(const std::function<void()>& read) = 0;
 
 protected:
     struct Place {
         std::size_t offset = 0;           ///< in an array of all parameters, in bytes
-        at::ScalarType type = at::kFloat; ///< there
+        at::ScalarType type = at::kFloat; ///< of the array
         comm::Slices slices;
         at::Tensor part;
-        at::Tensor used; ///< its copy where it is read, if it lies elsewhere or is of another type
+        at::Tensor used; ///< its copy that is read, if it is elsewhere or of another type
         checkpoint::PartOf of;
     };
 
-    /// What it is given outlives it. `ranks`: those of `backend`. `types`: those that parameters
-    /// are kept in. `parts_on_host`: of a model on a device.
+    /// The arguments outlive this object. `ranks`: those of `backend`. `types`: in which parameters
+    /// are stored. `parts_on_host`: for a model on a device.
     WeightMemory(AnyBackend& backend, ShardRanks& ranks,
                  const std::vector<NamedParameter>& parameters,
                  const std::vector<at::ScalarType>& types, bool parts_on_host)
@@ -98,18 +99,19 @@ protected:
         return static_cast<std::size_t>(parameters_[parameter].tensor.numel()) *
                c10::elementSize(places_[parameter].type);
     }
-    /// The same in whole lines of a cache: parameters lie side by side in memory.
+    /// The same in whole cache lines: parameters are adjacent in memory.
     [[nodiscard]] std::size_t room_of(std::size_t parameter) const {
         constexpr std::size_t line = 64;
         return (bytes_of(parameter) + line - 1) / line * line;
     }
-    /// Those who share memory do not write before others have read it, nor the other way round.
+    /// Keeps ranks that share memory from writing before others have read it, and from reading
+    /// early.
     void meet() {
         if (ranks_.shares()) {
             backend_.barrier();
         }
     }
-    /// Memory that has all parameters. *Collective.*
+    /// Allocates memory for all parameters. *Collective.*
     [[nodiscard]] WeightArray allocate_whole() {
         std::vector<comm::NodeArray::Part> names;
         for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -134,12 +136,12 @@ protected:
             give_memory(i, at_memory(array, mapping, i));
         }
     }
-    /// The parameter stays the tensor that it is. set_data() is an operator, too, but no use.
+    /// Keeps the parameter's tensor object. set_data() is also an operator, but not a use.
     void give_memory(std::size_t index, const at::Tensor& memory) const {
         const at::RecordFunctionGuard unseen(false);
         parameters_[index].tensor.set_data(memory);
     }
-    /// This rank's elements of a parameter, with rank 0's values in the type they have there.
+    /// This rank's elements of a parameter, with rank 0's values in their original type.
     /// *Collective.*
     [[nodiscard]] at::Tensor exact_part(std::size_t index) {
         const Place& place = places_[index];
@@ -157,7 +159,7 @@ protected:
         const auto on_host = mine.options().device(at::kCPU).pinned_memory(true);
         return parts_on_host_ ? at::empty(mine.sizes(), on_host).copy_(mine) : mine.clone();
     }
-    /// The part has memory of its own, which checkpoints hold.
+    /// Gives the part separate memory, which checkpoints hold.
     void keep_exactly(std::size_t index, const at::Tensor& part,
                       std::function<void()> loaded = nullptr) {
         const at::Tensor& parameter = parameters_[index].tensor;
@@ -167,8 +169,8 @@ protected:
         }
         exact_.add(parameter, {places_[index].of, part, std::move(loaded)});
     }
-    /// What others have written into an array, `rounded`, into an exact part: elements that these
-    /// do not round to.
+    /// Copies what others have written into an array, `rounded`, to an exact part: only elements
+    /// that do not round to it.
     static void take_over(const at::Tensor& part, const at::Tensor& rounded) {
         const at::Tensor there = rounded.to(part.device());
         const at::Tensor differs = part.to(there.scalar_type()).ne(there);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A bucket that goes through a hook of the user's.
+/// A bucket that is reduced by a user's hook.
 #pragma once
 
 #include <rtrain/model/bucket_reduction.hpp>

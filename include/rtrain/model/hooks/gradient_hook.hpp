@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Communication hooks of one's own: what a bucket of gradients goes through on its way to the
-/// other ranks.
+/// Custom communication hooks: how a bucket of gradients is reduced over ranks.
 ///
-/// The smallest one, which does what hook::None does:
+/// The smallest hook, equivalent to hook::None:
 /// @code
 /// struct Mean {
 ///     void reduce(rtrain::GradientBucket& bucket, rtrain::HookRanks& ranks) {
@@ -29,39 +28,39 @@
 
 namespace rtrain {
 
-/// One bucket on its way.
+/// One bucket that is being reduced.
 struct GradientBucket {
-    /// A parameter's part of it.
+    /// A parameter's part of the bucket.
     struct Part {
-        std::string name;    ///< as the model has it
+        std::string name;    ///< its name in the model
         at::Tensor gradient; ///< of the parameter's shape, memory of `gradients`
     };
 
     /// This rank's gradients divided by the number of ranks, one dimension, one type. A hook leaves
-    /// the mean over ranks here, or what it takes for it: the same bits on all ranks.
+    /// the mean over ranks here, or its approximation: the same bits on all ranks.
     at::Tensor gradients;
-    /// Which of the model's buckets it is; they come in this order in every pass. Buckets change
-    /// when a parameter is unfrozen that had never trained.
+    /// The bucket's number in the model; buckets come in this order in every pass. They change when
+    /// a parameter that had never trained is unfrozen.
     std::size_t index = 0;
-    std::vector<Part> parts; ///< the parameters' places in it
+    std::vector<Part> parts; ///< the parameters' places in the bucket
 };
 
 /// Reduces a bucket in place; blocking. Called on all ranks for the same buckets in the same order.
-/// A hook that remembers something between steps also has `void save(RankStateWriter&) const` and
-/// `void load(const StateReader&)`: its state is then part of every checkpoint.
+/// A hook that keeps state between steps also has `void save(RankStateWriter&) const` and `void
+/// load(const StateReader&)`: its state is then part of every checkpoint.
 template <class H>
 concept GradientHook = std::copy_constructible<H> &&
     requires(H& hook, GradientBucket& bucket, HookRanks& ranks) {
     hook.reduce(bucket, ranks);
 };
 
-/// Writes state of which some is each rank's own.
+/// Writes state, some of which differs between ranks.
 class RankStateWriter : public StateWriter {
 public:
     RankStateWriter(StateWriter out, HookRanks& ranks, bool by_rows)
         : StateWriter(std::move(out)), ranks_(ranks), by_rows_(by_rows) {}
 
-    /// Saves this rank's tensor, of the same shape on all ranks. A StateReader finds those of all
+    /// Saves this rank's tensor, of the same shape on all ranks. A StateReader returns those of all
     /// ranks under the name, stacked: (ranks that saved, ...). *Collective.*
     void own(const std::string& name, const at::Tensor& mine) {
         if (by_rows_) {
@@ -128,7 +127,7 @@ private:
 
 namespace hook {
 
-/// A hook of one's own, any GradientHook. Each prepared model has a copy.
+/// A custom hook: any GradientHook. Each prepared model has a copy.
 class Custom {
 public:
     template <class H>
@@ -140,7 +139,7 @@ public:
             hook_ = std::make_shared<detail::TheGradientHook<H>>(std::move(hook));
         }
     }
-    /// What rtrain calls.
+    /// Used by rtrain.
     [[nodiscard]] const detail::AnyGradientHook& get() const noexcept { return *hook_; }
 
 private:

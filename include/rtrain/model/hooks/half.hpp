@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The hooks float16 and bfloat16: a bucket travels in half the bytes.
+/// The hooks float16 and bfloat16: a bucket is sent in half the bytes.
 #pragma once
 
 #include <rtrain/model/bucket_reduction.hpp>

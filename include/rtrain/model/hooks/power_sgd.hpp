@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The hook PowerSgd: gradient matrices travel as the product of two thin ones (Vogels,
+/// The hook PowerSgd: gradient matrices are sent as the product of two thin ones (Vogels,
 /// Karimireddy, Jaggi: PowerSGD, NeurIPS 2019, algorithms 1 and 2).
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace rtrain::detail {
 
-/// An orthonormal basis of the columns' span, also where columns depend on each other or are zero.
+/// An orthonormal basis of the columns' span, also where columns are dependent or zero.
 [[nodiscard]] inline at::Tensor orthonormal(const at::Tensor& columns) {
     return std::get<0>(at::linalg_qr(columns));
 }
@@ -136,8 +136,8 @@ public:
         for (std::size_t i = 0; i < thin_.size(); ++i) {
             approximate(plan_.matrices[i], thin_[i]);
         }
-        // One step with infinite gradients, as a gradient scaler tries them, must not stay for ever
-        // in what later steps begin from.
+        // One step with infinite gradients, as a gradient scaler tries them, must not permanently
+        // affect the start of later steps.
         at::nan_to_num_(second_memory_, 0, 0, 0);
         warm_ = options_.warm_start;
     }
@@ -151,7 +151,7 @@ public:
             out.own("error", errors());
         }
     }
-    /// What other numbers of ranks have left out is spread evenly.
+    /// Errors saved by a different number of ranks are spread evenly.
     void load(const StateReader& in) override {
         iteration_ = in.value("iteration").to_number<std::int64_t>();
         warm_ = in.value("warm").as_bool();
@@ -173,7 +173,7 @@ private:
     struct Thin {
         at::Tensor p;
         at::Tensor q;
-        at::Tensor error; ///< what earlier steps left out, divided by the number of ranks
+        at::Tensor error; ///< of earlier steps' approximations, divided by the number of ranks
     };
 
     [[nodiscard]] std::int64_t rank_of(const at::Tensor& matrix) const {
@@ -196,7 +196,7 @@ private:
         }
         return elements;
     }
-    /// All of them, in one dimension.
+    /// All errors, in one dimension.
     [[nodiscard]] at::Tensor errors() const {
         std::vector<at::Tensor> flat;
         for (const Thin& thin : thin_) {
@@ -236,7 +236,7 @@ private:
     at::Tensor rest_;
     std::int64_t iteration_ = 0;
     bool exact_now_ = true;
-    bool warm_ = false; ///< Q holds the step before
+    bool warm_ = false; ///< Q holds the previous step's
 };
 
 } // namespace rtrain::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// From options to buckets: memory where it is reduced best, and the reduction that the options ask
-/// for.
+/// Creates buckets from options: memory where it is reduced best, and the reduction that the
+/// options select.
 #pragma once
 
 #include <rtrain/model/bucket_reduction.hpp>
@@ -27,7 +27,8 @@ struct HookedBucket {
 };
 
 /// Buckets of complex numbers and types of two bytes are never compressed by rtrain's hooks.
-/// `custom` is the model's copy of the user's, if the options have one; it outlives the bucket.
+/// `custom` is the model's copy of the user's hook, if the options have one; it outlives the
+/// bucket.
 /// *Collective.*
 [[nodiscard]] inline HookedBucket make_hooked_bucket(AnyBackend& backend, const BucketPlan& plan,
                                                      const std::vector<NamedParameter>& parameters,
