@@ -66,8 +66,8 @@ public:
         file_.emplace(file);
     }
 
-    /// Adds an event. It is written to the file by the next flush(), so that the file is never
-    /// behind what other processes and files know of a search.
+    /// Adds an event. It is written to the file by the next flush(), so that other processes and
+    /// files never have a newer state of the search than the file.
     void add(const boost::json::object& event) {
         waiting_ += json::serialize(event);
         waiting_ += '\n';

@@ -88,9 +88,8 @@ RTRAIN_DOOR TunerCore::TunerCore(TunerOptions options, std::string trainable, co
     }
     const storage::Location root = storage_root(options_.run);
     if (!root.filesystem.is_local()) {
-        throw ConfigError("RT-U108",
-                          concat("storage_path is ", root.filesystem.uri(root.path),
-                                 "; a search keeps its record on a file system of this machine"));
+        throw ConfigError("RT-U108", concat("storage_path is ", root.filesystem.uri(root.path),
+                                            "; give a directory on a file system of this machine"));
     }
     directory_ = std::filesystem::path(root.path) / options_.run.name;
 }
@@ -232,8 +231,7 @@ RTRAIN_DOOR ResultGrid TunerCore::serve(const Work& work, const std::string& add
     const auto end = tune::SlotAgent(address, rank, this_machine()).serve(work.function);
     if (const auto* const saved = end.if_contains("failure")) {
         const Failure failure = failure_from(saved->as_object());
-        if (failure.code ==
-            "RT-U114") { // the failure may not reach this rank before MPI is finalized
+        if (failure.code == "RT-U114") { // may not reach this rank before MPI is finalized
             throw tune::SearchBroken(failure.code, failure.message);
         }
         throw_error(failure.code, failure.message);

@@ -63,7 +63,7 @@ RTRAIN_DOOR std::uint32_t Bohb::under_way(const std::string& trial) const {
             "RT-U11",
             detail::concat(
                 "the searcher got a result for trial \"", trial,
-                "\", which is not running; call ask() before, and tell() only once per trial"));
+                "\", which is not running; call ask() first, and end each trial only once"));
     }
     return found->second;
 }

@@ -24,7 +24,7 @@
 
 namespace rtrain::tune {
 
-struct Wait {};      ///< nothing now; call ask() again after the next tell()
+struct Wait {};      ///< nothing now; call ask() again after the next `tell()`
 struct Exhausted {}; ///< no more configurations
 
 /// The configuration of the next trial, or why there is none.
