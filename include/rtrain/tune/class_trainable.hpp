@@ -6,9 +6,9 @@
 /// struct Model {
 ///     void setup(const rtrain::Config& config);
 ///     rtrain::Config step();               // its metrics
-///     std::string save() const;            // bytes from which load() can go on
+///     std::string save() const;            // bytes for load()
 ///     void load(const std::string& state);
-///     bool reset_config(const rtrain::Config& config); // optional: true when it begins anew so
+///     bool reset_config(const rtrain::Config& config); // optional: true if it can start over
 /// };
 /// @endcode
 #pragma once

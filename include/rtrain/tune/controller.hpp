@@ -96,7 +96,7 @@ public:
                      {"t", state_.now_s()}};
         }
         state_.hear(it, std::move(metrics), time_s, saved);
-        if (log_ != nullptr) { // not if hear() has thrown
+        if (log_ != nullptr) { // not if `hear()` has thrown
             event["verdict"] = internal::verdict_of(it.told);
             log_->add(event);
         }

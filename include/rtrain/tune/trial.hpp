@@ -8,7 +8,7 @@
 ///     for (int step = 0; step < 100; ++step) {
 ///         loss *= 1 - config.at("lr").to_number<double>();
 ///         if (!trial.report({{"loss", loss}})) {
-///             break; // the search has seen enough of this trial
+///             break; // the search has stopped this trial
 ///         }
 ///     }
 ///     return loss;
