@@ -29,8 +29,8 @@ public:
     static constexpr const char* file_name = "tuner_events.jsonl";
 
     /// Passes the events in a search's directory from byte `begin` on to `use`, oldest first.
-    /// Returns the position of the next event. Throws StorageError [RT-U100] if a line other than
-    /// the last is damaged.
+    /// Returns the position of the next event. Throws StorageError [RT-U100] for a damaged line; an
+    /// incomplete last line is ignored.
     template <class Use>
     static std::uint64_t read(const std::filesystem::path& directory, std::uint64_t begin,
                               Use&& use) {

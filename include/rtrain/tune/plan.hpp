@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Inputs of a search and of its trials: TuneConfig as users set it, SearchPlan as the controller
-/// takes it.
+/// Inputs of a search and of its trials: TuneConfig is set by users, SearchPlan is for the
+/// controller.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>

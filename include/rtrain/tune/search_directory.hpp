@@ -73,7 +73,7 @@ public:
     /// Rewrites tuner_state.json and the pages if they are due.
     void write_state_now_and_then() {
         constexpr std::chrono::seconds at_least{10};
-        constexpr int times_as_long = 19; // as long as the writing takes
+        constexpr int times_as_long = 19; // multiple of the writing time
         const auto begin = Clock::now();
         if (begin - written_at_ >= std::max<Clock::duration>(at_least, times_as_long * writing_)) {
             write_state();

@@ -26,7 +26,7 @@ public:
     TrialProcesses(const TrialProcesses&) = delete;
     TrialProcesses& operator=(const TrialProcesses&) = delete;
 
-    /// Returns when the trial's run has ended; throws Error when it has failed. Several threads may
+    /// Returns when the trial's run has ended; throws Error if it has failed. Several threads may
     /// call it, each with a different place.
     void run(Trial& trial) {
         const std::string kind = kind_of(trial);

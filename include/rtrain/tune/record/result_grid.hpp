@@ -61,9 +61,9 @@ public:
     /// The trial with the best value of a metric. `scope`: "last", the value of its last report;
     /// "avg", "last-5-avg", "last-10-avg", the mean of all, the last 5, the last 10; "all", the
     /// best of all. NaN and infinities do not count; if `filter_nan_and_inf` is false, infinities
-    /// do. Throws ConfigError [RT-U81] without a metric or mode where there is more than one trial,
-    /// [RT-U83] for an unknown scope. [RT-U82] when no trial has the metric; the message lists the
-    /// reported ones.
+    /// do. Throws ConfigError: [RT-U81] without a metric or mode if there is more than one trial,
+    /// [RT-U82] if no trial has the metric, [RT-U83] for an unknown scope. The message of RT-U82
+    /// lists the reported metrics.
     [[nodiscard]] const TrialResult&
     get_best_result(std::optional<std::string> metric = std::nullopt,
                     std::optional<ScoreOrder> mode = std::nullopt, std::string_view scope = "last",

@@ -30,8 +30,8 @@ struct MedianStoppingOptions {
     /// No trial stops before this time, and means start at it; at least 0.
     double grace_period = 60;
     int min_samples_required = 3; ///< other trials that the median needs, at least 1
-    /// With fewer trials, a trial pauses for waiting ones after running for more than this since
-    /// its last pause; at least 0.
+    /// With fewer others than that, a trial pauses for waiting ones after running for more than
+    /// this since its last pause; at least 0.
     double min_time_slice = 0;
     bool hard_stop = true; ///< false: trials pause instead, and continue when no other trial waits
     std::optional<Goal> goal{}; ///< overrides the search's goal

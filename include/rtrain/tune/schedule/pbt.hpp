@@ -248,7 +248,7 @@ private:
             }
         }
         next_sync_ = std::max(next_sync_ + options_.perturbation_interval, furthest);
-        if (hindmost >= next_sync_) { // Ray would run no trial any more
+        if (hindmost >= next_sync_) { // in Ray, no trial would run again
             next_sync_ += options_.perturbation_interval;
         }
     }

@@ -78,8 +78,8 @@ struct Candidate {
 /// - `on_result`: a report of a running trial.
 /// - `on_end`: the trial is over. `last`: its newest report, already passed to on_result() unless a
 ///   stop condition ended the trial at that report; none if the trial failed or reported nothing.
-/// - `next`: the waiting trial, oldest first in the argument, that takes a free place and runs.
-///   None: no trial runs now.
+/// - `next`: returns the trial that takes a free place and runs. The argument lists the waiting
+///   trials, oldest first. None: no trial runs now.
 /// - `save`, `load`: after load(), another object with the same options decides as this one would.
 ///   begin() is called before load().
 template <class S>
