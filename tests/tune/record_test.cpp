@@ -343,7 +343,7 @@ TEST_CASE("Record.the_page_has_its_charts_and_no_script") {
     CHECK(contains(page, "a&lt;b"));
     CHECK(contains(page, "f_t_00003: score 7"));
     CHECK(contains(page, "f_t_00001: score NaN, stopped"));
-    CHECK(contains(page, "t_00000 goes on from t_00003 at 2"));
+    CHECK(contains(page, "t_00000 resumes from t_00003 at 2"));
     CHECK(count("\"nan") + count("Mnan") + count("Lnan") + count("inf\"") == 0); // coordinates
     if (const char* const kept = std::getenv("RTRAIN_KEEP_PAGE")) {
         rtrain::storage::replace_file(kept, page);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Trainables that are classes: what steps until the search stops it.
+/// Trainables that are classes: they step until the search stops them.
 ///
 /// @code
 /// struct Model {
 ///     void setup(const rtrain::Config& config);
 ///     rtrain::Config step();               // its metrics
-///     std::string save() const;            // bytes from which load() can go on
+///     std::string save() const;            // bytes for load()
 ///     void load(const std::string& state);
-///     bool reset_config(const rtrain::Config& config); // optional: true when it begins anew so
+///     bool reset_config(const rtrain::Config& config); // optional: true if it can start over
 /// };
 /// @endcode
 #pragma once
@@ -28,10 +28,10 @@
 
 namespace rtrain::tune {
 
-/// `setup` comes first, once. Then `load`, if the trial has a state, and `step` until the search
-/// stops the trial, or a step's metrics have `"done": true`. `save` follows on each step, or on
-/// each n-th with RunConfig::checkpoint.frequency = n. With `reset_config`, an object serves one
-/// trial after the other in place of new ones, as long as it returns true.
+/// `setup` is called once, first. Then `load`, if the trial has a state, and `step` until the
+/// search stops the trial, or a step's metrics have `"done": true`. `save` is called after each
+/// step, or each n-th with RunConfig::checkpoint.frequency = n. With `reset_config`, an object
+/// serves one trial after the other instead of new ones, as long as it returns true.
 template <class T>
 concept ClassTrainable = std::default_initializable<T> &&
     requires(T& it, const T& saved, const Config& config, const std::string& state) {
@@ -41,7 +41,8 @@ concept ClassTrainable = std::default_initializable<T> &&
     it.load(state);
 };
 
-/// Optional: `reset_config(config)`; true where the object can go on with another configuration.
+/// Optional: `reset_config(config)`; returns true if the object can start over with another
+/// configuration.
 template <class T>
 concept CanResetConfig = requires(T& it, const Config& config) {
     { it.reset_config(config) } -> std::convertible_to<bool>;
@@ -49,11 +50,11 @@ concept CanResetConfig = requires(T& it, const Config& config) {
 
 namespace internal {
 
-/// Objects that wait for a trial.
+/// Idle objects to reuse for further trials.
 template <ClassTrainable T>
 class ObjectPool {
 public:
-    /// Set up for a trial.
+    /// Returns an object set up for a trial.
     [[nodiscard]] std::unique_ptr<T> take(const Config& config) {
         if constexpr (CanResetConfig<T>) {
             std::unique_ptr<T> used;
@@ -86,7 +87,7 @@ private:
 
 } // namespace internal
 
-/// What runs a trial of such a class, which saves each `frequency`-th step.
+/// The function that runs a trial of such a class and saves each `frequency`-th step.
 template <ClassTrainable T>
 [[nodiscard]] TrialFunction function_of_class(int frequency) {
     auto pool = std::make_shared<internal::ObjectPool<T>>();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Controller: a search as a state machine. It asks the searcher for configurations and the
-/// scheduler what runs, hears what trials report, and says what follows. It starts nothing, has no
-/// thread and reads no clock: a runner does, and calls one member at a time.
+/// Controller: a search as a state machine. It gets configurations from the searcher, lets the
+/// scheduler choose what runs, receives the trials' reports, and decides what follows. It starts
+/// nothing, has no thread and reads no clock; a runner does, and calls one member at a time.
 ///
-/// What it is told goes into an EventLog. A search that was interrupted is where it was when a new
-/// controller has heard the same events.
+/// All inputs are recorded in an EventLog. Replaying the events in a new controller restores an
+/// interrupted search.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -30,14 +30,14 @@ namespace rtrain::tune {
 
 class Controller {
 public:
-    /// `directory`: of the search; trials lie below. Throws what begin() of searcher and scheduler
-    /// throw.
+    /// `directory`: the search's directory; trials are stored below it. Throws what begin() of the
+    /// searcher and the scheduler throw.
     Controller(SearchPlan plan, std::filesystem::path directory)
         : state_(std::move(plan), std::move(directory)) {}
     Controller(const Controller&) = delete;
     Controller& operator=(const Controller&) = delete;
 
-    /// Where all events go from now on; behind replay().
+    /// Records all further events in `log`. Call it after replay().
     void record_to(EventLog& log) {
         log_ = &log;
         state_.begin_to_act();
@@ -48,12 +48,12 @@ public:
         return state_.directory();
     }
 
-    /// The searcher's state, for load_searcher() of a controller that is to hear the same events.
+    /// The searcher's state, for load_searcher() of a controller that will replay the same events.
     [[nodiscard]] boost::json::object searcher() const { return state_.plan().searcher.save(); }
     void load_searcher(const boost::json::object& saved) { state_.plan().searcher.load(saved); }
 
-    /// What runs next in a free place; none: nothing now. `now_s`, here and below: seconds that
-    /// this process has searched.
+    /// Returns the trial to run next in a free place; none if no trial can run now. `now_s`, here
+    /// and below: seconds that this process has searched.
     [[nodiscard]] std::optional<Assignment> next(double now_s) {
         state_.set_time(now_s);
         if (state_.is_stopping()) {
@@ -71,13 +71,14 @@ public:
         if (state_.plan().scheduler.takes_trials_ahead()) {
             ask();
         }
-        flush(); // its directory must not know more than the log
+        flush(); // the directory must not be ahead of the log
         return assignment;
     }
 
-    /// A running trial has reported. `time_s`: since it was begun. `saved`: it has left a state
-    /// under the name that next_state() has given. True: it goes on; else it is to return. Throws
-    /// ConfigError [RT-U101] when the report lacks a metric that is required, [RT-C32].
+    /// Processes a report of a running trial. `time_s`: seconds since the trial began. `saved`:
+    /// whether it saved a state under the name from next_state(). Returns true if the trial
+    /// continues, false if it must return. Throws ConfigError [RT-U101] when the report lacks a
+    /// required metric, [RT-C32].
     bool report(const std::string& id, Config metrics, double time_s, bool saved, double now_s) {
         state_.set_time(now_s);
         LiveTrial& it = state_.trials().at(id);
@@ -95,7 +96,7 @@ public:
                      {"t", state_.now_s()}};
         }
         state_.hear(it, std::move(metrics), time_s, saved);
-        if (log_ != nullptr) { // what cannot be heard now could not be heard again
+        if (log_ != nullptr) { // not if `hear()` has thrown
             event["verdict"] = internal::verdict_of(it.told);
             log_->add(event);
         }
@@ -106,7 +107,7 @@ public:
         return it.told == Told::nothing;
     }
 
-    /// A running trial has returned: it is done, or has done as it was told.
+    /// A running trial has returned: it is done, or it was stopped or paused.
     void returned(const std::string& id, double now_s) {
         state_.set_time(now_s);
         note("returned", id);
@@ -114,8 +115,7 @@ public:
         flush();
     }
 
-    /// A running trial has failed. It runs again, from its newest state, as often as max_failures
-    /// allows.
+    /// A running trial has failed. It runs again from its newest state, up to max_failures times.
     void failed(const std::string& id, const std::string& why, double now_s) {
         state_.set_time(now_s);
         note("failed", id, {{"why", why}});
@@ -123,8 +123,8 @@ public:
         flush();
     }
 
-    /// The run of a trial that keeps its states itself has saved one, behind so many reports and
-    /// seconds of that run.
+    /// Records a state saved by the run of a trial that manages its states itself. `state` counts
+    /// the reports and seconds of that run.
     void saved(const std::string& id, const SavedState& state) {
         note("saved", id,
              {{"state", state.name}, {"reports", state.reports}, {"time_s", state.time_s}});
@@ -132,7 +132,7 @@ public:
         flush();
     }
 
-    /// Behind the last trial: those end that would pause for ever.
+    /// Ends the trials that would stay paused forever. Call it after the last trial.
     void close() {
         for (LiveTrial& it : state_.trials().all()) {
             if (it.record.state == TrialState::paused) {
@@ -143,21 +143,21 @@ public:
         flush();
     }
 
-    /// Nothing runs, and nothing will.
+    /// True if nothing runs and nothing more will.
     [[nodiscard]] bool is_over() const {
         return state_.trials().running() == 0 &&
                (state_.is_stopping() || (state_.is_exhausted() && !state_.trials().anyone_waits()));
     }
-    /// No trial begins any more: the time is up, or somebody has said so.
+    /// True if no more trials begin: the time is up, or stop() was called.
     [[nodiscard]] bool is_stopping() const { return state_.is_stopping(); }
     void stop() noexcept { state_.stop(); }
-    /// A trial has no place, and may get one.
+    /// True if a trial is waiting for a place.
     [[nodiscard]] bool anyone_waits() const noexcept { return state_.trials().anyone_waits(); }
     [[nodiscard]] int running() const noexcept { return state_.trials().running(); }
-    /// That the search has lasted, all its starts together, in seconds.
+    /// Duration of the search in seconds, all its starts together.
     [[nodiscard]] double elapsed_s() const noexcept { return state_.elapsed_s(); }
 
-    /// The name of the directory that a trial's next state goes to.
+    /// The name of the directory for a trial's next state.
     [[nodiscard]] std::string next_state(const std::string& id) {
         return state_.trials().at(id).next_state_name();
     }
@@ -172,13 +172,13 @@ public:
         return records;
     }
 
-    /// What Pbt has had trials take over, oldest first, of all starts of the search.
+    /// Exploits that Pbt has applied, oldest first, over all starts of the search.
     [[nodiscard]] const std::vector<TakenOver>& taken_over() const noexcept {
         return state_.taken_over();
     }
 
-    /// Hears an event of a search again. Throws ConfigError [RT-U107] where this one would not have
-    /// come to it, std::exception where it is of none.
+    /// Replays an event of a search. Throws ConfigError [RT-U107] where this search would have
+    /// decided differently, std::exception for an unknown event.
     void replay(const boost::json::object& event) {
         const std::string op(event.at("op").as_string());
         const std::string id(event.at("trial").as_string());
@@ -234,14 +234,15 @@ public:
             throw std::invalid_argument("unknown event " + op);
         }
     }
-    /// When `now_s` of this process is 0, in seconds since 1970. Behind record_to().
+    /// `time_s`: the time at which `now_s` of this process is 0, in seconds since 1970. Call it
+    /// after record_to().
     void begin_at(double time_s) {
         note("at", "", {{"time_s", time_s}});
         state_.begin_at(time_s);
     }
 
-    /// Behind replay() and record_to(): what ran is interrupted, and these trials run again. A
-    /// search that was over goes on with them.
+    /// Marks what ran as interrupted, and makes these trials run again, also in a search that was
+    /// over. Call it after replay() and record_to().
     void revive(const RestoreOptions& options) {
         note("restored", "",
              {{"resume_unfinished", options.resume_unfinished},
@@ -270,19 +271,19 @@ private:
         }
     }
 
-    /// Its events are those of one that decides otherwise.
+    /// The error for events of a search that decided differently.
     [[nodiscard]] static ConfigError another_search(const LiveTrial& it, const std::string& then,
                                                     const std::string& now) {
         return {"RT-U107",
-                detail::concat("behind its report ", it.record.reports, ", trial ", it.record.id,
-                               " of the search ", then, ", but now it ", now,
-                               "; give scheduler and stop conditions the options with which the "
-                               "search was begun, or give it another name")};
+                detail::concat("after report ", it.record.reports, " of trial ", it.record.id,
+                               ", the trial ", then, " in the recorded search, but now it ", now,
+                               "; give scheduler and stop conditions the options that the search "
+                               "was started with, or give the search a different name")};
     }
 
     void lacks_metric(const LiveTrial& it, const Config& report) {
         const ConfigError error("RT-U101",
-                                detail::concat("the search is for the metric ", plan().goal.metric,
+                                detail::concat("the metric of the search is ", plan().goal.metric,
                                                ", but a report of trial ", it.record.id,
                                                " has no such number; it has ",
                                                internal::names_in_report(report),
@@ -297,8 +298,8 @@ private:
         }
     }
 
-    /// Has a trial wait that has not begun, if the searcher gives one, and all that the scheduler
-    /// wants.
+    /// Adds a pending trial if there is none, and all the trials that the scheduler wants, as far
+    /// as the searcher suggests them.
     void ask() {
         if (state_.trials().pending() == 0) {
             (void)add_one();
@@ -307,7 +308,7 @@ private:
         }
     }
 
-    /// Has one more trial wait; false where the searcher gives none.
+    /// Adds one pending trial; false if the searcher suggests none.
     [[nodiscard]] bool add_one() {
         if (state_.is_exhausted()) {
             return false;
@@ -329,7 +330,7 @@ private:
         return false;
     }
 
-    /// Names that rtrain makes itself differ.
+    /// Throws unless the trial's directory is unique. Only custom names can collide.
     void require_own_directory(const TrialRecord& record) const {
         const SearchPlan& plan = state_.plan();
         if (!plan.trial_name && !plan.trial_dirname) {
@@ -338,15 +339,14 @@ private:
         for (const LiveTrial& other : state_.trials().all()) {
             if (other.record.directory == record.directory) {
                 throw ConfigError(
-                    "RT-U104",
-                    detail::concat("trials ", other.record.id, " and ", record.id,
-                                   " would both have the directory \"", record.directory,
-                                   "\"; put TrialInfo::id into the names that are made for them"));
+                    "RT-U104", detail::concat("trials ", other.record.id, " and ", record.id,
+                                              " would both use the directory \"", record.directory,
+                                              "\"; include TrialInfo::id in the custom names"));
             }
         }
     }
 
-    /// The newest ones that have `gone`; those of a run are the run's own.
+    /// Forgets the newest states while they are `gone`; a run manages its own states.
     template <class Gone>
     void forget_states(LiveTrial& it, Gone&& gone) {
         while (!plan().keeps_states_itself && !it.states.empty() && gone(it.states.back().name)) {
@@ -356,7 +356,7 @@ private:
 
     [[nodiscard]] Assignment begin(LiveTrial& it) {
         const auto place = state_.directory() / it.record.directory;
-        forget_states(it, [&](const std::string& state) { // somebody has deleted them
+        forget_states(it, [&](const std::string& state) { // the user may have deleted them
             return !std::filesystem::exists(place / state);
         });
         const bool has_state = !plan().keeps_states_itself && !it.states.empty();
@@ -376,7 +376,7 @@ private:
 
     internal::SearchState state_;
     EventLog* log_ = nullptr;
-    bool warned_ = false; ///< of a report without the metric
+    bool warned_ = false; ///< about a report without the metric
 };
 
 } // namespace rtrain::tune

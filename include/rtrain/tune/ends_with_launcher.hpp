@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// EndsWithLauncher: no rank of an mpirun searches on without it.
+/// EndsWithLauncher: ends the ranks of a search when their mpirun dies.
 #pragma once
 
 #include <csignal>
@@ -9,8 +9,8 @@
 
 namespace rtrain::detail {
 
-/// Has the kernel end this process when the mpirun has died that started it: ranks that are in no
-/// MPI call would go on without.
+/// The kernel ends this process when the mpirun that started it has died; ranks outside MPI calls
+/// would otherwise continue.
 class EndsWithLauncher {
 public:
     EndsWithLauncher() {

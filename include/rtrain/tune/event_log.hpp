@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// EventLog: all that a search's controller was told, in order, one JSON object a line. A search is
-/// a function of these events, so whoever hears them again is where the search was
-/// (tune/controller.hpp). The file only grows; a line that a crash has cut is as if never written.
+/// EventLog: all inputs of a search's controller, in order, one JSON object per line. The state of
+/// a search is a function of these events, so replaying them restores the search
+/// (tune/controller.hpp). The file only grows; a line cut by a crash is ignored.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -28,9 +28,9 @@ class EventLog {
 public:
     static constexpr const char* file_name = "tuner_events.jsonl";
 
-    /// Tells `use` of the events in a search's directory from the byte `begin` on, oldest first.
-    /// Returns where the next one will begin. Throws StorageError [RT-U100] where a line is damaged
-    /// that others follow.
+    /// Passes the events in a search's directory from byte `begin` on to `use`, oldest first.
+    /// Returns the position of the next event. Throws StorageError [RT-U100] for a damaged line; an
+    /// incomplete last line is ignored.
     template <class Use>
     static std::uint64_t read(const std::filesystem::path& directory, std::uint64_t begin,
                               Use&& use) {
@@ -45,18 +45,18 @@ public:
             try {
                 event = json::parse(line).as_object();
             } catch (const std::exception& error) {
-                throw StorageError(
-                    "RT-U100", detail::concat(path.string(), " is damaged in the line at byte ",
-                                              begin, ": ", error.what(),
-                                              "; restore it from a copy, or begin the search anew "
-                                              "under another name"));
+                throw StorageError("RT-U100",
+                                   detail::concat(path.string(), " is damaged in the line at byte ",
+                                                  begin, ": ", error.what(),
+                                                  "; restore it from a backup, or start a new "
+                                                  "search under a different name"));
             }
             use(event);
         }
         return begin;
     }
 
-    /// Appends to what is there, behind the last whole line.
+    /// Opens the file to append after its last whole line.
     void open(const std::filesystem::path& directory) {
         const auto file = directory / file_name;
         if (std::filesystem::exists(file)) {
@@ -66,8 +66,8 @@ public:
         file_.emplace(file);
     }
 
-    /// Takes an event. It is in the file behind the next flush(), so that what other processes and
-    /// files know of a search never runs ahead of it.
+    /// Adds an event. It is written to the file by the next flush(), so that other processes and
+    /// files never have a newer state of the search than the file.
     void add(const boost::json::object& event) {
         waiting_ += json::serialize(event);
         waiting_ += '\n';
@@ -77,7 +77,7 @@ public:
         }
     }
 
-    /// Survives the death of this process from here on.
+    /// After this, the events survive the death of this process.
     void flush() {
         if (file_ && !waiting_.empty()) {
             file_->append(waiting_);
@@ -85,7 +85,7 @@ public:
         }
     }
 
-    /// Survives the machine's.
+    /// After this, they survive the death of the machine.
     void sync() {
         flush();
         if (file_) {
@@ -94,7 +94,7 @@ public:
     }
 
 private:
-    std::optional<storage::GrowingFile> file_; ///< an append that fails leaves no part of itself
+    std::optional<storage::GrowingFile> file_; ///< a failed append leaves no partial line
     std::string waiting_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// FreeCores: which cores of this machine no trial has for its own.
+/// FreeCores: the cores of this machine that are not used by a trial.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace rtrain::tune::internal {
 /// Any thread may call the members.
 class FreeCores {
 public:
-    /// Cores that are free again when it ends.
+    /// Holds cores, and frees them at its end.
     class Taken {
     public:
         Taken(FreeCores& from, std::vector<int> cores) : from_(from), cores_(std::move(cores)) {}
@@ -31,8 +31,8 @@ public:
 
     explicit FreeCores(std::vector<int> cores) : free_(std::move(cores)) {}
 
-    /// The first `count` that are free, so that trials like the one before find its ranks there;
-    /// none, if there are fewer.
+    /// Takes the first `count` free cores, so that similar trials get the same ones; none, if fewer
+    /// are free.
     [[nodiscard]] Taken take(std::size_t count) {
         const std::lock_guard lock(mutex_);
         if (count > free_.size()) {

@@ -38,11 +38,10 @@
 
 namespace rtrain::tune {
 
-/// A trial's work. What it returns is the metric that the search is for; none: its last report
-/// has it.
+/// A trial's work. It returns the value of the search's metric; none: the last report has it.
 using TrialFunction = std::function<std::optional<double>(Trial&, const Config&)>;
 
-/// What a trial's function throws when the search cannot go on: the trial has not failed.
+/// Thrown by a trial's function when the search cannot continue; the trial has not failed.
 class SearchBroken : public LaunchError {
     using LaunchError::LaunchError;
 };
@@ -51,20 +50,19 @@ class FunctionRunner {
 public:
     static constexpr const char* state_file = "state";
 
-    /// Takes the reports of a trial.
+    /// Receives the reports of a trial.
     using Files = std::function<void(const Config& report)>;
     struct Hooks {
-        /// Called behind the end of each trial, by one thread at a time, while the controller does
-        /// not change.
+        /// Called after each trial, by one thread at a time, while the controller does not change.
         std::function<void()> at_ends{};
-        /// What a trial's reports go to besides, from the first time that its function reports; it
-        /// may throw, which fails the trial. Empty: nothing does.
+        /// Creates an additional receiver of a trial's reports at its first report. It may throw,
+        /// which fails the trial. Empty: no receiver.
         std::function<Files(const Assignment&)> files{};
-        /// Bytes of trials' newest states that are kept in memory besides their files.
+        /// Bytes of trials' newest states that are kept in memory, in addition to their files.
         std::uint64_t memory_for_states = 0;
-        /// Which trials have for their own; none: they are not bound.
+        /// Cores for exclusive use by trials; none: trials are not bound.
         std::vector<int> cores{};
-        /// How many of them a trial takes, which runs unbound if there are not so many free.
+        /// Number of cores for a trial, which runs unbound if fewer are free.
         std::function<std::size_t(const Config&)> cores_of{};
     };
 
@@ -73,8 +71,8 @@ public:
         : controller_(controller), function_(std::move(function)), places_(std::move(places)),
           hooks_(std::move(hooks)), kept_(hooks_.memory_for_states), free_cores_(hooks_.cores) {}
 
-    /// Returns when the search is over. Throws what has ended it before its time, such as
-    /// ConfigError [RT-U101]; an exception of the function ends its trial only.
+    /// Returns when the search is over. Throws the error that ended it early, such as ConfigError
+    /// [RT-U101]; an exception of the function ends its trial only.
     void run() {
         {
             std::vector<process::Thread> others;
@@ -128,15 +126,15 @@ private:
         changed_.notify_all();
     }
 
-    /// Nothing runs, and nothing begins.
+    /// Throws unless the search can end: nothing runs and nothing begins.
     void require_end() const {
         if (!controller_.is_over() && !controller_.anyone_waits()) {
-            throw Error("RT-U105", "the searcher waits for a trial to end, but none runs; it must "
-                                   "suggest a configuration, or say that it is exhausted");
+            throw Error("RT-U105", "the searcher waits for a trial to end, but none is running; "
+                                   "have its ask() return a configuration or Exhausted");
         }
     }
 
-    /// The search itself cannot go on.
+    /// Ends the search, which cannot continue.
     void break_off() noexcept {
         if (!broken_) {
             broken_ = std::current_exception();
@@ -153,7 +151,7 @@ private:
         try {
             const auto taken =
                 free_cores_.take(hooks_.cores_of ? hooks_.cores_of(assignment.config) : 0);
-            const rtrain::detail::OnCores bound(taken.cores()); // and all that it starts
+            const rtrain::detail::OnCores bound(taken.cores()); // and all threads it starts
             place.cores = taken.cores();
             Files files;
             const auto listen = [&](Config metrics, std::optional<std::string_view> saved) {
@@ -187,7 +185,7 @@ private:
             error = rtrain::detail::thrown_object();
         }
         const std::lock_guard lock(mutex_);
-        if (!broken_) { // else it may have failed because of that, and runs again with the search
+        if (!broken_) { // else that may be why it failed; it runs again with the search
             failed ? controller_.failed(id, error, now_s()) : controller_.returned(id, now_s());
         }
         if (is_over(controller_.record(id).state)) {
@@ -195,8 +193,8 @@ private:
         }
     }
 
-    /// What the newest report had, if the trial goes on behind it: its function may return that
-    /// without another.
+    /// The newest report's score, if the trial continues after it: its function may return this
+    /// score without another report.
     [[nodiscard]] std::optional<double> score_behind(const Assignment& trial) {
         const std::lock_guard lock(mutex_);
         const Config& newest = controller_.record(trial.trial).metrics;
@@ -221,7 +219,7 @@ private:
         return name.empty() ? "score" : name;
     }
 
-    /// The state is complete, or absent, before the report that has it.
+    /// The state is complete, or absent, before the report that includes it.
     bool hear(const Assignment& trial, Config metrics, std::optional<std::string_view> state,
               double time_s, const Files& files) {
         if (state) {
@@ -234,7 +232,7 @@ private:
             try {
                 goes_on = !broken_ && controller_.report(trial.trial, std::move(metrics), time_s,
                                                          state.has_value(), now_s());
-                changed_.notify_all(); // others may go on by it
+                changed_.notify_all(); // other trials may now continue
                 if (files && !broken_) {
                     report = controller_.record(trial.trial).metrics;
                 }
@@ -261,7 +259,7 @@ private:
         storage::OutputFile file(half / state_file);
         file.write(state);
         file.close();
-        fs::remove_all(to); // of a search that was killed before the report
+        fs::remove_all(to); // left by a search killed before the report
         fs::rename(half, to);
         if (hooks_.memory_for_states > 0) {
             kept_.keep(trial.trial, to / state_file, state);
@@ -275,7 +273,7 @@ private:
     internal::KeptStates kept_;
     internal::FreeCores free_cores_;
     Clock::time_point begin_ = Clock::now();
-    std::mutex mutex_; ///< of the controller and of what follows
+    std::mutex mutex_; ///< of the controller and the members below
     std::condition_variable changed_;
     std::exception_ptr broken_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Generations: a trial whose run begins anew, with another's state or from the beginning, keeps
-/// what its runs before have left, in directories generation_0, generation_1...
+/// Generations: the files of a trial's previous runs are kept in directories generation_0,
+/// generation_1... when its run starts over, with another trial's state or from the beginning.
 #pragma once
 
 #include <filesystem>
@@ -12,11 +12,11 @@
 namespace rtrain::tune::internal {
 
 inline constexpr std::string_view generation_prefix = "generation_";
-/// Behind the name while files still move there.
+/// Suffix of the name while files are still being moved.
 inline constexpr std::string_view unfinished_suffix = ".half";
 
-/// Moves what lies in a trial's directory to generation_<number>, unless that was done. Goes on
-/// where a process had come to that was killed.
+/// Moves the files in a trial's directory to generation_<number>, unless already done. Completes
+/// the move of a killed process.
 inline void move_aside(const std::filesystem::path& trial, const std::string& number) {
     namespace fs = std::filesystem;
     const fs::path aside = trial / (std::string(generation_prefix) + number);
@@ -37,7 +37,7 @@ inline void move_aside(const std::filesystem::path& trial, const std::string& nu
     fs::rename(half, aside);
 }
 
-/// Finishes what a killed process had begun, for trials that may never begin again.
+/// Completes the moves of a killed process, for trials that may never run again.
 inline void finish_moves(const std::filesystem::path& trial) {
     if (!std::filesystem::exists(trial)) {
         return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// KeptStates: the newest state of each running or paused trial, in memory besides its file. A
-/// trial that goes on with one, its own or another's, need not read it again. Files say what
-/// counts: bytes are given out for the very file that they were written to, whatever its name.
+/// KeptStates: caches the newest state of each running or paused trial in memory. A trial that
+/// resumes from one, its own or another's, need not read its file. Files are authoritative: bytes
+/// are returned only for the file that they were written to, whatever its name.
 #pragma once
 
 #include <rtrain/tune/trial.hpp>
@@ -24,10 +24,11 @@ namespace rtrain::tune::internal {
 /// Any thread may call the members.
 class KeptStates {
 public:
-    /// `most`: bytes that may be kept at once. What is above that is left to the files.
+    /// `most`: limit on cached bytes. States above it are read from files.
     explicit KeptStates(std::uint64_t most) noexcept : most_(most) {}
 
-    /// `file` holds `bytes`, the trial's newest state; the one before is not kept any more.
+    /// Caches `bytes`, the contents of `file`, as the trial's newest state; it replaces the
+    /// previous one.
     void keep(const std::string& trial, const std::filesystem::path& file, std::string_view bytes) {
         forget(trial);
         const auto identity = identity_of(file);
@@ -39,7 +40,7 @@ public:
         states_.insert_or_assign(trial, State{*identity, std::move(copy)});
     }
 
-    /// The bytes in that file, or in another name of it; null where they are not kept.
+    /// The cached bytes of that file, or of another link to it; null if not cached.
     [[nodiscard]] StateBytes find(const std::filesystem::path& file) const {
         const auto identity = identity_of(file);
         const std::lock_guard lock(mutex_);
@@ -51,7 +52,7 @@ public:
         return nullptr;
     }
 
-    /// The trial is over.
+    /// Removes a trial that is over.
     void forget(const std::string& trial) {
         const std::lock_guard lock(mutex_);
         if (const auto state = states_.find(trial); state != states_.end()) {
@@ -61,12 +62,12 @@ public:
     }
 
 private:
-    /// A number alone may be that of a file which was deleted.
+    /// An inode number alone may be that of a deleted file.
     struct Identity {
         dev_t device = 0;
         ino_t number = 0;
         off_t size = 0;
-        std::int64_t seconds = 0; ///< when it was written
+        std::int64_t seconds = 0; ///< time of the last write
         std::int64_t nanoseconds = 0;
 
         friend bool operator==(const Identity&, const Identity&) = default;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LiveTrial: a trial while its search lasts: its record, the states it has saved, and what it was
-/// told. Used by the controller only.
+/// LiveTrial: a trial of a running search: its record, its saved states, and the pending verdict.
+/// Used by the controller only.
 #pragma once
 
 #include <rtrain/tune/base/goal.hpp>
@@ -19,10 +19,10 @@
 
 namespace rtrain::tune::internal {
 
-/// What a running trial was told at a report.
+/// Verdict for a running trial at a report.
 enum class Told : unsigned char { nothing, pause, stop, exploit, end };
 
-/// Of what a scheduler has decided; to the others, it has let the trial go on.
+/// Name of the scheduler's verdict; for the other values, the scheduler let the trial continue.
 [[nodiscard]] constexpr const char* verdict_of(Told told) noexcept {
     return told == Told::pause     ? "pause"
            : told == Told::stop    ? "stop"
@@ -32,21 +32,22 @@ enum class Told : unsigned char { nothing, pause, stop, exploit, end };
 
 struct LiveTrial {
     TrialRecord record{};
-    std::vector<SavedState> states{}; ///< oldest first; of a run that keeps them itself, the newest
-    int next_state = 0;               ///< number of the next one; none is used twice
-    int missed_takeovers = 0;         ///< since the last that was done
-    int taken_over = 0;               ///< how often it has begun anew, with another's state or none
-    std::int64_t base_reports = 0;    ///< when its run began, if it keeps its states itself
-    double base_time_s = 0;           ///< the same, seconds that it had trained
+    std::vector<SavedState>
+        states{};             ///< oldest first; only the newest if the run manages its states
+    int next_state = 0;       ///< number of the next state; never reused
+    int missed_takeovers = 0; ///< since the last successful one
+    int taken_over = 0;       ///< how often it has started over, with another trial's state or none
+    std::int64_t base_reports = 0; ///< when its run began, if it manages its states itself
+    double base_time_s = 0;        ///< training time at that point, in seconds
     Told told = Told::nothing;
-    double time_before_s = 0;          ///< that it had trained when this start began
-    std::optional<double> score{};     ///< the goal's, of the newest report; NaN is none
-    std::optional<TrialReport> last{}; ///< with which it ends, unheard by the scheduler
-    bool searcher_knows = false;       ///< how it has ended
-    std::vector<Config> heard{};       ///< by the stop conditions; empty without any
+    double time_before_s = 0;          ///< training time when this start began
+    std::optional<double> score{};     ///< the goal's, of the newest report; NaN counts as none
+    std::optional<TrialReport> last{}; ///< with which it ends; not passed to on_result()
+    bool searcher_knows = false;       ///< of its end
+    std::vector<Config> heard{};       ///< reports passed to the stop conditions; empty without any
     TrialJudge judge{};
 
-    /// The name that its next state gets.
+    /// The name of its next state.
     [[nodiscard]] std::string next_state_name() const {
         char text[32];
         std::snprintf(text, sizeof text, "checkpoint_%06d", next_state);
@@ -59,7 +60,7 @@ struct LiveTrial {
         ++next_state;
     }
 
-    /// It goes on from its newest state, or from the beginning.
+    /// Resets it to its newest state, or to the beginning.
     void rewind() {
         const SavedState from = states.empty() ? SavedState() : states.back();
         record.checkpoint = from.name;
@@ -67,8 +68,8 @@ struct LiveTrial {
         record.time_s = from.time_s;
     }
 
-    /// The conditions hear again what counts: what it has reported with other states before, and up
-    /// to this one.
+    /// Passes the reports that count to new stop conditions: those made with earlier states, and up
+    /// to this state.
     void judge_anew(const std::function<TrialJudge()>& new_judge) {
         judge = new_judge ? new_judge() : nullptr;
         std::erase_if(

@@ -16,54 +16,54 @@
 
 namespace rtrain {
 
-/// How a search goes.
+/// Options of a search.
 struct TuneConfig {
-    /// Of the reports, what is to become large or small; "a/b" reads a nested one. A plain function
-    /// returns it.
+    /// The metric of the reports to optimize; "a/b" reads a nested value. A plain function returns
+    /// it.
     std::string metric{};
     /// "max" or "min"; needed with a metric (RT-U108).
     std::optional<ScoreOrder> mode{};
     tune::AnySearcher search_alg = tune::BasicVariant{}; ///< suggests configurations
     tune::AnyScheduler scheduler = tune::Fifo{};         ///< stops, pauses and clones trials
-    /// Trials; with grids, each grid so often. -1: until `time_budget_s` is up or `stop` says so.
+    /// Number of trials; with grids, repetitions of each grid. -1: until `time_budget_s` is up or
+    /// `stop` holds.
     int num_samples = 1;
-    /// Trials that run at once. Unset: as many as resources_per_trial leave room for.
+    /// Limit on concurrent trials. Unset: as many as resources_per_trial allows.
     std::optional<int> max_concurrent_trials{};
-    /// Seconds, more than 0, all starts of the search together. Then no trial begins, and those
-    /// that run end at their next report; those of trainers also between two.
+    /// Seconds, more than 0, over all starts of the search. After that no trial begins, and running
+    /// ones end at their next report; trials of a trainer also between two.
     std::optional<double> time_budget_s{};
-    /// Whether the ranks of a trainer's trial take another one when they have ended it well, which
-    /// saves their start. They must not rely on globals of theirs that the one before has changed.
+    /// True: the ranks of a trainer's trial run another one after they have ended it well, which
+    /// saves their start. They must not rely on globals that the previous trial has changed.
     bool reuse_workers = true;
-    /// Name trials, and their directories; without "/" (RT-U104).
+    /// Names of trials, without "/" (RT-U104).
     tune::NameCreator trial_name_creator{};
-    tune::NameCreator trial_dirname_creator{}; ///< of a directory
-    /// What ends the whole search. What ends one trial is RunConfig::stop.
+    tune::NameCreator trial_dirname_creator{}; ///< names of their directories, the same
+    /// Ends the whole search; RunConfig::stop ends one trial.
     tune::Stoppers stop{};
-    /// Seconds that a trial of a trainer has to return, once the search has seen enough of it. Then
-    /// its processes are ended; its state was saved before. 0: no limit.
+    /// Seconds that a trainer's trial has to return after the search has stopped it. Then its
+    /// processes are killed; its state was saved before. 0: no limit.
     double force_trial_cleanup_s = 600;
-    /// Whether trials that run at once are bound to cores of their own, as many as
-    /// resources_per_trial.cpus says, if that is a whole number; those of a trainer, if
-    /// resources_per_trial is left as it is, to one for each of their ranks. A trial that finds
-    /// fewer cores free, or has more ranks than cores, is not bound; none is within an mpirun,
-    /// which binds its ranks. Other programs know nothing of it, and a second search would take the
-    /// same cores.
+    /// Binds concurrent trials to separate cores, if resources_per_trial.cpus is a whole number.
+    /// With default resources_per_trial, a trainer's trial has a core for each rank. A trial that
+    /// finds fewer cores free, or has more ranks than cores, is not bound. Nothing is bound within
+    /// an mpirun, which binds its ranks. Other programs are not aware of the binding; a second
+    /// search would use the same cores.
     bool bind_to_cores = false;
-    /// True: a report without a number `metric` ends the search (RT-U101). Else searcher and
-    /// scheduler skip such reports, and the first one is a warning.
+    /// True: a report without a number `metric` ends the search (RT-U101). False: searcher and
+    /// scheduler skip such reports, with a warning at the first one.
     bool require_metric = false;
 };
 
-/// What is searched, and how.
+/// Options of a Tuner: the space and the search.
 struct TunerOptions {
-    tune::Space param_space{}; ///< which configurations there are
-    TuneConfig tune{};         ///< how they are searched
-    /// `name` and `storage_path` of the search. `stop` and `failure.max_failures` are those of each
+    tune::Space param_space{}; ///< possible configurations
+    TuneConfig tune{};         ///< options of the search
+    /// `name` and `storage_path` of the search. `stop` and `failure.max_failures` apply to each
     /// trial, and `checkpoint.num_to_keep` counts its states.
     RunConfig run{};
-    data::Datasets datasets{}; ///< of a trainer; "datasets/x" of the space chooses from them
-    /// What each trial takes of this machine.
+    data::Datasets datasets{}; ///< of a trainer; "datasets/x" of the space selects from them
+    /// Resources of this machine for each trial.
     tune::Resources resources_per_trial{};
 };
 
@@ -80,8 +80,9 @@ inline void check_tune_config(const TuneConfig& tune) {
                                             "; expected at least 1, or -1 for no limit"));
     }
     if (tune.num_samples == -1 && !tune.time_budget_s && tune.stop.empty()) {
-        throw ConfigError("RT-U108", "tune.num_samples is -1, and nothing ends the search; set "
-                                     "time_budget_s or stop");
+        throw ConfigError(
+            "RT-U108",
+            "tune.num_samples is -1, but no other limit is set; set time_budget_s or stop");
     }
     if (tune.time_budget_s && !(*tune.time_budget_s > 0)) {
         throw ConfigError("RT-U108", concat("tune.time_budget_s is ", *tune.time_budget_s,
@@ -98,13 +99,13 @@ inline void check_tune_config(const TuneConfig& tune) {
 }
 
 /// Options of a search over a function or a class. Throws ConfigError [RT-U108] when they have data
-/// sets, which only the trials of a trainer are given.
+/// sets, which only trials of a trainer receive.
 [[nodiscard]] inline TunerOptions without_datasets(TunerOptions options) {
     if (!options.datasets.empty()) {
-        throw ConfigError(
-            "RT-U108", concat("TunerOptions::datasets has \"", options.datasets.begin()->first,
-                              "\", but the search is over a function or a class, which loads its "
-                              "data itself; leave them out"));
+        throw ConfigError("RT-U108",
+                          concat("TunerOptions::datasets has \"", options.datasets.begin()->first,
+                                 "\", but a search over a function or a class takes no datasets; "
+                                 "remove them and load the data in the trial"));
     }
     return options;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a search is made from, and what its trials get: TuneConfig as users give it, SearchPlan as
-/// the controller takes it.
+/// Inputs of a search and of its trials: TuneConfig is set by users, SearchPlan is for the
+/// controller.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -29,20 +29,20 @@
 
 namespace rtrain::tune {
 
-/// A trial as those see it who name it.
+/// A trial, as passed to name creators.
 struct TrialInfo {
-    std::string id{};        ///< "00000", in the order in which trials are made
+    std::string id{};        ///< "00000", in the order in which trials are created
     std::int64_t number = 0; ///< the same as a number
-    std::string name{};      ///< for dirname creators: what the name creator has said
+    std::string name{};      ///< for dirname creators: the result of the name creator
     Config config{};
 };
 
 using NameCreator = std::function<std::string(const TrialInfo&)>;
 
-/// Hears the reports of a trial, in their order; true at the one that is its last. May throw.
+/// Receives the reports of a trial in order; returns true at the last one. May throw.
 using TrialJudge = std::function<bool(const Config& report)>;
 
-/// What the controller of a search is made from.
+/// Inputs of the controller of a search.
 struct SearchPlan {
     Space space{};
     Goal goal{};
@@ -50,76 +50,78 @@ struct SearchPlan {
     AnyScheduler scheduler;
     int num_samples = 1;
     std::optional<double> time_budget_s{};
-    /// Makes what judges the reports of a trial, anew for each start; empty: nobody does.
+    /// Creates the judge of a trial's reports, once for each start; empty: no judge.
     std::function<TrialJudge()> judge{};
-    /// How long a trial may train, in seconds, as `judge` has it, for those that can end between
-    /// two reports.
+    /// Training time limit of a trial in seconds, the same as in `judge`, for trials that can end
+    /// between two reports.
     std::optional<double> time_limit_s{};
     Stoppers stoppers{};
     int max_failures = 0; ///< of each trial; -1: no limit
     std::optional<int> states_to_keep{};
-    /// Throws for a configuration that no trial can be made from; empty: all are fine.
+    /// Throws for a configuration that is not valid for a trial; empty: all are valid.
     std::function<void(const Config&)> check{};
     NameCreator trial_name{};
     NameCreator trial_dirname{};
-    /// What a search must be gone on with, besides space, searcher and scheduler: the trainable's
-    /// name and those of the data sets.
+    /// Must be the same when the search is resumed, as must space, searcher and scheduler: the
+    /// names of the trainable and of the data sets.
     Config identity{};
-    /// Whether each trial is a run that takes itself up from its newest state, and reports nothing
-    /// twice. Else a trial is begun with a state of its own, and repeats what it reported behind
+    /// True if each trial is a run that resumes from its newest state by itself and reports nothing
+    /// twice. Otherwise a trial is started with a saved state, and repeats the reports made after
     /// it.
     bool keeps_states_itself = false;
     /// True: a report without the goal's metric ends the search.
     bool require_metric = false;
 
-    /// Of a new trial.
+    /// Creates the record of a new trial.
     [[nodiscard]] TrialRecord new_record(const std::string& id, Config config) const;
-    /// Has `to`, a new directory, hold the state in `from`. Files of a state never change, so both
-    /// share them where the file system has links.
+    /// Copies the state in `from` to the new directory `to`. Files of a state never change, so both
+    /// share them if the file system has links.
     static void clone(const std::filesystem::path& from, const std::filesystem::path& to);
 };
 
-/// A state that a trial can go on from.
+/// A state that a trial can resume from.
 struct SavedState {
-    std::string name{};       ///< of its directory, below the trial's; empty: there is none
+    std::string name{};       ///< of its directory, below the trial's; empty: no state
     std::int64_t reports = 0; ///< its training_iteration
     double time_s = 0;        ///< its time_total_s
 };
 
-/// What a place runs next.
+/// A trial to run next in a place.
 struct Assignment {
     std::string trial{};
     std::string name{};
     Config config{};
     std::filesystem::path directory{}; ///< of the trial; absolute; need not exist
-    std::int64_t reports = 0;          ///< that count so far
-    std::string state{};               ///< to go on from, a directory below; empty: from the start
-    int taken_over = 0;            ///< how often it has begun anew, with another's state or none
-    std::int64_t base_reports = 0; ///< that came before, with another's state; 0: it has none
-    /// Seconds of training, counted by its run, behind which it ends between two reports, too.
+    std::int64_t reports = 0;          ///< reports that count so far
+    std::string state{};               ///< to resume from, a directory below; empty: from the start
+    int taken_over = 0; ///< how often it has started over, with another trial's state or none
+    std::int64_t base_reports = 0; ///< earlier reports, of another trial's state; 0: none
+    /// Limit on training time, in seconds, as measured by the run; a run that exceeds it stops even
+    /// between reports.
     std::optional<double> time_limit_s{};
 };
 
-/// A trial that has taken over another's state and configuration.
+/// An exploit: a trial has taken over another's state and configuration.
 struct TakenOver {
     std::string trial{};
     Exploit exploit{};
 };
 
-/// In a search's directory: the checkpoints that runs take over from others, until these have
-/// begun.
+/// In a search's directory: the checkpoints that runs take over from others, until these runs
+/// begin.
 inline constexpr const char* taken_over_directory = "taken_over";
 
-/// Which trials a restored search runs again.
+/// Selects the trials that a restored search runs again.
 struct RestoreOptions {
-    bool resume_unfinished = true; ///< those that wait, run or pause; else they end as they are
-    bool resume_errored = false;   ///< from their newest state
-    bool restart_errored = false;  ///< from the beginning
+    bool resume_unfinished =
+        true; ///< those that wait, run or are paused; if false, they end as they are
+    bool resume_errored = false;  ///< from their newest state
+    bool restart_errored = false; ///< from the beginning
 };
 
 namespace internal {
 
-/// "lr=0.01,layers=2" of a configuration, with what a file name takes, and not too long.
+/// A configuration as "lr=0.01,layers=2", limited to characters for file names and in length.
 [[nodiscard]] inline std::string tag_of(const Config& config) {
     constexpr std::size_t longest = 100;
     constexpr const char* allowed =
@@ -152,11 +154,12 @@ inline TrialRecord SearchPlan::new_record(const std::string& id, Config config) 
     const auto checked = [&](std::string name, const char* whose) {
         if (name.empty() || name.find('/') != std::string::npos || name.starts_with('.') ||
             name == taken_over_directory) {
-            throw ConfigError("RT-U104",
-                              detail::concat(whose, " has named trial ", id, " \"", name,
-                                             "\"; expected a file name, without '/', not beginning "
-                                             "with '.', and not \"",
-                                             taken_over_directory, "\""));
+            throw ConfigError(
+                "RT-U104",
+                detail::concat(
+                    whose, " returned for trial ", id, " the name \"", name,
+                    "\"; return a file name without '/' that does not begin with '.' and is not \"",
+                    taken_over_directory, "\""));
         }
         return name;
     };
@@ -167,11 +170,11 @@ inline TrialRecord SearchPlan::new_record(const std::string& id, Config config) 
         std::replace(tag.begin(), tag.end(), ',', '_');
     }
     std::string directory = trial_dirname ? checked(trial_dirname(info), "trial_dirname_creator")
-                                          : checked(info.name + "_" + tag, "a name");
+                                          : checked(info.name + "_" + tag, "trial_name_creator");
     if (keeps_states_itself && !rtrain::detail::is_run_name(directory)) {
         throw ConfigError("RT-U104",
-                          detail::concat("trial ", id, " would be a run of the name \"", directory,
-                                         "\"; ", rtrain::detail::expected_run_name));
+                          detail::concat("the run of trial ", id, " would have the name \"",
+                                         directory, "\"; ", rtrain::detail::expected_run_name));
     }
     return {.id = id,
             .name = std::move(info.name),
@@ -183,7 +186,7 @@ inline void SearchPlan::clone(const std::filesystem::path& from, const std::file
     namespace fs = std::filesystem;
     const fs::path half = to.string() + ".half";
     fs::remove_all(half);
-    fs::remove_all(to); // left by a controller that was killed before it could note it
+    fs::remove_all(to); // left by a controller killed before it recorded it
     try {
         fs::create_directories(half);
         for (const auto& entry : fs::recursive_directory_iterator(from)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Population: the trials of a search, which of them wait for a place and which run. It decides
-/// nothing; the controller does (tune/controller.hpp).
+/// Population: the trials of a search by state. It makes no decisions; the controller does
+/// (tune/controller.hpp).
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -22,14 +22,14 @@ namespace rtrain::tune::internal {
 
 class Population {
 public:
-    /// The id that the next trial gets.
+    /// The id of the next trial.
     [[nodiscard]] std::string next_id() const {
         char text[24];
         std::snprintf(text, sizeof text, "%05zu", trials_.size());
         return text;
     }
 
-    /// One more, which waits. Its number becomes the next one.
+    /// Adds a waiting trial. Sets its number.
     void add(TrialRecord record) {
         record.number = static_cast<std::int64_t>(trials_.size());
         numbers_[record.id] = trials_.size();
@@ -47,7 +47,7 @@ public:
         return trials_[found->second];
     }
 
-    /// In the order of their numbers; references stay.
+    /// In the order of their numbers; references remain valid.
     [[nodiscard]] std::deque<LiveTrial>& all() noexcept { return trials_; }
     [[nodiscard]] const std::deque<LiveTrial>& all() const noexcept { return trials_; }
 
@@ -55,7 +55,7 @@ public:
     [[nodiscard]] int pending() const noexcept { return pending_; }
     [[nodiscard]] int running() const noexcept { return running_; }
 
-    /// Those that wait, whoever has waited longest first.
+    /// The waiting trials, longest waiting first.
     [[nodiscard]] std::vector<Candidate> candidates() const {
         std::vector<Candidate> candidates;
         candidates.reserve(waiting_.size());
@@ -66,7 +66,7 @@ public:
         return candidates;
     }
 
-    /// Takes a trial from one state to another.
+    /// Changes the state of a trial.
     void move(LiveTrial& it, TrialState to) {
         TrialRecord& record = it.record;
         const auto waits = [](TrialState state) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a trial takes of the machine, and how many trials therefore run at once. Pure.
+/// Resources of a trial, and the number of trials that fit on a machine. Pure.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -15,27 +15,27 @@
 
 namespace rtrain::tune {
 
-/// Of one trial: cores, and GPUs, of which several trials may share one.
+/// Resources of one trial: cores, and GPUs, which trials may share.
 struct Resources {
     /// Cores, 0 or more. Fractions share a core: with 0.5, two trials run on one.
     double cpus = 1;
-    /// GPUs, 0 or more. Below 1 any fraction: with 0.5, two trials share a GPU; above 1 whole
-    /// numbers.
+    /// GPUs, 0 or more. Below 1, any fraction: with 0.5, two trials share a GPU. Above 1, a whole
+    /// number.
     double gpus = 0;
 
     friend bool operator==(const Resources&, const Resources&) noexcept = default;
 };
 
-/// What there is.
+/// Resources of a machine.
 struct Machine {
     int cpus = 1; ///< cores that this process may use
-    int gpus = 0; ///< that it sees
+    int gpus = 0; ///< visible to this process
 };
 
-/// Where one of the trials runs that run at once.
+/// The resources of one of the concurrent trials.
 struct Place {
     std::vector<int> gpus{}; ///< by their index on the machine; several places may share one
-    /// To which the trial is bound that runs there now; empty: it is not.
+    /// Cores to which its current trial is bound; empty: not bound.
     std::vector<int> cores{};
     int slot = 0; ///< the rank of one mpirun that runs it (tune/slots.hpp)
 
@@ -48,7 +48,7 @@ namespace internal {
 inline void check_resources(const Resources& each, const Machine& machine) {
     using detail::concat;
     if (!(each.cpus >= 0 && each.gpus >= 0) || std::isinf(each.cpus) || std::isinf(each.gpus)) {
-        throw ConfigError("RT-U103", concat("resources_per_trial are ", each.cpus, " cpus and ",
+        throw ConfigError("RT-U103", concat("resources_per_trial has ", each.cpus, " cpus and ",
                                             each.gpus, " gpus; expected 0 or more of each"));
     }
     if (each.gpus > 1 && each.gpus != std::floor(each.gpus)) {
@@ -58,12 +58,12 @@ inline void check_resources(const Resources& each, const Machine& machine) {
     }
     if (each.cpus > machine.cpus || each.gpus > machine.gpus) {
         throw ConfigError("RT-U103", concat("a trial takes ", each.cpus, " cpus and ", each.gpus,
-                                            " gpus, but this machine has ", machine.cpus, " and ",
-                                            machine.gpus, "; give resources_per_trial less"));
+                                            " gpus, but this machine has only ", machine.cpus,
+                                            " and ", machine.gpus, "; reduce resources_per_trial"));
     }
 }
 
-/// How many of size `each` fit into `whole`, however the division is rounded.
+/// Number of parts of size `each` that fit into `whole`, tolerating rounding errors.
 [[nodiscard]] inline int times(double whole, double each) {
     constexpr double slack = 1e-9;
     return static_cast<int>(std::floor(whole / each + slack));
@@ -71,10 +71,9 @@ inline void check_resources(const Resources& each, const Machine& machine) {
 
 } // namespace internal
 
-/// The places for trials that run at once: as many as the machine has room for, at most
-/// `max_concurrent` if that is not 0, at least one. A place's GPUs are whole ones of its own, or
-/// one that it shares; the first GPUs are filled first. Throws ConfigError [RT-U103] when a trial
-/// takes more than there is.
+/// The places for concurrent trials: as many as fit on the machine, at least one, at most
+/// `max_concurrent` if that is not 0. A place has whole GPUs, or shares one; the first GPUs are
+/// filled first. Throws ConfigError [RT-U103] when a trial needs more than the machine has.
 [[nodiscard]] inline std::vector<Place> places_for(const Resources& each, const Machine& machine,
                                                    int max_concurrent = 0) {
     internal::check_resources(each, machine);
@@ -106,13 +105,13 @@ inline void check_resources(const Resources& each, const Machine& machine) {
     return places;
 }
 
-/// Cores that a trial has for its own, where it may: none, if trials share one.
+/// Number of cores for exclusive use by a trial: none if trials share cores.
 [[nodiscard]] inline std::size_t own_cores(const Resources& each) {
     return each.cpus == std::floor(each.cpus) ? static_cast<std::size_t>(each.cpus) : 0;
 }
 
-/// CUDA_VISIBLE_DEVICES of a process that is to have these GPUs. `visible`: that of this process,
-/// whose numbers and names their indices count; none: it is not set.
+/// CUDA_VISIBLE_DEVICES for a process with these GPUs. `visible`: the variable of this process,
+/// into whose list the GPUs are indices; none: not set.
 [[nodiscard]] inline std::string visible_devices(const std::vector<int>& gpus,
                                                  const std::optional<std::string>& visible) {
     std::vector<std::string> names;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The message "saved", by which the ranks of a trial and a slot say that its run has left a state.
+/// The message "saved", by which the ranks of a trial and a slot report a saved state.
 #pragma once
 
 #include <rtrain/tune/plan.hpp>

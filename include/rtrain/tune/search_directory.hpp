@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// SearchDirectory: a search on disk: tuner.json says what it is, tuner_events.jsonl all that has
-/// happened (tune/event_log.hpp), tuner_state.json how its trials stand, for tools and for
-/// ResultGrid; and what others read of it (tune/search_pages.hpp).
+/// SearchDirectory: a search on disk. tuner.json identifies it, tuner_events.jsonl has its events
+/// (tune/event_log.hpp), tuner_state.json has the state of its trials, for tools and ResultGrid.
+/// The pages are in tune/search_pages.hpp.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -33,14 +33,14 @@ class SearchDirectory {
 public:
     static constexpr const char* file_name = "tuner.json";
 
-    /// Whether there is a search in it.
+    /// True if the directory holds a search.
     [[nodiscard]] static bool holds_search(const std::filesystem::path& directory) {
         return std::filesystem::exists(directory / file_name);
     }
 
-    /// Begins a search, or goes on with the one in the directory. Throws StorageError [RT-S7] while
-    /// another process searches there, [RT-U100, RT-U106] when a file is damaged, ConfigError
-    /// [RT-U107] when the search was begun as another one.
+    /// Starts a search, or resumes the one in the directory. Throws StorageError [RT-S7] while
+    /// another process searches there, [RT-U100, RT-U106] for a damaged file, ConfigError [RT-U107]
+    /// if the saved search differs from `plan`.
     SearchDirectory(SearchPlan plan, const std::filesystem::path& directory,
                     const RestoreOptions& options)
         : directory_(make(directory)) {
@@ -70,10 +70,10 @@ public:
 
     [[nodiscard]] Controller& controller() noexcept { return *controller_; }
 
-    /// tuner_state.json and the pages, when they are due: they are written anew as a whole.
+    /// Rewrites tuner_state.json and the pages if they are due.
     void write_state_now_and_then() {
         constexpr std::chrono::seconds at_least{10};
-        constexpr int times_as_long = 19; // as the writing takes
+        constexpr int times_as_long = 19; // multiple of the writing time
         const auto begin = Clock::now();
         if (begin - written_at_ >= std::max<Clock::duration>(at_least, times_as_long * writing_)) {
             write_state();
@@ -88,7 +88,7 @@ public:
         written_at_ = Clock::now();
         writing_ = written_at_ - begin;
     }
-    /// Behind the end of the search.
+    /// Call it after the end of the search.
     void close() {
         events_.sync();
         write_state();
@@ -119,13 +119,13 @@ private:
                 {"mode", goal().mode == ScoreOrder::max ? "max" : "min"}};
     }
 
-    /// What a search must be gone on with.
+    /// The properties that must be the same when the search is resumed.
     [[nodiscard]] static Config identity_of(const SearchPlan& plan) {
         Config identity = plan.identity;
         identity["space"] = internal::described(plan.space);
         identity["searcher"] = plan.searcher.name();
         identity["scheduler"] = plan.scheduler.name();
-        return json::parse(json::serialize(identity)).as_object(); // as it will be read again
+        return json::parse(json::serialize(identity)).as_object(); // as it will be read back
     }
 
     void require_same(const Config& known, const Config& identity) const {
@@ -133,15 +133,16 @@ private:
             const auto* const before = known.if_contains(item.key());
             if (item.key() == "function" &&
                 (before == nullptr || before->at("program") != item.value().at("program"))) {
-                continue; // the program was built anew: nobody knows
+                continue; // the program was rebuilt: cannot be compared
             }
             if (before == nullptr || *before != item.value()) {
                 throw ConfigError(
-                    "RT-U107", detail::concat("the search in ", directory_.string(),
-                                              " was begun with the ", item.key(), ' ',
-                                              before != nullptr ? json::serialize(*before) : "null",
-                                              ", but goes on with ", json::serialize(item.value()),
-                                              "; give the same again, or another name"));
+                    "RT-U107",
+                    detail::concat("the search in ", directory_.string(), " was started with the ",
+                                   item.key(), ' ',
+                                   before != nullptr ? json::serialize(*before) : "null",
+                                   ", but this program has ", json::serialize(item.value()),
+                                   "; give the same value, or give the search a different name"));
             }
         }
     }
@@ -152,13 +153,13 @@ private:
         try {
             saved = json::parse(storage::read_file(directory_ / file_name)).as_object();
             if (saved.at("format").as_string() != format || saved.at("version") != 1) {
-                throw std::runtime_error("it has another format");
+                throw std::runtime_error("the format is not supported");
             }
             require_same(saved.at("identity").as_object(), identity);
             same_goal = saved.at("goal") == goal_json();
             controller_->load_searcher(saved.at("searcher").as_object());
         } catch (const ConfigError& error) {
-            if (error.code() == "RT-U107") { // another search
+            if (error.code() == "RT-U107") { // a different search
                 throw;
             }
             throw damaged(file_name, error.what());
@@ -177,13 +178,13 @@ private:
                 throw damaged(EventLog::file_name, error.what());
             }
         });
-        if (!same_goal) { // the first report has none of the metric that was asked for
+        if (!same_goal) { // the first report lacks the requested metric
             saved["goal"] = goal_json();
             write(saved);
         }
     }
 
-    /// A search was killed while a trial's run began anew.
+    /// Finishes if the search was killed while a trial's run was starting over.
     void finish_moves_of_trials() const {
         if (!controller_->plan().keeps_states_itself) {
             return;
@@ -195,9 +196,9 @@ private:
 
     [[nodiscard]] StorageError damaged(const char* file, const char* why) const {
         return {"RT-U106",
-                detail::concat((directory_ / file).string(), " is damaged: ", why,
-                               "; restore it from a copy, or begin the search anew under "
-                               "another name")};
+                detail::concat(
+                    (directory_ / file).string(), " is damaged: ", why,
+                    "; restore it from a backup, or start a new search under a different name")};
     }
 
     std::filesystem::path directory_;

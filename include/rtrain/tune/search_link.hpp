@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// SearchLink: rank 0 of a trial tells its search what it reports and saves, and hears whether it
-/// goes on: as a condition of RunConfig::stop, and as a callback. Behind its end, it hears which
-/// trial follows in the same ranks.
+/// SearchLink: rank 0 of a trial sends its reports and checkpoints to its search, and receives
+/// whether it continues: as a condition of RunConfig::stop, and as a callback. After its end it
+/// receives the next trial for the same ranks.
 ///
 /// A line of JSON is a message.
 ///   to the search: result, saved, ended, begun
@@ -34,20 +34,20 @@
 
 namespace rtrain::tune::internal {
 
-/// Connects with the first word; so it may be in processes that have none to say.
+/// Connects at the first message, so processes that send none may have one.
 class SearchLink {
 public:
     explicit SearchLink(const TrialTask& task) : socket_(task.socket), known_(task.known) {}
 
-    /// The trial that follows begins.
+    /// Starts the next trial.
     void begin(const TrialTask& task) {
         const std::lock_guard lock(mutex_);
         known_ = task.known;
     }
 
-    /// A line of result.json. Those that the search knows are heard again when a run is taken up,
-    /// and say nothing. True when the run is to end here. Throws LaunchError [RT-L8], as all
-    /// members do, when the search has gone.
+    /// Sends a line of result.json; lines that the search already has, which a resumed run repeats,
+    /// are skipped. True when the run must end here. Throws LaunchError [RT-L8], as all members do,
+    /// when the search is gone.
     [[nodiscard]] bool ends_at(const Config& line) {
         const std::lock_guard lock(mutex_);
         const auto iteration = line.at("training_iteration").to_number<std::int64_t>();
@@ -66,7 +66,7 @@ public:
         send(message);
     }
 
-    /// What the search says next; none when a while has passed.
+    /// The next message of the search; none after a timeout.
     [[nodiscard]] std::optional<boost::json::object> next() {
         constexpr std::chrono::milliseconds while_it_is_short{10'000};
         const std::lock_guard lock(mutex_);
@@ -101,7 +101,7 @@ private:
         }
     }
 
-    static LaunchError gone() { return {"RT-L8", "the search of this trial has gone"}; }
+    static LaunchError gone() { return {"RT-L8", "the search of this trial is gone"}; }
 
     std::mutex mutex_;
     std::string socket_;
@@ -123,13 +123,13 @@ struct TellOfCheckpoints {
     }
 };
 
-/// The trials that one process, or its ranks, run one after the other.
+/// The trials that run one after the other in one process or its ranks.
 class TrialRuns : public rtrain::detail::FurtherRuns {
 public:
     using OptionsOf =
         std::function<TrainerOptions(const TrialTask&, const std::shared_ptr<SearchLink>&)>;
 
-    /// `options_of`: a trial; called before each.
+    /// `options_of`: returns the options of a trial; called before each.
     TrialRuns(TrialTask first, OptionsOf options_of)
         : link_(std::make_shared<SearchLink>(first)), first_(std::move(first)),
           options_of_(std::move(options_of)) {}

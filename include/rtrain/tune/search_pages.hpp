@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// SearchPages: what others read of a search: tune.html, a journal for Optuna's tools, Pbt's policy
-/// logs. All of it follows from the events and how the trials stand, so each start of a search
-/// writes it anew, and a crash costs nothing.
+/// SearchPages: views of a search for other tools: tune.html, an Optuna journal, Pbt's policy logs.
+/// They are derived from the events and the state of the trials. Each start of a search rewrites
+/// them, so a crash loses nothing.
 #pragma once
 
 #include <rtrain/tune/base/goal.hpp>
@@ -26,7 +26,7 @@ namespace rtrain::tune {
 
 class SearchPages {
 public:
-    /// `directory`: the search's, whose name is that of the page.
+    /// `directory`: the search's directory, whose name becomes the title.
     SearchPages(std::filesystem::path directory, const Goal& goal)
         : directory_(std::move(directory)), name_(directory_.filename().string()) {
         namespace fs = std::filesystem;
@@ -39,7 +39,7 @@ public:
         journal_ = std::make_unique<OptunaJournal>(directory_, name_, goal);
     }
 
-    /// Catches up with a search whose events are in their file.
+    /// Updates the pages to the events in the search's file.
     void write(const Controller& controller, const TunerState& state) {
         log_takeovers(controller);
         hear_events(controller.plan().space, state);
@@ -89,9 +89,9 @@ private:
     std::filesystem::path directory_;
     std::string name_;
     std::unique_ptr<OptunaJournal> journal_;
-    std::size_t logged_ = 0;                ///< of what trials have taken over
-    std::uint64_t heard_ = 0;               ///< bytes of the events
-    double begun_at_s_ = 0;                 ///< since 1970, of the start whose events are heard
+    std::size_t logged_ = 0;                ///< takeovers already logged
+    std::uint64_t heard_ = 0;               ///< bytes of events already read
+    double begun_at_s_ = 0;                 ///< since 1970, of the start that the events belong to
     std::unordered_set<std::string> ended_; ///< trials whose end is in the journal
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// SearchState: what becomes of the trials of a search: what a report, an end, a failure mean for
-/// searcher, scheduler and trials. It follows from what it is told alone, so that who hears all
-/// events of a search again is where the search was. Used by the controller only.
+/// SearchState: the trials of a search, and the effects of reports, ends and failures on searcher,
+/// scheduler and trials. It depends on its inputs only, so replaying all events of a search
+/// restores it. Used by the controller only.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -29,8 +29,8 @@ namespace rtrain::tune::internal {
 
 class SearchState {
 public:
-    /// `directory`: of the search; trials lie below. Throws what begin() of searcher and scheduler
-    /// throw.
+    /// `directory`: the search's directory; trials are stored below it. Throws what begin() of the
+    /// searcher and the scheduler throw.
     SearchState(SearchPlan plan, std::filesystem::path directory)
         : plan_(std::move(plan)), directory_(std::move(directory)), stoppers_(plan_.stoppers) {
         plan_.scheduler.begin(plan_.goal);
@@ -43,7 +43,7 @@ public:
     [[nodiscard]] Population& trials() noexcept { return trials_; }
     [[nodiscard]] const Population& trials() const noexcept { return trials_; }
 
-    /// From now on it is told something for the first time, and so changes files.
+    /// Ends the replay: from now on inputs are new, and files are changed.
     void begin_to_act() noexcept { acts_ = true; }
 
     void set_time(double now_s) {
@@ -51,32 +51,32 @@ public:
         stoppers_.hear_time(elapsed_s());
     }
     [[nodiscard]] double now_s() const noexcept { return now_s_; }
-    /// That the search has lasted, all its starts together, in seconds.
+    /// Duration of the search in seconds, all its starts together.
     [[nodiscard]] double elapsed_s() const noexcept { return before_s_ + now_s_; }
 
-    /// When now_s() was 0, in seconds since 1970.
+    /// `time_s`: the time at which now_s() was 0, in seconds since 1970.
     void begin_at(double time_s) noexcept { begun_at_s_ = time_s; }
 
-    /// What trials were told to take over, oldest first.
+    /// Exploits applied so far, oldest first.
     [[nodiscard]] const std::vector<TakenOver>& taken_over() const noexcept { return taken_over_; }
 
-    /// No trial begins any more: the time is up, or somebody has said so.
+    /// True if no more trials begin: the time is up, or stop() was called.
     [[nodiscard]] bool is_stopping() const {
         return stopping_ || stoppers_.stops() ||
                (plan_.time_budget_s && elapsed_s() >= *plan_.time_budget_s);
     }
     void stop() noexcept { stopping_ = true; }
-    /// The searcher has nothing any more.
+    /// True if the searcher has no more suggestions.
     [[nodiscard]] bool is_exhausted() const noexcept { return exhausted_; }
     void set_exhausted() noexcept { exhausted_ = true; }
 
-    /// A new trial waits.
+    /// Adds a pending trial.
     void add(TrialRecord record) {
         record.config = plan_.scheduler.add(record.id, std::move(record.config));
         trials_.add(std::move(record));
     }
 
-    /// A trial that waits begins.
+    /// Starts a waiting trial.
     void run(LiveTrial& it) {
         trials_.move(it, TrialState::running);
         if (it.record.begun_s == 0) {
@@ -93,8 +93,8 @@ public:
         it.judge_anew(plan_.judge);
     }
 
-    /// Of the run that a trial begins now, as that counts its time: the limit of each trial, or
-    /// that of the search.
+    /// Time limit for the run that a trial begins now, in the run's own time: the limit of each
+    /// trial, or that of the search.
     [[nodiscard]] std::optional<double> time_limit_of(const LiveTrial& it) const {
         std::optional<double> limit;
         if (plan_.time_limit_s) {
@@ -108,11 +108,11 @@ public:
         return limit;
     }
 
-    /// What a report means for its trial and for others.
+    /// Processes a report: its effects on its trial and on others.
     void hear(LiveTrial& it, Config metrics, double time_s, bool saved) {
         TrialRecord& record = it.record;
         ++record.reports;
-        if (plan_.keeps_states_itself) { // its runs know better for how long they have trained
+        if (plan_.keeps_states_itself) { // runs measure their training time more precisely
             time_s = number_at(metrics, "time_total_s").value_or(time_s);
         }
         record.time_s = it.time_before_s + time_s;
@@ -127,7 +127,7 @@ public:
             forget_old_states(it);
         }
         const auto score = number_at(metrics, plan_.goal.metric);
-        if (score) { // else the newest one before stays
+        if (score) { // else the previous score stays
             it.score = std::isnan(*score) ? std::nullopt : score;
             if (!it.searcher_knows) {
                 plan_.searcher.on_result(record.id, record.reports, *score);
@@ -147,7 +147,7 @@ public:
         }
     }
 
-    /// Deletes states whose trials have newer ones; to be called when the log tells of these.
+    /// Deletes states whose trials have newer ones. Call it after the log has recorded those.
     void remove_forgotten() {
         for (const std::filesystem::path& state : std::exchange(forgotten_, {})) {
             std::error_code ignored;
@@ -166,8 +166,8 @@ public:
         }
     }
 
-    /// The run of a trial has saved a state itself, whose numbers are the run's. One that is to go
-    /// on with another's state has that, whatever its run still saves.
+    /// Records a state saved by the trial's run, in the run's own counts. Ignored for a trial that
+    /// will resume from another trial's state.
     void save(LiveTrial& it, SavedState state) {
         if (it.told == Told::exploit) {
             return;
@@ -178,7 +178,7 @@ public:
         it.states = {std::move(state)};
     }
 
-    /// A running trial has failed. What comes behind the verdict does not count.
+    /// A running trial has failed. Failures after a verdict do not count.
     void fail(LiveTrial& it, const std::string& why) {
         if (it.told != Told::nothing) {
             leave(it);
@@ -193,14 +193,14 @@ public:
         }
     }
 
-    /// A trial ends.
+    /// Ends a trial.
     void finish(LiveTrial& it, TrialEnd end) {
         TrialRecord& record = it.record;
         trials_.move(it, end == TrialEnd::errored ? TrialState::errored : TrialState::terminated);
         record.early = end == TrialEnd::stopped;
         record.ended_s = begun_at_s_ + now_s_;
         it.judge = nullptr;
-        if (end != TrialEnd::errored) { // which may be resumed
+        if (end != TrialEnd::errored) { // errored trials may be resumed
             it.heard = {};
             record.error.clear();
         }
@@ -215,14 +215,14 @@ public:
         take_orders();
     }
 
-    /// The search goes on in a new process: what ran is interrupted.
+    /// Continues the search in a new process: what ran is interrupted.
     void take_up(const RestoreOptions& options) {
         before_s_ += std::exchange(now_s_, 0);
         stopping_ = false;
-        exhausted_ = !options.resume_unfinished; // else the searcher says it again
+        exhausted_ = !options.resume_unfinished; // else the searcher reports it again
         for (LiveTrial& it : trials_.all()) {
             if (it.record.state == TrialState::running && it.told != Told::nothing) {
-                leave(it); // as it had been told
+                leave(it); // apply the pending verdict
             } else if (it.record.state == TrialState::running) {
                 trials_.move(it, TrialState::pending);
             }
@@ -249,7 +249,7 @@ private:
             }
         }
         const auto* const done = report.metrics.if_contains("done");
-        if (done != nullptr && done->is_bool() && done->get_bool()) { // the trial says it itself
+        if (done != nullptr && done->is_bool() && done->get_bool()) { // the trial ends itself
             it.told = Told::end;
             it.last = std::move(report);
             return;
@@ -264,7 +264,7 @@ private:
         }
     }
 
-    /// What the scheduler wants of trials that pause, or are about to.
+    /// Applies the scheduler's orders for trials that are paused or about to pause.
     void take_orders() {
         for (const Order& order : plan_.scheduler.orders()) {
             LiveTrial& it = trials_.at(order.trial);
@@ -280,12 +280,12 @@ private:
 
     static bool has_ended(const LiveTrial& it) { return tune::is_over(it.record.state); }
 
-    /// The trial goes on with the donor's newest state and that configuration; as it is, if there
-    /// is none.
+    /// Makes the trial resume from the donor's newest state with the new configuration. Without
+    /// such a state, the trial continues unchanged.
     void take_over(LiveTrial& it, const Exploit& exploit) {
         const LiveTrial& donor = trials_.at(exploit.donor);
         if (donor.states.empty()) {
-            warn_once(it, donor, "it has saved none");
+            warn_once(it, donor, "the donor has saved no state");
             return;
         }
         SavedState state = donor.states.back();
@@ -314,17 +314,17 @@ private:
         plan_.scheduler.on_taken_over(it.record.id, exploit);
     }
 
-    /// False when it cannot be done: a run that goes on may have deleted it meanwhile. What is
-    /// there stays.
+    /// Returns false if the state cannot be cloned: a running donor may have deleted it meanwhile.
+    /// Existing files stay.
     [[nodiscard]] bool clone(LiveTrial& it, const LiveTrial& donor,
                              const std::filesystem::path& from, const std::filesystem::path& to) {
         if (!plan_.keeps_states_itself) {
-            if (acts_) { // else it was done when this was heard first
+            if (acts_) { // already done when the event was first processed
                 SearchPlan::clone(from, to);
             }
             return true;
         }
-        // Tells a later start that this attempt has failed, also when the next one does not.
+        // Marks this attempt as failed for a later start, even if the next attempt succeeds.
         const std::filesystem::path missed =
             detail::concat(to.string(), "_missed_", it.missed_takeovers);
         if (acts_) {
@@ -346,9 +346,8 @@ private:
     void warn_once(const LiveTrial& it, const LiveTrial& donor, const char* why) {
         if (acts_ && !std::exchange(warned_, true)) {
             console::warn(
-                "trial %s goes on as it is, and does not take over the state of trial %s: "
-                "%s; have trials report a state with each report that Pbt may take one "
-                "from (this is said once)",
+                "trial %s continues without taking over the state of trial %s: %s; have trials "
+                "report a state with each report that Pbt may take one from (logged once)",
                 it.record.name.c_str(), donor.record.name.c_str(), why);
         }
     }
@@ -363,7 +362,7 @@ private:
         }
     }
 
-    /// A trial that has failed waits for a place.
+    /// Makes a failed trial wait for a place.
     void run_again(LiveTrial& it, bool from_the_beginning) {
         if (from_the_beginning) {
             it.states.clear();
@@ -384,14 +383,14 @@ private:
     StopperJudge stoppers_;
     Population trials_;
     std::vector<TakenOver> taken_over_;
-    std::vector<std::filesystem::path> forgotten_; ///< states with newer ones
+    std::vector<std::filesystem::path> forgotten_; ///< states replaced by newer ones
     double begun_at_s_ = 0;                        ///< since 1970, of this process
-    double before_s_ = 0;                          ///< of earlier starts
+    double before_s_ = 0;                          ///< in earlier starts
     double now_s_ = 0;
     bool exhausted_ = false;
     bool stopping_ = false;
     bool acts_ = false;
-    bool warned_ = false; ///< that a trial could not take over a state
+    bool warned_ = false; ///< about a trial that could not take over a state
 };
 
 } // namespace rtrain::tune::internal

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A rank other than 0 of a search in one mpirun: runs the trials that rank 0 gives it, one after
-/// the other (tune/slots.hpp). No MPI here.
+/// SlotAgent: a rank other than 0 of a search in one mpirun. It runs the trials that rank 0 sends,
+/// one after the other (tune/slots.hpp). No MPI here.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -27,7 +27,7 @@ namespace rtrain::tune {
 
 class SlotAgent {
 public:
-    /// `address`: what Slots::address() has said. Throws SearchBroken [RT-U114], as serve() does.
+    /// `address`: from Slots::address(). Throws SearchBroken [RT-U114], as serve() does.
     SlotAgent(const std::string& address, int rank, const Machine& machine)
         : rank_(rank), search_(internal::connect_to_slots(internal::SlotAddress::from(address))) {
         say({{"kind", "hello"},
@@ -38,7 +38,7 @@ public:
              {"gpus", machine.gpus}});
     }
 
-    /// Runs trials until the search is over; returns what Slots::end() was given.
+    /// Runs trials until the search is over; returns the argument of Slots::end().
     boost::json::object serve(const TrialFunction& function) {
         for (;;) {
             boost::json::object message = hear();
@@ -80,7 +80,7 @@ private:
         } catch (...) {
             ended = {{"kind", "failed"}, {"why", rtrain::detail::thrown_object()}};
         }
-        say(ended); // throws, whatever the function has made of it, when rank 0 has gone
+        say(ended); // throws if rank 0 is gone, even if the function has caught that
     }
 
     bool ask(Config metrics, std::optional<std::string_view> state) {
@@ -114,8 +114,8 @@ private:
     SearchBroken lost() {
         is_lost_ = true;
         return {"RT-U114",
-                detail::concat("rank 0, which leads the search, is gone, says rank ", rank_,
-                               "; start the same command again, which goes on with every trial")};
+                detail::concat("rank 0, which leads the search, is gone, as seen by rank ", rank_,
+                               "; run the same command again to resume every trial")};
     }
 
     int rank_;

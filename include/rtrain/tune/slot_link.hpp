@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How rank 0 of a search in one mpirun and its slots reach each other: TCP, with a token that MPI
-/// has brought to the ranks of this mpirun and nobody else. Both sides: slots.hpp, slot_agent.hpp.
+/// The connection between rank 0 of a search in one mpirun and its slots: TCP, with a token that
+/// MPI distributes to the ranks of this mpirun only. Both sides: slots.hpp, slot_agent.hpp.
 ///
 /// A line of JSON is a message; a state of a trial follows its message as bytes.
 ///   to rank 0: hello (once), report, saved, returned, failed
@@ -37,16 +37,16 @@
 
 namespace rtrain::tune::internal {
 
-/// How long the ranks of one mpirun may take to find rank 0.
+/// Time limit for the ranks of one mpirun to connect to rank 0.
 inline constexpr std::chrono::seconds joining_limit{60};
 
 [[nodiscard]] inline SearchBroken cannot_join(const std::string& why) {
-    return {"RT-U114", "the ranks of this search cannot join: " + why};
+    return {"RT-U114", "the ranks of this search cannot connect: " + why};
 }
 
-/// Where rank 0 listens, and what shows that a caller is of this mpirun.
+/// The address of rank 0, and the token that identifies callers of this mpirun.
 struct SlotAddress {
-    std::string host{}; ///< as a number
+    std::string host{}; ///< numeric address
     unsigned short port = 0;
     std::string token{};
 
@@ -71,7 +71,7 @@ inline void limit_waits(int socket, std::chrono::seconds limit) {
     ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
 }
 
-/// A peer whose machine is gone ends the connection, too, within half a minute.
+/// Detects a peer whose machine is gone within half a minute, and ends the connection.
 inline void watch_peer(int socket) {
     const auto set = [socket](int level, int option, int value) {
         ::setsockopt(socket, level, option, &value, sizeof value);
@@ -88,7 +88,7 @@ inline void watch_peer(int socket) {
     set(IPPROTO_TCP, TCP_USER_TIMEOUT, unanswered_ms);
 }
 
-/// Rank 0's end, before there are connections.
+/// The listening socket of rank 0.
 class SlotListener {
 public:
     /// Throws SearchBroken [RT-U114].

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which ranks of one mpirun are the slots of a search, and what each has of its machine. Pure.
+/// Chooses the ranks of one mpirun that are slots of a search, and the resources of each. Pure.
 #pragma once
 
 #include <rtrain/tune/resources.hpp>
@@ -17,13 +17,14 @@ namespace rtrain::tune {
 /// A rank of the mpirun that a search runs in.
 struct SlotRank {
     int rank = 0;
-    std::string host{}; ///< equal for the ranks of one machine
+    std::string host{}; ///< equal for ranks on the same machine
     Machine machine{};
 };
 
-/// A place for each slot, in the order of ranks; rank 0 is always one. Ranks stand for cores: a
-/// trial that takes several takes as many ranks of one machine, or all that there are, and the
-/// first of them is its slot. `max_concurrent`: see places_for(). Throws ConfigError [RT-U103].
+/// A place for each slot, in the order of ranks; rank 0 is always one. Each rank counts as a core.
+/// A trial of several cores takes as many ranks of one machine, or all of its ranks if it has
+/// fewer, and the first of them is its slot. `max_concurrent`: see places_for(). Throws ConfigError
+/// [RT-U103].
 [[nodiscard]] inline std::vector<Place> slot_places(const std::vector<SlotRank>& ranks,
                                                     const Resources& each, int max_concurrent = 0) {
     std::vector<Place> slots;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Slots: rank 0 of a search in one mpirun hands trials to the other ranks, which run them as it
-/// would (tune/slot_agent.hpp), and answers what they report. No MPI here.
+/// Slots: rank 0 of a search in one mpirun sends trials to the other ranks, which run them
+/// (tune/slot_agent.hpp), and answers their reports. No MPI here.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -35,10 +35,10 @@ public:
     /// Throws SearchBroken [RT-U114], as all members do.
     explicit Slots(bool one_node) : listener_(std::in_place, one_node) {}
 
-    /// What leads the others here.
+    /// The address for the other ranks.
     [[nodiscard]] std::string address() const { return listener_->address().text(); }
 
-    /// Waits for the others; `machine`: this process's.
+    /// Waits for the others; `machine`: that of this process.
     void accept(int others, const Machine& machine) {
         using Clock = std::chrono::steady_clock;
         ranks_.push_back({.rank = 0, .host = storage::host_name(), .machine = machine});
@@ -48,10 +48,10 @@ public:
                 std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
             pollfd caller{listener_->descriptor(), POLLIN, 0};
             if (left <= 0) {
-                throw internal::cannot_join(
-                    detail::concat("rank 0 has waited ", internal::joining_limit.count(),
-                                   " s, and ", slots_.size(), " of ", others,
-                                   " have come; let them connect to each other by TCP"));
+                throw internal::cannot_join(detail::concat(
+                    "rank 0 has waited ", internal::joining_limit.count(), " s, and ",
+                    slots_.size(), " of ", others,
+                    " ranks have connected; allow TCP connections between the machines"));
             }
             if (::poll(&caller, 1, static_cast<int>(left)) > 0) {
                 take(listener_->accept());
@@ -62,14 +62,15 @@ public:
                   [](const SlotRank& a, const SlotRank& b) { return a.rank < b.rank; });
     }
 
-    /// Behind accept(): of rank 0 and its slots, sorted.
+    /// Ranks of rank 0 and its slots, sorted. Call it after accept().
     [[nodiscard]] const std::vector<SlotRank>& ranks() const noexcept { return ranks_; }
 
-    /// Runs a trial in its place's slot; as a TrialFunction. Several threads may, for other slots.
+    /// Runs a trial in its place's slot; used as a TrialFunction. Several threads may call it, each
+    /// for a different slot.
     std::optional<double> run(Trial& trial) {
         internal::LineConnection& slot = slots_.at(trial.place().slot);
         begin(slot, trial);
-        std::exception_ptr untaken; // such as a state for which there is no room
+        std::exception_ptr untaken; // such as no space left for a state
         for (;;) {
             const auto message = next(slot, trial);
             const auto& kind = message.at("kind").as_string();
@@ -77,7 +78,7 @@ public:
                 answer(slot, trial, message, untaken);
             } else if (kind == "saved") {
                 trial.saved(internal::saved_state_from(message));
-            } else if (untaken) { // the slot has done with it
+            } else if (untaken) { // the slot has finished the trial
                 std::rethrow_exception(untaken);
             } else if (kind == "failed") {
                 throw std::runtime_error(std::string(message.at("why").as_string()));
@@ -88,7 +89,7 @@ public:
         }
     }
 
-    /// No trial comes any more. Slots that have gone miss nothing.
+    /// Ends all slots; no more trials follow. Slots that are gone are ignored.
     void end(boost::json::object how) {
         how["kind"] = "end";
         for (auto& [rank, slot] : slots_) {
@@ -98,7 +99,7 @@ public:
     }
 
 private:
-    /// Whoever does not know the token, or says nothing within 5 s, is none of ours.
+    /// Adds the connection as a slot. Rejects connections without the token, or silent for 5 s.
     void take(process::Descriptor socket) {
         constexpr std::chrono::seconds patience{5};
         constexpr std::size_t longest = 4096;
@@ -125,7 +126,7 @@ private:
             internal::watch_peer(number);
             slots_.insert_or_assign(rank, std::move(caller));
         } catch (const std::exception&) {
-            return; // no hello
+            return; // not a valid hello
         }
     }
 
@@ -153,7 +154,7 @@ private:
         }
     }
 
-    /// A report that cannot be taken ends the trial, not the talk with its slot.
+    /// An error in a report ends the trial, but not the connection to its slot.
     static void answer(internal::LineConnection& slot, Trial& trial,
                        const boost::json::object& report, std::exception_ptr& untaken) {
         bool goes_on = false;
@@ -176,9 +177,9 @@ private:
 
     static SearchBroken lost(const Trial& trial) {
         return {"RT-U114",
-                detail::concat("rank ", trial.place().slot, ", which ran trial ", trial.id(),
-                               " of the search, is gone; start the same command again, which goes "
-                               "on with every trial")};
+                detail::concat(
+                    "rank ", trial.place().slot, ", which ran trial ", trial.id(),
+                    " of the search, is gone; run the same command again to resume every trial")};
     }
 
     std::optional<internal::SlotListener> listener_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What there is on this machine for trials.
+/// The resources of this machine for trials.
 #pragma once
 
 #include <rtrain/tune/resources.hpp>
@@ -23,7 +23,7 @@
 
 namespace rtrain::detail {
 
-/// GPUs that this process may use, as far as that is known without CUDA.
+/// Number of GPUs that this process may use, as far as known without CUDA.
 [[nodiscard]] inline int gpus_of_this_machine() {
     if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
         const std::string list = visible;
@@ -57,8 +57,8 @@ namespace rtrain::detail {
     return cores;
 }
 
-/// While it lives, this thread and the processes that it starts run on these cores only; none: it
-/// changes nothing. A machine that forbids it is no error.
+/// For its lifetime, this thread and the processes that it starts are bound to these cores; none:
+/// no binding. It is not an error if the machine forbids that.
 class OnCores {
 public:
     explicit OnCores(const std::vector<int>& cores) {
@@ -83,13 +83,13 @@ private:
     bool is_bound_ = false;
 };
 
-/// Bytes of memory that this process may use: the machine's, or the limit of its container.
+/// Memory available to this process, in bytes: the machine's, or the limit of its container.
 [[nodiscard]] inline std::uint64_t memory_of_this_machine() {
     const auto pages = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
     auto bytes = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     for (const char* const limit :
          {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-        std::ifstream file(limit); // may hold "max", or not be there
+        std::ifstream file(limit); // may hold "max", or not exist
         if (std::uint64_t number = 0; file >> number) {
             bytes = std::min(bytes, number);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Trial: what a plain function sees of the trial that it is called for.
+/// Trial: the argument of a plain function that runs a trial.
 ///
 /// @code
 /// double f(rtrain::tune::Trial& trial, const rtrain::Config& config) {
@@ -8,7 +8,7 @@
 ///     for (int step = 0; step < 100; ++step) {
 ///         loss *= 1 - config.at("lr").to_number<double>();
 ///         if (!trial.report({{"loss", loss}})) {
-///             break; // the search has seen enough of this trial
+///             break; // the search has stopped this trial
 ///         }
 ///     }
 ///     return loss;
@@ -34,16 +34,16 @@
 
 namespace rtrain::tune {
 
-/// A state that trials may share. It points to bytes, or to none: begin at the beginning.
+/// A state that trials may share. The pointer is not null; no bytes: start from the beginning.
 using StateBytes = std::shared_ptr<const std::optional<std::string>>;
 
-/// One trial, as the function sees it that runs it.
+/// One trial, as its function sees it.
 class Trial {
 public:
-    /// Takes a report, with a state or without; false when the trial is to return.
+    /// Receives a report, optionally with a state; returns false when the trial must return.
     using Listener = std::function<bool(Config metrics, std::optional<std::string_view> state)>;
 
-    /// Hears of a state that the trial's run has saved itself, as the run counts.
+    /// Receives a state that the trial's run has saved itself, in the run's own counts.
     using Saved = std::function<void(const SavedState& state)>;
 
     /// `state`: not null.
@@ -53,31 +53,31 @@ public:
     Trial(const Trial&) = delete;
     Trial& operator=(const Trial&) = delete;
 
-    /// Takes the metrics down, as result.json would. False when the function is to return: the
-    /// trial was stopped, or pauses, or goes on with another configuration, for which it is called
-    /// again. What it reports and returns from then on does not count.
+    /// Records the metrics, as result.json would. Returns false when the function must return: the
+    /// trial was stopped or paused, or will continue with another configuration, for which the
+    /// function is called again. Later reports and the return value do not count.
     bool report(Config metrics) { return listen(std::move(metrics), std::nullopt); }
 
-    /// The same with a state: bytes from which the function can go on behind this report, when it
+    /// The same with a state: bytes from which the function can resume after this report, when it
     /// is called again for this trial or, under Pbt, for another.
     bool report(Config metrics, std::string_view state) {
         return listen(std::move(metrics), state);
     }
 
-    /// Whether a report has returned false.
+    /// True if a report has returned false.
     [[nodiscard]] bool should_stop() const noexcept { return stopped_; }
 
-    /// The bytes to go on from; none: begin at the beginning.
+    /// The bytes to resume from; none: start from the beginning.
     [[nodiscard]] const std::optional<std::string>& state() const noexcept { return *state_; }
-    /// Reports that count: those that came before state(), in the trial that has saved it.
+    /// Reports that count: those made before state(), by the trial that saved it.
     [[nodiscard]] std::int64_t reports() const noexcept { return assignment_.reports; }
 
     /// Unique in its search.
     [[nodiscard]] const std::string& id() const noexcept { return assignment_.trial; }
     [[nodiscard]] const std::string& name() const noexcept { return assignment_.name; }
-    /// What the search has suggested.
+    /// The configuration suggested by the search.
     [[nodiscard]] const Config& config() const noexcept { return assignment_.config; }
-    /// The GPUs of resources_per_trial that this trial has, by their index on this machine.
+    /// The GPUs of resources_per_trial given to this trial, by their index on this machine.
     [[nodiscard]] const std::vector<int>& gpus() const noexcept { return place_.gpus; }
 
     /// A directory for files of this trial. Throws StorageError [RT-S3].
@@ -92,13 +92,13 @@ public:
         return assignment_.directory;
     }
 
-    // For who runs the trial elsewhere (tune/trial_process.hpp, slots.hpp):
+    // For code that runs the trial elsewhere (tune/trial_process.hpp, slots.hpp):
 
-    /// What the controller has said.
+    /// The controller's assignment.
     [[nodiscard]] const Assignment& assignment() const noexcept { return assignment_; }
-    /// Where it runs.
+    /// The place where it runs.
     [[nodiscard]] const Place& place() const noexcept { return place_; }
-    /// Its run has saved a state.
+    /// Reports that its run has saved a state.
     void saved(const SavedState& state) const { saved_(state); }
 
 private:

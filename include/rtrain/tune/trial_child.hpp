@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A process that runs trials, as the search sees it from outside: what it prints, how it ends, and
-/// how it is made to end.
+/// A process that runs trials, as seen by the search: its output, its exit, and how to end it.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -27,19 +26,19 @@
 
 namespace rtrain::tune::internal {
 
-/// Passes on what a pipe brings, line by line, with a name in front.
+/// Forwards the output of a pipe line by line, prefixed with a name.
 class NamedLines {
 public:
     NamedLines(int pipe, std::FILE* to) : pipe_(pipe), to_(to) {}
 
-    /// Of what follows: lines of a trial.
+    /// Sets the trial of the following lines.
     void begin(std::string name) {
         name_ = std::move(name);
         has_run_ended_ = false;
     }
-    /// Whether all has come that was printed in the run, which may end before the process.
+    /// True if all output of the run was received; the run may end before the process.
     [[nodiscard]] bool has_run_ended() const noexcept { return has_run_ended_; }
-    /// None at the end.
+    /// The pipe; -1 at its end.
     [[nodiscard]] int descriptor() const noexcept { return is_open_ ? pipe_.get() : -1; }
     [[nodiscard]] bool is_open() const noexcept { return is_open_; }
     void pass_on() {
@@ -87,9 +86,9 @@ public:
             (void)wait();
         }
     }
-    /// For poll(): readable once it has ended; -1 where the kernel has no such thing.
+    /// For poll(): readable once the child has exited; -1 where the kernel has no pidfd.
     [[nodiscard]] int end() const noexcept { return end_.get(); }
-    /// As waitpid() gives it.
+    /// Returns the status of waitpid().
     int wait() {
         int status = 0;
         while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
@@ -103,13 +102,13 @@ private:
     process::Descriptor end_;
 };
 
-/// Ends the process of a trial that goes on although the search has seen enough of it.
+/// Ends the process of a trial that keeps running although the search has ended it.
 class Cleanup {
 public:
-    /// `limit_s`: that the trial has to return; 0: no limit.
+    /// `limit_s`: time for the trial to return, in seconds; 0: no limit.
     Cleanup(pid_t pid, double limit_s) : pid_(pid), limit_s_(limit_s) {}
 
-    /// For poll(): how long nothing is to be done; does what is due.
+    /// Does what is due, and returns the timeout for poll(), in milliseconds.
     [[nodiscard]] int wait_ms(const Trial& trial) {
         if (limit_s_ == 0 || !trial.should_stop()) {
             return -1;
@@ -127,13 +126,14 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
-    static constexpr double longest_s = 1e6; // which poll() can wait
+    static constexpr double longest_s = 1e6; // the longest wait of poll()
     static constexpr std::chrono::seconds again{10};
 
-    /// First as a closed terminal does, which ends the ranks at once and leaves nothing.
+    /// Sends SIGHUP first, like a closed terminal: it ends the ranks immediately and leaves
+    /// nothing.
     void strike(const Trial& trial) {
         if (!has_struck_) {
-            console::warn("trial %s goes on %g s after the search has seen enough of it; its "
+            console::warn("trial %s has not returned %g s after the search stopped it; its "
                           "processes are ended",
                           trial.id().c_str(), limit_s_);
         }

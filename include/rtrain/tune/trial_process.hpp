@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TrialProcess: this program once more, which runs trials of a trainer, one after the other while
-/// all goes well: it drives the trials' ranks as a program started alone does. Whatever happens to
-/// it touches no other trial than the one that it runs.
+/// TrialProcess: another process of this program that runs trials of a trainer, one after the other
+/// until a failure. It drives the trials' ranks as a program started alone does. A failure affects
+/// only the trial that it runs.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -38,8 +38,8 @@ namespace rtrain::tune {
 
 namespace internal {
 
-/// This program, and no rank of the mpirun that has started it: env(1) takes the variables out
-/// that say so, and those that lead to other machines, and becomes the program.
+/// The command line of this program, outside the mpirun that has started it: env(1) unsets the
+/// variables of the launcher and those that lead to other machines, then executes the program.
 [[nodiscard]] inline std::vector<std::string> command_line_of_trials() {
     auto program = launch::own_command_line();
     if (!launch::ranks()) {
@@ -47,8 +47,8 @@ namespace internal {
     }
     const auto env = launch::find_program("env");
     if (!env) {
-        throw LaunchError("RT-L1", "there is no env on the PATH, which starts the processes of "
-                                   "trials under mpirun and srun");
+        throw LaunchError("RT-L1", "no env on the PATH, but mpirun and srun need it to start the "
+                                   "processes of trials; add its directory to PATH");
     }
     std::vector<std::string> words{env->string()};
     for (const std::string& setting : launch::environment_with({})) {
@@ -64,7 +64,7 @@ namespace internal {
 
 } // namespace internal
 
-/// What the processes for the trials of a search have in common.
+/// Settings shared by the processes for the trials of a search.
 struct TrialLaunch {
     std::filesystem::path session{}; ///< the directory of this program's session
     int fit = 0;                     ///< the number of the search's fit() call
@@ -72,10 +72,10 @@ struct TrialLaunch {
     std::string trial_variable{}; ///< names a process's task
     double cleanup_s = 0;         ///< TuneConfig::force_trial_cleanup_s
     bool reuse = true;            ///< TuneConfig::reuse_workers
-    int max_failures = 0;         ///< processes that a trial may lose; -1: without limit
+    int max_failures = 0;         ///< processes that a trial may lose; -1: no limit
 };
 
-/// The process was killed, or ended without a word about the trial's run.
+/// The process was killed, or exited without reporting the outcome of the trial's run.
 class ProcessLost : public LaunchError {
     using LaunchError::LaunchError;
 };
@@ -87,14 +87,14 @@ public:
         : launch_(launch), file_(launch.session / name), listener_(file_.string() + ".socket") {}
     TrialProcess(const TrialProcess&) = delete;
     TrialProcess& operator=(const TrialProcess&) = delete;
-    /// No process is left.
+    /// Ends the process.
     ~TrialProcess() {
         if (is_ready_ && rank_ && rank_->send({{"kind", "end"}})) {
             constexpr std::chrono::seconds patience{10};
             auto until = Clock::now() + patience;
             while (is_open() && Clock::now() < until) {
                 (void)wait(ms_until(until));
-                if (ends_[4].revents != 0) { // what it has started may keep the output
+                if (ends_[4].revents != 0) { // its children may keep the output open
                     has_exited_ = true;
                     until = std::min(until, Clock::now() + patience / 10);
                 }
@@ -106,14 +106,14 @@ public:
         }
     }
 
-    /// Where the process says how its run has ended.
+    /// The file to which the process writes the outcome of its run.
     [[nodiscard]] static std::filesystem::path outcome_of(const std::filesystem::path& task) {
         return task.string() + ".outcome";
     }
 
     /// Returns when the trial's run has ended; throws Error when it has failed, ProcessLost. False:
-    /// the process, which had run others, was gone before this one began. `known`: reports of the
-    /// run that the search has heard.
+    /// the process, which had run other trials, was gone before this one began. `known`: reports of
+    /// the run that the search has received.
     [[nodiscard]] bool run(Trial& trial, std::int64_t& known) {
         const TrialTask task = task_of(trial, known);
         storage::leave_word(file_, json::serialize(task.to_json())); // for ranks that restart
@@ -136,13 +136,13 @@ public:
         if (!has_begun_) {
             return false;
         }
-        if (ended_itself && !has_ended_) { // else what comes behind the run is nobody's business
+        if (ended_itself && !has_ended_) { // failures after the end of the run do not count
             judge(status);
         }
         return true;
     }
 
-    /// Another trial may follow in the same ranks.
+    /// True if another trial may follow in the same ranks.
     [[nodiscard]] bool is_ready() const noexcept { return is_ready_; }
 
 private:
@@ -158,8 +158,8 @@ private:
                 .time_limit_s = trial.assignment().time_limit_s};
     }
 
-    /// Where a trial's run begins anew, what the one before has left moves aside. Returns the
-    /// checkpoint that it takes over; empty: it begins at the beginning.
+    /// Moves aside the files of the trial's previous run if the run starts over. Returns the
+    /// checkpoint to start from; empty: start from the beginning.
     static std::string taken_over(const Trial& trial) {
         const Assignment& what = trial.assignment();
         if (what.taken_over == 0) {
@@ -170,7 +170,7 @@ private:
         return what.base_reports == 0 ? ""
                                       : (trial.directory().parent_path() / taken_over_directory /
                                          (trial.id() + "_" + number))
-                                            .string(); // as the controller has named it
+                                            .string(); // the name given by the controller
     }
 
     void start(const Trial& trial) {
@@ -193,7 +193,7 @@ private:
 
     [[nodiscard]] bool is_open() const { return out_->is_open() || err_->is_open(); }
 
-    /// For the next words of the process.
+    /// Waits for output or a message of the process.
     bool wait(int timeout_ms) {
         ends_ = {{{out_->descriptor(), POLLIN, 0},
                   {err_->descriptor(), POLLIN, 0},
@@ -215,11 +215,12 @@ private:
         return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
     }
 
-    /// Until the run has ended well and the process takes another, or the process has closed its
-    /// output, or has ended and left it to others. False when it was made to end.
+    /// Serves the process until one of these: its run has ended well and it is ready for another,
+    /// its output is closed, or it has exited and its children keep the output. False when it was
+    /// killed.
     bool serve(Trial& trial) {
         internal::Cleanup cleanup(pid_, launch_.cleanup_s);
-        // A program that has closed its output says no end of it; what it has started may keep it.
+        // Closing the output is not reported as an exit, and children may keep the output open.
         constexpr std::chrono::seconds patience{1};
         std::optional<Clock::time_point> until;
         while (is_open() && !(has_exited_ && Clock::now() >= *until)) {
@@ -229,7 +230,7 @@ private:
                 if (ends_[3].revents != 0 && !answer(trial)) {
                     rank_.reset();
                 }
-                if (ends_[2].revents != 0) { // of a run that was restarted
+                if (ends_[2].revents != 0) { // from a restarted run
                     rank_ = listener_.accept();
                 }
                 if (ends_[4].revents != 0) {
@@ -250,7 +251,7 @@ private:
         return !cleanup.has_struck();
     }
 
-    /// False when the rank has gone.
+    /// False when rank 0 has disconnected.
     bool answer(Trial& trial) {
         if (!rank_->fill()) {
             return false;
@@ -276,7 +277,7 @@ private:
         return true;
     }
 
-    /// Ranks that were restarted report again what was known.
+    /// Restarted ranks repeat known reports.
     bool hear(Trial& trial, const Config& metrics) {
         const auto iteration = metrics.at("training_iteration").to_number<std::int64_t>();
         if (iteration <= *known_) {
@@ -286,7 +287,8 @@ private:
         return trial.report(metrics);
     }
 
-    /// Ranks end behind the process that drives them; until then the run's directory is theirs.
+    /// Ranks may exit after the process that drives them; until then they may write to the run's
+    /// directory.
     void wait_for_rank() {
         constexpr std::chrono::seconds patience{10};
         const auto until = Clock::now() + patience;
@@ -318,7 +320,7 @@ private:
     }
 
     const TrialLaunch& launch_;
-    std::filesystem::path file_; ///< the task that it runs
+    std::filesystem::path file_; ///< the task of the current trial
     internal::VerdictListener listener_;
     std::optional<internal::OwnedChild> process_;
     pid_t pid_ = -1;
@@ -326,11 +328,11 @@ private:
     std::optional<internal::NamedLines> err_;
     std::optional<internal::LineConnection> rank_; ///< rank 0
     std::array<pollfd, 5> ends_{};
-    std::int64_t* known_ = nullptr; ///< of run()
-    bool has_begun_ = false;        ///< the trial
-    bool has_ended_ = false;        ///< its run, well
+    std::int64_t* known_ = nullptr; ///< argument of run()
+    bool has_begun_ = false;        ///< the current trial
+    bool has_ended_ = false;        ///< its run has ended well
     bool is_ready_ = false;
-    bool has_exited_ = false; ///< the process
+    bool has_exited_ = false; ///< the process has exited
 };
 
 } // namespace rtrain::tune

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TrialProcesses: the processes that run the trials of a trainer. Each takes trial after trial
-/// while all goes well; a trial that no idle one fits, and one behind any failure, gets a new one.
+/// TrialProcesses: the processes that run the trials of a trainer. Each runs trial after trial
+/// until a failure. A trial that no idle process fits, or that follows a failure, gets a new one.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -26,8 +26,8 @@ public:
     TrialProcesses(const TrialProcesses&) = delete;
     TrialProcesses& operator=(const TrialProcesses&) = delete;
 
-    /// Returns when the trial's run has ended; throws Error when it has failed. Several threads
-    /// may, each with a place of its own.
+    /// Returns when the trial's run has ended; throws Error if it has failed. Several threads may
+    /// call it, each with a different place.
     void run(Trial& trial) {
         const std::string kind = kind_of(trial);
         std::int64_t known = trial.reports() - trial.assignment().base_reports;
@@ -41,7 +41,7 @@ public:
                     keep(kind, std::move(process));
                     return;
                 }
-            } catch (const ProcessLost&) { // the run goes on from its newest checkpoint
+            } catch (const ProcessLost&) { // the run resumes from its newest checkpoint
                 if (trial.should_stop()) {
                     return;
                 }
@@ -54,7 +54,7 @@ public:
     }
 
 private:
-    /// What trials have in common that the same ranks can run.
+    /// Trials of the same kind can run in the same ranks.
     static std::string kind_of(const Trial& trial) {
         const auto* const scaling = trial.config().if_contains("scaling");
         const std::vector<int>& gpus = trial.gpus();
@@ -64,7 +64,7 @@ private:
                                 {"scaling", scaling != nullptr ? *scaling : boost::json::value()}});
     }
 
-    /// An idle one of that kind; null: there is none. Then another one ends, whose place it has.
+    /// An idle process of that kind. Null: none; then another idle one ends to free its place.
     std::unique_ptr<TrialProcess> take(const std::string& kind) {
         Idle taken;
         {
@@ -95,7 +95,7 @@ private:
 
     using Idle = std::pair<std::string, std::unique_ptr<TrialProcess>>;
     TrialLaunch launch_;
-    std::mutex mutex_; ///< over what follows
+    std::mutex mutex_; ///< guards the members below
     std::vector<Idle> idle_;
     int started_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TrialSettings: trials of a plain function run in threads of one process. Each begins with the
-/// settings of libtorch that the search began with; what threads share is warned about.
+/// TrialSettings: trials of a plain function run in threads of one process. Each starts with the
+/// libtorch settings at the start of the search; changes to shared settings cause a warning.
 #pragma once
 
 #include <rtrain/backend/torch_settings.hpp>
@@ -20,7 +20,7 @@ namespace rtrain::tune::internal {
 /// Any thread may call the members.
 class TrialSettings {
 public:
-    /// A trial, in the thread that makes it.
+    /// The scope of a trial, in the thread that runs it.
     class Scope {
     public:
         explicit Scope(TrialSettings& all) : all_(all) { all_.begin(); }
@@ -48,25 +48,24 @@ private:
         }
     }
 
-    /// What threads share is put back when no trial uses it.
+    /// Shared settings are restored when no trial uses them.
     void end() {
         const std::lock_guard lock(mutex_);
         --running_;
         if (several_ && !said_random_ && !random_state().equal(random_)) {
             said_random_ = true;
-            console::warn("trials that run at the same time share torch's default generator: what "
-                          "one draws depends on the others, whatever torch::manual_seed() says; to "
-                          "repeat a trial, set TuneConfig::max_concurrent_trials = 1, or tune a "
-                          "Trainer, whose trials are processes");
+            console::warn("trials that run at the same time share torch's default generator, so "
+                          "torch::manual_seed() does not make their draws reproducible; to repeat "
+                          "a trial, set TuneConfig::max_concurrent_trials = 1, or tune a Trainer, "
+                          "whose trials are processes");
         }
         if (running_ == 0) {
             process_->restore();
         } else if (!said_settings_ && rtrain::detail::ProcessSettings() != *process_) {
             said_settings_ = true;
-            console::warn(
-                "a trial has changed settings of torch that the trials running at the same "
-                "time share, such as the default dtype; set them before the search, or "
-                "TuneConfig::max_concurrent_trials = 1");
+            console::warn("a trial has changed settings of torch that concurrent trials share, "
+                          "such as the default dtype; change them before the search, or set "
+                          "TuneConfig::max_concurrent_trials = 1");
         }
     }
 
@@ -78,14 +77,14 @@ private:
 
     std::mutex mutex_;
     int running_ = 0;
-    bool several_ = false; ///< at the same time, so far
+    bool several_ = false; ///< concurrently, so far
     bool said_random_ = false;
     bool said_settings_ = false;
     at::Tensor random_; ///< state of the default generator when the first trial began
-    std::optional<rtrain::detail::ProcessSettings> process_; ///< before those that run
+    std::optional<rtrain::detail::ProcessSettings> process_; ///< before the running trials
 };
 
-/// Calls of the result are trials with settings of their own.
+/// Wraps `function` so that each call is a trial with separate settings.
 [[nodiscard]] inline TrialFunction with_own_settings(const TrialFunction& function) {
     return [settings = std::make_shared<TrialSettings>(), function](Trial& trial,
                                                                     const Config& config) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TrialTask: what a process is told that drives one trial of a trainer, and its ranks: a file in
-/// the session's directory, which launch/session.hpp names.
+/// TrialTask: the input of the process that drives one trial of a trainer, and of its ranks: a file
+/// in the session's directory, named by launch/session.hpp.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -26,11 +26,11 @@ namespace rtrain::tune {
 
 struct TrialTask {
     int fit = 0;                          ///< the number of the search's fit() call
-    std::string socket{};                 ///< where rank 0 asks what follows on a report
-    std::string directory{};              ///< of the trial, which is its run's
+    std::string socket{};                 ///< where rank 0 connects to the search
+    std::string directory{};              ///< of the trial and its run
     Config config{};                      ///< of the trial
-    std::int64_t known = 0;               ///< reports of this run that the search knows
-    std::string resume_from{};            ///< a checkpoint that the run begins with; empty: none
+    std::int64_t known = 0;               ///< reports of this run that the search already has
+    std::string resume_from{};            ///< a checkpoint to start from; empty: none
     std::optional<double> time_limit_s{}; ///< see Assignment
 
     [[nodiscard]] static TrialTask read(const std::filesystem::path& file) {
@@ -60,7 +60,7 @@ struct TrialTask {
 
 namespace internal {
 
-/// Puts what `from` has into `into`, object by object.
+/// Merges `from` into `into`, object by object.
 inline void merge(Config& into, const Config& from) {
     for (const auto& item : from) {
         auto* const there = into.if_contains(item.key());
@@ -97,10 +97,10 @@ inline void set_dataset(data::Datasets& datasets, const std::string& name,
     const auto* const chosen = value.if_string();
     const auto found = chosen != nullptr ? known.find(std::string(*chosen)) : known.end();
     if (found == known.end()) {
-        throw ConfigError("RT-U112", rtrain::detail::concat(
-                                         "the space gives \"datasets/", name, "\" the value ",
-                                         json::serialize(value),
-                                         "; expected the name of one of TunerOptions::datasets"));
+        throw ConfigError(
+            "RT-U112", rtrain::detail::concat("the space gives \"datasets/", name, "\" the value ",
+                                              json::serialize(value),
+                                              "; give the name of one of TunerOptions::datasets"));
     }
     datasets.insert_or_assign(name, found->second);
 }
@@ -108,9 +108,9 @@ inline void set_dataset(data::Datasets& datasets, const std::string& name,
 } // namespace internal
 
 /// The options of a trial: the trainer's, changed by the trial's configuration. "scaling/x" sets an
-/// option of ScalingConfig, "datasets/x" names the data set of `known` that takes the place of x;
-/// all else goes into TrainerOptions::config, object by object. Throws ConfigError [RT-U112] where
-/// that cannot be.
+/// option of ScalingConfig, "datasets/x" selects the data set of `known` that replaces x; all else
+/// is merged into TrainerOptions::config, object by object. Throws ConfigError [RT-U112] for an
+/// invalid name or value.
 [[nodiscard]] inline TrainerOptions trial_options(TrainerOptions options, const Config& config,
                                                   const data::Datasets& known) {
     for (const auto& item : config) {

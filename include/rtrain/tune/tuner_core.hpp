@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A Tuner without the type of what it tunes: the door between Tuner and everything that its fit()
-/// sets in motion.
+/// A Tuner without the type of its trainable: the door between Tuner and the implementation of its
+/// fit().
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -31,13 +31,13 @@ namespace rtrain::detail {
 
 class TunerCore {
 public:
-    /// `trainable`: names what is tuned, so that nothing else goes on with its search; `function`:
-    /// its address, if it is a plain function, of which many have one type. Throws ConfigError for
-    /// options that cannot work.
+    /// `trainable`: identifies what is tuned, so that only the same trainable resumes its search;
+    /// `function`: its address if it is a plain function, because many of these have the same type.
+    /// Throws ConfigError for invalid options.
     TunerCore(TunerOptions options, std::string trainable, const void* function = nullptr);
 
     [[nodiscard]] const TunerOptions& options() const noexcept { return options_; }
-    /// What runs again if fit() goes on with a search.
+    /// Selects what runs again if fit() resumes a search.
     void set_restore(tune::RestoreOptions restore) noexcept { restore_ = restore; }
 
     /// See Tuner.
@@ -45,17 +45,17 @@ public:
 
     /// The same over a trainer with these options: each trial is a run.
     ResultGrid fit(const TrainerOptions& trainer);
-    /// Whether this process was started for a trial of the search that is to begin now.
+    /// True if this process was started for a trial of the search that is about to begin.
     [[nodiscard]] static bool is_in_trial();
-    /// For such a process, and its ranks: lives in `train`, to which it gives the trainer's options
-    /// for a trial, and others that follow. `begin` is called before each trial. The process that
-    /// drives the ranks leaves how that has ended.
+    /// Runs trials in such a process and its ranks. It never leaves `train`, which it calls with
+    /// the trainer's options for a trial and further trials. `begin` is called before each trial.
+    /// The process that drives the ranks writes the outcome.
     [[noreturn]] void
     drive_trials(const TrainerOptions& trainer, const std::function<void()>& begin,
                  const std::function<void(const TrainerOptions&, FurtherRuns&)>& train) const;
     [[nodiscard]] ResultGrid get_results() const;
     [[nodiscard]] static bool can_restore(const std::filesystem::path& directory);
-    /// Options that lead to the search in a directory. Throws StorageError [RT-U106] where there is
+    /// Returns options for the search in a directory. Throws StorageError [RT-U106] where there is
     /// none.
     [[nodiscard]] static TunerOptions restored(const std::filesystem::path& directory,
                                                TunerOptions options);
@@ -70,11 +70,11 @@ private:
     [[nodiscard]] TrainerOptions
     trial_options(const TrainerOptions& trainer, const tune::TrialTask& task,
                   const std::shared_ptr<tune::internal::SearchLink>& link) const;
-    /// What a search does, on whichever rank.
+    /// The work of a search, independent of the rank.
     struct Work {
-        std::function<tune::SearchPlan()> plan; ///< called by who leads the search
+        std::function<tune::SearchPlan()> plan; ///< called by the rank that leads the search
         tune::Resources each{};
-        /// Cores that a trial has for its own, if there are enough; empty: none has.
+        /// Number of cores for exclusive use by a trial, if enough are free; empty: none.
         std::function<std::size_t(const Config&)> cores_of{};
         tune::TrialFunction function;
         std::function<tune::FunctionRunner::Files(const tune::Assignment&)> files{};
@@ -87,7 +87,7 @@ private:
     TunerOptions options_;
     std::string trainable_;
     const void* function_ = nullptr;
-    std::filesystem::path directory_; ///< of the search
+    std::filesystem::path directory_; ///< the search's directory
     tune::RestoreOptions restore_{};
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Behind the door tuner_core.hpp: how a search over a plain function is put together, and which
-/// part this process has in it.
+/// Behind the door tuner_core.hpp: sets up a search over a plain function, and runs this process's
+/// part of it.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -53,7 +53,7 @@
 
 namespace rtrain::detail {
 
-/// What asks the conditions about the reports of a trial, from the first on.
+/// Creates judges that apply the conditions to the reports of a trial, from the first on.
 [[nodiscard]] inline std::function<tune::TrialJudge()> judge_of(const stop::Conditions& stop) {
     if (stop.empty()) {
         return nullptr;
@@ -89,8 +89,7 @@ RTRAIN_DOOR TunerCore::TunerCore(TunerOptions options, std::string trainable, co
     const storage::Location root = storage_root(options_.run);
     if (!root.filesystem.is_local()) {
         throw ConfigError("RT-U108", concat("storage_path is ", root.filesystem.uri(root.path),
-                                            "; a search keeps its record on a file system of this "
-                                            "machine"));
+                                            "; give a directory on a file system of this machine"));
     }
     directory_ = std::filesystem::path(root.path) / options_.run.name;
 }
@@ -126,7 +125,7 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan() const {
     return plan;
 }
 
-/// Ranks of later fit() calls learn how this one has ended.
+/// Ranks of later fit() calls are sent the outcome of this one.
 RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) {
     OneFit::require_none();
     launch::Session& session = launch::Session::of_this_process();
@@ -138,9 +137,10 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) 
         return ResultGrid::from_path(earlier->run);
     }
     if (session.target()) {
-        throw ConfigError("RT-U110", "a process that was started for another fit() call has come "
-                                     "to a search; make the same fit() calls in the same order in "
-                                     "all processes of the program");
+        throw ConfigError(
+            "RT-U110",
+            "a process that was started for another fit() call has reached a search; make the same "
+            "fit() calls in the same order in all processes of the program");
     }
     try {
         ResultGrid results =
@@ -166,7 +166,7 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const tune::TrialFunction& function) {
     });
 }
 
-/// `slots`: the ranks of one mpirun, if there are.
+/// `slots`: the ranks of one mpirun, if any.
 RTRAIN_DOOR ResultGrid TunerCore::search(const Work& work, tune::Slots* slots) {
     const int most = options_.tune.max_concurrent_trials.value_or(0);
     auto places = slots == nullptr ? tune::places_for(work.each, this_machine(), most)
@@ -201,8 +201,8 @@ RTRAIN_DOOR ResultGrid TunerCore::search(const Work& work, tune::Slots* slots) {
     return {directory_, search.controller().records(), goal()};
 }
 
-/// All ranks of one mpirun are here: rank 0 leads the search, the others run its trials. MPI does
-/// no more than bring them together: what a slot trains may take the process for itself.
+/// Called by all ranks of one mpirun: rank 0 leads the search, the others run its trials. MPI only
+/// exchanges the address, because training in a slot may use the whole process.
 RTRAIN_DOOR ResultGrid TunerCore::search_among_ranks(const Work& work) {
     const EndsWithLauncher ends;
     std::optional<tune::Slots> slots;
@@ -231,7 +231,7 @@ RTRAIN_DOOR ResultGrid TunerCore::serve(const Work& work, const std::string& add
     const auto end = tune::SlotAgent(address, rank, this_machine()).serve(work.function);
     if (const auto* const saved = end.if_contains("failure")) {
         const Failure failure = failure_from(saved->as_object());
-        if (failure.code == "RT-U114") { // it need not reach this rank before MPI is finalised
+        if (failure.code == "RT-U114") { // may not reach this rank before MPI is finalized
             throw tune::SearchBroken(failure.code, failure.message);
         }
         throw_error(failure.code, failure.message);
@@ -259,8 +259,8 @@ RTRAIN_DOOR RunConfig TunerCore::run_of_trials(const RunConfig& trainer) const {
     return run;
 }
 
-/// A run takes itself up, and forgives itself failures. Its stop conditions are the search's, which
-/// hears of each report before others of the run do.
+/// The plan of a search whose trials are runs. A run resumes by itself, and tolerates failures. The
+/// search applies its stop conditions; it receives each report before other observers of the run.
 RTRAIN_DOOR tune::SearchPlan TunerCore::plan_of_runs(const TrainerOptions& trainer) const {
     tune::SearchPlan plan = this->plan();
     const stop::Conditions stop = run_of_trials(trainer.run).stop;
@@ -274,7 +274,7 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan_of_runs(const TrainerOptions& train
     return plan;
 }
 
-/// A run has a core for each rank, or what resources_per_trial say, if that is not less.
+/// Cores of a run: one for each rank, or resources_per_trial.cpus if that is more.
 RTRAIN_DOOR std::size_t TunerCore::cores_of_run(const TrainerOptions& trainer,
                                                 const Config& config) const {
     const auto options = tune::trial_options(trainer, config, options_.datasets);
@@ -333,12 +333,12 @@ TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& t
     const std::filesystem::path directory = task.directory;
     options.run.name = directory.filename().string();
     options.run.storage_path = directory.parent_path();
-    options.run.resume = Resume::always; // the search says what a trial is
+    options.run.resume = Resume::always; // the search determines the run of a trial
     options.run.console.verbose = std::max(0, options.run.console.verbose - 1);
-    options.run.console.live.reset(); // there is one port for all trials
+    options.run.console.live.reset(); // all trials would need the same port
     const stop::Condition asks([link](const Config& report) { return link->ends_at(report); });
     options.run.stop = {asks};
-    if (task.time_limit_s) { // between two reports, of which the search hears nothing
+    if (task.time_limit_s) { // also between two reports, which the search does not see
         constexpr double least = 1e-3;
         options.run.stop = {asks, stop::MaxTime{std::max(*task.time_limit_s, least)}};
     }
@@ -385,7 +385,7 @@ RTRAIN_DOOR bool TunerCore::can_restore(const std::filesystem::path& directory) 
 RTRAIN_DOOR TunerOptions TunerCore::restored(const std::filesystem::path& directory,
                                              TunerOptions options) {
     if (!can_restore(directory)) {
-        throw StorageError("RT-U106", concat(directory.string(), " holds no search"));
+        throw StorageError("RT-U106", concat(directory.string(), " does not hold a search"));
     }
     const auto whole = std::filesystem::absolute(directory / ".").lexically_normal().parent_path();
     options.run.name = whole.filename().string();

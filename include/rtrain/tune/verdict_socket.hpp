@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How rank 0 of a trial asks its search what follows on a report: a Unix socket in a directory of
-/// this user, and a line of JSON each way.
+/// The connection between rank 0 of a trial and its search: a Unix socket in a directory of this
+/// user, and one line of JSON each way.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -30,7 +30,7 @@ namespace rtrain::tune::internal {
             rtrain::detail::concat("a trial cannot ", what, " its search: ", std::strerror(errno))};
 }
 
-/// One end of a connection, which sends and gets lines.
+/// One end of a connection that exchanges lines.
 class LineConnection {
 public:
     LineConnection() = default;
@@ -38,7 +38,7 @@ public:
 
     [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
 
-    /// False when the other side has gone.
+    /// False when the peer has disconnected.
     bool send(const boost::json::object& message) {
         return send_bytes(json::serialize(message) + "\n");
     }
@@ -57,7 +57,7 @@ public:
         return true;
     }
 
-    /// Reads what there is; waits if there is nothing. False at the end.
+    /// Reads the available bytes; blocks if there are none. False at the end.
     bool fill() {
         char buffer[65536];
         ssize_t got = -1;
@@ -70,9 +70,9 @@ public:
         text_.append(buffer, static_cast<std::size_t>(got));
         return true;
     }
-    /// Bytes that have come and are not taken.
+    /// Number of received bytes not yet taken.
     [[nodiscard]] std::size_t size() const noexcept { return text_.size(); }
-    /// The next whole message; none yet.
+    /// The next complete message; none if incomplete.
     [[nodiscard]] std::optional<boost::json::object> take() {
         const std::size_t end = text_.find('\n');
         if (end == std::string::npos) {
@@ -82,7 +82,7 @@ public:
         text_.erase(0, end + 1);
         return message;
     }
-    /// What follows the messages so far and is none; waits until it has come. None at the end.
+    /// Takes the bytes after the messages so far; blocks until they are received. None at the end.
     [[nodiscard]] std::optional<std::string> take_bytes(std::size_t size) {
         while (text_.size() < size) {
             if (!fill()) {
@@ -111,7 +111,7 @@ private:
     return address;
 }
 
-/// Takes the connections of one trial. The path goes away with it.
+/// Accepts the connections of one trial. Its destructor removes the path.
 class VerdictListener {
 public:
     explicit VerdictListener(std::filesystem::path path)
@@ -122,7 +122,7 @@ public:
         if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
                 0 ||
             ::listen(socket_.get(), backlog) != 0) {
-            throw socket_error("be heard by");
+            throw socket_error("accept connections from");
         }
     }
     VerdictListener(const VerdictListener&) = delete;
@@ -140,7 +140,7 @@ private:
     process::Descriptor socket_;
 };
 
-/// To the search. Throws LaunchError [RT-L8].
+/// Connects to the search. Throws LaunchError [RT-L8].
 [[nodiscard]] inline LineConnection connect_to_search(const std::filesystem::path& path) {
     process::Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const sockaddr_un address = address_of(path);

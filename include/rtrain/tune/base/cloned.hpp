@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A value of a type that only run time knows. Cost tier 0: std only.
+/// A copyable value of a type chosen at run time. Cost tier 0: std only.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace rtrain::tune::internal {
 
-/// Owns an `Interface`, whose `clone()` makes copies of this one.
+/// Owns an `Interface`; copies are made with its `clone()`.
 template <class Interface>
 class Cloned {
 public:

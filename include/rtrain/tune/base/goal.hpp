@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a search wants, how a trial ends, and what a trial reports: what searchers, schedulers and
-/// the record of a search all know. Cost tier 1: std and Boost.JSON.
+/// The goal of a search, and the reports and ends of trials, as used by searchers, schedulers and
+/// records. Cost tier 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/config/run_info.hpp>
@@ -12,27 +12,27 @@
 
 namespace rtrain::tune {
 
-/// Which metric of the reports is to become large, or small.
+/// The metric of the reports to maximize or minimize.
 struct Goal {
-    std::string metric{};              ///< "a/b" reads a nested one; empty: there is no goal
-    ScoreOrder mode = ScoreOrder::max; ///< which of the two
+    std::string metric{};              ///< "a/b" reads a nested value; empty: no goal
+    ScoreOrder mode = ScoreOrder::max; ///< whether to maximize or minimize
 };
 
-/// How a trial has ended.
+/// The end of a trial.
 enum class TrialEnd : unsigned char {
     completed, ///< its function has returned, or its own stop conditions hold
-    stopped,   ///< a scheduler has given it up
-    errored    ///< it has failed, and is not started again
+    stopped,   ///< a scheduler has stopped it
+    errored    ///< it has failed, and is not restarted
 };
 
-/// What a trial has reported.
+/// A report of a trial.
 struct TrialReport {
     std::string trial{};        ///< its id
-    std::int64_t iteration = 0; ///< of its reports, the first is 1
-    double time_s = 0;          ///< that it has trained, all its starts together
-    /// The line of result.json; it has "training_iteration" and "time_total_s", too.
+    std::int64_t iteration = 0; ///< number of the report; the first is 1
+    double time_s = 0;          ///< training time, all starts together
+    /// The line of result.json, with "training_iteration" and "time_total_s".
     Config metrics{};
-    bool others_wait = false; ///< whether pending or paused trials wait for a place
+    bool others_wait = false; ///< true if pending or paused trials wait for a place
 };
 
 } // namespace rtrain::tune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a metric of a report is read. Cost tier 1: std and Boost.JSON.
+/// Reads metrics from reports. Cost tier 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -13,7 +13,8 @@
 
 namespace rtrain::tune {
 
-/// The value under a name; "a/b" reads a nested one unless there is a member "a/b". None: null.
+/// The value under a name; "a/b" reads a nested value unless there is a member "a/b". Null if
+/// absent.
 [[nodiscard]] inline const boost::json::value* find(const Config& report,
                                                     std::string_view name) noexcept {
     if (const auto* const whole = report.if_contains(name)) {
@@ -40,7 +41,7 @@ namespace rtrain::tune {
 
 namespace internal {
 
-/// The names of a report, for messages.
+/// The names in a report, for messages.
 [[nodiscard]] inline std::string names_in_report(const Config& report) {
     std::string names;
     for (const auto& item : report) {

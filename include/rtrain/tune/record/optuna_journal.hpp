@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// OptunaJournal: a search as Optuna's journal file has it, for its dashboard and its own tools:
-/// `optuna.storages.JournalStorage(JournalFileBackend(path))`. Read by Optuna 5.0.0.
-/// Cost tier 1: std and Boost.JSON.
+/// OptunaJournal: a search as an Optuna journal file, for Optuna's dashboard and tools:
+/// `optuna.storages.JournalStorage(JournalFileBackend(path))`. Read by Optuna 5.0.0. Cost tier 1:
+/// std and Boost.JSON.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -29,13 +29,13 @@
 
 namespace rtrain::tune {
 
-/// One JSON object a line, with an operation code: 0 creates the study, 4 a trial, 5 sets a
-/// parameter, 7 what was reported, 8 what else is known of a trial, 6 how it has ended.
+/// One JSON object per line, with an operation code: 0 creates the study, 4 a trial, 5 sets a
+/// parameter, 7 an intermediate value, 8 attributes of a trial, 6 the end of a trial.
 class OptunaJournal {
 public:
     static constexpr const char* file_name = "optuna_journal.log";
 
-    /// Begins the file anew, with a study of that name.
+    /// Starts a new file with a study of that name.
     OptunaJournal(const std::filesystem::path& experiment, const std::string& study, Goal goal)
         : goal_(std::move(goal)) {
         std::filesystem::remove(experiment / file_name);
@@ -48,11 +48,11 @@ public:
     ~OptunaJournal() {
         try {
             flush();
-        } catch (const std::exception&) { // of a journal that nobody waits for
+        } catch (const std::exception&) { // the journal is optional
         }
     }
 
-    /// What it was told is in the file behind this. Throws StorageError [RT-S3].
+    /// Writes all previous operations to the file. Throws StorageError [RT-S3].
     void flush() {
         if (!waiting_.empty()) {
             file_->append(waiting_);
@@ -60,7 +60,7 @@ public:
         }
     }
 
-    /// A trial that is new. Of `space`, the parameters that `config` has; Optuna knows no normal
+    /// Adds a new trial with the parameters of `space` that `config` has. Optuna has no normal
     /// distribution, so randn is left out.
     void add(const std::string& trial, const Config& config, const Space& space, double time_s) {
         write(4, {{"study_id", 0}, {"datetime_start", date_of(time_s)}});
@@ -82,12 +82,13 @@ public:
         }
     }
 
-    /// The metric of the goal in a report of a trial that was added.
+    /// Records the goal's metric from a report of an added trial.
     void report(const std::string& trial, std::int64_t iteration, double score) {
         write(7, {{"trial_id", ids_.at(trial)}, {"step", iteration}}, "intermediate_value", score);
     }
 
-    /// Completed: with a score that is no NaN, else Optuna has it as failed. Stopped: as pruned.
+    /// Records the end of a trial. Completed without a score, or with NaN: failed for Optuna.
+    /// Stopped: pruned.
     void end(const std::string& trial, TrialEnd end, std::optional<double> score, double time_s) {
         const bool counts = score && !std::isnan(*score);
         const int state = end == TrialEnd::stopped               ? 2
@@ -115,7 +116,7 @@ private:
         }
         take(json::serialize(line) + "\n");
     }
-    /// The same with a number more, which Python's reader takes as NaN or Infinity, too.
+    /// The same with an additional number, which Python's reader also accepts as NaN or Infinity.
     void write(int code, boost::json::object fields, const char* name, double value,
                bool in_array = false) {
         boost::json::object line{{"op_code", code}, {"worker_id", "rtrain"}};
@@ -138,7 +139,7 @@ private:
         }
     }
 
-    /// Optuna's JSON for it; "" where it has none.
+    /// Optuna's JSON of the distribution; "" where it has none.
     [[nodiscard]] static std::string distribution_of(const Domain& domain) {
         if (const auto* const range = std::get_if<Range>(&domain)) {
             boost::json::object attributes{{"low", range->low}, {"high", range->high}};
@@ -151,7 +152,7 @@ private:
                 attributes["step"] =
                     range->step > 0 ? boost::json::value(range->step) : boost::json::value();
             }
-            if (range->logarithmic) { // Optuna has no steps of logarithms
+            if (range->logarithmic) { // Optuna has no steps for logarithmic distributions
                 attributes["step"] = range->integer ? boost::json::value(1) : boost::json::value();
             }
             return json::serialize(
@@ -176,7 +177,7 @@ private:
                    : json::serialize({{"name", "CategoricalDistribution"},
                                       {"attributes", {{"choices", std::move(choices)}}}});
     }
-    /// Optuna's choices are no arrays and no objects.
+    /// Optuna's choices are neither arrays nor objects.
     [[nodiscard]] static boost::json::value plain(const boost::json::value& value) {
         return value.is_structured() ? boost::json::value(json::serialize(value)) : value;
     }
@@ -197,7 +198,7 @@ private:
     Goal goal_;
     std::unique_ptr<storage::GrowingFile> file_;
     std::string waiting_;                     ///< for the file
-    std::map<std::string, std::int64_t> ids_; ///< Optuna's, by ours
+    std::map<std::string, std::int64_t> ids_; ///< Optuna's id of each trial
 };
 
 } // namespace rtrain::tune

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The policy logs of population based training, as Ray writes them: pbt_global.txt has every
-/// exploit, pbt_policy_<trial>.txt those that lead to how the trial is now. PbtReplay reads the
-/// latter. Cost tier 1: std and Boost.JSON.
+/// The policy logs of population based training in Ray's format: pbt_global.txt has every exploit,
+/// pbt_policy_<trial>.txt those in the trial's current lineage. PbtReplay reads the latter. Cost
+/// tier 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -24,8 +24,9 @@ inline constexpr const char* pbt_global_file = "pbt_global.txt";
     return experiment / ("pbt_policy_" + trial + ".txt");
 }
 
-/// Appends the line [trial, donor, iteration of the trial, of the donor, donor's configuration, new
-/// one] to both. The trial's own log begins with a copy of the donor's, whose past it takes over.
+/// Appends the line [trial, donor, iteration of the trial, iteration of the donor, donor's
+/// configuration, new configuration] to both. The trial's own log starts with a copy of the
+/// donor's, whose history it takes over.
 inline void log_exploit(const std::filesystem::path& experiment, const std::string& trial,
                         const std::string& donor, std::int64_t iteration,
                         std::int64_t donor_iteration, const boost::json::object& donor_config,

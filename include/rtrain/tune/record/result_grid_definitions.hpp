@@ -24,7 +24,7 @@ namespace tune::internal {
 
 using Flat = std::function<void(const std::string&, const boost::json::value&)>;
 
-/// Each value that is no object, as "a/b".
+/// Passes each value that is not an object to `take`, named "a/b".
 inline void flatten(const std::string& name, const boost::json::value& value, const Flat& take) {
     const auto* const object = value.if_object();
     if (object == nullptr) {
@@ -36,7 +36,7 @@ inline void flatten(const std::string& name, const boost::json::value& value, co
     }
 }
 
-/// What a cell of pandas' CSV has for it.
+/// The text of a cell in pandas' CSV.
 [[nodiscard]] inline std::string cell_of(const boost::json::value& value) {
     std::string text = value.is_string() ? std::string(value.get_string())
                        : value.is_null() ? std::string()
@@ -74,7 +74,7 @@ inline void flatten(const std::string& name, const boost::json::value& value, co
     return result;
 }
 
-/// The number that a trial has for a metric in a scope; none when it never reported it.
+/// The trial's value of a metric in a scope; none when it never reported the metric.
 [[nodiscard]] inline std::optional<double> score_of(const Result& result, const std::string& metric,
                                                     ScoreOrder mode, std::string_view scope) {
     std::vector<double> values;
@@ -146,7 +146,7 @@ RTRAIN_DOOR const TrialResult& ResultGrid::get_best_result(std::optional<std::st
                                                      "all"};
     if (std::find(scopes.begin(), scopes.end(), scope) == scopes.end()) {
         throw ConfigError("RT-U83", detail::concat("\"", scope,
-                                                   "\" is no scope; expected \"last\", \"avg\", "
+                                                   "\" is not a scope; use \"last\", \"avg\", "
                                                    "\"last-5-avg\", \"last-10-avg\" or \"all\""));
     }
     if (!goal_.metric.empty()) {
@@ -157,9 +157,10 @@ RTRAIN_DOOR const TrialResult& ResultGrid::get_best_result(std::optional<std::st
         if (results_.size() == 1) {
             return results_.front();
         }
-        throw ConfigError("RT-U81", detail::concat("there are ", results_.size(),
-                                                   " trials: the best one takes a metric and a "
-                                                   "mode, here or in the search's options"));
+        throw ConfigError("RT-U81",
+                          detail::concat("there are ", results_.size(),
+                                         " trials, but no metric and mode to compare them; give "
+                                         "both, here or in the search's options"));
     }
     const TrialResult* best = nullptr;
     double best_score = 0;
@@ -197,7 +198,8 @@ RTRAIN_DOOR const TrialResult& ResultGrid::get_best_result(std::optional<std::st
 RTRAIN_DOOR TrialTable ResultGrid::get_dataframe(std::optional<std::string> filter_metric,
                                                  std::optional<ScoreOrder> filter_mode) const {
     if (filter_metric.has_value() != filter_mode.has_value()) {
-        throw ConfigError("RT-U81", "a filter takes a metric and a mode, or none of them");
+        throw ConfigError("RT-U81",
+                          "a filter needs both a metric and a mode; give both, or neither");
     }
     TrialTable table;
     std::set<std::string> known;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Svg: a chart as inline SVG, with axes and shapes in the numbers of what it shows. No script.
+/// Svg: a chart as inline SVG, with axes and shapes in data coordinates. No script.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -15,12 +15,12 @@
 
 namespace rtrain::tune::internal {
 
-/// From the smallest to the largest of some numbers.
+/// The range of some numbers.
 struct Extent {
     double low = std::numeric_limits<double>::infinity();
     double high = -std::numeric_limits<double>::infinity();
 
-    /// NaN and infinities are left out.
+    /// NaN and infinities are ignored.
     void add(double value) {
         if (std::isfinite(value)) {
             low = std::min(low, value);
@@ -28,7 +28,7 @@ struct Extent {
         }
     }
     [[nodiscard]] bool empty() const noexcept { return low > high; }
-    /// 0 to 1; the middle where all are equal.
+    /// Position within the range, 0 to 1; 0.5 if all are equal.
     [[nodiscard]] double place(double value) const {
         return high > low ? (value - low) / (high - low) : 0.5;
     }
@@ -39,7 +39,7 @@ public:
     static constexpr double width = 720;
     static constexpr double height = 300;
 
-    /// Axes with the ends of both extents.
+    /// Creates axes labeled with the ends of both extents.
     Svg(Extent x, Extent y, const std::string& x_name, const std::string& y_name) : x_(x), y_(y) {
         shapes_ +=
             line(left, bottom, right, bottom, "grid") + line(left, top, left, bottom, "grid");
@@ -50,7 +50,7 @@ public:
         text(left - 6, top + 8, track::html::number(y.high), "end");
         text(left, top - 8, y_name, "start");
     }
-    /// Without axes.
+    /// Creates a chart without axes.
     Svg() = default;
 
     [[nodiscard]] double at_x(double value) const {
@@ -60,7 +60,8 @@ public:
         return bottom - y_.place(value) * (bottom - top);
     }
 
-    /// In pixels; `of_class` is one of the page's style, `more` further attributes.
+    /// Path through points in pixels; `of_class` is a class of the page's style, `more` are further
+    /// attributes.
     void path(const std::vector<std::pair<double, double>>& points, const char* of_class,
               const std::string& title, const std::string& more = "") {
         if (points.empty()) {
@@ -83,7 +84,7 @@ public:
     }
     void axis(double x) { shapes_ += line(x, top, x, bottom, "grid"); }
 
-    /// The element; `label` says what it shows to those who do not see it.
+    /// The element; `label` describes it for screen readers.
     [[nodiscard]] std::string element(const std::string& label) const {
         return "<svg viewBox=\"0 0 720 300\" role=\"img\" aria-label=\"" +
                track::html::escaped(label) + "\">\n" + shapes_ + "</svg>\n";

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TrialRecord: what a search knows of one trial, and its JSON.
-/// Cost tier 1: std and Boost.JSON.
+/// TrialRecord: the record of one trial in a search, and its JSON. Cost tier 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -18,33 +17,33 @@
 
 namespace rtrain::tune {
 
-/// Where a trial stands.
+/// The state of a trial.
 enum class TrialState : unsigned char {
     pending,    ///< waits for a place
-    running,    ///< has one
-    paused,     ///< by a scheduler
-    terminated, ///< has ended, or a scheduler has stopped it
-    errored     ///< has failed for good
+    running,    ///< has a place
+    paused,     ///< by a scheduler; may continue
+    terminated, ///< has ended, or was stopped by a scheduler
+    errored     ///< has failed permanently
 };
 
-/// What a search knows of a trial.
+/// The record of a trial.
 struct TrialRecord {
     std::string id{};        ///< unique in its search, for example "64aa7_00000"
-    std::int64_t number = 0; ///< in the order in which trials were made, from 0
+    std::int64_t number = 0; ///< in the order in which trials were created, from 0
     std::string name{};      ///< for people, and for its directory
-    Config config{};         ///< that the searcher has suggested, or a scheduler has changed
-    TrialState state = TrialState::pending; ///< where it stands
-    bool early = false;                     ///< terminated: by a scheduler, not by itself
-    std::int64_t reports = 0;               ///< its newest report's training_iteration; 0: none
-    double time_s = 0;                      ///< that it has trained
-    Config metrics{};                       ///< of its newest report
-    std::string directory{};                ///< relative to the experiment's
-    std::string checkpoint{};               ///< relative to its directory; empty: none
-    std::string error{};                    ///< why it has failed
-    int failures = 0;                       ///< that count against max_failures
-    double begun_s = 0;                     ///< seconds since 1970; 0: not yet
-    double ended_s = 0;                     ///< the same
-    std::string donor{};                    ///< whose state it has taken over last, under Pbt
+    Config config{};         ///< suggested by the searcher, or changed by a scheduler
+    TrialState state = TrialState::pending;
+    bool early = false;       ///< terminated by a scheduler
+    std::int64_t reports = 0; ///< the training_iteration of its newest report; 0: none
+    double time_s = 0;        ///< training time in seconds
+    Config metrics{};         ///< the newest report's metrics
+    std::string directory{};  ///< relative to the experiment's
+    std::string checkpoint{}; ///< relative to its directory; empty: none
+    std::string error{};      ///< why it failed
+    int failures = 0;         ///< counted against max_failures
+    double begun_s = 0;       ///< seconds since 1970; 0: not started
+    double ended_s = 0;       ///< the same
+    std::string donor{};      ///< trial whose state it took over last, under Pbt
 };
 
 /// "PENDING", "RUNNING", "PAUSED", "TERMINATED" or "ERROR", as Ray names them.
@@ -53,12 +52,12 @@ struct TrialRecord {
     return names[static_cast<std::size_t>(state)];
 }
 
-/// Whether it runs no more.
+/// True if it will not run any more.
 [[nodiscard]] inline bool is_over(TrialState state) noexcept {
     return state == TrialState::terminated || state == TrialState::errored;
 }
 
-/// Field by field.
+/// All fields as JSON.
 [[nodiscard]] inline boost::json::object to_json(const TrialRecord& trial) {
     return {{"id", trial.id},
             {"number", trial.number},
@@ -78,7 +77,7 @@ struct TrialRecord {
             {"donor", trial.donor}};
 }
 
-/// Throws std::exception for anything but what to_json() has returned.
+/// Throws std::exception for anything that to_json() has not returned.
 [[nodiscard]] inline TrialRecord trial_from_json(const boost::json::object& saved) {
     const auto text = [&](std::string_view name) {
         return std::string(saved.at(name).as_string());
@@ -108,7 +107,7 @@ struct TrialRecord {
             return trial;
         }
     }
-    throw std::invalid_argument("unknown state of a trial");
+    throw std::invalid_argument("unknown trial state");
 }
 
 } // namespace rtrain::tune

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TrialFiles: what a trial of a plain function leaves in its directory, as Ray does: params.json,
-/// result.json, progress.csv. A trial of a trainer is a run, which has them anyway.
+/// TrialFiles: the files in the directory of a plain function's trial, as Ray writes them:
+/// params.json, result.json, progress.csv. A trial of a trainer is a run, which has these files
+/// anyway.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -28,8 +29,9 @@ namespace rtrain::tune {
 
 class TrialFiles {
 public:
-    /// Creates the directory, or goes on in it from a state behind `reports` in a trial that has
-    /// begun anew so often: reports that it will make again go. Throws StorageError.
+    /// Creates the directory, or continues in it. `reports`: those before the trial's state; later
+    /// ones will be repeated and are removed. `taken_over`: how often the trial has started over.
+    /// Throws StorageError.
     TrialFiles(std::filesystem::path directory, std::string trial, Config config,
                std::int64_t reports = 0, int taken_over = 0)
         : directory_(std::move(directory)), trial_(std::move(trial)),
@@ -51,7 +53,7 @@ public:
         configure(std::move(config));
     }
 
-    /// Another configuration from now on, under Pbt.
+    /// Changes the configuration of further reports, under Pbt.
     void configure(Config config) {
         config_ = std::move(config);
         auto text = rtrain::detail::strict(std::ostringstream());
@@ -59,8 +61,8 @@ public:
         storage::replace_file(directory_ / track::params_file, text.str() + "\n");
     }
 
-    /// `report` has "training_iteration"; "trial_id" and "config" are added. Readers see whole
-    /// lines.
+    /// `report` has "training_iteration"; "trial_id" and "config" are added. Readers see only
+    /// complete lines.
     void append(Config report) {
         report["trial_id"] = trial_;
         report["config"] = config_;
@@ -70,11 +72,11 @@ public:
         csv_->write({.number = all_reports, .values = report, .text = text});
     }
 
-    /// What it has reported is durable on return.
+    /// On return, all reports are durable.
     void sync() { results_->sync(); }
 
 private:
-    /// Their numbers need not ascend.
+    /// Report numbers need not ascend.
     static constexpr auto all_reports = std::numeric_limits<std::int64_t>::max();
 
     std::filesystem::path directory_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The table of a search's trials for a terminal.
+/// A terminal table of a search's trials.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -25,7 +25,7 @@ namespace rtrain::tune {
 
 namespace internal {
 
-/// Names of the configurations' values, "a/b", in the order in which they come.
+/// Appends the names of the configuration's values, "a/b", in order.
 inline void names_in(const Config& config, const std::string& above,
                      std::vector<std::string>& names) {
     for (const auto& [key, value] : config) {
@@ -38,7 +38,8 @@ inline void names_in(const Config& config, const std::string& above,
     }
 }
 
-/// Why a trial has failed, in one line: the first, and the code behind the last.
+/// The error of a failed trial in one line: its first line, and the code at the end of the last
+/// one.
 [[nodiscard]] inline std::string reason_of(const TrialRecord& trial) {
     const std::string& error = trial.error;
     std::string line = error.substr(0, error.find('\n'));
@@ -60,7 +61,7 @@ inline void names_in(const Config& config, const std::string& above,
     return number ? console::rounded(*number, 5) : json::serialize(*value);
 }
 
-/// By state, those that run first; of the same, the best first; without a score last.
+/// Sorts by state, running ones first, then by score, best first; trials without a score are last.
 [[nodiscard]] inline bool comes_before(const TrialRecord& one, const TrialRecord& other,
                                        const Goal& goal) {
     constexpr std::array<int, 5> order{2, 0, 1, 3, 4}; // of TrialState
@@ -77,9 +78,9 @@ inline void names_in(const Config& config, const std::string& above,
 
 } // namespace internal
 
-/// "Trials: 12 (1 RUNNING, 11 TERMINATED)", then a row each: state, iteration, time, the goal's
-/// metric, configuration. At most `rows`, those that run first, then the best; at most `columns`
-/// wide. Beneath it, why trials have failed, at most `rows` of them.
+/// "Trials: 12 (1 RUNNING, 11 TERMINATED)", then one row per trial: state, iteration, time, the
+/// goal's metric, configuration. At most `rows`, running ones first, then the best; at most
+/// `columns` wide. Below, the errors of at most `rows` failed trials.
 [[nodiscard]] inline std::string trial_table(std::span<const TrialRecord> trials, const Goal& goal,
                                              int columns, std::size_t rows = 20) {
     std::vector<const TrialRecord*> order;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The charts of tune.html: best so far, how far trials came, parallel coordinates, lineage.
+/// The charts of tune.html: best score so far, scores by iteration, parallel coordinates, lineage.
 #pragma once
 
 #include <rtrain/tune/base/goal.hpp>
@@ -21,7 +21,7 @@
 
 namespace rtrain::tune {
 
-/// A trial as the page shows it.
+/// A trial on the page.
 struct ChartTrial {
     TrialRecord record{};
     std::vector<std::pair<std::int64_t, double>> scores{}; ///< iteration, and the goal's metric
@@ -40,12 +40,12 @@ struct Charts {
     std::vector<ChartTrial> trials{}; ///< in the order of their numbers
     std::vector<ChartExploit> exploits{};
 
-    /// Of more trials, the first ones are drawn.
+    /// If there are more trials, the first ones are drawn.
     static constexpr std::size_t most_trials = 500;
-    /// Of more hyperparameters, the first ones are drawn.
+    /// If there are more hyperparameters, the first ones are drawn.
     static constexpr std::size_t most_axes = 10;
 
-    /// Each trial's last score by its number, and the best up to it. "" where there is none.
+    /// Each trial's last score by its number, and the best score so far. "" without scores.
     [[nodiscard]] std::string best_so_far() const {
         internal::Extent x;
         internal::Extent y;
@@ -78,7 +78,7 @@ struct Charts {
         return svg.element("Best " + goal.metric + " so far, trial by trial");
     }
 
-    /// Each trial's scores by iteration; those that a scheduler has stopped end in a dot.
+    /// Each trial's scores by iteration; trials stopped by a scheduler end in a dot.
     [[nodiscard]] std::string rungs() const {
         internal::Extent x;
         internal::Extent y;
@@ -113,7 +113,7 @@ struct Charts {
         return svg.element(goal.metric + " of each trial, by iteration");
     }
 
-    /// An axis for each hyperparameter, and one for the score; the better a trial, the stronger its
+    /// An axis for each hyperparameter and one for the score; the better a trial, the stronger its
     /// line.
     [[nodiscard]] std::string parallel_coordinates() const {
         const std::vector<Axis> axes = all_axes();
@@ -152,7 +152,7 @@ struct Charts {
         return svg.element("Hyperparameters and " + goal.metric + " of each trial");
     }
 
-    /// A row for each trial; where a trial has taken over another's state, a line between them.
+    /// A row for each trial; a line connects it to a trial whose state it has taken over.
     [[nodiscard]] std::string lineage() const {
         if (exploits.empty()) {
             return "";
@@ -180,7 +180,7 @@ struct Charts {
                 continue;
             }
             const double to_x = svg.at_x(static_cast<double>(exploit.iteration));
-            const std::string title = exploit.trial + " goes on from " + exploit.donor + " at " +
+            const std::string title = exploit.trial + " resumes from " + exploit.donor + " at " +
                                       std::to_string(exploit.donor_iteration);
             svg.path(
                 {{svg.at_x(static_cast<double>(exploit.donor_iteration)), svg.at_y(from->second)},
@@ -188,10 +188,10 @@ struct Charts {
                 "curve", title, " opacity=\".6\"");
             svg.dot(to_x, svg.at_y(to->second), title);
         }
-        return svg.element("Which trial went on from which");
+        return svg.element("Trials that resumed from another trial");
     }
 
-    /// The last score that is a finite number.
+    /// The last finite score.
     [[nodiscard]] static std::optional<double> last(const ChartTrial& trial) {
         for (auto it = trial.scores.rbegin(); it != trial.scores.rend(); ++it) {
             if (std::isfinite(it->second)) {
@@ -205,7 +205,8 @@ struct Charts {
     }
 
 private:
-    /// Numbers by size, by their logarithms where all are positive and far apart; texts by order.
+    /// Numbers are placed by value, or by logarithm if all are positive and far apart; texts in
+    /// order.
     struct Axis {
         std::string name;
         bool is_score = false;
@@ -257,7 +258,7 @@ private:
         }
     };
 
-    /// Those on which trials differ, and the score.
+    /// The hyperparameters in which trials differ, and the score.
     [[nodiscard]] std::vector<Axis> all_axes() const {
         std::vector<std::string> names;
         for (const ChartTrial& trial : trials) {

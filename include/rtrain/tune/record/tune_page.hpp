@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// tune.html: a search on one page of HTML that asks nobody for anything, its charts inline SVG.
+/// tune.html: a search on one self-contained HTML page, with charts as inline SVG.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -29,7 +29,7 @@ inline constexpr const char* tune_page_file = "tune.html";
 
 namespace internal {
 
-/// What the trials' result.json and pbt_global.txt have. Lines that cannot be read are left out.
+/// Reads the trials' result.json and pbt_global.txt. Unreadable lines are skipped.
 [[nodiscard]] inline Charts read_charts(const std::filesystem::path& experiment,
                                         const TunerState& state) {
     Charts charts{.goal = state.goal};
@@ -52,7 +52,7 @@ namespace internal {
             charts.exploits.push_back(
                 {std::string(row.at(0).as_string()), std::string(row.at(1).as_string()),
                  row.at(2).to_number<std::int64_t>(), row.at(3).to_number<std::int64_t>()});
-        } catch (const std::exception&) { // a crash has cut it
+        } catch (const std::exception&) { // a line cut by a crash
         }
     }
     return charts;

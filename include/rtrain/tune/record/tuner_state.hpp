@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// tuner_state.json: how the trials of a search stand, for tools and for ResultGrid; replaced as a
+/// tuner_state.json: the state of a search's trials, for tools and for ResultGrid; replaced as a
 /// whole. Cost tier 1: std and Boost.JSON.
 #pragma once
 
@@ -30,8 +30,8 @@ struct TunerState {
     std::vector<TrialRecord> trials{}; ///< in the order of their numbers
 };
 
-/// A crash leaves the old file or the new one. Trial by trial: the JSON of all of them would take
-/// several times the memory of the trials.
+/// A crash leaves the old file or the new one. Trials are written one by one, because the JSON of
+/// all of them would need several times their memory.
 inline void write_tuner_state(const std::filesystem::path& experiment, const TunerState& state) {
     storage::replace_file_by(experiment / tuner_state_file, [&](storage::OutputFile& file) {
         constexpr std::size_t piece = std::size_t{1} << 16U;
@@ -54,19 +54,19 @@ inline void write_tuner_state(const std::filesystem::path& experiment, const Tun
     });
 }
 
-/// Throws StorageError [RT-U80] when there is none, [RT-U85] when it is damaged.
+/// Throws StorageError [RT-U80] when the file does not exist, [RT-U85] when it is damaged.
 [[nodiscard]] inline TunerState read_tuner_state(const std::filesystem::path& experiment) {
     const auto file = experiment / tuner_state_file;
     if (!std::filesystem::exists(file)) {
-        throw StorageError("RT-U80",
-                           rtrain::detail::concat(experiment.string(), " is no search: it has no ",
-                                                  tuner_state_file));
+        throw StorageError("RT-U80", rtrain::detail::concat(experiment.string(),
+                                                            " is not a search; it has no ",
+                                                            tuner_state_file));
     }
     const std::string text = storage::read_file(file);
     try {
         const auto saved = json::parse(text).as_object();
         if (saved.at("format").as_string() != TunerState::format || saved.at("version") != 1) {
-            throw std::invalid_argument("it has another format");
+            throw std::invalid_argument("the format is not supported");
         }
         TunerState state{.goal = {std::string(saved.at("metric").as_string()),
                                   std::string_view(saved.at("mode").as_string())}};
@@ -76,9 +76,10 @@ inline void write_tuner_state(const std::filesystem::path& experiment, const Tun
         return state;
     } catch (const std::exception& error) {
         throw StorageError(
-            "RT-U85", rtrain::detail::concat(file.string(), " is damaged: ", error.what(),
-                                             "; start the search again, which writes it anew, or "
-                                             "take it from a copy"));
+            "RT-U85",
+            rtrain::detail::concat(
+                file.string(), " is damaged: ", error.what(),
+                "; run the search again, which rewrites the file, or restore it from a backup"));
     }
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Asha: a trial stops at a rung when it is not among the best that have come there. No trial waits
+/// Asha: a trial stops at a rung if it is not among the best that have reached it. No trial waits
 /// for another. Source: Li et al., A System for Massively Parallel Hyperparameter Tuning, 2020;
-/// decides as Ray Tune's AsyncHyperBandScheduler.
-/// Cost tier 1: std and Boost.JSON.
+/// decides as Ray Tune's AsyncHyperBandScheduler. Cost tier 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/tune/schedule/fifo.hpp>
@@ -25,25 +24,25 @@
 
 namespace rtrain::tune {
 
-/// How Asha stops trials.
+/// Options of Asha.
 struct AshaOptions {
-    /// Any number of the reports that grows. A report without it, or without the metric, is
+    /// Any increasing number in the reports. A report without it, or without the metric, is
     /// skipped.
     std::string time_attr = "training_iteration";
-    double max_t = 100;          ///< of `time_attr`
+    double max_t = 100;          ///< in units of `time_attr`
     double grace_period = 1;     ///< the first rung; more than 0, at most max_t
-    double reduction_factor = 4; ///< one trial in so many goes on from a rung; more than 1
-    int brackets = 1;            ///< at least 1; each begins a rung later than the one before
-    /// Whether trials stop at max_t; else those that come so far go on to their own end.
+    double reduction_factor = 4; ///< one in this many trials continues from a rung; more than 1
+    int brackets = 1;            ///< at least 1; each begins one rung later than the previous one
+    /// True: trials stop at max_t. False: those that reach it run to their own end.
     bool stop_last_trials = true;
-    std::optional<Goal> goal{}; ///< another than the search's
-    std::uint64_t seed = 0;     ///< of the choice of brackets
+    std::optional<Goal> goal{}; ///< overrides the search's goal
+    std::uint64_t seed = 0;     ///< for the choice of brackets
 };
 
-/// Rungs of bracket s lie at grace_period * reduction_factor^(k + s), k = 0, 1, ..., as long as
-/// that is at most max_t. At its first report at or past a rung, the highest it has come to, a
-/// trial stops when its score is below the quantile 1 - 1 / reduction_factor of those that were
-/// there before; then its own counts, too. NaN and the scores of trials that have failed count as
+/// Rungs of bracket s are at grace_period * reduction_factor^(k + s), k = 0, 1, ..., as long as
+/// that is at most max_t. A trial is compared at its first report at or past a rung, the highest it
+/// has reached. It stops when its score is below the quantile 1 - 1 / reduction_factor of the
+/// earlier scores there; then its own counts, too. NaN and the scores of failed trials count as
 /// worse than any other, and a trial with NaN stops at its next rung, where Ray lets it continue.
 /// Trials are spread over brackets at random, in proportion to e^rungs.
 class Asha {
@@ -197,13 +196,13 @@ private:
         return static_cast<std::size_t>(chosen - up_to.begin());
     }
 
-    /// Records the score at the highest rung that the trial has come to first, if there is one.
+    /// Records the score at the highest rung that the trial has newly reached, if any.
     [[nodiscard]] bool passes(const std::string& trial, const internal::Point& point) {
         const auto bracket = bracket_of_.find(trial);
         if (bracket == bracket_of_.end()) {
             return true;
         }
-        // Ray asks numpy for a percentile: not the same bits as without the detour.
+        // Ray calls numpy's percentile; without this detour the bits would differ.
         const double quantile = (1 - 1 / options_.reduction_factor) * 100 / 100;
         for (Rung& rung : brackets_[bracket->second]) { // the highest first
             if (point.time < rung.time) {
@@ -211,7 +210,7 @@ private:
             }
             if (rung.scores.contains(trial)) {
                 if (!options_.stop_last_trials) {
-                    return true; // it has been judged
+                    return true; // already judged
                 }
                 continue;
             }
@@ -225,7 +224,7 @@ private:
     AshaOptions options_;
     internal::Reading read_;
     Random random_;
-    std::vector<std::vector<Rung>> brackets_; ///< the rungs of each, the highest first
+    std::vector<std::vector<Rung>> brackets_; ///< the rungs of each bracket, the highest first
     std::map<std::string, std::size_t> bracket_of_;
 };
 static_assert(Scheduler<Asha>);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How population based training changes a configuration. Source: Jaderberg et al., Population
-/// Based Training of Neural Networks, 2017; as Ray Tune does it. Cost tier 1: Boost.JSON.
+/// Mutates configurations in population based training. Source: Jaderberg et al., Population Based
+/// Training of Neural Networks, 2017; as in Ray Tune. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -38,20 +38,18 @@ inline void require_mutable(const Space& mutations) {
              std::none_of(choice->options.begin(), choice->options.end(),
                           [](const Option& option) { return option.space() != nullptr; }));
         if (!fits) {
-            throw ConfigError("RT-U66",
-                              rtrain::detail::concat(
-                                  "hyperparam_mutations has something for \"", entry.name,
-                                  "\" that Pbt cannot mutate; expected a range, randn, a choice of "
-                                  "values, sample_from, or a Space of them"));
+            throw ConfigError("RT-U66", rtrain::detail::concat(
+                                            "hyperparam_mutations has \"", entry.name,
+                                            "\", which Pbt cannot mutate; use a range, randn, a "
+                                            "choice of values, sample_from, or a Space of them"));
         }
     }
 }
 
-/// The same space with a space in a space in the place of each name "a/b", which is how
-/// configurations have it.
+/// The same space with each name "a/b" replaced by nested spaces, as in configurations.
 [[nodiscard]] inline Space nested(const Space& space) {
     std::vector<Space::Entry> entries;
-    std::map<std::string, std::vector<Space::Entry>> within; // by the first parts of their names
+    std::map<std::string, std::vector<Space::Entry>> within; // by the first part of their names
     const auto add = [&](std::string first, Space::Entry rest) {
         auto [found, is_new] = within.try_emplace(first);
         found->second.push_back(std::move(rest));
@@ -82,7 +80,7 @@ inline void require_mutable(const Space& mutations) {
     return Space(std::move(entries));
 }
 
-/// Whether two values are equal, 1 and 1.0 too.
+/// True if two values are equal; 1 equals 1.0.
 [[nodiscard]] inline bool are_equal(const boost::json::value& one,
                                     const boost::json::value& other) {
     return one.is_number() && other.is_number()
@@ -111,7 +109,7 @@ struct Exploration {
         return config;
     }
 
-    /// `config` with what it lacks of `mutations` drawn.
+    /// `config` with missing values of `mutations` drawn.
     [[nodiscard]] static Config filled(Config config, const Space& mutations, Random& random) {
         for (const auto& entry : mutations) {
             const auto* const inner = std::get_if<std::shared_ptr<const Space>>(&entry.content);
@@ -132,7 +130,7 @@ private:
         return random.uniform() < resample_probability;
     }
 
-    /// Another one of the values, or a neighbour.
+    /// Another one of the values, or a neighbor.
     [[nodiscard]] boost::json::value shifted(const boost::json::value& value,
                                              const std::vector<Option>& options,
                                              Random& random) const {
@@ -148,7 +146,7 @@ private:
         return (found + 1 == options.end() ? found : found + 1)->value();
     }
 
-    /// Another draw, or the value times a factor. What was an integer or a boolean stays one.
+    /// A redraw, or the value times a factor. Integers and booleans keep their type.
     [[nodiscard]] boost::json::value scaled(const boost::json::value& value,
                                             const Space::Entry& entry, Random& random) const {
         if (resamples(random) || !value.is_number()) {
@@ -163,7 +161,7 @@ private:
         return value.is_double() ? boost::json::value(changed) : rounded(changed);
     }
 
-    /// To the nearest integer, halves to the even one.
+    /// To the nearest integer, ties to even.
     [[nodiscard]] static boost::json::value rounded(double number) {
         constexpr double most = 0x1p62;
         return static_cast<std::int64_t>(std::nearbyint(std::clamp(number, -most, most)));

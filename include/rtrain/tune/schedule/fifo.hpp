@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Fifo: trials run in the order in which they were made, each to its end.
-/// Cost tier 1: std and Boost.JSON.
+/// Fifo: runs trials in the order in which they were created, each to its end. Cost tier 1: std and
+/// Boost.JSON.
 #pragma once
 
 #include <rtrain/tune/schedule/scheduler.hpp>
@@ -14,7 +14,7 @@ namespace rtrain::tune {
 
 namespace internal {
 
-/// The first that has not run yet, else the first paused one.
+/// The first one that has not run yet, else the first paused one.
 [[nodiscard]] inline std::optional<std::string> first_of(std::span<const Candidate> waiting) {
     for (const Candidate& candidate : waiting) {
         if (!candidate.paused) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// HyperBand: trials wait for each other at milestones, where only the best of a bracket go on.
-/// Source: Li et al., Hyperband, JMLR 18, 2018; decides as Ray Tune's HyperBandScheduler.
-/// Cost tier 1: std and Boost.JSON.
+/// HyperBand: trials wait for each other at milestones, and only the best of a bracket continue.
+/// Source: Li et al., Hyperband, JMLR 18, 2018; decides as Ray Tune's HyperBandScheduler. Cost tier
+/// 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/tune/schedule/hyper_band_bracket.hpp>
@@ -22,29 +22,27 @@
 
 namespace rtrain::tune {
 
-/// How HyperBand halves.
+/// Options of HyperBand.
 struct HyperBandOptions {
-    /// Any number of the reports that grows. A report without it, or without the metric, is
-    /// skipped: the others wait for a later one, or for the trial's end.
+    /// Any increasing number in the reports. A report without it, or without the metric, is
+    /// skipped: the others wait for a later report, or for the trial's end.
     std::string time_attr = "training_iteration";
-    double max_t = 81; ///< of `time_attr`, more than 0
-    double reduction_factor =
-        3; ///< of the trials of a bracket, one in so many goes on; more than 1
-    /// Whether trials stop at max_t; else the last of a bracket go on to their own end.
+    double max_t = 81;           ///< in units of `time_attr`, more than 0
+    double reduction_factor = 3; ///< one in this many trials of a bracket continues; more than 1
+    /// True: trials stop at max_t. False: the last ones of a bracket run to their own end.
     bool stop_last_trials = true;
-    std::optional<Goal> goal{}; ///< another than the search's
+    std::optional<Goal> goal{}; ///< overrides the search's goal
     /// True: a report without `time_attr` or the metric is an error [RT-U64].
     bool require_attrs = false;
 };
 
-/// A band has s_max + 1 brackets, s_max = round(log max_t / log eta); bracket s holds
-/// ceil((s_max + 1) / (s + 1) * eta^s) trials, which wait for each other first at
-/// int(max_t * eta^-s), then at eta times that, up to max_t. New trials fill one bracket after the
-/// other; bands follow each other without end. NaN is the worst score; of equal ones, the trial
-/// that was made later goes on.
+/// A band has s_max + 1 brackets, s_max = round(log max_t / log eta); bracket s holds ceil((s_max +
+/// 1) / (s + 1) * eta^s) trials, which first wait for each other at int(max_t * eta^-s), then at
+/// eta times that, up to max_t. New trials fill the brackets one by one; the number of bands is
+/// unlimited. NaN is the worst score; among equal scores, the trial added later continues.
 ///
-/// Where Ray leaves paused trials waiting, when the last one that they wait for ends by itself
-/// behind the first halving, this halves.
+/// If the last trial that others wait for ends by itself after the first halving, this halves,
+/// while Ray leaves the paused trials waiting.
 class HyperBand {
 public:
     static constexpr const char* name = "HyperBand";
@@ -105,7 +103,7 @@ public:
         }
     }
 
-    /// Of the oldest band that has one, the trial whose bracket has come least far.
+    /// Returns the trial of the least advanced bracket, in the oldest band that has a runnable one.
     [[nodiscard]] std::optional<std::string> next(std::span<const Candidate> waiting) {
         std::map<std::string, bool> paused;
         for (const Candidate& candidate : waiting) {
@@ -135,7 +133,7 @@ public:
 
     [[nodiscard]] std::vector<Order> orders() { return std::exchange(orders_, {}); }
 
-    /// Else the first of a bracket would be compared with nobody.
+    /// True until a bracket is full; its first trials need others to be compared with.
     [[nodiscard]] bool wants_trials() const {
         return !bands_.empty() && !bands_.back().empty() && !bands_.back().back()->filled();
     }
@@ -198,8 +196,8 @@ private:
                                   .stop_last_trials = options_.stop_last_trials});
     }
 
-    /// The next one of the band, or of a new band. One whose first milestone would be 0 is left
-    /// out.
+    /// Opens the next bracket of the band, or of a new band. Skips brackets whose first milestone
+    /// would be 0.
     void open_bracket() {
         do {
             if (bands_.empty() || static_cast<int>(bands_.back().size()) == brackets_in_band_) {
@@ -211,12 +209,12 @@ private:
         } while (!bands_.back().back());
     }
 
-    /// Where a band is read from a state, its next bracket.
+    /// Loads the next bracket of a saved band.
     void take_up(const boost::json::value& saved) {
         auto& band = bands_.back();
         const int number = static_cast<int>(band.size());
         if (number >= brackets_in_band_ || saved.is_null() != (first_milestone(number) == 0)) {
-            throw std::invalid_argument("it has other brackets");
+            throw std::invalid_argument("the saved brackets differ");
         }
         if (saved.is_null()) {
             band.emplace_back();
@@ -239,8 +237,8 @@ private:
         place_of_.erase(trial);
     }
 
-    /// What follows for `running`, which has just reported, when all trials of its bracket have
-    /// come to the milestone; the others are paused.
+    /// Decides about `running`, which has just reported, once all trials of its bracket have
+    /// reached the milestone; the others are paused.
     Verdict process(internal::Bracket& bracket, const std::string& running) {
         Verdict verdict = Pause{};
         if (!bracket.all_have_come()) {
@@ -279,7 +277,7 @@ private:
     HyperBandOptions options_;
     internal::Reading read_;
     int brackets_in_band_ = 0;
-    /// Brackets of a band; the last one of the last band is being filled.
+    /// Brackets of each band; the last one of the last band is being filled.
     std::vector<std::vector<std::optional<internal::Bracket>>> bands_;
     std::map<std::string, Place> place_of_;
     std::vector<Order> orders_;

@@ -23,7 +23,7 @@ namespace rtrain::tune::internal {
 class Bracket {
 public:
     struct Shape {
-        std::int64_t trials = 0; ///< that it holds
+        std::int64_t trials = 0; ///< capacity
         std::int64_t first = 0;  ///< time of the first halving
         double max_t = 0;
         double eta = 0;
@@ -40,7 +40,7 @@ public:
         return static_cast<std::int64_t>(live_.size()) == size_;
     }
     [[nodiscard]] bool holds(const std::string& trial) const { return find(trial) != live_.end(); }
-    /// In the order in which they were added.
+    /// The trials in the order in which they were added.
     [[nodiscard]] std::vector<std::string> trials() const {
         std::vector<std::string> names;
         names.reserve(live_.size());
@@ -61,7 +61,7 @@ public:
         may_go_on_.erase(trial);
     }
 
-    /// Whether the trial has not come to the next halving.
+    /// True if the trial has not reached the next halving.
     [[nodiscard]] bool goes_on(const std::string& trial) const {
         return (!shape_.stop_last_trials && halvings_ == 0) ||
                time_of(*find(trial)) < static_cast<double>(milestone_);
@@ -79,7 +79,7 @@ public:
         std::vector<std::string> good;
         std::vector<std::string> bad;
     };
-    /// Keeps the best, of equals those that were added later; sets the next milestone.
+    /// Keeps the best trials, and among equals those added later; sets the next milestone.
     [[nodiscard]] Halves halve() {
         if (halvings_ == 0) {
             return {trials(), {}};
@@ -104,13 +104,13 @@ public:
         return halves;
     }
 
-    /// A paused trial that has passed a halving.
+    /// Lets a paused trial continue that has survived a halving.
     void let_go_on(const std::string& trial) { may_go_on_.insert(trial); }
     [[nodiscard]] bool may_go_on(const std::string& trial) const {
         return may_go_on_.contains(trial);
     }
 
-    /// Of the work that a bracket without early ends has, 0 to 1.
+    /// Share of the bracket's total work that is done, 0 to 1, assuming no early ends.
     [[nodiscard]] double done() const {
         return finished() ? 1 : std::min(progress_ / static_cast<double>(total_work_), 1.0);
     }
@@ -138,7 +138,7 @@ public:
         halvings_ = saved.at("halvings").to_number<int>();
         progress_ = saved_number(saved.at("progress"));
         if (halvings_ < 0 || halvings_ > shape_.halvings) {
-            throw std::invalid_argument("a bracket with other halvings");
+            throw std::invalid_argument("a bracket with a different number of halvings");
         }
         live_.clear();
         may_go_on_.clear();
@@ -189,7 +189,7 @@ private:
     Shape shape_;
     std::int64_t size_;      ///< trials until the next halving
     std::int64_t milestone_; ///< time of the next halving
-    int halvings_;           ///< that are left
+    int halvings_;           ///< remaining halvings
     std::int64_t total_work_;
     double progress_ = 0;
     std::vector<Live> live_;

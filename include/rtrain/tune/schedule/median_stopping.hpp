@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// MedianStopping: a trial whose best value is worse than what most others have on average is given
-/// up. Source: Golovin et al., Google Vizier, 2017; decides as Ray Tune's MedianStoppingRule.
-/// Cost tier 1: std and Boost.JSON.
+/// MedianStopping: stops a trial whose best value is worse than the median of the others' means.
+/// Source: Golovin et al., Google Vizier, 2017; decides as Ray Tune's MedianStoppingRule. Cost tier
+/// 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/tune/schedule/fifo.hpp>
@@ -22,25 +22,25 @@
 
 namespace rtrain::tune {
 
-/// When MedianStopping stops a trial.
+/// Options of MedianStopping.
 struct MedianStoppingOptions {
-    /// Any number of the reports that grows. A report without it, or without the metric, is
+    /// Any increasing number in the reports. A report without it, or without the metric, is
     /// skipped.
     std::string time_attr = "time_total_s";
-    /// No trial stops before this time, and means begin with it; at least 0.
+    /// No trial stops before this time, and means start at it; at least 0.
     double grace_period = 60;
     int min_samples_required = 3; ///< other trials that the median needs, at least 1
-    /// While there are not so many, a trial that has run for more than this since it paused last
-    /// pauses for others that wait; at least 0.
+    /// With fewer others than that, a trial pauses for waiting ones after running for more than
+    /// this since its last pause; at least 0.
     double min_time_slice = 0;
-    bool hard_stop = true;      ///< false: trials pause instead, and go on when nobody else waits
-    std::optional<Goal> goal{}; ///< another than the search's
+    bool hard_stop = true; ///< false: trials pause instead, and continue when no other trial waits
+    std::optional<Goal> goal{}; ///< overrides the search's goal
 };
 
-/// At a report of a trial at time t, past the grace period: it stops when its best value so far is
-/// strictly worse than the median, over other trials that have come to t, of the mean of their
-/// values in [grace_period, t]. NaN, and the values of trials that have failed, count as worse than
-/// any other, where Ray leaves them out.
+/// Decides at a report of a trial at time t, past the grace period. The trial stops when its best
+/// value so far is strictly worse than the median, over other trials that have reached t, of the
+/// mean of their values in [grace_period, t]. NaN, and the values of failed trials, count as worse
+/// than any other, where Ray leaves them out.
 class MedianStopping {
 public:
     static constexpr const char* name = "MedianStopping";
@@ -145,7 +145,7 @@ public:
     }
 
 private:
-    /// What a trial has reported.
+    /// The reports of a trial.
     struct Past {
         std::vector<double> times;
         std::vector<double> scores;
@@ -168,8 +168,8 @@ private:
             std::fill(means.begin(), means.end(), std::nullopt);
         }
 
-        /// The mean of the scores with from <= time <= to; none without any. Trials are asked at
-        /// the same times again and again, so means are kept.
+        /// The mean of the scores with from <= time <= to; none without any. Means are cached,
+        /// because the same times are queried repeatedly.
         [[nodiscard]] std::optional<double> mean(double from, double to) {
             if (!in_order) {
                 std::vector<double> some;
@@ -195,10 +195,11 @@ private:
 
     private:
         bool in_order = true;
-        std::vector<std::optional<double>> means; ///< of all up to this one, past the grace period
+        std::vector<std::optional<double>>
+            means; ///< of the scores up to this one, past the grace period
     };
 
-    /// Too few others to compare with.
+    /// Decides for a trial with too few others to compare with.
     [[nodiscard]] Verdict yield(Past& past, const TrialReport& report) const {
         const double time = past.times.back();
         if (!report.others_wait || !(time - past.last_pause > options_.min_time_slice)) {
@@ -211,7 +212,7 @@ private:
     MedianStoppingOptions options_;
     internal::Reading read_;
     std::map<std::string, Past> past_;
-    std::set<std::string> stopped_; ///< trials, also those that go on after a soft stop
+    std::set<std::string> stopped_; ///< trials, including those that continue after a soft stop
 };
 static_assert(Scheduler<MedianStopping>);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Pbt: population based training. From time to time the worst trials take over the state of one of
-/// the best, and go on from it with a changed configuration. Source: Jaderberg et al., Population
-/// Based Training of Neural Networks, 2017; decides as Ray Tune's PopulationBasedTraining.
-/// Cost tier 1: std and Boost.JSON.
+/// Pbt: population based training. At intervals the worst trials take over the state of one of the
+/// best, and continue from it with a changed configuration. Source: Jaderberg et al., Population
+/// Based Training of Neural Networks, 2017; decides as Ray Tune's PopulationBasedTraining. Cost
+/// tier 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/tune/schedule/pbt_options.hpp>
@@ -22,22 +22,23 @@
 
 namespace rtrain::tune {
 
-/// The lower quantile are the ceil(n * quantile_fraction) trials with the lowest scores at their
-/// last perturbation interval, at most half of n; the upper quantile as many with the highest.
-/// Trials that are over are in none. Trials whose score is NaN are all in the lower one, where Ray
-/// never replaces them. While others wait, trials take turns: the one that has come least far runs.
+/// The lower quantile is the ceil(n * quantile_fraction) trials with the lowest scores at their
+/// last perturbation interval, at most half of n; the upper quantile is as many with the highest.
+/// Trials that are over are in neither. Trials whose score is NaN are all in the lower one, where
+/// Ray never replaces them. If trials wait for places, they take turns: the least advanced one
+/// runs.
 ///
-/// A trial that has failed and runs again stays where it was, and others may take over its newest
-/// state meanwhile; Ray forgets its score until its next perturbation interval. One that is resumed
-/// behind its end begins without a score here, too.
+/// A trial that failed and runs again keeps its score, and others may take over its newest state
+/// meanwhile; Ray forgets its score until its next perturbation interval. A trial resumed after its
+/// end starts without a score here, too.
 ///
-/// In synchronous mode, a trial that ends lets the others go on, where Ray would wait for it.
+/// In synchronous mode, a trial that ends no longer blocks the others, where Ray would wait for it.
 class Pbt {
 public:
     static constexpr const char* name = "Pbt";
 
-    /// Throws ConfigError [RT-U63] for options out of range, [RT-U66] for nothing to mutate, or
-    /// what cannot be.
+    /// Throws ConfigError [RT-U63] for options out of range, [RT-U66] if no hyperparameter can be
+    /// mutated.
     explicit Pbt(PbtOptions options)
         : options_(std::move(options)), read_(name, options_.time_attr, options_.goal),
           random_(options_.seed),
@@ -92,7 +93,7 @@ public:
                 const std::optional<TrialReport>& /*last*/) {
         if (Member* const member = find(trial)) {
             member->over = true;
-            if (options_.synch) { // it may be the one that all others wait for
+            if (options_.synch) { // may be the one that all others wait for
                 double time = 0;
                 for (const Member& other : trials_) {
                     time = other.over ? time : std::max(time, other.time);
@@ -127,12 +128,12 @@ public:
         }
     }
 
-    /// Ids of the trials that are worst and best now; worst first. For people and tests.
+    /// Ids of the currently worst and best trials; worst first. For people and tests.
     struct Quantiles {
         std::vector<std::string> lower; ///< the worst
         std::vector<std::string> upper; ///< the best
     };
-    /// As they are now.
+    /// The current quantiles.
     [[nodiscard]] Quantiles quantile_ids() {
         const auto [lower, upper] = quantiles();
         Quantiles ids;
@@ -154,8 +155,8 @@ private:
         std::string id{};
         Config config{};
         std::optional<double> score{};
-        double time = 0;         ///< of its last perturbation interval
-        double perturbed_at = 0; ///< when it began
+        double time = 0;         ///< at its last perturbation interval
+        double perturbed_at = 0; ///< start of that interval
         std::int64_t iteration = 0;
         bool over = false;
     };
@@ -200,7 +201,7 @@ private:
                 std::move(best)};
     }
 
-    /// What `member` is to become of one of `donors`.
+    /// The exploit that makes `member` take over one of `donors`.
     [[nodiscard]] Exploit exploit_one_of(const Members& donors, const Member& member) {
         const Member& donor = *donors[random_.below(donors.size())];
         const internal::Exploration explore{options_.resample_probability,
@@ -217,8 +218,8 @@ private:
                 .log = options_.log_config};
     }
 
-    /// Once all trials but `last`, which has come or ended now, have come to the interval's end:
-    /// all are paused.
+    /// Acts once all trials but `last`, which has just reported or ended, are paused at the
+    /// interval's end.
     void synchronize(double time, const Member* last) {
         bool any = false;
         for (const Member& member : trials_) {
@@ -241,13 +242,13 @@ private:
         double furthest = 0;
         double hindmost = std::numeric_limits<double>::infinity();
         for (const Member& member : trials_) {
-            if (!contains(lower, &member)) { // those have their donors' times
+            if (!contains(lower, &member)) { // the others get their donors' times
                 furthest = std::max(furthest, member.time);
                 hindmost = member.over ? hindmost : std::min(hindmost, member.time);
             }
         }
         next_sync_ = std::max(next_sync_ + options_.perturbation_interval, furthest);
-        if (hindmost >= next_sync_) { // Ray would have nobody run any more
+        if (hindmost >= next_sync_) { // in Ray, no trial would run again
             next_sync_ += options_.perturbation_interval;
         }
     }
@@ -256,7 +257,7 @@ private:
     internal::Reading read_;
     Random random_;
     double next_sync_;
-    std::vector<Member> trials_; ///< in the order in which they were added
+    std::vector<Member> trials_; ///< in the order of add()
     std::vector<Order> orders_;
 };
 

@@ -23,25 +23,25 @@ namespace rtrain::tune {
 ///      .hyperparam_mutations = {{"lr", loguniform(1e-4, 1e-1)}, {"batch", choice({16, 32, 64})}}})
 /// @endcode
 struct PbtOptions {
-    std::string time_attr = "time_total_s"; ///< any number of the reports that grows
-    double perturbation_interval = 60;      ///< of `time_attr`, more than 0
-    double burn_in_period = 0;              ///< before it, no trial is changed
-    /// What a trial that takes over another's state changes: of a choice, a step to a neighbour; of
-    /// anything else, times one of `perturbation_factors`; or another draw. What the search's
-    /// configurations lack of it is drawn.
+    std::string time_attr = "time_total_s"; ///< any increasing number in the reports
+    double perturbation_interval = 60;      ///< in units of `time_attr`, more than 0
+    double burn_in_period = 0;              ///< no trial is changed before this time
+    /// The hyperparameters to change when a trial takes over another's state. A choice moves to a
+    /// neighbor; anything else is multiplied by one of `perturbation_factors`; or the value is
+    /// redrawn. Values missing in the search's configurations are drawn.
     Space hyperparam_mutations{};
-    double quantile_fraction = 0.25;    ///< of the trials, the worst take over the best; 0 to 0.5
-    double resample_probability = 0.25; ///< of another draw
+    double quantile_fraction = 0.25;    ///< of the trials; the worst take over the best; 0 to 0.5
+    double resample_probability = 0.25; ///< of a redraw
     std::vector<double> perturbation_factors{1.2, 0.8}; ///< one is drawn each time
-    /// Called with the configuration that mutations have changed; returns the one to go on with.
+    /// Called with the mutated configuration; returns the one to continue with.
     std::function<Config(Config)> custom_explore_fn{};
     bool log_config = true; ///< whether the policy logs are written
-    /// True: a report without `time_attr` or the metric is an error [RT-U64]; else it is skipped.
+    /// True: a report without `time_attr` or the metric is an error [RT-U64]. False: it is skipped.
     bool require_attrs = false;
-    /// Whether trials wait for each other at each interval, so that none of them is ahead.
+    /// True: trials wait for each other at each interval, so that none gets ahead.
     bool synch = false;
-    std::optional<Goal> goal{}; ///< another than the search's
-    std::uint64_t seed = 0;     ///< of what is drawn
+    std::optional<Goal> goal{}; ///< overrides the search's goal
+    std::uint64_t seed = 0;     ///< for random draws
 
     /// Throws ConfigError [RT-U63], [RT-U66].
     void check(const char* name) const {
@@ -57,9 +57,10 @@ struct PbtOptions {
                                         [](double factor) { return std::isfinite(factor); }),
                         name, "perturbation_factors must be finite, and at least one");
         if (hyperparam_mutations.empty() && !custom_explore_fn) {
-            throw ConfigError("RT-U66", rtrain::detail::concat(
-                                            name, " needs hyperparam_mutations or a "
-                                                  "custom_explore_fn: it has nothing to change"));
+            throw ConfigError(
+                "RT-U66",
+                rtrain::detail::concat(
+                    name, " has nothing to change; set hyperparam_mutations or custom_explore_fn"));
         }
         internal::require_mutable(hyperparam_mutations);
     }

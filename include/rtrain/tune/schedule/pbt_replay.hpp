@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// PbtReplay: one trial that goes through the configurations of a policy log, rtrain's or Ray's.
-/// Cost tier 1: std and Boost.JSON.
+/// PbtReplay: one trial that follows the configurations of a policy log, rtrain's or Ray's. Cost
+/// tier 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -21,14 +21,14 @@
 
 namespace rtrain::tune {
 
-/// `policy` is the text of a pbt_policy_<id>.txt: of each exploit a line, [trial, donor, iteration
-/// of the trial, iteration of the donor, donor's configuration, new configuration]. What the trial
-/// did before it took another's place does not count.
+/// `policy` is the text of a pbt_policy_<id>.txt, one line per exploit: [trial, donor, iteration of
+/// the trial, iteration of the donor, donor's configuration, new configuration]. The trial's
+/// history before an exploit does not count.
 class PbtReplay {
 public:
     static constexpr const char* name = "PbtReplay";
 
-    /// Throws ConfigError [RT-U67] for a text that is no policy log.
+    /// Throws ConfigError [RT-U67] for a text that is not a policy log.
     explicit PbtReplay(std::string_view policy) {
         std::vector<boost::json::array> rows;
         try {
@@ -48,17 +48,17 @@ public:
                 changes_.push_back({row->at(3).to_number<std::int64_t>(), row->at(5).as_object()});
             }
         } catch (const std::exception& error) {
-            throw ConfigError("RT-U67", rtrain::detail::concat(
-                                            "line ", rows.size() + 1,
-                                            " of the policy log cannot be read: ", error.what()));
+            throw ConfigError(
+                "RT-U67", rtrain::detail::concat("line ", rows.size() + 1,
+                                                 " of the policy log is invalid: ", error.what()));
         }
         std::reverse(changes_.begin(), changes_.end());
     }
 
     void begin(const Goal& /*goal*/) {}
 
-    /// The log's first configuration; without one, the given one. Throws ConfigError [RT-U68] for a
-    /// second trial.
+    /// Returns the log's first configuration; without one, the given one. Throws ConfigError
+    /// [RT-U68] for a second trial.
     [[nodiscard]] Config add(const std::string& trial, Config config) {
         if (trial == trial_) { // it runs again
             return config;
@@ -97,7 +97,7 @@ public:
         internal::load_state(name, state, [&] {
             const auto done = state.at("done").to_number<std::size_t>();
             if (done > changes_.size()) {
-                throw std::invalid_argument("the policy log is shorter");
+                throw std::invalid_argument("the policy log is too short");
             }
             trial_ = state.at("trial").as_string();
             done_ = done;

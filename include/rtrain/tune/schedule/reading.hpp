@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What schedulers read of reports, and of what they have saved.
-/// Cost tier 1: std and Boost.JSON.
+/// Reads reports, and the saved states of schedulers. Cost tier 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -22,33 +21,33 @@
 
 namespace rtrain::tune::internal {
 
-/// When a trial has reported, and how good that is.
+/// Time and score of a report.
 struct Point {
     double time = 0;
-    double score = 0; ///< the more the better: negated where the mode is "min"
+    double score = 0; ///< larger is better: negated where the mode is "min"
 };
 
-/// Reads the time and the score of a scheduler out of reports.
+/// Reads a scheduler's time and score from reports.
 class Reading {
 public:
     Reading(const char* scheduler, std::string time_attr, std::optional<Goal> goal)
         : scheduler_(scheduler), time_attr_(std::move(time_attr)), goal_(std::move(goal)) {}
 
-    /// `goal`: the search's; one in the scheduler's options comes first. Throws ConfigError
-    /// [RT-U62].
+    /// `goal`: the search's; the goal in the scheduler's options takes precedence. Throws
+    /// ConfigError [RT-U62].
     void begin(const Goal& goal) {
         if (!goal_) {
             goal_ = goal;
         }
         if (goal_->metric.empty()) {
             throw ConfigError("RT-U62", rtrain::detail::concat(
-                                            scheduler_, " needs a metric and a mode: set them in "
-                                                        "the search's options or in its own"));
+                                            scheduler_, " needs a metric and a mode; set them in "
+                                                        "the search's or the scheduler's options"));
         }
     }
 
-    /// None when the report lacks one of the two. The first time is a warning, unless it lacks the
-    /// search's own metric, of which the search warns. `require`: throws ConfigError [RT-U64].
+    /// None when the report lacks one of the two. The first time is a warning, unless the search's
+    /// own metric is missing, about which the search warns. `require`: throws ConfigError [RT-U64].
     [[nodiscard]] std::optional<Point> operator()(const TrialReport& report, bool require = false) {
         const auto time = time_of(report);
         const auto value = number_at(report.metrics, goal_->metric);
@@ -66,7 +65,7 @@ public:
 
     [[nodiscard]] const char* scheduler() const noexcept { return scheduler_; }
 
-    /// Throws ConfigError [RT-U63] unless an option of the scheduler `holds`.
+    /// Throws ConfigError [RT-U63] unless `holds`, a condition on an option of the scheduler.
     static void expect(bool holds, const char* scheduler, std::string_view what) {
         if (!holds) {
             throw ConfigError("RT-U63", rtrain::detail::concat(scheduler, ": ", what));
@@ -74,12 +73,12 @@ public:
     }
 
 private:
-    /// Lists what the report has.
+    /// Lists the report's metrics.
     [[nodiscard]] ConfigError missing(const TrialReport& report) const {
         return {"RT-U64",
                 rtrain::detail::concat("trial ", report.trial, " has reported no number \"",
                                        time_of(report) ? goal_->metric : time_attr_, "\", which ",
-                                       scheduler_, " judges by; it has reported ",
+                                       scheduler_, " requires; it has reported ",
                                        names_in_report(report.metrics))};
     }
     [[nodiscard]] std::optional<double> time_of(const TrialReport& report) const {
@@ -99,24 +98,23 @@ private:
     bool warned_ = false;
 };
 
-/// A number that a scheduler has saved, through json::finite().
+/// A number that a scheduler has saved with json::finite().
 [[nodiscard]] inline double saved_number(const boost::json::value& value) {
     return json::number(value).value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
-/// Takes up what `name` has saved. Throws ConfigError [RT-U65] when it is none of that.
+/// Loads the state saved by `name`. Throws ConfigError [RT-U65] for a different or damaged state.
 template <class Take>
 void load_state(const char* name, const boost::json::object& state, Take&& take) {
     try {
         if (state.at("type").as_string() != name) {
             throw std::invalid_argument(
-                rtrain::detail::concat("it is of ", state.at("type").as_string()));
+                rtrain::detail::concat("the state was saved by ", state.at("type").as_string()));
         }
         take();
     } catch (const std::exception& error) {
-        throw ConfigError("RT-U65",
-                          rtrain::detail::concat("this is no state that ", name,
-                                                 " with these options has saved: ", error.what()));
+        throw ConfigError("RT-U65", rtrain::detail::concat("the state was not saved by ", name,
+                                                           " with these options: ", error.what()));
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A scheduler: what decides, report by report, which trials go on, pause, stop, or take another
-/// trial's place, and which one runs next. Pure: it knows no process, no clock and no file.
+/// A scheduler decides at each report which trials continue, pause, stop, or take over another
+/// trial's state, and which trial runs next. Pure: no processes, no clock, no files.
 ///
 /// @code
 /// struct StopAtTwo {
@@ -37,52 +37,51 @@
 
 namespace rtrain::tune {
 
-struct GoOn {}; ///< nothing
-/// The trial gives its place up, and goes on from this report when next() names it.
+struct GoOn {}; ///< the trial continues
+/// The trial gives up its place; it continues from this report when next() returns it.
 struct Pause {};
 struct Stop {}; ///< the trial ends
-/// The trial goes on from its donor's newest state, with another configuration. Its
-/// training_iteration and time_total_s go on from those that the state has. A donor that has saved
-/// no state has none to give: then the trial goes on as it is.
+/// The trial resumes from its donor's newest state, with another configuration. Its
+/// training_iteration and time_total_s continue from those in the state. If the donor has saved no
+/// state, the trial continues unchanged.
 struct Exploit {
-    std::string donor{}; ///< the trial itself: only its configuration changes
-    Config config{};     ///< of the trial from then on
+    std::string donor{}; ///< may be the trial itself: then only its configuration changes
+    Config config{};     ///< the trial's new configuration
     // For the policy logs (tune/record/policy_log.hpp):
     std::int64_t iteration = 0;       ///< of the trial
     std::int64_t donor_iteration = 0; ///< of the donor's newest report
-    Config donor_config{};            ///< when it has reported that
-    bool log = true;                  ///< whether they are written
+    Config donor_config{};            ///< at that report
+    bool log = true;                  ///< whether the policy logs record it
 };
 
-/// What follows for the trial that has reported.
+/// Decision about a trial that has reported.
 using Verdict = std::variant<GoOn, Pause, Stop, Exploit>;
 
-/// What follows for a paused trial, at once: it ends as stopped, or takes over the donor's state
-/// and goes on from it when next() names it.
+/// Immediate decision about a paused trial. It ends as stopped, or resumes from the donor's state
+/// when next() returns it.
 struct Order {
     std::string trial{};                ///< its id
-    std::variant<Stop, Exploit> what{}; ///< one of both
+    std::variant<Stop, Exploit> what{}; ///< either one
 };
 
 /// A trial that waits for a place.
 struct Candidate {
     std::string trial{}; ///< its id
-    /// By a verdict of the scheduler. One that was interrupted by anything else is not.
+    /// True if a verdict of the scheduler paused it, false if it was interrupted otherwise.
     bool paused = false;
 };
 
-/// What every scheduler offers; members are called in this order.
-/// - `begin`: once, before all else. Throws ConfigError for a goal that will not do.
-/// - `add`: a new trial, or one that had ended as errored and runs again; returns the configuration
-///   that it starts with, mostly the one given.
+/// The members of every scheduler, called in this order.
+/// - `begin`: once, before all else. Throws ConfigError for an unsuitable goal.
+/// - `add`: a new trial, or an errored one that runs again; returns the configuration that it
+///   starts with, usually the given one.
 /// - `on_result`: a report of a running trial.
-/// - `on_end`: the trial is over. `last`: its newest report, which on_result() has heard unless a
-///   stop condition has ended the trial there; none for a trial that has failed or reported
-///   nothing.
-/// - `next`: which of the waiting trials, oldest first, takes a free place; it runs from then on.
-///   None: not one of them, now.
-/// - `save`, `load`: another object of the same options that loads what this one has saved decides
-///   as this one from then on. begin() comes before load().
+/// - `on_end`: the trial is over. `last`: its newest report, already passed to on_result() unless a
+///   stop condition ended the trial at that report; none if the trial failed or reported nothing.
+/// - `next`: returns the trial that takes a free place and runs. The argument lists the waiting
+///   trials, oldest first. None: no trial runs now.
+/// - `save`, `load`: after load(), another object with the same options decides as this one would.
+///   begin() is called before load().
 template <class S>
 concept Scheduler = std::copyable<S> &&
     requires(S& scheduler, const S& saved, const Goal& goal, const std::string& trial,
@@ -98,42 +97,42 @@ concept Scheduler = std::copyable<S> &&
     scheduler.load(state);
 };
 
-/// Optional: `std::vector<Order> orders()`, what follows for paused trials since it was asked last.
-/// Asked after each on_result(), whose Pause is heeded before, and each on_end().
+/// Optional: `std::vector<Order> orders()` returns new decisions about paused trials. Called after
+/// each on_result(), once its Pause is applied, and after each on_end().
 template <class S>
 concept HasOrders = requires(S& scheduler) {
     { scheduler.orders() } -> std::same_as<std::vector<Order>>;
 };
 
-/// Optional: `on_taken_over(trial, exploit)`: what an Exploit has asked for was done, before
-/// anything else is heard.
+/// Optional: `on_taken_over(trial, exploit)`: an Exploit was applied. Called before any other
+/// event.
 template <class S>
 concept HasOnTakenOver = requires(S& scheduler, const std::string& trial, const Exploit& exploit) {
     scheduler.on_taken_over(trial, exploit);
 };
 
-/// Optional: `bool wants_trials() const`, whether trials that run are to be compared with some that
-/// are still to be added. Then these are added first, as far as the searcher gives them, and
-/// another one before the last of them has ended.
+/// Optional: `bool wants_trials() const`, true if running trials need to be compared with trials
+/// not yet added. Then these are added first, as far as the searcher suggests them, and one more
+/// before the last of them has ended.
 template <class S>
 concept WantsTrials = requires(const S& scheduler) {
     { scheduler.wants_trials() } -> std::same_as<bool>;
 };
 
-/// Why `S` is no scheduler.
+/// Explains why `S` is not a scheduler.
 template <class S>
 struct ExplainScheduler {
     static_assert(std::copyable<S>, "rtrain: a scheduler must be copyable [RT-U60]");
-    static_assert(
-        Scheduler<S>,
-        "rtrain: Scheduler not met: it needs begin(const Goal&), Config add(const std::string&, "
-        "Config), Verdict on_result(const TrialReport&), on_end(const std::string&, TrialEnd, "
-        "const std::optional<TrialReport>&), std::optional<std::string> next(std::span<const "
-        "Candidate>), boost::json::object save() const, load(const boost::json::object&), all of "
-        "rtrain::tune; see rtrain/tune/schedule/scheduler.hpp [RT-U61]");
+    static_assert(Scheduler<S>,
+                  "rtrain: Scheduler not met: it needs begin(const Goal&), Config add(const "
+                  "std::string&, Config), Verdict on_result(const TrialReport&), on_end(const "
+                  "std::string&, TrialEnd, const std::optional<TrialReport>&), "
+                  "std::optional<std::string> next(std::span<const Candidate>), "
+                  "boost::json::object save() const, load(const boost::json::object&), all of "
+                  "rtrain::tune; see rtrain/tune/schedule/scheduler.hpp [RT-U61]");
 };
 
-/// Any scheduler, chosen at run time. A copy is a scheduler of its own.
+/// Any scheduler, chosen at run time. Copies are independent.
 class AnyScheduler {
 public:
     template <class S>
@@ -145,7 +144,7 @@ public:
         }
     }
 
-    /// Of its type, for people.
+    /// Readable name of its type.
     [[nodiscard]] std::string name() const { return held_->name(); }
 
     void begin(const Goal& goal) { held_->begin(goal); }
@@ -164,9 +163,9 @@ public:
         held_->on_taken_over(trial, exploit);
     }
     [[nodiscard]] bool wants_trials() const { return held_->wants_trials(); }
-    /// Whether it may ever want some.
+    /// True if wants_trials() may ever return true.
     [[nodiscard]] bool takes_trials_ahead() const { return held_->takes_trials_ahead(); }
-    /// Whether trials may pause, and take over each other's states.
+    /// True if trials may pause and take over each other's states.
     [[nodiscard]] bool has_orders() const { return held_->has_orders(); }
     [[nodiscard]] boost::json::object save() const { return held_->save(); }
     void load(const boost::json::object& state) { held_->load(state); }

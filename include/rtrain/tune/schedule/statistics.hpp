@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Statistics of a few numbers, with NumPy's order of operations and so its bits: schedulers decide
-/// by comparisons that a last bit turns. Cost tier 0: std only.
+/// Statistics of a few numbers, in NumPy's order of operations and therefore bit-identical:
+/// schedulers decide by comparisons that depend on the last bit. Cost tier 0: std only.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace rtrain::tune::internal {
 
-/// As numpy.sum: eight sums side by side, halves of what is longer than 128.
+/// Like numpy.sum: eight partial sums, and recursive halves for more than 128 values.
 [[nodiscard]] inline double sum_of(std::span<const double> values) {
     const std::size_t count = values.size();
     if (count < 8) {
@@ -43,20 +43,20 @@ namespace rtrain::tune::internal {
     return sum;
 }
 
-/// NaN of none.
+/// NaN for an empty range.
 [[nodiscard]] inline double mean_of(std::span<const double> values) {
     return values.empty() ? std::numeric_limits<double>::quiet_NaN()
                           : sum_of(values) / static_cast<double>(values.size());
 }
 
-/// Of at least one, none of them NaN.
+/// The median of at least one value, none of them NaN.
 [[nodiscard]] inline double median_of(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     const std::size_t middle = values.size() / 2;
     return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-/// Of the whole population, as numpy.std.
+/// Population standard deviation, like numpy.std.
 [[nodiscard]] inline double deviation_of(std::vector<double> values) {
     const double mean = mean_of(values);
     for (double& value : values) {
@@ -65,8 +65,8 @@ namespace rtrain::tune::internal {
     return std::sqrt(mean_of(values));
 }
 
-/// The quantile (0 to 1) of numbers in order, between neighbours on a line; NaN of none. As
-/// numpy.percentile.
+/// The quantile (0 to 1) of sorted numbers with linear interpolation, like numpy.percentile; NaN
+/// for none.
 [[nodiscard]] inline double quantile_of_sorted(std::span<const double> values, double quantile) {
     if (values.empty()) {
         return std::numeric_limits<double>::quiet_NaN();
@@ -77,7 +77,7 @@ namespace rtrain::tune::internal {
     const double from = values[below];
     const double to = values[std::min(below + 1, values.size() - 1)];
     const double way = place - floor;
-    if (way == 0 || from == to || std::isinf(from)) { // infinities have no difference
+    if (way == 0 || from == to || std::isinf(from)) { // the difference of infinities is NaN
         return from;
     }
     const double difference = to - from;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Stoppers: what ends a whole search. What ends one trial are RunConfig's stop conditions
-/// (config/stop.hpp). Cost tier 1: std and Boost.JSON.
+/// Stoppers end a whole search. RunConfig's stop conditions end one trial (config/stop.hpp). Cost
+/// tier 1: std and Boost.JSON.
 ///
 /// @code
 /// Stoppers stop{Timeout{3600}, ExperimentPlateau{.metric = "loss"}};
@@ -31,7 +31,7 @@
 
 namespace rtrain::tune {
 
-/// Stops the search when it has run for so long; time between its starts does not count.
+/// Stops the search after this running time; time between its starts does not count.
 struct Timeout {
     double seconds = 0; ///< more than 0
 };
@@ -39,24 +39,24 @@ struct Timeout {
 /// Stops the search when the best values of a metric, over all reports, hardly differ: Ray Tune's
 /// ExperimentPlateauStopper. A NaN, or a report without the metric, does not count.
 struct ExperimentPlateau {
-    std::string metric{};              ///< "a/b" reads a nested one
-    double std = 0.001;                ///< their standard deviation must be at most this; above 0
-    int top = 10;                      ///< how many are looked at, at least 2
+    std::string metric{};              ///< "a/b" reads a nested value
+    double std = 0.001;                ///< of the best values, at most this; above 0
+    int top = 10;                      ///< number of best values, at least 2
     ScoreOrder mode = ScoreOrder::min; ///< which values are the best
-    int patience = 0;                  ///< for how many reports in a row it must be so, at least 0
+    int patience = 0;                  ///< for this many consecutive reports, at least 0
 };
 
-/// Stops the search when it says true of a report. It may be asked about reports again after a
-/// restart.
+/// Stops the search when it returns true for a report. After a restart, it may be called again for
+/// the same reports.
 using StopFunction = std::function<bool(const TrialReport& report)>;
 
-/// None, one or several of them. Any stops the search.
+/// Zero or more stoppers. Any of them stops the search.
 class Stoppers {
 public:
-    /// What there is.
+    /// The kinds of stoppers.
     using Kind = std::variant<Timeout, ExperimentPlateau, StopFunction>;
 
-    /// One of them; a function is anything that can be called with a TrialReport.
+    /// A single stopper; a function is anything callable with a TrialReport.
     class Stopper {
     public:
         Stopper(Timeout it) : kind_(it) {}                      // NOLINT(google-explicit-*)
@@ -85,7 +85,7 @@ private:
     std::vector<Stopper> all_;
 };
 
-/// Asks stoppers about one report after the other. Pure: it is told the time.
+/// Applies stoppers to one report after the other. Pure: the caller passes the time.
 class StopperJudge {
 public:
     static constexpr const char* name = "Stoppers";
@@ -98,7 +98,8 @@ public:
                 Reading::expect(timeout->seconds > 0, "Timeout", "seconds must be more than 0");
             }
             if (const auto* const plateau = std::get_if<ExperimentPlateau>(&stopper.kind())) {
-                Reading::expect(!plateau->metric.empty(), "ExperimentPlateau", "it needs a metric");
+                Reading::expect(!plateau->metric.empty(), "ExperimentPlateau",
+                                "metric must not be empty");
                 Reading::expect(plateau->std > 0, "ExperimentPlateau", "std must be more than 0");
                 Reading::expect(plateau->top >= 2, "ExperimentPlateau", "top must be at least 2");
                 Reading::expect(plateau->patience >= 0, "ExperimentPlateau",
@@ -108,21 +109,21 @@ public:
         }
     }
 
-    /// A report of any trial.
+    /// Processes a report of any trial.
     void hear(const TrialReport& report) {
         for (Judged& it : judged_) {
             if (const auto* const plateau = std::get_if<ExperimentPlateau>(&it.kind)) {
                 hear(it, *plateau, report);
             } else if (const auto* const function = std::get_if<StopFunction>(&it.kind)) {
                 if ((*function)(report)) {
-                    stop("a function of the search's stoppers");
+                    stop("a stop function");
                 }
             }
         }
     }
 
-    /// The time of a clock that never goes back, in seconds. What has passed since it was told last
-    /// counts, so the first one in a start of the search tells nothing.
+    /// Sets the time of a monotonic clock, in seconds. The time since the last call counts; the
+    /// first call in a start of the search only sets the reference.
     void hear_time(double now_s) {
         run_s_ += last_s_ ? now_s - *last_s_ : 0;
         last_s_ = now_s;
@@ -134,11 +135,11 @@ public:
         }
     }
 
-    /// Whether one of them stops the search.
+    /// True if one of them stops the search.
     [[nodiscard]] bool stops() const noexcept { return !reason_.empty(); }
-    /// The first one counts.
+    /// Reason of the first stopper that holds.
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
-    /// Seconds until the first Timeout; none: there is none.
+    /// Seconds until the first Timeout; none without a Timeout.
     [[nodiscard]] std::optional<double> time_left_s() const {
         std::optional<double> left;
         for (const Judged& it : judged_) {
@@ -172,7 +173,7 @@ public:
             for (std::size_t at = 0; at < judged.size(); ++at) {
                 const auto& it = saved.at(at).as_object();
                 if (it.at("kind").to_number<std::size_t>() != judged[at].kind.index()) {
-                    throw std::invalid_argument("it has other stoppers");
+                    throw std::invalid_argument("the saved stoppers differ");
                 }
                 judged[at].top.clear();
                 for (const auto& value : it.at("top").as_array()) {
@@ -190,8 +191,9 @@ public:
 private:
     struct Judged {
         Stoppers::Kind kind;
-        std::vector<double> top; ///< of ExperimentPlateau: the best values, the smallest first
-        int reports = 0;         ///< of it: in a row, with values that hardly differ
+        std::vector<double> top; ///< for ExperimentPlateau: the best values, the smallest first
+        int reports =
+            0; ///< for ExperimentPlateau: consecutive reports with values that hardly differ
     };
 
     void hear(Judged& it, const ExperimentPlateau& plateau, const TrialReport& report) {
@@ -219,8 +221,8 @@ private:
     }
 
     std::vector<Judged> judged_;
-    std::optional<double> last_s_; ///< when hear_time() was called last
-    double run_s_ = 0;             ///< all starts of the search together
+    std::optional<double> last_s_; ///< time of the last hear_time()
+    double run_s_ = 0;             ///< over all starts of the search
     std::string reason_;
 };
 

@@ -15,16 +15,16 @@
 
 namespace rtrain::tune {
 
-/// Where BasicVariant begins.
+/// Options of BasicVariant.
 struct BasicVariantOptions {
-    /// Configurations to begin with. What one leaves out is drawn, and grids that it leaves out are
-    /// gone through. They count among the samples; if there are more of them, all are made.
+    /// Configurations to start with. Missing values are drawn, missing grids are enumerated. They
+    /// count among the samples; if there are more of them than samples, all are created.
     std::vector<Config> points_to_evaluate{};
-    std::uint64_t seed = 0; ///< of what is drawn
+    std::uint64_t seed = 0; ///< for random draws
 };
 
-/// Each sample is drawn at random, once for each point of the product of all grids; the grid that
-/// stands first in the space changes fastest. It learns nothing from scores.
+/// Each sample is drawn at random, once for each point of the product of all grids; the first grid
+/// in the space changes fastest. Scores are ignored.
 class BasicVariant {
 public:
     explicit BasicVariant(BasicVariantOptions options = {}) : options_(std::move(options)) {}
@@ -40,9 +40,9 @@ public:
 private:
     BasicVariantOptions options_;
     internal::Plan plan_;
-    std::vector<std::size_t> grids_;     ///< parameters
-    std::vector<double> sample_;         ///< what its point says; empty: it is gone through
-    std::vector<std::uint32_t> turning_; ///< the grids that the sample goes through
+    std::vector<std::size_t> grids_;     ///< indices of parameters
+    std::vector<double> sample_;         ///< values given by its point; empty: next sample
+    std::vector<std::uint32_t> turning_; ///< the grids that the sample enumerates
     std::uint64_t turn_ = 0;
 };
 static_assert(Searcher<BasicVariant>);

@@ -25,10 +25,10 @@ RTRAIN_DOOR void BasicVariant::begin(const Space& space, const Goal& /*goal*/,
             continue;
         }
         if (parameter.parent) {
-            throw ConfigError("RT-U6", detail::concat("\"", parameter.name,
-                                                      "\" is a grid_search "
-                                                      "within a choice, which not all samples "
-                                                      "have; expected a choice there"));
+            throw ConfigError("RT-U6",
+                              detail::concat("\"", parameter.name,
+                                             "\" is a grid_search within a choice, which not all "
+                                             "samples have; use a choice instead"));
         }
         grids_.push_back(p);
         const std::size_t size = *internal::count_of(parameter.domain);
@@ -39,8 +39,8 @@ RTRAIN_DOOR void BasicVariant::begin(const Space& space, const Goal& /*goal*/,
         throw ConfigError("RT-U9",
                           detail::concat("the grids have ", sizes, " = ",
                                          static_cast<std::uint64_t>(std::min(points, 1e18)),
-                                         " points, and each takes a trial; expected at most "
-                                         "1000000. Make some of them choices"));
+                                         " points, and each needs a trial; use at most 1000000, or "
+                                         "make some of the grids choices"));
     }
 }
 

@@ -19,26 +19,26 @@
 
 namespace rtrain::tune {
 
-/// How Bohb learns.
+/// Options of Bohb.
 struct BohbOptions {
-    double random_fraction = 1.0 / 3; ///< of suggestions that are drawn at random
-    std::int64_t top_percent = 15;    ///< of the trials of a budget that count as good
+    double random_fraction = 1.0 / 3; ///< share of suggestions drawn at random
+    std::int64_t top_percent = 15;    ///< percentage of a budget's trials that count as good
     std::int64_t samples = 64;        ///< points drawn for a suggestion, of which the best is taken
-    double bandwidth_factor = 3;      ///< by which kernels are widened to draw from them
-    double least_bandwidth = 1e-3;    ///< of values between 0 and 1
-    /// Configurations to begin with. What one leaves out is drawn.
+    double bandwidth_factor = 3;      ///< widens the kernels to draw from them
+    double least_bandwidth = 1e-3;    ///< for values between 0 and 1
+    /// Configurations to start with. Missing values are drawn.
     std::vector<Config> points_to_evaluate{};
-    std::uint64_t seed = 0; ///< of what is drawn
+    std::uint64_t seed = 0; ///< for random draws
 };
 
 /// Suggests what is likely among the good trials and unlikely among the others, as HpBandSter 0.7.4
-/// does. A budget is a number of reports: what a trial has reported then is its score there. The
-/// densities are those of the largest budget that d + 1 good and d + 1 other trials have, for d
-/// parameters; until there is one, suggestions are random. Trials that fail, and NaN, count as the
-/// worst.
+/// does. A budget is a number of reports; a trial's score for a budget is that of its report of
+/// this number. The densities are those of the largest budget with d + 1 good and d + 1 other
+/// trials, for d parameters; until there is one, suggestions are random. Failed trials and NaN
+/// count as the worst.
 ///
-/// Falkner, Klein, Hutter (2018). The kernels of a choice are spread over all of its options, where
-/// HpBandSter counts those that were seen.
+/// Falkner, Klein, Hutter (2018). The kernels of a choice cover all of its options, where
+/// HpBandSter counts only those seen.
 class Bohb {
 public:
     explicit Bohb(BohbOptions options = {}) : options_(std::move(options)) {}
@@ -53,15 +53,15 @@ public:
     void load(const boost::json::object& state);
 
 private:
-    using Row = std::vector<double>; ///< of the unit cube; of a choice, the place
+    using Row = std::vector<double>; ///< in the unit cube; for a choice, the index
     struct Trial {
         std::string id;
         Row values;                 ///< as in a Plan
         std::int64_t iteration = 0; ///< of the last report
         bool ended = false;
-        bool failed = false; ///< so it counts as the worst of every budget
+        bool failed = false; ///< counts as the worst of every budget
     };
-    using Losses = std::vector<std::pair<double, std::uint32_t>>; ///< and the trial
+    using Losses = std::vector<std::pair<double, std::uint32_t>>; ///< loss and trial
     struct Density {
         std::vector<Row> rows;
         std::vector<double> bandwidths;
@@ -81,7 +81,7 @@ private:
     BohbOptions options_;
     ScoreOrder mode_ = ScoreOrder::max;
     internal::Plan plan_;
-    std::vector<std::size_t> modelled_; ///< parameters that have more than one value
+    std::vector<std::size_t> modelled_; ///< parameters with more than one value
     std::vector<internal::Dimension> dimensions_;
     std::vector<Trial> trials_;
     std::map<std::string, std::uint32_t> numbers_;

@@ -43,9 +43,8 @@ RTRAIN_DOOR Suggestion Bohb::ask(const std::string& trial) {
         return Exhausted{};
     }
     if (!numbers_.emplace(trial, static_cast<std::uint32_t>(trials_.size())).second) {
-        throw ConfigError("RT-U11", detail::concat("the searcher was asked for trial \"", trial,
-                                                   "\" before; expected an id of its own for "
-                                                   "each trial"));
+        throw ConfigError("RT-U11", detail::concat("ask() was called twice for trial \"", trial,
+                                                   "\"; use a unique id for each trial"));
     }
     Row values = plan_.next().value_or(Row());
     if (values.empty()) {
@@ -60,14 +59,16 @@ RTRAIN_DOOR Suggestion Bohb::ask(const std::string& trial) {
 RTRAIN_DOOR std::uint32_t Bohb::under_way(const std::string& trial) const {
     const auto found = numbers_.find(trial);
     if (found == numbers_.end() || trials_[found->second].ended) {
-        throw ConfigError("RT-U11", detail::concat("the searcher was told of trial \"", trial,
-                                                   "\", which is not under way; expected one that "
-                                                   "it was asked for, and its end once"));
+        throw ConfigError(
+            "RT-U11",
+            detail::concat(
+                "the searcher got a result for trial \"", trial,
+                "\", which is not running; call ask() first, and end each trial only once"));
     }
     return found->second;
 }
 
-/// Small is good; what is no finite number is the worst.
+/// Smaller is better; a value that is not finite is the worst.
 RTRAIN_DOOR void Bohb::add_loss(std::int64_t budget, std::uint32_t trial,
                                 std::optional<double> score) {
     constexpr double worst = std::numeric_limits<double>::infinity();
@@ -90,7 +91,7 @@ RTRAIN_DOOR void Bohb::tell(const std::string& trial, std::optional<double> scor
     Trial& ended = trials_[number];
     ended.ended = true;
     ended.failed = end == TrialEnd::errored || (score && std::isnan(*score));
-    if (ended.failed) { // whatever it has reported before
+    if (ended.failed) { // whatever its earlier reports were
         for (auto& [budget, losses] : budgets_) {
             std::erase_if(losses, [&](const auto& loss) { return loss.second == number; });
         }
@@ -99,8 +100,8 @@ RTRAIN_DOOR void Bohb::tell(const std::string& trial, std::optional<double> scor
     }
 }
 
-/// The trials of the largest budget that has enough of them, the best first, then those that
-/// have failed; empty if there is none.
+/// The trials of the largest budget that has enough of them, best first, then the failed ones;
+/// empty if no budget has.
 RTRAIN_DOOR Bohb::Losses Bohb::model_of() const {
     Losses failed;
     for (std::uint32_t number = 0; number < trials_.size(); ++number) {
@@ -134,7 +135,7 @@ RTRAIN_DOOR Bohb::Row Bohb::unit(const Row& values) const {
     return row;
 }
 
-/// Without what belongs to options that the row has not chosen.
+/// Leaves out values of options that the row has not chosen.
 RTRAIN_DOOR Bohb::Row Bohb::from_unit(const Row& row) {
     Row values(plan_.parameters().size(), internal::absent);
     for (std::size_t p = 0, d = 0; p < values.size(); ++p) {
@@ -155,7 +156,7 @@ RTRAIN_DOOR Bohb::Row Bohb::from_unit(const Row& row) {
     return values;
 }
 
-/// Gives each row what it lacks from another that has it.
+/// Fills missing values of each row from another row that has them.
 RTRAIN_DOOR void Bohb::impute(std::vector<Row>& rows) {
     const std::vector<Row> known = rows;
     for (Row& row : rows) {
@@ -183,7 +184,7 @@ RTRAIN_DOOR void Bohb::impute(std::vector<Row>& rows) {
     }
 }
 
-/// Bandwidths are Scott's normal reference rule, as that of statsmodels.
+/// Bandwidths follow Scott's normal reference rule, like those of statsmodels.
 RTRAIN_DOOR Bohb::Density Bohb::density(const Losses& losses, std::size_t from, std::size_t to) {
     Density density;
     for (std::size_t i = from; i < to; ++i) {
@@ -203,7 +204,8 @@ RTRAIN_DOOR Bohb::Density Bohb::density(const Losses& losses, std::size_t from, 
             variance += (row[d] - mean) * (row[d] - mean) / count;
         }
         double bandwidth = std::max(factor * std::sqrt(variance), options_.least_bandwidth);
-        if (dimensions_[d].options > 0) { // more would make other options likelier than its own
+        if (dimensions_[d].options >
+            0) { // a larger one would make other options likelier than its own
             const auto options = static_cast<double>(dimensions_[d].options);
             bandwidth = std::min(bandwidth, (options - 1) / options);
         }

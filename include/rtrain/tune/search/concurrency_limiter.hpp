@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ConcurrencyLimiter: another searcher, with at most so many trials under way. Guide:
+/// ConcurrencyLimiter: wraps another searcher and limits the number of running trials. Guide:
 /// docs/tune.md. Cost tier 1: Boost.JSON.
 #pragma once
 
@@ -17,11 +17,11 @@
 
 namespace rtrain::tune {
 
-/// Says Wait while `max_concurrent` trials are under way. With `batch`, these must all end before
-/// the next begins, and only then the searcher hears how they have ended, in that order.
+/// Returns Wait while `max_concurrent` trials are running. With `batch`, these must all end before
+/// the next begins; only then the searcher receives their results, in the order of their ends.
 class ConcurrencyLimiter {
 public:
-    /// Throws ConfigError (RT-U13) for less than 1 trial.
+    /// Throws ConfigError (RT-U13) if `max_concurrent` is less than 1.
     ConcurrencyLimiter(AnySearcher searcher, std::int64_t max_concurrent, bool batch = false);
 
     void begin(const Space& space, const Goal& goal, std::int64_t num_samples) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A space as JSON: by it, a search that is started again knows its own space. Cost tier 1:
-/// Boost.JSON.
+/// A space as JSON, to compare it when a search is resumed. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/tune/search/space.hpp>
@@ -47,7 +46,7 @@ namespace rtrain::tune::internal {
     return "sample_from";
 }
 
-/// By name; of constants, the name alone.
+/// Entries by name; for constants, only the name.
 [[nodiscard]] inline boost::json::object described(const Space& space) {
     boost::json::object names;
     for (const Space::Entry& entry : space) {

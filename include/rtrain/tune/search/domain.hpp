@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Domains: what values a hyperparameter may have, and how likely each is. Their bounds are Ray
-/// Tune's: the upper one is excluded, in those with a `q` it is included. Guide: docs/tune.md.
-/// Cost tier 1: Boost.JSON.
+/// Domains: the possible values of a hyperparameter and their distribution. Their bounds are Ray
+/// Tune's: the upper one is excluded, in those with a `q` it is included. Guide: docs/tune.md. Cost
+/// tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/config/run_info.hpp>
@@ -29,9 +29,9 @@ class Space;
 /// Numbers between bounds.
 struct Range {
     double low = 0;           ///< included
-    double high = 1;          ///< included; but not where `step` is 0
+    double high = 1;          ///< included, except where `step` is 0
     double step = 0;          ///< values are its multiples; 0: any real number
-    bool logarithmic = false; ///< their logarithms are equally likely, not they
+    bool logarithmic = false; ///< uniform in the logarithm of the value
     bool integer = false;     ///< the configuration has integers
 };
 
@@ -42,7 +42,7 @@ struct Normal {
     double step = 0;      ///< values are its multiples; 0: any real number
 };
 
-/// One of a choice: a value, or a space of its own, whose configuration is the value then.
+/// An option of a choice: a value, or a nested space, whose configuration becomes the value.
 class Option {
 public:
     template <class T>
@@ -51,12 +51,12 @@ public:
         : held_(boost::json::value(std::move(value))) {} // NOLINT(*-explicit-*)
     Option(Space space);                                 // NOLINT(*-explicit-*)
 
-    /// Null where it is a value.
+    /// The nested space; null if the option is a value.
     [[nodiscard]] const Space* space() const noexcept {
         const auto* held = std::get_if<std::shared_ptr<const Space>>(&held_);
         return held == nullptr ? nullptr : held->get();
     }
-    /// Only where it is no space.
+    /// The value; only if the option is not a space.
     [[nodiscard]] const boost::json::value& value() const {
         return std::get<boost::json::value>(held_);
     }
@@ -65,24 +65,24 @@ private:
     std::variant<boost::json::value, std::shared_ptr<const Space>> held_;
 };
 
-/// One of some values, each as likely as the others.
+/// One of several values, all equally likely.
 struct Choice {
     std::vector<Option> options; ///< at least one
 };
 
-/// What a function makes of the configuration so far, in which all names of domains that stand in
-/// the space have their values, and functions before it. No searcher learns from it.
+/// Computes a value from the configuration so far, which has the values of all domains in the space
+/// and of earlier functions. No searcher learns from it.
 struct SampleFrom {
-    /// Called once for a configuration.
+    /// Called once per configuration.
     std::function<boost::json::value(const Config& so_far, Random& random)> function;
 };
 
-/// Each of some values in turn (BasicVariant), together with those of other grids.
+/// Each of the values in turn (BasicVariant), combined with those of other grids.
 struct Grid {
     std::vector<boost::json::value> values; ///< at least one
 };
 
-/// What a hyperparameter is drawn from.
+/// The domain of a hyperparameter.
 using Domain = std::variant<Range, Normal, Choice, SampleFrom, Grid>;
 
 /// Real numbers in [low, high). Throws ConfigError (RT-U1: bounds) as all of these do.
@@ -91,7 +91,7 @@ using Domain = std::variant<Range, Normal, Choice, SampleFrom, Grid>;
 [[nodiscard]] Domain quniform(double low, double high, double q);
 /// Real numbers in [low, high), their logarithms evenly distributed; low > 0 (RT-U2).
 [[nodiscard]] Domain loguniform(double low, double high);
-/// The same of multiples of `q` in [low, high].
+/// The same for multiples of `q` in [low, high].
 [[nodiscard]] Domain qloguniform(double low, double high, double q);
 /// Normally distributed real numbers.
 [[nodiscard]] Domain randn(double mean = 0, double deviation = 1);
@@ -103,10 +103,10 @@ using Domain = std::variant<Range, Normal, Choice, SampleFrom, Grid>;
 [[nodiscard]] Domain qrandint(std::int64_t low, std::int64_t high, std::int64_t q = 1);
 /// Integers in [low, high), their logarithms evenly distributed; low > 0.
 [[nodiscard]] Domain lograndint(std::int64_t low, std::int64_t high);
-/// The same of multiples of `q` in [low, high].
+/// The same for multiples of `q` in [low, high].
 [[nodiscard]] Domain qlograndint(std::int64_t low, std::int64_t high, std::int64_t q = 1);
 
-/// One of the options, of which there is at least one (RT-U4). Spaces make a conditional space:
+/// One of the options, at least one (RT-U4). Spaces make a conditional space:
 /// `choice({Space{{"kind", "sgd"}, {"momentum", uniform(0, 1)}}, Space{{"kind", "adam"}}})`.
 [[nodiscard]] Domain choice(std::initializer_list<Option> options);
 [[nodiscard]] Domain choice(std::vector<Option> options);
@@ -116,8 +116,8 @@ requires std::constructible_from<Option, T>
     return choice(std::vector<Option>(options.begin(), options.end()));
 }
 
-/// `function(const Config& so_far)`, or also with a `Random&` as second argument, gives what a
-/// boost::json::value can be made from.
+/// `function(const Config& so_far)`, optionally with a `Random&` as second argument, returns
+/// anything convertible to boost::json::value.
 template <class F>
 [[nodiscard]] Domain sample_from(F function) {
     return SampleFrom{[function = std::move(function)](const Config& so_far,
@@ -131,7 +131,7 @@ template <class F>
     }};
 }
 
-/// Each of the values, of which there is at least one (RT-U4).
+/// Each of the values, at least one (RT-U4).
 [[nodiscard]] Domain grid_search(std::initializer_list<boost::json::value_ref> values);
 [[nodiscard]] Domain grid_search(std::vector<boost::json::value> values);
 template <class T>

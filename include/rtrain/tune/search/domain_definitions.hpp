@@ -19,7 +19,7 @@ namespace rtrain::tune {
 
 namespace internal {
 
-/// How `range` was asked for, such as "uniform(1, 0)".
+/// The call that created a range, such as "uniform(1, 0)".
 [[nodiscard]] RTRAIN_DOOR std::string call_of(const char* function, double low, double high,
                                               std::optional<double> q = {}) {
     auto out = rtrain::detail::strict(std::ostringstream());
@@ -37,33 +37,35 @@ namespace internal {
     return std::abs(count - std::round(count)) <= 1e-9 * std::max(1.0, std::abs(count));
 }
 
-/// Throws for bounds of which no value is between. `high` is included if there is a q, else not.
+/// Throws for bounds with no value between them. `high` is included if there is a q.
 RTRAIN_DOOR void check_bounds(const std::string& call, double low, double high,
                               std::optional<double> q, bool logarithmic) {
     if (!std::isfinite(low) || !std::isfinite(high)) {
-        throw ConfigError("RT-U1", call + " has a bound that is not finite; expected numbers. "
-                                          "randn() has values without bounds");
+        throw ConfigError("RT-U1", call + " has a bound that is not finite; give finite bounds, or "
+                                          "use randn() for values without bounds");
     }
     if (q ? low > high : low >= high) {
-        throw ConfigError("RT-U1", detail::concat(call,
-                                                  " has no value: expected the lower bound "
-                                                  "first, and a larger upper one, which is ",
-                                                  q ? "included" : "excluded"));
+        throw ConfigError(
+            "RT-U1",
+            detail::concat(
+                call,
+                " has no value; give the lower bound first, and a larger upper one, which is ",
+                q ? "included" : "excluded"));
     }
     if (logarithmic && low <= 0) {
-        throw ConfigError("RT-U2", call + " takes the logarithm of its lower bound, which must be "
-                                          "above 0");
+        throw ConfigError(
+            "RT-U2", call + " takes the logarithm of its lower bound; give a lower bound above 0");
     }
     if (q && !(*q > 0 && std::isfinite(*q))) {
-        throw ConfigError("RT-U3", call + " has no step: expected a q above 0");
+        throw ConfigError("RT-U3", call + " has no step; give a q above 0");
     }
     if (q && high / *q - low / *q > 0x1p62) {
-        throw ConfigError("RT-U3", call + " has more than 2^62 multiples of q, which cannot be "
-                                          "counted; expected a larger q, or a range without one");
+        throw ConfigError("RT-U3", call + " has more than 2^62 multiples of q, too many to count; "
+                                          "give a larger q, or use a range without q");
     }
     if (q && (!divides(*q, low) || !divides(*q, high))) {
-        throw ConfigError("RT-U3", call + " has a bound that is no multiple of q, so no value "
-                                          "could be there; expected multiples of q");
+        throw ConfigError("RT-U3",
+                          call + " has a bound that is not a multiple of q; give multiples of q");
     }
 }
 
@@ -76,14 +78,15 @@ RTRAIN_DOOR void check_bounds(const std::string& call, double low, double high,
 [[nodiscard]] RTRAIN_DOOR Domain integer_range(const char* name, std::int64_t low,
                                                std::int64_t high, std::optional<std::int64_t> q,
                                                bool logarithmic) {
-    constexpr std::int64_t largest = std::int64_t{1} << 53U; // doubles hold each integer up to it
+    constexpr std::int64_t largest =
+        std::int64_t{1} << 53U; // largest bound: doubles represent all integers up to it
     const auto from = static_cast<double>(low);
     const auto to = static_cast<double>(high);
     const std::optional<double> step = q ? std::optional(static_cast<double>(*q)) : std::nullopt;
     const std::string call = call_of(name, from, to, step);
     check_bounds(call, from, to, step, logarithmic);
     if (low < -largest || high > largest) {
-        throw ConfigError("RT-U1", call + " has a bound beyond 2^53, which is the largest");
+        throw ConfigError("RT-U1", call + " has a bound beyond 2^53, the largest allowed");
     }
     return Range{from, q ? to : to - 1, step.value_or(1), logarithmic, true};
 }
@@ -93,10 +96,10 @@ RTRAIN_DOOR void check_bounds(const std::string& call, double low, double high,
     const std::string call = call_of(name, mean, deviation, q);
     if (!std::isfinite(mean) || !(deviation > 0 && std::isfinite(deviation))) {
         throw ConfigError("RT-U1",
-                          call + " is no distribution: expected a mean and a deviation above 0");
+                          call + " is not a distribution; give a mean and a deviation above 0");
     }
     if (q && !(*q > 0 && std::isfinite(*q))) {
-        throw ConfigError("RT-U3", call + " has no step: expected a q above 0");
+        throw ConfigError("RT-U3", call + " has no step; give a q above 0");
     }
     return Normal{mean, deviation, q.value_or(0)};
 }
@@ -136,7 +139,7 @@ RTRAIN_DOOR Domain qlograndint(std::int64_t low, std::int64_t high, std::int64_t
 
 RTRAIN_DOOR Domain choice(std::vector<Option> options) {
     if (options.empty()) {
-        throw ConfigError("RT-U4", "choice({}) has nothing to choose from; expected an option");
+        throw ConfigError("RT-U4", "choice({}) has nothing to choose from; give an option");
     }
     return Choice{std::move(options)};
 }
@@ -146,7 +149,7 @@ RTRAIN_DOOR Domain choice(std::initializer_list<Option> options) {
 
 RTRAIN_DOOR Domain grid_search(std::vector<boost::json::value> values) {
     if (values.empty()) {
-        throw ConfigError("RT-U4", "grid_search({}) has no value; expected one at least");
+        throw ConfigError("RT-U4", "grid_search({}) has no value; give at least one");
     }
     return Grid{std::move(values)};
 }

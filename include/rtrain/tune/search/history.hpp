@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// History: the trials that Tpe knows, kept in the orders in which it needs them: by score, and by
-/// the value of each parameter. Cost tier 1: Boost.JSON.
+/// History: the trials that Tpe learns from, sorted by score and by the value of each parameter.
+/// Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/tune/base/goal.hpp>
@@ -25,10 +25,10 @@ public:
     History() = default;
     History(const Parameters& parameters, ScoreOrder mode);
 
-    /// A trial begins; its values are in the densities from now on, among the bad ones.
+    /// Adds a trial that begins; from now on its values are in the densities, among the bad ones.
     void add(const std::string& id, std::vector<double> values);
     void report(const std::string& id, std::int64_t iteration, double score);
-    /// A trial without a score, or with NaN, has failed: it stays among the bad ones.
+    /// A trial without a score, or with NaN, has failed: it remains among the bad ones.
     void end(const std::string& id, std::optional<double> score, TrialEnd end);
 
     /// The number of trials that have ended and have not failed.
@@ -38,11 +38,11 @@ public:
     [[nodiscard]] std::size_t failed() const noexcept { return failed_; }
     [[nodiscard]] std::size_t asked() const noexcept { return trials_.size(); }
 
-    /// Parameters that finished trials have together or not at all, with `parameter` among them; it
-    /// alone, if none of them has it. As Optuna's _GroupDecomposedSearchSpace.
+    /// Parameters, including `parameter`, that each finished trial has all or none of; only
+    /// `parameter` if no finished trial has it. Like Optuna's _GroupDecomposedSearchSpace.
     [[nodiscard]] std::vector<std::size_t> group_of(std::size_t parameter) const;
 
-    /// Of the trials that have all parameters of `group`: the best ones, and the others.
+    /// The trials that have all parameters of `group`: the best ones, and the others.
     struct Split {
         std::vector<Observations> below;
         std::vector<Observations> above;
@@ -58,9 +58,9 @@ private:
     enum class State : unsigned char { running, completed, stopped, failed };
     struct Trial {
         std::string id;
-        std::vector<double> values; ///< one a parameter; absent where it has none
+        std::vector<double> values; ///< one per parameter; absent if the trial lacks it
         State state = State::running;
-        double score = 0;            ///< negated for "max"; of the last report, if it was stopped
+        double score = 0;            ///< negated for "max"; the last report's if it was stopped
         std::int64_t iteration = -1; ///< of the last report
     };
     using Rank =
@@ -75,13 +75,14 @@ private:
     std::vector<Dimension> dimensions_; ///< of each parameter
     std::vector<Trial> trials_;         ///< in the order of add()
     std::unordered_map<std::string, std::uint32_t> numbers_;
-    std::vector<std::vector<double>> columns_; ///< of each parameter, by trial: as kernels see it
-    std::vector<std::vector<std::uint32_t>> orders_; ///< of each, trials by value
+    std::vector<std::vector<double>>
+        columns_; ///< per parameter, by trial: in the kernels' representation
+    std::vector<std::vector<std::uint32_t>> orders_; ///< per parameter: trials sorted by value
     std::vector<Rank> completed_;                    ///< sorted, the best first
     std::vector<Rank> stopped_;
     std::size_t failed_ = 0;
-    std::vector<std::uint32_t> groups_; ///< of each parameter; 0: in no finished trial
-    bool whole_ = false;                ///< all are in one group, and always were
+    std::vector<std::uint32_t> groups_; ///< per parameter; 0: in no finished trial
+    bool whole_ = false;                ///< all parameters are, and always were, in one group
 };
 
 } // namespace rtrain::tune::internal

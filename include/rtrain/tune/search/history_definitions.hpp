@@ -26,9 +26,8 @@ RTRAIN_DOOR History::History(const Parameters& parameters, ScoreOrder mode)
 RTRAIN_DOOR void History::add(const std::string& id, std::vector<double> values) {
     const auto number = static_cast<std::uint32_t>(trials_.size());
     if (!numbers_.emplace(id, number).second) {
-        throw ConfigError("RT-U11", detail::concat("the searcher was asked for trial \"", id,
-                                                   "\" before; expected an id of its own for "
-                                                   "each trial"));
+        throw ConfigError("RT-U11", detail::concat("ask() was called twice for trial \"", id,
+                                                   "\"; use a unique id for each trial"));
     }
     for (std::size_t p = 0; p < columns_.size(); ++p) {
         std::vector<double>& column = columns_[p];
@@ -46,9 +45,11 @@ RTRAIN_DOOR void History::add(const std::string& id, std::vector<double> values)
 RTRAIN_DOOR std::uint32_t History::running(const std::string& id) const {
     const auto found = numbers_.find(id);
     if (found == numbers_.end() || trials_[found->second].state != State::running) {
-        throw ConfigError("RT-U11", detail::concat("the searcher was told of trial \"", id,
-                                                   "\", which is not under way; expected one that "
-                                                   "it was asked for, and its end once"));
+        throw ConfigError(
+            "RT-U11",
+            detail::concat(
+                "the searcher got a result for trial \"", id,
+                "\", which is not running; call ask() first, and end each trial only once"));
     }
     return found->second;
 }
@@ -79,7 +80,7 @@ RTRAIN_DOOR void History::settle(std::uint32_t number) {
         return;
     }
     const bool completed = trial.state == State::completed;
-    // A stopped trial is the better the farther it came. One without a report is the worst.
+    // The later a trial was stopped, the better. One without a report is the worst.
     const Rank rank = completed             ? Rank{0, trial.score, number}
                       : trial.iteration < 0 ? Rank{1, 0.0, number}
                                             : Rank{-trial.iteration, trial.score, number};
@@ -185,7 +186,7 @@ RTRAIN_DOOR void History::load(const boost::json::array& saved) {
             values.push_back(json::number(value).value());
         }
         if (values.size() != columns_.size()) {
-            throw std::invalid_argument("a trial of another space");
+            throw std::invalid_argument("a trial in a different space");
         }
         const auto number = static_cast<std::uint32_t>(trials_.size());
         add(std::string(fields.at(0).as_string()), std::move(values));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The normal distribution: its quantiles, and the logarithm of its mass between two points, which
-/// is the same as Optuna 5.0.0's (samplers/_tpe/_truncnorm.py) to about 1e-12. Cost tier 0: std
-/// only.
+/// The normal distribution: its quantiles, and the logarithm of its mass between two points, equal
+/// to Optuna 5.0.0's (samplers/_tpe/_truncnorm.py) to about 1e-12. Cost tier 0: std only.
 #pragma once
 
 #include <cmath>
@@ -71,7 +70,7 @@ inline constexpr double far_under[] = {2.04426310338993978564e-15, 1.42151175831
     return 0.5 * std::erfc(-x * 0.70710678118654752440);
 }
 
-/// Its logarithm; far down, where the mass would be 0, by the asymptotic series.
+/// The logarithm of that mass; far below, where the mass would be 0, from the asymptotic series.
 [[nodiscard]] inline double log_normal_mass(double x) noexcept {
     if (x > 6) {
         return -normal_mass(-x);
@@ -95,7 +94,7 @@ inline constexpr double far_under[] = {2.04426310338993978564e-15, 1.42151175831
 
 /// The logarithm of the mass between `a` and `b`; `a` < `b`.
 [[nodiscard]] inline double log_normal_mass(double a, double b) noexcept {
-    if (a > 0) { // the right tail is the left one, mirrored, where digits are not lost
+    if (a > 0) { // mirror the right tail to the left one, where no digits are lost
         const double mirrored = -a;
         a = -b;
         b = mirrored;

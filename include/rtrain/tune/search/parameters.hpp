@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Parameters: a space laid out flat, as searchers use it. Each domain is a parameter, whose value
-/// is one double. Cost tier 1: Boost.JSON.
+/// Parameters: a flattened space, as searchers use it. Each domain is a parameter, whose value is
+/// one double. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/tune/search/domain.hpp>
@@ -21,31 +21,31 @@
 
 namespace rtrain::tune::internal {
 
-/// Of a parameter that a configuration does not have, because another option was chosen.
+/// Value of a parameter that a configuration does not have, because another option was chosen.
 inline constexpr double absent = std::numeric_limits<double>::quiet_NaN();
 
-/// The value of a parameter as a double: a number itself, the place of an option or of a grid's
-/// value, the quantile of a normal distribution.
+/// Draws the value of a parameter as a double: a number itself, the index of an option or of a
+/// grid's value, the quantile of a normal distribution.
 [[nodiscard]] double draw(const Domain& domain, Random& random);
 
-/// Such a double as the nearest value that `range` has.
+/// Rounds such a double to the nearest value in `range`.
 [[nodiscard]] double nearest(const Range& range, double value);
 
-/// What the configuration says for such a double. Of an option that is a space: null.
+/// The configuration's value for such a double; null for an option that is a space.
 [[nodiscard]] boost::json::value as_json(const Domain& domain, double value);
 
-/// The double for what a configuration says; none where the domain has no such value.
+/// The double for a configuration's value; none where the domain has no such value.
 [[nodiscard]] std::optional<double> from_json(const Domain& domain,
                                               const boost::json::value& value);
 
-/// How many values there are; none: too many to count.
+/// The number of values; none: too many to count.
 [[nodiscard]] std::optional<std::size_t> count_of(const Domain& domain);
 
-/// A domain of a space, with its name. No SampleFrom.
+/// A domain in a space, with its name. Never a SampleFrom.
 struct Parameter {
     std::string name; ///< "net/width"
     Domain domain;
-    std::optional<std::size_t> parent{}; ///< the choice of which it is part
+    std::optional<std::size_t> parent{}; ///< the choice that it is part of
     std::size_t branch = 0;              ///< and the option
 };
 
@@ -61,22 +61,21 @@ public:
     [[nodiscard]] auto begin() const noexcept { return parameters_.begin(); }
     [[nodiscard]] auto end() const noexcept { return parameters_.end(); }
 
-    /// Whether a configuration with `values` has the parameter. A parent stands before its
-    /// children.
+    /// True if a configuration with `values` has the parameter. A parent precedes its children.
     [[nodiscard]] bool active(std::size_t index, std::span<const double> values) const {
         const Parameter& parameter = parameters_[index];
         return !parameter.parent ||
                values[*parameter.parent] == static_cast<double>(parameter.branch); // not if absent
     }
 
-    /// A value of each active parameter, at random.
+    /// Draws a value for each active parameter.
     [[nodiscard]] std::vector<double> draw_all(Random& random) const;
 
     /// The configuration that has these values. `random` is for SampleFrom.
     [[nodiscard]] Config config(std::span<const double> values, Random& random) const;
 
-    /// The values of those parameters that `config` names; absent for the others. Throws
-    /// ConfigError (RT-U10) for a name or a value that the space does not have.
+    /// The values of the parameters that `config` names; absent for the others. Throws ConfigError
+    /// (RT-U10) for a name or a value that the space does not have.
     [[nodiscard]] std::vector<double> values_in(const Config& config) const;
 
 private:
@@ -97,7 +96,7 @@ private:
         return !leaf.parent || values[*leaf.parent] == static_cast<double>(leaf.branch);
     }
 
-    /// Absent where the configuration does not say; none where it says what cannot be.
+    /// Absent where the configuration does not have the leaf; none where its value is invalid.
     [[nodiscard]] std::optional<double> value_at(const Leaf& leaf, const Config& config) const;
     [[nodiscard]] bool is_space(std::size_t index, double value) const {
         const auto* choice = std::get_if<Choice>(&parameters_[index].domain);

@@ -56,13 +56,13 @@ RTRAIN_DOOR double nearest(const Range& range, double value) {
     return std::clamp(std::round(value / range.step) * range.step, range.low, range.high);
 }
 
-/// Steps from the lowest value to the highest.
+/// Number of steps from the lowest value to the highest.
 [[nodiscard]] RTRAIN_DOOR std::uint64_t steps_of(const Range& range) {
     return static_cast<std::uint64_t>(
         std::llround(range.high / range.step - range.low / range.step));
 }
 
-/// Multiples are equally likely; Ray rounds, which leaves the outer ones half as likely.
+/// Multiples are equally likely; Ray rounds, so that the first and last are half as likely.
 [[nodiscard]] RTRAIN_DOOR double draw_range(const Range& range, Random& random) {
     if (!range.logarithmic) {
         if (range.step == 0) {
@@ -74,8 +74,7 @@ RTRAIN_DOOR double nearest(const Range& range, double value) {
     if (range.step == 0) {
         return nearest(range, std::exp(random.uniform(std::log(range.low), std::log(range.high))));
     }
-    if (range.integer &&
-        range.step == 1) { // as Ray: of a real number, what stands before its point
+    if (range.integer && range.step == 1) { // like Ray: the integer part of a real number
         return nearest(range, std::floor(std::exp(
                                   random.uniform(std::log(range.low), std::log(range.high + 1)))));
     }
@@ -133,7 +132,7 @@ RTRAIN_DOOR std::optional<double> from_json(const Domain& domain, const boost::j
     for (std::size_t i = 0; i < *count_of(domain); ++i) {
         const auto* choice = std::get_if<Choice>(&domain);
         if (choice != nullptr && choice->options[i].space() != nullptr) {
-            continue; // Parameters knows its parts
+            continue; // Parameters handles its parts
         }
         if (as_json(domain, static_cast<double>(i)) == value) {
             return static_cast<double>(i);
@@ -232,7 +231,7 @@ RTRAIN_DOOR Config Parameters::config(std::span<const double> values, Random& ra
     return config;
 }
 
-/// What stands at `path` of `config`; null where there is nothing.
+/// The value at `path` in `config`; null if absent.
 [[nodiscard]] RTRAIN_DOOR const boost::json::value* at(const Config& config,
                                                        std::span<const std::string> path) {
     const boost::json::object* within = &config;
@@ -246,8 +245,7 @@ RTRAIN_DOOR Config Parameters::config(std::span<const double> values, Random& ra
     return within->if_contains(path.back());
 }
 
-/// The name of something in `config` that is not below one of `known`; empty where there is
-/// nothing.
+/// A name in `config` that is not below one of `known`; empty if there is none.
 [[nodiscard]] RTRAIN_DOOR std::string unknown_name(const Config& config, const std::string& above,
                                                    const std::vector<std::string>& known) {
     for (const auto& [key, value] : config) {
@@ -321,15 +319,15 @@ RTRAIN_DOOR std::vector<double> Parameters::values_in(const Config& config) cons
             }
             values[*index] = *value;
             if (found != nullptr && found->is_object() && is_space(*index, *value)) {
-                continue; // its parts are leaves of their own
+                continue; // its parts are separate leaves
             }
         } else if (constant == nullptr && found != nullptr) {
-            refuse(name, "is what sample_from() computes; leave it out");
+            refuse(name, "is computed by sample_from(); leave it out");
         }
         known.push_back(name);
     }
     if (const std::string name = unknown_name(config, "", known); !name.empty()) {
-        refuse(name, "is no name of the space");
+        refuse(name, "is not a name in the space");
     }
     return values;
 }

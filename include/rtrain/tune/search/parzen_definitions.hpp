@@ -57,7 +57,7 @@ RTRAIN_DOOR ParzenEstimator::ParzenEstimator(std::span<const Dimension> dimensio
     }
 }
 
-/// The newest 25 weigh 1, older ones the less the older they are, the prior 1.
+/// The newest 25 weigh 1, older ones less with age, the prior 1.
 RTRAIN_DOOR void ParzenEstimator::weigh() {
     const std::size_t count = count_ - 1;
     constexpr std::size_t newest = 25;
@@ -85,7 +85,7 @@ RTRAIN_DOOR void ParzenEstimator::weigh() {
 RTRAIN_DOOR void ParzenEstimator::add_choice(const Dimension& dimension,
                                              const Observations& observed) {
     Kernels kernels;
-    const double shared = 1.0 / static_cast<double>(count_); // of the prior
+    const double shared = 1.0 / static_cast<double>(count_); // the prior's weight
     const double sum = 1 + static_cast<double>(dimension.options) * shared;
     kernels.log_same = std::log((1 + shared) / sum);
     kernels.log_other = std::log(shared / sum);
@@ -105,12 +105,12 @@ RTRAIN_DOOR void ParzenEstimator::add_numbers(const Dimension& dimension,
     kernels.mean = observed.values;
     kernels.mean.push_back(0.5 * (dimension.low + dimension.high));
     kernels.deviation.assign(count_, width);
-    for (std::size_t i = 0; i < count; ++i) { // the distance to the farther neighbour
+    for (std::size_t i = 0; i < count; ++i) { // deviation: the distance to the farther neighbor
         const double mean = kernels.mean[observed.order[i]];
         const double below = i == 0 ? dimension.low : kernels.mean[observed.order[i - 1]];
         const double above = i + 1 == count ? dimension.high : kernels.mean[observed.order[i + 1]];
         double deviation = std::max(mean - below, above - mean);
-        if (count >= 2 && i == 0) { // bounds are no neighbours, unless there is no other
+        if (count >= 2 && i == 0) { // bounds count as neighbors only if no other exists
             deviation = above - mean;
         } else if (count >= 2 && i + 1 == count) {
             deviation = mean - below;
@@ -123,7 +123,8 @@ RTRAIN_DOOR void ParzenEstimator::add_numbers(const Dimension& dimension,
         const double deviation = kernels.deviation[k];
         const double below = (kernels.mean[k] - dimension.low) / deviation;
         const double above = (dimension.high - kernels.mean[k]) / deviation;
-        // Means are between the bounds. Beyond 8.5 deviations, less than 1e-17 would be cut off.
+        // Means are between the bounds. A bound more than 8.5 deviations away would cut off less
+        // than 1e-17.
         double mass = 1;
         mass -= below < 8.5 ? normal_mass(-below) : 0;
         mass -= above < 8.5 ? normal_mass(-above) : 0;
@@ -144,7 +145,7 @@ RTRAIN_DOOR void ParzenEstimator::find_shapes(Kernels& kernels,
     const auto prior = static_cast<std::uint32_t>(count_ - 1);
     kernels.of_shape.push_back(prior);
     kernels.shape[prior] = 0;
-    std::size_t first = 1; // of the shapes with this mean
+    std::size_t first = 1; // the first shape with this mean
     for (std::size_t i = 0; i < order.size(); ++i) {
         const std::uint32_t k = order[i];
         if (i == 0 || kernels.mean[k] != kernels.mean[order[i - 1]]) {
@@ -179,7 +180,7 @@ RTRAIN_DOOR std::vector<double> ParzenEstimator::sample(Random& random) const {
         const bool prior = kernel + 1 == count_;
         const double any =
             static_cast<double>(dimension.options) *
-            (prior ? 1.0 : std::exp(kernels.log_other)); // the rest is the kernel's own option
+            (prior ? 1.0 : std::exp(kernels.log_other)); // the rest is for the kernel's own option
         point.push_back(random.uniform() < any
                             ? static_cast<double>(random.below(dimension.options))
                             : static_cast<double>(kernels.option[kernel]));
@@ -258,7 +259,7 @@ ParzenEstimator::log_pdf(const std::vector<std::vector<double>>& points) const {
         const double most = *std::max_element(sums.begin(), sums.end());
         double total = 0;
         for (const double sum : sums) {
-            if (sum - most > -45) { // less would not be seen in the total
+            if (sum - most > -45) { // smaller terms do not change the total
                 total += std::exp(sum - most);
             }
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Plan: what our searchers have in common: the space laid out flat, how many samples are to be
-/// drawn, points to begin with, and the random numbers. Cost tier 1: Boost.JSON.
+/// Plan: shared by our searchers: the flattened space, the number of samples, the points to start
+/// with, and the random numbers. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -23,21 +23,21 @@ class Plan {
 public:
     Plan() = default;
     /// Throws ConfigError: RT-U8 for a number of samples that is neither -1 nor above 0, RT-U10 for
-    /// points that the space does not have.
+    /// points that are not in the space.
     Plan(const Space& space, std::int64_t num_samples, const std::vector<Config>& points,
          std::uint64_t seed);
 
-    /// Throws ConfigError: RT-U6 where there is a grid, RT-U7 where no metric is given.
+    /// Throws ConfigError: RT-U6 for a grid, RT-U7 without a metric.
     void check_learns(const std::string& searcher, const Goal& goal) const;
 
     [[nodiscard]] const Parameters& parameters() const noexcept { return parameters_; }
     [[nodiscard]] Random& random() noexcept { return random_; }
 
-    /// Whether all samples have been begun. Points count among them; all are drawn.
+    /// True if all samples have begun. Points count among them, even if there are more.
     [[nodiscard]] bool exhausted() const noexcept;
-    /// Begins a sample: what its point says, where there is one for it.
+    /// Begins a sample and returns the values of its point, if it has one.
     [[nodiscard]] std::optional<std::vector<double>> next();
-    /// Draws what `values` lack.
+    /// Draws the missing values.
     void complete(std::vector<double>& values);
 
     [[nodiscard]] boost::json::object save() const;
@@ -52,7 +52,7 @@ private:
     Random random_;
 };
 
-/// Calls `read` and throws RT-U14 where it finds that `state` is none of this searcher's.
+/// Calls `read` and throws RT-U14 if it fails.
 template <class F>
 void read_state(F read) {
     try {
@@ -60,10 +60,9 @@ void read_state(F read) {
     } catch (const ConfigError&) {
         throw;
     } catch (const std::exception& error) {
-        throw ConfigError("RT-U14", std::string("a searcher cannot load this state (") +
-                                        error.what() +
-                                        "); expected what save() of the same "
-                                        "searcher gave, with the same space");
+        throw ConfigError(
+            "RT-U14", std::string("a searcher cannot load this state (") + error.what() +
+                          "); use the result of save() of the same searcher with the same space");
     }
 }
 

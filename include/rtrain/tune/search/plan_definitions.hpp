@@ -16,9 +16,10 @@ RTRAIN_DOOR Plan::Plan(const Space& space, std::int64_t num_samples,
                        const std::vector<Config>& points, std::uint64_t seed)
     : parameters_(space), samples_(num_samples), random_(seed) {
     if (num_samples != -1 && num_samples < 1) {
-        throw ConfigError("RT-U8", detail::concat("num_samples is ", num_samples,
-                                                  "; expected at least 1, or -1 for a search "
-                                                  "that something else ends"));
+        throw ConfigError(
+            "RT-U8",
+            detail::concat("num_samples is ", num_samples,
+                           "; expected at least 1, or -1 for a search that is ended otherwise"));
     }
     for (const Config& point : points) {
         points_.push_back(parameters_.values_in(point));
@@ -27,17 +28,16 @@ RTRAIN_DOOR Plan::Plan(const Space& space, std::int64_t num_samples,
 
 RTRAIN_DOOR void Plan::check_learns(const std::string& searcher, const Goal& goal) const {
     if (goal.metric.empty()) {
-        throw ConfigError("RT-U7", searcher + " learns from a metric, and none is given; expected "
-                                              "its name and which end of it is better");
+        throw ConfigError("RT-U7",
+                          searcher +
+                              " learns from a metric, but none is given; give its name and a mode");
     }
     for (const Parameter& parameter : parameters_) {
         if (std::holds_alternative<Grid>(parameter.domain)) {
-            throw ConfigError("RT-U6", detail::concat("\"", parameter.name,
-                                                      "\" is a grid_search, "
-                                                      "which ",
-                                                      searcher,
-                                                      " does not go through; "
-                                                      "expected a choice, or BasicVariant"));
+            throw ConfigError("RT-U6",
+                              detail::concat("\"", parameter.name, "\" is a grid_search, which ",
+                                             searcher,
+                                             " does not support; use a choice, or BasicVariant"));
         }
     }
 }
@@ -71,7 +71,7 @@ RTRAIN_DOOR boost::json::object Plan::save() const {
 RTRAIN_DOOR void Plan::load(const boost::json::object& state) {
     if (state.at("parameters") != save().at("parameters")) {
         throw ConfigError("RT-U14", "a searcher cannot load the state of a search in another "
-                                    "space; expected the same names in the same order");
+                                    "space; use the same names in the same order");
     }
     begun_ = state.at("begun").as_int64();
     random_.load(state.at("random"));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Random: random numbers of searches. Standard libraries differ in their distributions, so the
-/// arithmetic is written down here: one seed gives the same bits everywhere. Cost tier 1:
-/// Boost.JSON.
+/// Random: random numbers for searches. Standard libraries differ in their distributions, so the
+/// arithmetic is implemented here: a seed gives the same bits everywhere. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/tune/search/normal.hpp>
@@ -54,8 +53,8 @@ public:
         return drawn < high ? drawn : std::nextafter(high, low); // the sum may have been rounded up
     }
 
-    /// In [0, count), each equally likely; `count` > 0. Numbers that would favour some are drawn
-    /// anew.
+    /// In [0, count), each equally likely; `count` > 0. Numbers that would favor some values are
+    /// redrawn.
     [[nodiscard]] std::uint64_t below(std::uint64_t count) noexcept {
         const std::uint64_t favoured = (0 - count) % count; // 2^64 modulo count
         std::uint64_t drawn = next();
@@ -70,14 +69,14 @@ public:
         return (static_cast<double>(next() >> 12U) + 0.5) * 0x1p-52;
     }
 
-    /// Of the standard normal distribution.
+    /// From the standard normal distribution.
     [[nodiscard]] double normal() noexcept { return internal::normal_quantile(quantile()); }
 
-    /// For load(), which goes on from here.
+    /// For load(), which continues from this state.
     [[nodiscard]] boost::json::value save() const {
         boost::json::array words;
         for (const std::uint64_t word : words_) {
-            words.emplace_back(static_cast<std::int64_t>(word)); // readers have no larger integers
+            words.emplace_back(static_cast<std::int64_t>(word)); // readers lack larger integers
         }
         return words;
     }

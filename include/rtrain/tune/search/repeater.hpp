@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Repeater: another searcher, each of whose configurations is tried several times. Guide:
+/// Repeater: wraps another searcher and tries each of its configurations several times. Guide:
 /// docs/tune.md. Cost tier 1: Boost.JSON.
 #pragma once
 
@@ -15,24 +15,24 @@
 
 namespace rtrain::tune {
 
-/// Each configuration goes to `repeat` trials, for scores that depend on chance. The searcher hears
-/// of them as of one trial, with the id of the first, whose score is the mean of those that have
-/// one; it has errored when none has. With `set_index`, a configuration has "__trial_index__", from
-/// 0 to repeat - 1. Of `num_samples` trials the last configuration may get fewer.
+/// Each configuration goes to `repeat` trials, for noisy scores. The searcher sees them as one
+/// trial, with the id of the first, whose score is the mean of the available ones; it has errored
+/// when none has a score. With `set_index`, a configuration has "__trial_index__", from 0 to repeat
+/// - 1. The last configuration may get fewer of the `num_samples` trials.
 class Repeater {
 public:
-    /// Throws ConfigError (RT-U13) for less than 1 trial a configuration.
+    /// Throws ConfigError (RT-U13) if `repeat` is less than 1.
     Repeater(AnySearcher searcher, std::int64_t repeat, bool set_index = false);
 
     void begin(const Space& space, const Goal& goal, std::int64_t num_samples);
     [[nodiscard]] Suggestion ask(const std::string& trial);
-    /// Throws ConfigError (RT-U11) for a trial that is not under way.
+    /// Throws ConfigError (RT-U11) for a trial that is not running.
     void tell(const std::string& trial, std::optional<double> score, TrialEnd end);
     [[nodiscard]] boost::json::object save() const;
     void load(const boost::json::object& state);
 
 private:
-    /// Of one configuration.
+    /// The trials of one configuration.
     struct Group {
         Config config;
         std::int64_t begun = 0;
@@ -44,10 +44,10 @@ private:
     AnySearcher searcher_;
     std::int64_t repeat_;
     bool set_index_;
-    std::int64_t left_ = -1;                      ///< trials; -1: without end
-    std::string open_;                            ///< the group that has not all of its trials yet
+    std::int64_t left_ = -1;                      ///< trials; -1: no limit
+    std::string open_;                            ///< the group that is still incomplete
     std::map<std::string, Group> groups_;         ///< by the id of the first trial
-    std::map<std::string, std::string> group_of_; ///< of trials under way
+    std::map<std::string, std::string> group_of_; ///< of running trials
 };
 static_assert(Searcher<Repeater>);
 

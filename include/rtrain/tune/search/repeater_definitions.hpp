@@ -57,9 +57,11 @@ RTRAIN_DOOR void Repeater::tell(const std::string& trial, std::optional<double> 
                                 TrialEnd end) {
     const auto found = group_of_.find(trial);
     if (found == group_of_.end()) {
-        throw ConfigError("RT-U11", detail::concat("the searcher was told of trial \"", trial,
-                                                   "\", which is not under way; expected one that "
-                                                   "it was asked for, and its end once"));
+        throw ConfigError(
+            "RT-U11",
+            detail::concat(
+                "the searcher got a result for trial \"", trial,
+                "\", which is not running; call ask() first, and end each trial only once"));
     }
     const std::string first = found->second;
     group_of_.erase(found);

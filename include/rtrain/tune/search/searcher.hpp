@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Searchers: what suggests the configurations of trials. A concept, so that yours counts as much
-/// as ours, and AnySearcher, which holds one of them. Guide: docs/tune.md. Cost tier 1: Boost.JSON.
+/// Searchers suggest the configurations of trials. A concept, so that custom searchers work like
+/// the built-in ones, and AnySearcher, which holds one of them. Guide: docs/tune.md. Cost tier 1:
+/// Boost.JSON.
 #pragma once
 
 #include <rtrain/base/type_name.hpp>
@@ -23,10 +24,10 @@
 
 namespace rtrain::tune {
 
-struct Wait {};      ///< nothing now; ask again after the next tell()
-struct Exhausted {}; ///< nothing any more
+struct Wait {};      ///< nothing now; call ask() again after the next `tell()`
+struct Exhausted {}; ///< no more configurations
 
-/// The configuration of the trial to come, or why there is none.
+/// The configuration of the next trial, or why there is none.
 using Suggestion = std::variant<Config, Wait, Exhausted>;
 
 namespace internal {
@@ -58,23 +59,23 @@ concept HasLoad = requires(S& searcher, const boost::json::object& state) {
 
 } // namespace internal
 
-/// What every searcher offers. It is called from one thread.
-/// - `begin(space, goal, num_samples)`: once, before all else. -1 samples: without end. Throws
-///   ConfigError for a space that it cannot search.
-/// - `ask(trial)`: the configuration of a new trial, whose id it is.
-/// - `tell(trial, score, end)`: a trial has ended. `score` as reported, not negated, also where the
-///   goal is a small one. None: the trial has reported none. NaN counts as a failure, and failures
-///   are worse than any other score.
+/// The members of every searcher. They are called from one thread.
+/// - `begin(space, goal, num_samples)`: once, before all else. -1 samples: no limit. Throws
+///   ConfigError for a space that the searcher cannot search.
+/// - `ask(trial)`: the configuration of a new trial with this id.
+/// - `tell(trial, score, end)`: a trial has ended. `score` as reported, not negated, even if the
+///   goal is "min". None: the trial has reported none. NaN counts as a failure, and failures are
+///   worse than any other score.
 /// - `save()`, `load(state)`: after begin() with the same space, load(save()) makes it suggest what
-///   the other would have suggested from then on, with the same trials under way.
+///   the other would have suggested from then on, with the same trials running.
 ///
 /// Optional: `on_result(trial, iteration, score)`, after each report of a running trial. NaN is
-/// allowed: it counts as the worst score.
+/// allowed and counts as the worst score.
 template <class S>
 concept Searcher = std::copyable<S> && internal::HasBegin<S> && internal::HasAsk<S> &&
     internal::HasTell<S> && internal::HasSave<S> && internal::HasLoad<S>;
 
-/// Why `S` is no searcher.
+/// Explains why `S` is not a searcher.
 template <class S>
 struct ExplainSearcher {
     static_assert(std::copyable<S>, "rtrain: Searcher not met: it cannot be copied [RT-U20]");
@@ -90,14 +91,14 @@ struct ExplainSearcher {
                   "rtrain: this searcher lacks `boost::json::object save() const` [RT-U24]");
     static_assert(internal::HasLoad<S>, "rtrain: this searcher lacks `void load(const "
                                         "boost::json::object& state)` [RT-U25]");
-    // It would be passed over in silence.
+    // Otherwise it would be silently ignored.
     static_assert(
         !requires { &S::on_result; } || internal::HasOnResult<S>,
         "rtrain: this searcher's `on_result` is not `void on_result(const std::string& trial, "
         "std::int64_t iteration, double score)` [RT-U26]");
 };
 
-/// Any searcher, chosen at run time. A copy goes on by itself.
+/// Any searcher, chosen at run time. Copies are independent.
 class AnySearcher {
 public:
     template <class S>
@@ -109,7 +110,7 @@ public:
         }
     }
 
-    /// Of its type, for people.
+    /// Readable name of its type.
     [[nodiscard]] std::string name() const { return held_->name(); }
 
     void begin(const Space& space, const Goal& goal, std::int64_t num_samples) {

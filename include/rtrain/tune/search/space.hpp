@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Space: the names of hyperparameters and what each may be. Guide: docs/tune.md.
-/// Cost tier 1: Boost.JSON.
+/// Space: the hyperparameters and their domains. Guide: docs/tune.md. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/tune/search/domain.hpp>
@@ -18,11 +17,10 @@
 
 namespace rtrain::tune {
 
-/// Names with domains, constants or spaces:
-/// `Space{{"lr", loguniform(1e-4, 1e-1)}, {"epochs", 10}, {"net", Space{{"width", randint(8,
-/// 65)}}}}`. A name "scaling/num_workers" is `num_workers` within the object `scaling` of the
-/// configuration, as a space within a space is. Throws ConfigError (RT-U5) for a name that is
-/// empty, has an empty part, or that stands there twice.
+/// Names with domains, constants or spaces: `Space{{"lr", loguniform(1e-4, 1e-1)}, {"epochs", 10},
+/// {"net", Space{{"width", randint(8, 65)}}}}`. A name "scaling/num_workers" is `num_workers`
+/// within the object `scaling` of the configuration, like a nested space. Throws ConfigError
+/// (RT-U5) for a name that is empty, has an empty part, or is repeated.
 class Space {
 public:
     /// A constant, a domain, or a space.
@@ -38,7 +36,7 @@ public:
             : name(std::move(given)), content(boost::json::value(std::move(constant))) {}
 
         std::string name; ///< "a/b" is b within a
-        Content content;  ///< what it is drawn from
+        Content content;  ///< a constant, a domain or a nested space
     };
 
     Space() = default;
@@ -49,7 +47,7 @@ public:
     [[nodiscard]] auto end() const noexcept { return entries_.end(); }
     [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }
 
-    /// One configuration. Of a grid, one of its values.
+    /// Draws a configuration; for a grid, one of its values.
     [[nodiscard]] Config sample(Random& random) const;
 
 private:

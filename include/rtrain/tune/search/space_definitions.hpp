@@ -18,13 +18,15 @@ namespace internal {
 RTRAIN_DOOR void check_name(const std::string& name) {
     if (name.empty() || name.front() == '/' || name.back() == '/' ||
         name.find("//") != std::string::npos) {
-        throw ConfigError("RT-U5", detail::concat("the space has the name \"", name,
-                                                  "\"; expected a name such as \"lr\", or parts "
-                                                  "of one between slashes: \"net/width\""));
+        throw ConfigError(
+            "RT-U5",
+            detail::concat(
+                "the space has the name \"", name,
+                "\"; use a name such as \"lr\", or parts separated by slashes: \"net/width\""));
     }
 }
 
-/// The full names of all that is no space.
+/// Adds the full names of all entries that are not spaces.
 RTRAIN_DOOR void add_names(const Space& space, const std::string& above,
                            std::vector<std::string>& names) {
     for (const Space::Entry& entry : space) {
@@ -50,17 +52,17 @@ RTRAIN_DOOR Space::Space(std::vector<Entry> entries) : entries_(std::move(entrie
     for (const std::string& name : names) {
         if (!known.insert(name).second) {
             throw ConfigError("RT-U5", detail::concat("the space has the name \"", name,
-                                                      "\" twice; expected each once"));
+                                                      "\" twice; use each name once"));
         }
     }
     for (const std::string& name : names) {
         for (std::size_t end = name.find('/'); end != std::string::npos;
              end = name.find('/', end + 1)) {
             if (known.contains(name.substr(0, end))) {
-                throw ConfigError("RT-U5", detail::concat("the space has \"", name,
-                                                          "\" and also \"", name.substr(0, end),
-                                                          "\", which is no space; "
-                                                          "expected one of them"));
+                throw ConfigError("RT-U5",
+                                  detail::concat("the space has \"", name, "\" and also \"",
+                                                 name.substr(0, end),
+                                                 "\", which is not a space; remove one of them"));
             }
         }
     }

@@ -16,25 +16,26 @@
 
 namespace rtrain::tune {
 
-/// How Tpe learns.
+/// Options of Tpe.
 struct TpeOptions {
-    /// Trials that end, failed ones included, before it learns; until then it draws at random.
+    /// Trials that end, failed ones included, before Tpe learns from them; until then it draws at
+    /// random.
     std::int64_t startup_trials = 10;
-    /// How many points are drawn from the density of the good trials, of which the best is taken.
+    /// Number of points drawn from the density of the good trials, of which the best is taken.
     std::int64_t candidates = 24;
-    /// Configurations to begin with. What one leaves out is drawn.
+    /// Configurations to start with. Missing values are drawn.
     std::vector<Config> points_to_evaluate{};
-    std::uint64_t seed = 0; ///< of what is drawn
+    std::uint64_t seed = 0; ///< for random draws
 };
 
 /// Suggests what is likely among the good trials and unlikely among the others, as Optuna 5.0.0's
-/// TPESampler with `group=True` does, and by default where a space has no conditions: densities are
-/// of all parameters together; the best tenth of the trials, and at most 25, are good; trials under
-/// way count among the others ("constant liar"), so that several can run at once, as do trials that
-/// have failed or have the score NaN, which Optuna forgets; stopped trials count as the worse the
-/// earlier they were stopped. Parameters within the options of a choice have
-/// densities of their own. A randn is searched by its quantile; what sample_from() gives is not
-/// learned from. A suggestion after n trials takes O(n) time.
+/// TPESampler with `group=True` does, and by default where a space has no conditions. Densities are
+/// joint over all parameters. The best tenth of the trials, at most 25, are good. Running trials
+/// count among the others ("constant liar"), so that several can run concurrently, as do failed
+/// trials and those with score NaN, which Optuna ignores. The earlier a trial was stopped, the
+/// worse it counts. Parameters within the options of a choice have separate densities. A randn is
+/// searched by its quantile; values of sample_from() are not learned from. A suggestion after n
+/// trials takes O(n) time.
 ///
 /// Bergstra et al. (2011), Watanabe (2023, arXiv:2304.11127).
 class Tpe {

@@ -45,7 +45,7 @@ RTRAIN_DOOR std::vector<double> Tpe::suggest() {
         return plan_.parameters().draw_all(plan_.random());
     }
     std::vector<double> values(plan_.parameters().size(), internal::absent);
-    for (std::size_t p = 0; p < values.size(); ++p) { // a choice stands before what it decides on
+    for (std::size_t p = 0; p < values.size(); ++p) { // choices precede their parts
         if (std::isnan(values[p]) && plan_.parameters().active(p, values)) {
             suggest_group(history_.group_of(p), values);
         }
