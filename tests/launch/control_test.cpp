@@ -745,7 +745,9 @@ TEST_CASE("Control.another_user_is_turned_away") {
     std::filesystem::permissions(path, std::filesystem::perms(0777));
     Process inside({"--stranger", path, driver.token()});
     CHECK(contains(inside.output(), "turned away"));
-    CHECK(eventually([&] { return driver.has_refused("user 65534: it is another user's"); }));
+    CHECK(eventually([&] {
+        return driver.has_refused("user 65534: the process belongs to a different user");
+    }));
     CHECK_FALSE(driver.joined(1).has_value());
     bystander.check_that_it_goes_on();
 }
@@ -781,8 +783,8 @@ TEST_CASE("Control.hostile_peers_are_turned_away") {
         {"1 GiB after hello", token + hello + frame_of("", 1U << 30U), "1073741824 bytes", true},
         {"garbage after hello", token + hello + frame_of("garbage"), "malformed", true},
         {"unknown kind", token + hello + frame_of(R"({"kind":"restart"})"), "unknown", true},
-        {"hello twice", token + hello + hello, "speaks for another", true},
-        {"as another rank", token + hello + other_rank, "speaks for another", true},
+        {"hello twice", token + hello + hello, "sent a report of a different rank", true},
+        {"as another rank", token + hello + other_rank, "sent a report of a different rank", true},
     };
     std::size_t lefts = 0;
     for (const Attack& attack : attacks) {
@@ -850,7 +852,7 @@ TEST_CASE("Control.a_wrong_token_is_an_error_of_the_rank") {
     auto variables = driver.variables();
     variables[ControlAddress::token_variable] = std::string(64, '0');
     CHECK_THROWS_WITH_AS(link_with(variables)->connect(0, 1, 1s),
-                         doctest::Contains("token of another attempt"), LaunchError);
+                         doctest::Contains("token belong to a different attempt"), LaunchError);
     CHECK(driver.has_refused("wrong token"));
 }
 

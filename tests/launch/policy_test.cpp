@@ -415,7 +415,7 @@ TEST_CASE("HangWatch.ranks_outside_rtrain_are_at_work") {
         REQUIRE(finding);
         CHECK(finding->kind == Found::idle);
         CHECK(finding->rank == (all_outside ? 0 : 1));
-        CHECK(contains(finding->text, "rank 1 waits for nobody") == !all_outside);
+        CHECK(contains(finding->text, "rank 1 waits for no rank") == !all_outside);
         CHECK(contains(finding->text, "raise failure.hang.busy_s or call worker.heartbeat()"));
     }
     Ranks beats(2);
@@ -586,7 +586,7 @@ TEST_CASE("HangWatch.a_deadlock_is_known_before_the_limit") {
     CHECK_FALSE(deadlocked(ranks)); // they may be slow
     CHECK(!ranks.go(2));
     CHECK(deadlocked(ranks));
-    // Who waits for nobody may come yet.
+    // Who waits for no rank may come yet.
     ranks.reports[1].waiting_in.clear();
     ranks.act = [](Ranks&) {};
     CHECK(!ranks.go(10));
@@ -712,7 +712,7 @@ TEST_CASE("HangWatch.starting_has_a_limit_of_its_own") {
     const auto stuck = loading.go(2);
     REQUIRE(stuck);
     CHECK(stuck->kind == Found::starting);
-    CHECK(contains(stuck->text, "rank 0 has not come to train"));
+    CHECK(contains(stuck->text, "rank 0 has not started to train"));
 }
 
 TEST_CASE("HangWatch.ranks_that_are_done_are_not_watched") {
