@@ -61,7 +61,7 @@ TEST_CASE("MutualWatch.a_rank_that_spins_is_found") {
     const auto ended = hanging(2, "spins", 0, storage);
     CAPTURE(ended.output);
     check_found(ended, "no rank has made progress for", {0, 1});
-    CHECK(contains(ended.output, "though rank 0 computes"));
+    CHECK(contains(ended.output, "but rank 0 computes"));
     CHECK(test::no_process_is_left(storage));
 }
 

@@ -648,7 +648,7 @@ TEST_CASE("HangWatch.an_evaluation_on_one_rank_is_no_hang") {
     REQUIRE(finding);
     CHECK(finding->kind == Found::busy);
     CHECK(finding->rank == 0);
-    CHECK(contains(finding->text, "though rank 0 computes"));
+    CHECK(contains(finding->text, "but rank 0 computes"));
 }
 
 TEST_CASE("HangWatch.limits_grow_with_the_pauses_of_the_run") {
