@@ -295,7 +295,7 @@ TEST_CASE("FailurePolicy.a_checkpoint_that_fails_twice_alike_is_skipped") {
     const auto second = fail("checkpoint_000002", "rank 0: loss is nan at step 24");
     CHECK(second.restart);
     CHECK(second.skip == std::vector<std::string>{"checkpoint_000002"});
-    CHECK(contains(second.reason, "restart 3, without checkpoint_000002"));
+    CHECK(contains(second.reason, "restart 3, skipping checkpoint_000002"));
     // It stays so. The one before it has its own two tries, and what it repeats is no progress.
     policy.on_progress("checkpoint_000003", 20);
     CHECK(fail("checkpoint_000003", "rank 1: loss is nan at step 23").skip == second.skip);

@@ -226,7 +226,7 @@ TEST_CASE("Surroundings.the_first_ctrl_c_saves_and_the_second_ends_the_run") {
     second.signal(SIGINT);
     CHECK(second.wait() == 128 + SIGINT);
     CAPTURE(second.output());
-    CHECK(contains(second.output(), "without saving; start the same command again"));
+    CHECK(contains(second.output(), "without saving; run the same command to resume"));
     CHECK_FALSE(std::filesystem::exists(lost.path() / "r/checkpoint_000001"));
     CHECK(no_process_is_left(lost));
 }

@@ -106,7 +106,7 @@ namespace rtrain::launch {
 [[nodiscard]] inline Launcher by_mpirun(const RanksCommand& command) {
     const auto program = find_program("mpirun");
     if (!program) {
-        throw LaunchError("RT-L1", "mpirun is not in an absolute directory of PATH; "
+        throw LaunchError("RT-L1", "mpirun is not on PATH (only absolute directories count); "
                                    "install it (Debian: apt-get install openmpi-bin), or start the "
                                    "program with your own launcher");
     }
