@@ -319,7 +319,7 @@ private:
         }
     }
 
-    /// A process that drives a trial knows how the calls before the search have ended; otherwise it
+    /// A process that drives a trial reads the endings of the calls before the search; otherwise it
     /// is a driver like any other.
     void begin_trial() {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -351,7 +351,7 @@ private:
         }
     }
 
-    /// For a rank that ends before it has joined: otherwise its driver could not know why.
+    /// For a rank that ends before it has joined: otherwise its driver would miss the cause.
     void connect_at_last() {
         const auto number = rank();
         const auto size = ranks();

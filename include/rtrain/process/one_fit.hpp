@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One fit() call at a time in a process, because its status (rank_status.hpp), its preemption
-/// notice (preemption_notice.hpp) and its current call (launch/session.hpp) are singletons. Cost
-/// tier 0: std only.
+/// Allows one fit() call at a time in a process. Status (rank_status.hpp), preemption notice
+/// (preemption_notice.hpp) and current call (launch/session.hpp) are singletons. Cost tier 0: std
+/// only.
 #pragma once
 
 #include <rtrain/base/error.hpp>

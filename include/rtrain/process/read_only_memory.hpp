@@ -63,7 +63,8 @@ public:
         const ReadOnlyMemory* const memory = find(address);
         return memory == nullptr ? nullptr : memory->write_ + memory->offset_of(address);
     }
-    /// Incremented after loading values in one process while others may read; null if not counted.
+    /// Counter to increment when one process loads values while others may read; null if not
+    /// counted.
     [[nodiscard]] static Loads* loads(const void* address) noexcept {
         const ReadOnlyMemory* const memory = find(address);
         return memory == nullptr ? nullptr : memory->loads_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The standard input that main() has read before fit(). Ranks run main(), too, and must read the
-/// same, but what was read from a pipe is gone, and mpirun forwards the rest to rank 0 only.
+/// same. But what was read from a pipe is gone, and mpirun forwards the rest to rank 0 only.
 ///
 /// A file can be read again. A pipe whose writers have ended before main() begins, as in
 /// `echo '{"lr": 0.1}' | program`, is copied then without consuming it. For other input, only

@@ -5,7 +5,7 @@
 /// and a JSON object with its type in "kind".
 ///
 /// Any process that can reach the driver may send frames. A frame's length is checked before memory
-/// is allocated, JSON is at most 32 levels deep, and a message must be one of event_kinds.hpp with
+/// is allocated, and JSON is at most 32 levels deep. A message must be one of event_kinds.hpp with
 /// exactly its fields.
 /// Cost tier 1: Boost.JSON.
 #pragma once

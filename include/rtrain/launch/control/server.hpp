@@ -60,7 +60,7 @@ public:
         std::function<void(int rank, const Event&)> event{};
         /// A rank's connection has ended, after all it sent was handled.
         std::function<void(int rank)> left{};
-        /// A connection was refused, for the log. Under many, some calls stand for several.
+        /// A connection was refused, for the log. Under many, one call may cover several.
         std::function<void(const std::string& why)> refused{};
     };
 

@@ -75,8 +75,8 @@ struct Placement {
     return place;
 }
 
-/// Throws LaunchError if this process may open too few files for the ranks [RT-L17] or, at the
-/// `first` start, this user has too few threads for those of this machine [RT-L45]. Measured with
+/// Throws LaunchError [RT-L17] if this process may open too few files for the ranks. At the `first`
+/// start, throws [RT-L45] if this user has too few threads for those of this machine. Measured with
 /// Open MPI 4.1: mpirun needs 4, each rank 6.
 inline void require_room_for(const Placement& place, bool first) {
     constexpr int of_mpirun = 4;

@@ -277,7 +277,7 @@ private:
         handlers_.ended();
     }
 
-    /// Derives the failure from the launcher's exit status; only it may know the cause.
+    /// Derives the failure from the launcher's exit status; only it may reveal the cause.
     void judge_exit() {
         if (!broken_ && started_.status() == 0) {
             broken_ = died_without_a_word_;

@@ -30,7 +30,7 @@ struct JobEnd {
             return {.failure = failure.value_or(without_result)};
         }
         // Ranks may notice that another has died, also while they join, or that they were given up;
-        // the driver knows the cause better.
+        // the driver's failure is more precise.
         const bool hung = failure && failure->kind == Kind::hang;
         if (told->kind != Kind::interrupted && !hung) {
             return {.failure = told, .result = result};

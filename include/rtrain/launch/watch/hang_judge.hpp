@@ -5,8 +5,8 @@
 /// launch/watch/mutual_watch.hpp.
 ///
 /// The thread makes no MPI call, because the training thread may be within MPI. To end the job, it
-/// makes ranks exit with a code other than 0 and without MPI_Finalize, which mpirun and `srun -K`
-/// treat as a failure of the job.
+/// makes ranks exit with a code other than 0 and without MPI_Finalize. mpirun and `srun -K` treat
+/// that as a failure of the job.
 #pragma once
 
 #include <rtrain/base/console.hpp>

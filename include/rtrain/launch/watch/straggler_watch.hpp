@@ -2,9 +2,9 @@
 /// @file
 /// StragglerWatch: detects from the ranks' reports which rank slows the others down.
 ///
-/// A rank is a straggler if steps take much longer than before and the others spend most of that
-/// time waiting while it does not wait. A single long step, such as an evaluation on one rank,
-/// makes no straggler, nor does a machine that slows all ranks. Pure: takes times as arguments.
+/// A rank is a straggler if steps take much longer than before and the others mostly wait while it
+/// does not. A single long step, such as an evaluation on one rank, makes no straggler, nor does a
+/// machine that slows all ranks. Pure: takes times as arguments.
 #pragma once
 
 #include <rtrain/base/error.hpp>
