@@ -796,7 +796,7 @@ def nan(options):
         wrong.append(f"status {status}, but no error names the cause")
     if run.restarts() != 5:
         wrong.append(f"{run.restarts()} restarts, not 5")
-    if not re.search("restart.*, without checkpoint_", run.output()):
+    if not re.search("restart.*, skipping checkpoint_", run.output()):
         wrong.append("it never went on from an older checkpoint")
     say({"nan": "each time", "step": step, "restarts": run.restarts(), "wrong": wrong})
     if wrong:

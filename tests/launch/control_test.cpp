@@ -693,7 +693,7 @@ TEST_CASE("Control.a_rank_without_its_driver_says_so") {
     CHECK_THROWS_WITH_AS(link_with(variables)->connect(0, 1), doctest::Contains("[RT-L8]"),
                          LaunchError);
     variables[ControlAddress::variable] = "nonsense";
-    CHECK_THROWS_WITH_AS(link_with(variables)->connect(0, 1), doctest::Contains("no address"),
+    CHECK_THROWS_WITH_AS(link_with(variables)->connect(0, 1), doctest::Contains("not an address"),
                          LaunchError);
 }
 
@@ -745,7 +745,9 @@ TEST_CASE("Control.another_user_is_turned_away") {
     std::filesystem::permissions(path, std::filesystem::perms(0777));
     Process inside({"--stranger", path, driver.token()});
     CHECK(contains(inside.output(), "turned away"));
-    CHECK(eventually([&] { return driver.has_refused("user 65534: it is another user's"); }));
+    CHECK(eventually([&] {
+        return driver.has_refused("user 65534: the process belongs to a different user");
+    }));
     CHECK_FALSE(driver.joined(1).has_value());
     bystander.check_that_it_goes_on();
 }
@@ -777,12 +779,12 @@ TEST_CASE("Control.hostile_peers_are_turned_away") {
         {"1 GiB before hello", token + frame_of("", 1U << 30U), "1073741824 bytes"},
         {"hello too long", token + frame_of(std::string(5000, ' ')), "5000 bytes"},
         {"garbage behind the token", token + frame_of("garbage"), "malformed"},
-        {"status first", token + other_rank, "no hello"},
+        {"status first", token + other_rank, "not a hello"},
         {"1 GiB after hello", token + hello + frame_of("", 1U << 30U), "1073741824 bytes", true},
         {"garbage after hello", token + hello + frame_of("garbage"), "malformed", true},
         {"unknown kind", token + hello + frame_of(R"({"kind":"restart"})"), "unknown", true},
-        {"hello twice", token + hello + hello, "speaks for another", true},
-        {"as another rank", token + hello + other_rank, "speaks for another", true},
+        {"hello twice", token + hello + hello, "sent a report of a different rank", true},
+        {"as another rank", token + hello + other_rank, "sent a report of a different rank", true},
     };
     std::size_t lefts = 0;
     for (const Attack& attack : attacks) {
@@ -828,8 +830,8 @@ TEST_CASE("Control.a_rank_has_one_connection_and_the_right_numbers") {
     };
     CHECK(contains(refused(0, 2), "rank 0 is connected already"));
     CHECK(contains(refused(0, 2), "[RT-L8]"));
-    CHECK(contains(refused(1, 3), "expected are 2 ranks"));
-    CHECK(contains(refused(2, 2), "expected are 2 ranks"));
+    CHECK(contains(refused(1, 3), "but there are 2 ranks"));
+    CHECK(contains(refused(2, 2), "but there are 2 ranks"));
     auto variables = driver.variables();
     variables[ControlAddress::attempt_variable] = "2";
     try {
@@ -850,7 +852,7 @@ TEST_CASE("Control.a_wrong_token_is_an_error_of_the_rank") {
     auto variables = driver.variables();
     variables[ControlAddress::token_variable] = std::string(64, '0');
     CHECK_THROWS_WITH_AS(link_with(variables)->connect(0, 1, 1s),
-                         doctest::Contains("token of another attempt"), LaunchError);
+                         doctest::Contains("token belong to a different attempt"), LaunchError);
     CHECK(driver.has_refused("wrong token"));
 }
 

@@ -232,8 +232,8 @@ TEST_CASE("Hosts.too_little_room_is_an_error") {
                                 .mpirun_args = {"--host", "localhost:1,one:1,two:1"}};
     CHECK(find_room(scaling).ranks == 1);
     CHECK_THROWS_WITH_AS((void)place_ranks(scaling),
-                         doctest::Contains("the hosts have room for 1 ranks, num_workers needs at "
-                                           "least 2; no answer from one, two [RT-L13]"),
+                         doctest::Contains("the hosts have room for 1 ranks, but num_workers needs "
+                                           "at least 2; no answer from one, two [RT-L13]"),
                          LaunchError);
     directory.write("up-two", "");
     const auto place = place_ranks(scaling);

@@ -295,7 +295,7 @@ TEST_CASE("FailurePolicy.a_checkpoint_that_fails_twice_alike_is_skipped") {
     const auto second = fail("checkpoint_000002", "rank 0: loss is nan at step 24");
     CHECK(second.restart);
     CHECK(second.skip == std::vector<std::string>{"checkpoint_000002"});
-    CHECK(contains(second.reason, "restart 3, without checkpoint_000002"));
+    CHECK(contains(second.reason, "restart 3, skipping checkpoint_000002"));
     // It stays so. The one before it has its own two tries, and what it repeats is no progress.
     policy.on_progress("checkpoint_000003", 20);
     CHECK(fail("checkpoint_000003", "rank 1: loss is nan at step 23").skip == second.skip);
@@ -415,7 +415,7 @@ TEST_CASE("HangWatch.ranks_outside_rtrain_are_at_work") {
         REQUIRE(finding);
         CHECK(finding->kind == Found::idle);
         CHECK(finding->rank == (all_outside ? 0 : 1));
-        CHECK(contains(finding->text, "rank 1 waits for nobody") == !all_outside);
+        CHECK(contains(finding->text, "rank 1 waits for no rank") == !all_outside);
         CHECK(contains(finding->text, "raise failure.hang.busy_s or call worker.heartbeat()"));
     }
     Ranks beats(2);
@@ -586,7 +586,7 @@ TEST_CASE("HangWatch.a_deadlock_is_known_before_the_limit") {
     CHECK_FALSE(deadlocked(ranks)); // they may be slow
     CHECK(!ranks.go(2));
     CHECK(deadlocked(ranks));
-    // Who waits for nobody may come yet.
+    // Who waits for no rank may come yet.
     ranks.reports[1].waiting_in.clear();
     ranks.act = [](Ranks&) {};
     CHECK(!ranks.go(10));
@@ -648,7 +648,7 @@ TEST_CASE("HangWatch.an_evaluation_on_one_rank_is_no_hang") {
     REQUIRE(finding);
     CHECK(finding->kind == Found::busy);
     CHECK(finding->rank == 0);
-    CHECK(contains(finding->text, "though rank 0 computes"));
+    CHECK(contains(finding->text, "but rank 0 computes"));
 }
 
 TEST_CASE("HangWatch.limits_grow_with_the_pauses_of_the_run") {
@@ -712,7 +712,7 @@ TEST_CASE("HangWatch.starting_has_a_limit_of_its_own") {
     const auto stuck = loading.go(2);
     REQUIRE(stuck);
     CHECK(stuck->kind == Found::starting);
-    CHECK(contains(stuck->text, "rank 0 has not come to train"));
+    CHECK(contains(stuck->text, "rank 0 has not started to train"));
 }
 
 TEST_CASE("HangWatch.ranks_that_are_done_are_not_watched") {

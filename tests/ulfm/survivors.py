@@ -159,7 +159,7 @@ def all_start_anew_where_that_cannot_be():
     name = "the range allows no fewer"
     run = Run("rows", 3, 3, "1:11:kill")
     check_finished(run, name)
-    check("num_workers allows no fewer ranks" in run.output, f"{name}: reason", run.output)
+    check("num_workers does not allow fewer ranks" in run.output, f"{name}: reason", run.output)
     check(len(run.processes()[3]) == 6, f"{name}: {run.processes()}", run.output)
     name = "a second death is one too many"
     run = Run("rows", 3, 4, "1:5:kill", "2:20:kill")

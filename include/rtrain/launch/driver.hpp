@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The driver: a program started alone launches `mpirun` on itself and waits. It owns the
-/// io_context and the signals of this process; what becomes of the run is its Supervisor's
+/// The driver: a program started without a launcher launches `mpirun` on itself and waits. It owns
+/// the io_context and the signals of this process; its Supervisor owns the run
 /// (launch/supervise/supervisor.hpp).
 #pragma once
 
@@ -52,8 +52,8 @@ public:
     Driver(const Driver&) = delete;
     Driver& operator=(const Driver&) = delete;
 
-    /// Returns how the call ended. A signal that is to end this program ends it. Throws
-    /// std::bad_alloc; then the destructor ends the ranks.
+    /// Returns the outcome of the call. A signal that ends this program is raised again. Throws
+    /// std::bad_alloc; then the destructor kills the ranks.
     Ending run() {
         const SaysOnScreen on_screen;
         listen();
@@ -63,8 +63,8 @@ public:
         supervisor_.start();
         io_.run();
         if (fatal_signal_) {
-            console::say("ended by signal %d (%s) without saving; start the same command again to "
-                         "go on from the newest checkpoint",
+            console::say("ended by signal %d (%s) without saving; run the same command to "
+                         "resume from the newest checkpoint",
                          *fatal_signal_, ::strsignal(*fatal_signal_));
         }
         console::Screen::current().take_off();
@@ -86,8 +86,8 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
-    /// While it lives, what this process says waits for nobody who reads it, as a pager that stands
-    /// still: ranks and signals need the driver.
+    /// While it exists, messages of this process never wait for a reader, such as a stopped pager:
+    /// ranks and signals need the driver.
     class SaysOnScreen {
     public:
         SaysOnScreen() noexcept {
@@ -158,20 +158,21 @@ private:
         return given;
     }
 
-    /// Of the terminal; 0: there is none.
+    /// Width of the terminal; 0: none.
     [[nodiscard]] static int columns() {
         const console::Screen& screen = console::Screen::current();
         return screen.is_terminal() ? screen.columns() : 0;
     }
 
-    /// What ranks have recorded: a failure of training may be forgiven, others meet each start.
+    /// Parses what ranks have recorded: a failure of training may be retried, others recur at each
+    /// start.
     [[nodiscard]] static std::optional<Failure> failure_in(const std::string& result) {
         Ending ending = ending_from(json::parse(result).as_object());
         if (!ending.failure) {
             return std::nullopt;
         }
         Failure& failure = *ending.failure;
-        if (ending.tells_of_deaths() || failure.code == "RT-L8") { // its driver is gone, it thinks
+        if (ending.tells_of_deaths() || failure.code == "RT-L8") { // found its driver gone
             failure.kind = Failure::Kind::interrupted;
         } else if (failure.kind == Failure::Kind::threw && failure.code != "RT-T1" &&
                    failure.code != "RT-L2") {
@@ -186,7 +187,7 @@ private:
         }
     }
 
-    /// What ranks have thrown, rank 0 has told.
+    /// Reports failures that rank 0 has not reported: it reports exceptions.
     void tell_of(const Failure& failure) const {
         using Kind = Failure::Kind;
         if (failure.kind == Kind::died || failure.kind == Kind::hang ||
@@ -207,7 +208,7 @@ private:
                 fatal_signal_ = signal;
                 supervisor_.end({.kind = Failure::Kind::configuration,
                                  .code = "RT-L2",
-                                 .message = "the driver was told to end"});
+                                 .message = "a signal ended the driver"});
             } else {
                 first_signal_ = first_signal_.value_or(Clock::now());
                 supervisor_.make_room();
@@ -218,8 +219,8 @@ private:
         });
     }
 
-    /// Until what the driver has said is read. A terminal may be stopped, and after a signal nobody
-    /// may be there: both have a moment.
+    /// Waits until the driver's messages are read. A terminal may be stopped, and after a signal
+    /// there may be no reader: then at most 2 s.
     void wait_for_reader() {
         console::Screen& screen = console::Screen::current();
         constexpr std::chrono::milliseconds often{100};
@@ -232,8 +233,8 @@ private:
         }
     }
 
-    /// A job manager may send the same signal twice. So may whoever passes Ctrl-C on, but sooner
-    /// than a person presses it again.
+    /// A job manager may send the same signal twice. So may a program that forwards Ctrl-C, but
+    /// faster than a person presses it again.
     [[nodiscard]] bool may_make_room(int signal) const {
         const std::chrono::milliseconds echo(signal == SIGINT ? 100 : 1000);
         return !first_signal_ || Clock::now() - *first_signal_ < echo;
@@ -245,22 +246,22 @@ private:
     std::function<void(const Failure&)> tell_;
     track::RankLogs* logs_;
     std::function<void(const std::string&)> on_run_;
-    std::optional<Clock::time_point> first_signal_; ///< that asked to make room
+    std::optional<Clock::time_point> first_signal_; ///< the one that preempted the run
     std::optional<int> fatal_signal_;
-    bool has_heard_ = false; ///< a signal to end
+    bool has_heard_ = false; ///< stops waiting for the reader
     std::optional<RunEnd> end_;
     boost::asio::io_context io_;
-    process::KeptHandlers handlers_; ///< comes back behind the set
+    process::KeptHandlers handlers_; ///< restores the handlers after the set is gone
     boost::asio::signal_set signals_;
     Supervisor supervisor_;
 };
 
-/// Launches the ranks for a call and returns how they ended; after a failure, as often
-/// as `run.failure` allows, launches them again. `config` must be theirs, too. `tell` is called
-/// when processes have died or hung, after which no rank is there to tell; it throws nothing.
-/// `logs` get what ranks print, unless they are null. `on_run` is called when another run begins in
-/// ranks that have ended one well; it has `config`, `run`, `tell` and `logs` be those of that run.
-/// Throws std::bad_alloc when no rank lives any more.
+/// Launches the ranks for a call, relaunches them after failures as often as `run.failure` allows,
+/// and returns how they ended. `config` must be the ranks', too. `tell` is called when processes
+/// have died or hung, so that no rank can report it; it throws nothing. `logs`, unless null,
+/// receive the ranks' output. `on_run` is called when another run begins in ranks that have
+/// completed one; it must set `config`, `run`, `tell` and `logs` to those of that run. Throws
+/// std::bad_alloc after all ranks have exited.
 [[nodiscard]] inline Ending drive(FitCall call, const Config& config, const ScalingConfig& scaling,
                                   const RunConfig& run, std::function<void(const Failure&)> tell,
                                   track::RankLogs* logs,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// DriverDisplay: what rank 0 shows of a run, drawn by the driver, which has the terminal and the
+/// DriverDisplay: rank 0's progress display, drawn by the driver, which owns the terminal and the
 /// output of all ranks.
 #pragma once
 
@@ -26,10 +26,8 @@ public:
     }
 
     void print(std::string_view lines) override { session_.tell("shown", {{"text", lines}}); }
-    /// A driver that is behind gets the next.
-    void show(const console::Progress& now) override {
-        session_.tell_unless_behind(to_event(now));
-    }
+    /// A driver that lags behind gets only later ones.
+    void show(const console::Progress& now) override { session_.tell_unless_behind(to_event(now)); }
     void take_off() override { print(""); }
     bool drain(std::chrono::milliseconds limit) override { return session_.flush(limit); }
 

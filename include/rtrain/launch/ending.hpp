@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a fit() call ended, as one process leaves it in a file for the others (launch/session.hpp).
+/// The outcome of a fit() call, as one process records it in a file for the others
+/// (launch/session.hpp).
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -23,13 +24,13 @@
 
 namespace rtrain::launch {
 
-/// The run that it left, or its error.
+/// The resulting run, or the error.
 struct Ending {
     std::filesystem::path run{};
     std::optional<Failure> failure{};
     std::vector<Failure> of_ranks{}; ///< TrainingFailedError::failures
 
-    /// The Result, or throws the error. `filesystem`: where the run is, unless on this machine.
+    /// Returns the Result, or throws the error. `filesystem`: that of the run, unless local.
     [[nodiscard]] Result get(const std::optional<storage::AnyFilesystem>& filesystem) const {
         if (!failure) {
             return Result::from_path(run, filesystem);
@@ -40,7 +41,7 @@ struct Ending {
         detail::throw_error(failure->code, failure->message);
     }
 
-    /// The ending that an exception stands for.
+    /// Converts an exception.
     [[nodiscard]] static Ending of(const std::exception& exception) {
         Ending ending{.failure = detail::failure_of(exception)};
         if (const auto* const failed = dynamic_cast<const TrainingFailedError*>(&exception)) {
@@ -52,7 +53,7 @@ struct Ending {
     [[nodiscard]] bool has_code(std::string_view code) const {
         return failure && failure->code == code;
     }
-    /// Whether it is a TrainingFailedError in which processes have died.
+    /// True for a TrainingFailedError in which processes have died.
     [[nodiscard]] bool tells_of_deaths() const {
         return std::any_of(of_ranks.begin(), of_ranks.end(), [](const Failure& of_rank) {
             return of_rank.kind == Failure::Kind::died;
@@ -73,7 +74,7 @@ struct Ending {
     return object;
 }
 
-/// As it was written before there was a Failure: code and message beside the run, texts of ranks.
+/// Parses the format from before Failure: code and message next to the run, texts of ranks.
 [[nodiscard]] inline Ending ending_from_texts(const boost::json::object& object) {
     Ending ending{.run = std::string(object.at("run").as_string())};
     if (!object.at("code").as_string().empty()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// HandedInput: what main() has read from standard input before fit(), for the processes that this
-/// one starts, which run main(), too. They read a copy in a file.
+/// HandedInput: the standard input that main() has read before fit(), for child processes, which
+/// run main(), too. They read a copy from a file.
 #pragma once
 
 #include <rtrain/process/standard_input.hpp>
@@ -14,17 +14,17 @@
 
 namespace rtrain::launch {
 
-/// To be made before main() begins.
+/// Create before main() begins.
 class HandedInput {
 public:
     using Variables = std::map<std::string, std::string>;
     static constexpr const char* variable = "RTRAIN_STANDARD_INPUT";
 
-    /// Notices what main() has read; to be called when fit() begins.
+    /// Records what main() has read; call when fit() begins.
     void look() { input_.look(); }
 
-    /// What gives it to processes on this machine; empty when main() has read none. `directory()`
-    /// is where the file is made. Throws ConfigError [RT-C24].
+    /// Variables that pass it to processes on this machine; empty if main() has read none.
+    /// `directory()` returns the directory for the file. Throws ConfigError [RT-C24].
     template <class Directory>
     [[nodiscard]] Variables variables(Directory&& directory) {
         if (file_.empty() && input_.was_read()) {
@@ -35,8 +35,8 @@ public:
         return file_.empty() ? Variables() : Variables{{variable, file_}};
     }
 
-    /// The same for ranks that mpirun starts. Without variables, it hands on to rank 0 what there
-    /// is. `remote`: whether there are ranks on other machines.
+    /// The same for ranks started by mpirun. Without variables, rank 0 gets the remaining input.
+    /// `remote`: there are ranks on other machines.
     template <class Directory>
     [[nodiscard]] Variables rank_variables(bool remote, Directory&& directory) {
         auto given = variables(directory);
@@ -48,7 +48,7 @@ public:
         return given;
     }
 
-    /// Has this process read from its beginning what the one that has started it has read.
+    /// Makes this process read from the start what its parent has read.
     void take() {
         if (const char* const file = std::getenv(variable)) {
             file_ = file;
@@ -57,12 +57,12 @@ public:
         ::unsetenv(variable);
     }
 
-    /// The file is gone, with its directory.
+    /// The file was removed with its directory.
     void forget_file() { file_.clear(); }
 
 private:
     StandardInput input_; ///< of this process
-    std::string file_;    ///< that others are to read instead, or this one does
+    std::string file_;    ///< that children, or this process, read instead
 };
 
 } // namespace rtrain::launch

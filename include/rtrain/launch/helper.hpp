@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The helper process that validates checkpoints: this same program, started by rank 0. Here is
-/// what concerns the process itself and what it says; launch/validator.hpp is rank 0's side of it.
+/// The helper process that validates checkpoints: the same program, started by rank 0. This header
+/// has the helper's side; launch/validator.hpp has rank 0's.
 ///
-/// The two exchange JSON texts, one a line, over a socket:
+/// They exchange JSON texts, one per line, over a socket:
 /// @code
-/// helper:  {"ready":true}                                        once, when it can validate
+/// helper:  {"ready":true}                             once, when it can validate
 /// rank 0:  {"id":3,"checkpoint":"/runs/a/checkpoint_000003","task":{"batches":10}}
-/// helper:  {"id":3,"metrics":{"accuracy":0.9}}                   or {"id":3,"error":"no such
-/// file"}
+/// helper:  {"id":3,"metrics":{"accuracy":0.9}}        or {"id":3,"error":"no such file"}
 /// @endcode
 #pragma once
 
@@ -41,25 +40,25 @@
 namespace rtrain::launch {
 
 struct Helper {
-    /// Set for a helper: the process that has started it.
+    /// Set for a helper: the process that started it.
     static constexpr const char* parent_variable = "RTRAIN_VALIDATOR_OF";
-    /// Its end of the socket.
+    /// The helper's end of the socket.
     static constexpr int socket = 3;
     /// A longer line breaks the protocol.
     static constexpr std::size_t max_line = std::size_t{16} << 20;
-    /// Ranks that compute on the same cores get ten times as much of them.
+    /// Ranks that compute on the same cores get ten times as much processor time.
     static constexpr int niceness = 10;
 
-    /// Whether this process was started as one. The first call, before main() begins, ties it to
-    /// its parent: it is killed when that dies. It may use all cores, whatever the rank is bound
-    /// to, where ranks leave them free.
+    /// True if this process is a helper. The first call, before main() begins, binds it to its
+    /// parent: it is killed when that dies. It may use all cores, whatever the rank's binding,
+    /// where ranks leave them idle.
     [[nodiscard]] static bool is_this_process() {
         static const bool result = begin();
         return result;
     }
 
-    /// Answers requests with what `function(checkpoint, task)` returns or throws, until rank 0
-    /// closes the socket. `filesystem`: where checkpoints are, unless on this machine.
+    /// Answers requests with the result or exception of `function(checkpoint, task)`, until rank 0
+    /// closes the socket. `filesystem`: that of the checkpoints, unless local.
     template <std::invocable<const Checkpoint&, const Config&> F>
     static void serve(F&& function,
                       const std::optional<storage::AnyFilesystem>& filesystem = std::nullopt) {
@@ -101,13 +100,13 @@ private:
         ::unsetenv(parent_variable);
         ::fcntl(socket, F_SETFD, FD_CLOEXEC);
         cpu_set_t all;
-        std::memset(&all, 0xff, sizeof all); // the kernel leaves those that this job may not have
+        std::memset(&all, 0xff, sizeof all); // the kernel removes those not allowed
         ::sched_setaffinity(0, sizeof all, &all);
         ::setpriority(PRIO_PROCESS, 0, niceness);
         return true;
     }
 
-    /// False when rank 0 has gone.
+    /// Returns false if rank 0 is gone.
     static bool say(const Config& text) {
         const std::string line = json::serialize(text) + "\n";
         for (std::size_t sent = 0; sent < line.size();) {

@@ -25,13 +25,13 @@
 
 namespace rtrain::launch {
 
-/// What the helper is to be: a program, and variables on top of this process's environment.
+/// The helper's command line, and variables added to this process's environment.
 struct HelperProgram {
     std::vector<std::string> words;
     std::map<std::string, std::string> variables;
 };
 
-/// Whether `setting`, "NAME=value", makes a process believe that it is a rank.
+/// True if `setting`, "NAME=value", makes a process believe that it is a rank.
 [[nodiscard]] inline bool is_rank_variable(std::string_view setting) {
     for (const std::string_view prefix :
          {"OMPI_", "ORTE_", "OPAL_", "PMIX_", "PRTE_", "PMI_", "MPI_LOCAL", "HYDI_", "HYDRA_",
@@ -44,7 +44,7 @@ struct HelperProgram {
     return false;
 }
 
-/// A running helper and the socket to it. The destructor kills it and what it has started.
+/// A running helper and the socket to it. The destructor kills it and its children.
 class HelperProcess {
 public:
     /// Throws LaunchError [RT-L4].
@@ -71,8 +71,8 @@ public:
 
     [[nodiscard]] int socket() const noexcept { return socket_; }
 
-    /// Ends it, if it has not ended, and returns its status as waitpid() gives it; empty when
-    /// somebody else has taken that. A process that is dying keeps the status it dies with.
+    /// Kills it, if it still runs, and returns its status from waitpid(); empty if other code has
+    /// already reaped it. A dying process keeps its own exit status.
     std::optional<int> end() {
         if (pid_ <= 0) {
             return status_;
@@ -93,11 +93,11 @@ public:
 private:
     static LaunchError cannot_start(int error) {
         return {"RT-L4",
-                detail::concat("cannot start the process that validates: ", std::strerror(error))};
+                detail::concat("cannot start the validation process: ", std::strerror(error))};
     }
 
-    /// posix_spawn(), because fork() would copy the page tables of a whole training process and
-    /// make each of its pages fault again.
+    /// Uses posix_spawn(), because fork() would copy the page tables of a whole training process
+    /// and make each of its pages fault again.
     int spawn(const HelperProgram& program, int end) {
         auto variables = program.variables;
         variables[Helper::parent_variable] = std::to_string(::getpid());
@@ -111,7 +111,8 @@ private:
         ::posix_spawn_file_actions_adddup2(&files, end, Helper::socket);
         ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
         ::posix_spawn_file_actions_addclosefrom_np(&files, Helper::socket + 1);
-        // A group of its own, to be killed whole; and no signal blocked, as in our thread all are.
+        // Its own process group, to be killed as a whole; and no blocked signals, unlike in our
+        // thread.
         sigset_t none;
         sigemptyset(&none);
         ::posix_spawnattr_setpgroup(&attributes, 0);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One program, several processes: how the driver and the ranks it has launched agree on which
-/// `fit()` call is meant and how each has ended.
+/// One program, several processes: Session lets the driver and its ranks agree on the current
+/// `fit()` call and on how each has ended.
 ///
 /// Every process runs the same main() and counts its fit() calls. The driver launches ranks for its
-/// call number k; these answer their calls before k with what the driver has recorded, train in
-/// call k, record its outcome, and end there, so that what follows happens in the driver only. A
-/// helper, which rank 0 starts to validate checkpoints of its call k, does the same, but serves in
-/// call k.
+/// call number k. These answer earlier calls with the driver's records, train in call k, record its
+/// outcome, and exit there, so that only the driver continues. A helper, which rank 0 starts to
+/// validate checkpoints of its call k, does the same, but serves in call k.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -62,39 +61,40 @@ public:
     static constexpr const char* columns_variable = "RTRAIN_DRIVER_COLUMNS";
     static constexpr const char* trial_variable = "RTRAIN_TUNE_TRIAL";
 
-    /// That of this process, which begins now unless it has begun. Who trains hands it down.
+    /// The session of this process, which begins on the first call. Training code passes it on.
     [[nodiscard]] static Session& of_this_process() {
         static Session session;
         return session;
     }
 
-    /// The number of the fit() call that begins now.
+    /// Returns the number of the fit() call that begins now.
     [[nodiscard]] int next_fit() {
         process::open_standard_streams(); // main() may have closed some, to become a daemon
-        if (!target_) { // whoever has started this process knows what main() has read
+        if (!target_) {                   // the parent knows what main() has read
             input_.look();
         }
         return fits_++;
     }
 
-    /// The number that the next fit() call gets.
+    /// The number of the next fit() call.
     [[nodiscard]] int upcoming_fit() const noexcept { return fits_; }
 
-    /// For a process that drives a trial of a search, and its ranks: the file that says which.
+    /// For a process that drives a trial of a search, and its ranks: the file that describes it.
     [[nodiscard]] const std::filesystem::path& trial() const noexcept { return trial_; }
 
-    /// The call that a rank launched by a driver is to train in, or a helper to serve in.
+    /// The call in which a rank launched by a driver trains, or a helper serves.
     [[nodiscard]] const std::optional<int>& target() const noexcept { return target_; }
 
-    /// For such a rank: what the driver named the run, so that a restarted one is found again.
+    /// For such a rank: the run's name from the driver, so that a restarted run is found again.
     [[nodiscard]] const std::string& run_name() const noexcept { return run_name_; }
 
-    /// For such a rank: checkpoints not to go on from: training failed from them again and again.
+    /// For such a rank: checkpoints not to resume from, because training failed from them
+    /// repeatedly.
     [[nodiscard]] const std::vector<std::string>& skipped_checkpoints() const noexcept {
         return skipped_;
     }
 
-    /// The configuration that the main() of a driver on this machine has made for this call.
+    /// The configuration that the main() of a driver on this machine made for this call.
     [[nodiscard]] std::optional<boost::json::object> driver_config(int fit) {
         const bool known =
             target_ && !directory_.empty() && std::filesystem::exists(config_file_of(fit));
@@ -102,17 +102,17 @@ public:
                    ? std::optional(json::parse(storage::read_file(config_file_of(fit))).as_object())
                    : std::nullopt;
     }
-    /// On the driver: leaves it for the ranks.
+    /// In the driver: writes the configuration for the ranks.
     void leave_config(int fit, const boost::json::object& config) {
         storage::leave_word(config_file_of(fit), json::serialize(config));
     }
 
-    /// Whether a driver watches this rank.
+    /// True if a driver watches this rank.
     [[nodiscard]] bool has_driver() const noexcept { return link_ != nullptr; }
 
-    /// For a rank that is about to join the others, which may take it a second: ends it when its
-    /// driver, on this machine, has died. mpirun gives its ranks a second longer. From connect() on
-    /// the connection tells.
+    /// For a rank that is about to join the others, which may take it a second: kills it if its
+    /// driver, on this machine, has died. mpirun gives its ranks a second longer. After connect(),
+    /// the connection detects this.
     void watch_driver() {
         if (!link_ || connected_ || !std::filesystem::exists(directory_)) {
             return;
@@ -129,8 +129,8 @@ public:
             interval);
     }
 
-    /// Begins to tell the driver what this rank does; nothing without a driver. Throws LaunchError
-    /// [RT-L8] when it does not take this rank for one of its own.
+    /// Starts to report to the driver what this rank does; does nothing without a driver. Throws
+    /// LaunchError [RT-L8] if the driver refuses this rank.
     void connect(int rank, int size) {
         if (link_ && !connected_) {
             watch_this_thread();
@@ -142,7 +142,7 @@ public:
         }
     }
 
-    /// Tells the driver something; nothing without one.
+    /// Sends an event to the driver; does nothing without one.
     void tell(const std::string& kind, boost::json::object body) {
         if (link_) {
             link_->say({kind, std::move(body)});
@@ -154,13 +154,13 @@ public:
             link_->say_unless_behind(event);
         }
     }
-    /// Waits until all that was told is sent; false when `limit` came first.
+    /// Waits until all events are sent; returns false on timeout.
     bool flush(std::chrono::milliseconds limit) { return !link_ || link_->flush(limit); }
 
-    /// How wide the driver's terminal was when it started this rank; 0: it has none.
+    /// Width of the driver's terminal when it started this rank; 0: it has none.
     [[nodiscard]] int driver_columns() const noexcept { return driver_columns_; }
 
-    /// Has the driver decide what follows on a failure that all ranks but the `lost` ones, as
+    /// Lets the driver decide what follows a failure that all ranks but the `lost` ones, as
     /// numbered at the start of the job, have survived. `checkpoint`: see FailurePolicy.
     [[nodiscard]] Decision ask_driver(const Failure& failure, const std::string& checkpoint,
                                       const std::vector<int>& lost) {
@@ -177,7 +177,7 @@ public:
                                  .reason = "the driver did not answer"};
     }
 
-    /// Tells the driver why this rank is about to end; waits until that is sent.
+    /// Sends the driver this rank's final error; waits until it is sent.
     void last_words(const std::exception& error) {
         constexpr std::chrono::seconds limit{2};
         if (link_) {
@@ -186,7 +186,7 @@ public:
         }
     }
 
-    /// What tells a helper which call it is to serve in, how those before it have ended, and what
+    /// Variables for a helper: the call to serve in, how those before it have ended, and what
     /// main() has read.
     [[nodiscard]] std::map<std::string, std::string> helper_variables(int fit) {
         auto variables = input_variables();
@@ -200,8 +200,8 @@ public:
         return variables;
     }
 
-    /// What gives processes on this machine the standard input that main() has read before fit();
-    /// empty when it has read none. Throws ConfigError [RT-C24].
+    /// Variables that pass the standard input that main() has read before fit() to processes on
+    /// this machine; empty if it has read none. Throws ConfigError [RT-C24].
     [[nodiscard]] HandedInput::Variables input_variables() {
         return input_.variables([this] { return directory(); });
     }
@@ -210,7 +210,7 @@ public:
         return input_.rank_variables(remote, [this] { return directory(); });
     }
 
-    /// The directory that driver, ranks and helper share on one node; made when first needed.
+    /// The directory that driver, ranks and helper share on one node; created on first use.
     [[nodiscard]] const std::filesystem::path& directory() {
         if (directory_.empty()) {
             own_directory_.emplace(storage::temporary_directory(), directory_name);
@@ -222,8 +222,8 @@ public:
         return directory_;
     }
 
-    /// In memory, for what Open MPI shares between the ranks of this machine. Empty where there is
-    /// no /dev/shm.
+    /// A directory in memory, for what Open MPI shares between the ranks of this machine. Empty
+    /// without /dev/shm.
     [[nodiscard]] std::optional<std::filesystem::path> shared_memory() {
         if (!shared_memory_) {
             try {
@@ -235,20 +235,20 @@ public:
         return shared_memory_->path();
     }
 
-    /// For a driver whose ranks are gone. Its directories are made anew when needed.
+    /// For a driver whose ranks have exited. Its directories are created again when needed.
     void remove_directories() {
         if (own_directory_) {
             own_directory_.reset();
             directory_.clear();
-            input_.forget_file(); // it was there
+            input_.forget_file(); // it was in the directory
         }
         shared_memory_.reset();
     }
 
-    /// This process prints again: see Session().
+    /// Restores this process's output: see Session().
     void unmute() { muted_.end(); }
 
-    /// Keeps it for processes that are started later.
+    /// Records it for processes that are started later.
     void record(int fit, const Ending& ending) {
         endings_[fit] = ending;
         if (!directory_.empty()) {
@@ -256,17 +256,17 @@ public:
         }
     }
 
-    /// The same of what a rank has said that cannot.
+    /// The same for a rank that cannot access the directory.
     void record_text(int fit, const std::string& ending) {
         storage::leave_word(file_of(fit), ending);
     }
 
-    /// What was recorded for a call; empty when nothing was.
+    /// Returns the recorded ending of a call; empty if there is none.
     [[nodiscard]] std::optional<Ending> recorded(int fit) {
         const auto text = recorded_text(fit);
         return text ? std::optional(ending_from(json::parse(*text).as_object())) : std::nullopt;
     }
-    /// The same as it was written.
+    /// The same as text.
     [[nodiscard]] std::optional<std::string> recorded_text(int fit) {
         if (directory_.empty() || !std::filesystem::exists(file_of(fit))) {
             return std::nullopt;
@@ -280,8 +280,7 @@ public:
     Session& operator=(const Session&) = delete;
 
 private:
-    /// In processes that another one has started, what main() prints before its call is muted: that
-    /// one has printed it.
+    /// In child processes, output of main() before its call is muted: the parent has printed it.
     Session() {
         process::survive_file_size_limit();
         const char* const directory = std::getenv(directory_variable);
@@ -307,11 +306,11 @@ private:
         input_.take();
         for (const char* variable : {directory_variable, fit_variable, name_variable, skip_variable,
                                      columns_variable, trial_variable}) {
-            ::unsetenv(variable); // programs that this one starts are not of the session
+            ::unsetenv(variable); // programs started by this one are not in the session
         }
         if (!Helper::is_this_process()) {
             if (!is_sole_rank()) {
-                ::prctl(PR_SET_PDEATHSIG, SIGKILL); // mpirun gone: nobody is left to end this rank
+                ::prctl(PR_SET_PDEATHSIG, SIGKILL); // mpirun is gone: nothing would end this rank
             }
             link_ = DriverLink::from_environment();
         }
@@ -320,8 +319,8 @@ private:
         }
     }
 
-    /// A process that drives a trial knows how the calls before the search have ended, and then is
-    /// a driver like any other.
+    /// A process that drives a trial reads the endings of the calls before the search; otherwise it
+    /// is a driver like any other.
     void begin_trial() {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         input_.take();
@@ -332,7 +331,7 @@ private:
         (void)directory();
         muted_.begin();
     }
-    /// A driver that was killed cannot tidy up. Its connections end a moment before it does.
+    /// Cleans up for a driver that was killed. Its connections end shortly before it does.
     static void sweep_after_driver() noexcept {
         constexpr std::chrono::milliseconds moment{100};
         std::this_thread::sleep_for(moment);
@@ -344,7 +343,7 @@ private:
 
     void write(int fit, const Ending& ending) {
         const std::string text = json::serialize(to_json(ending));
-        if (link_ && !std::filesystem::exists(directory_)) { // on another machine than the driver
+        if (link_ && !std::filesystem::exists(directory_)) { // not on the driver's machine
             tell("ending", {{"text", text}});
             connect_at_last();
         } else {
@@ -352,7 +351,7 @@ private:
         }
     }
 
-    /// For a rank that ends before it has joined: its driver could not know why.
+    /// For a rank that ends before it has joined: otherwise its driver would miss the cause.
     void connect_at_last() {
         const auto number = rank();
         const auto size = ranks();
@@ -381,10 +380,10 @@ private:
     int driver_columns_ = 0;
     std::unique_ptr<DriverLink> link_;
     bool connected_ = false;
-    std::optional<NoticeWatch> driver_watch_; ///< until then
+    std::optional<NoticeWatch> driver_watch_; ///< until connected
     std::filesystem::path directory_;
     std::map<int, Ending> endings_;                          ///< recorded by this process
-    std::optional<storage::ProcessDirectory> own_directory_; ///< when this process has made it
+    std::optional<storage::ProcessDirectory> own_directory_; ///< if this process has created it
     std::optional<storage::ProcessDirectory> shared_memory_;
     process::MutedStdout muted_;
 };
@@ -392,9 +391,9 @@ private:
 /// One fit() call.
 struct FitCall {
     Session& session;
-    int number;           ///< as the session counts them
-    bool follows = false; ///< its ranks have ended another run before, and have joined for this one
-    std::string function{}; ///< type of what trains; empty: not known
+    int number;             ///< in the session's count
+    bool follows = false;   ///< its ranks have completed a run before and stay for this one
+    std::string function{}; ///< type of the training function; empty: unknown
 };
 
 } // namespace rtrain::launch

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Validator: rank 0's queue of checkpoints to validate, and its talk with the helper process that
-/// works on it (launch/helper_process.hpp). Nothing here makes rank 0 wait or computes on its
-/// cores: one thread sleeps until the helper answers. What the helper does is in launch/helper.hpp.
+/// Validator: rank 0's queue of checkpoints to validate, and the protocol with the helper process
+/// that works on it (launch/helper_process.hpp). It never makes rank 0 wait, nor uses its cores:
+/// one thread sleeps until the helper answers. The helper's side is launch/helper.hpp.
 #pragma once
 
 #include <rtrain/base/duration.hpp>
@@ -49,17 +49,16 @@ struct ValidationRequest {
     std::optional<double> timeout_s{};
 };
 
-/// How a validation ended.
+/// Outcome of a validation.
 struct Verdict {
     std::int64_t id = 0;
     CheckpointStatus status = CheckpointStatus::validated; ///< or _failed, or _timeout
-    Config metrics{};                                      ///< what the function returned
-    std::optional<Failure> failure{};                      ///< why it has returned nothing
+    Config metrics{};                                      ///< returned by the function
+    std::optional<Failure> failure{};                      ///< set if it returned none
 };
 
 /// Validates in the order of requests, one at a time. The process is started for the first request
-/// and stays for the next ones; one that has died or was killed for its slowness is replaced when
-/// the next request comes.
+/// and reused; one that has died or was killed after a timeout is replaced at the next request.
 class Validator {
 public:
     /// `when_ended` is called with each verdict, in the order of requests, in the validator's
@@ -68,7 +67,7 @@ public:
         : program_(std::move(program)), when_ended_(std::move(when_ended)) {}
     Validator(const Validator&) = delete;
     Validator& operator=(const Validator&) = delete;
-    /// Ends the helper; what it has not answered is lost.
+    /// Kills the helper; pending requests are lost.
     ~Validator() {
         if (thread_.joinable()) {
             {
@@ -82,8 +81,8 @@ public:
         ::close(stop_event_);
     }
 
-    /// Returns at once; any thread may call it. Throws ConfigError [RT-C17] when the limit is not
-    /// above 0, or the task is longer than Helper::max_line.
+    /// Returns immediately; thread-safe. Throws ConfigError [RT-C17] if the limit is not above 0,
+    /// or the task is longer than Helper::max_line.
     void submit(ValidationRequest request) {
         detail::check_validation_timeout(request.timeout_s);
         if (line_of(request).size() > Helper::max_line) {
@@ -102,7 +101,7 @@ public:
     }
 
     /// Waits until `when_ended` has returned for everything submitted, or for `limit_s` seconds;
-    /// whether it has.
+    /// returns whether it has.
     bool wait_all(std::optional<double> limit_s = std::nullopt) {
         std::unique_lock lock(mutex_);
         const auto done = [&] { return unanswered_ == 0; };
@@ -129,7 +128,7 @@ private:
                "\n";
     }
 
-    /// Empty for no limit, and for one of more than a year.
+    /// Empty for no limit, and for limits of more than a year.
     static std::optional<Clock::time_point> deadline_after(const std::optional<double>& seconds) {
         constexpr double year = 365 * 86400.0;
         if (!seconds || !(*seconds < year)) {
@@ -144,7 +143,7 @@ private:
         thread_ = process::Thread([this] { work(); });
     }
 
-    /// The helper is started from this thread, lives no longer than it, and dies with it.
+    /// The helper is started from this thread, does not outlive it, and dies with it.
     void work() {
         for (;;) {
             ValidationRequest request;
@@ -187,8 +186,8 @@ private:
         return verdict;
     }
 
-    /// Keeps a helper that waits for requests; replaces one that has died meanwhile, or talks
-    /// unasked.
+    /// Keeps a helper that waits for requests; replaces one that has died since, or sent
+    /// unsolicited data.
     void start_helper() {
         if (helper_) {
             pollfd state{helper_->socket(), POLLIN, 0};
@@ -203,8 +202,8 @@ private:
         }
     }
 
-    /// The metrics; throws what is to be said about a failure. Keeps the helper only if it has
-    /// answered properly.
+    /// Returns the metrics; throws an error that describes the failure. Keeps the helper only if it
+    /// has answered properly.
     Config ask(const ValidationRequest& request) {
         std::string outgoing = line_of(request);
         auto deadline = deadline_after(request.timeout_s);
@@ -229,7 +228,7 @@ private:
         }
     }
 
-    /// Sleeps until the helper can be heard, or written to, or the deadline has come.
+    /// Sleeps until the helper's socket is ready, or the deadline.
     void wait(bool to_write, const std::optional<Clock::time_point>& deadline) {
         int limit_ms = -1;
         if (deadline) {
@@ -251,7 +250,7 @@ private:
             const ssize_t sent =
                 ::send(helper_->socket(), outgoing.data(), outgoing.size(), MSG_NOSIGNAL);
             if (sent < 0) {
-                return; // it cannot be written to now; if it is dead, receive() finds out
+                return; // not writable now; if it is dead, receive() detects that
             }
             outgoing.erase(0, static_cast<std::size_t>(sent));
         }
@@ -271,7 +270,7 @@ private:
             } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
                 return;
             } else if (incoming_.find('\n') != std::string::npos) {
-                return; // an answer before its death
+                return; // an answer from before its death
             } else {
                 throw death();
             }
@@ -298,7 +297,7 @@ private:
         const auto* const object = answer.if_object();
         const auto* const of = object != nullptr ? object->if_contains("id") : nullptr;
         if (of == nullptr || *of != id) {
-            refuse("no answer to the request");
+            refuse("a line that does not answer the request");
         }
         if (const auto* const error = object->if_contains("error");
             error != nullptr && error->is_string()) {
@@ -312,14 +311,14 @@ private:
         return metrics->get_object();
     }
 
-    /// Ends a helper that does not keep to the protocol.
+    /// Kills a helper that violates the protocol.
     [[noreturn]] void refuse(const std::string& what) {
         helper_.reset();
-        throw LaunchError("RT-L5", "the process that validates sent " + what +
-                                       "; is descriptor 3 used by something else?");
+        throw LaunchError("RT-L5", "the validation process sent " + what +
+                                       "; check that no other code uses descriptor 3");
     }
 
-    /// What became of a helper that has closed the socket.
+    /// Describes how a helper that has closed the socket ended.
     LaunchError death() {
         const auto status = helper_->end();
         std::string how = "ended";
@@ -332,11 +331,11 @@ private:
         helper_.reset();
         if (!ready_) {
             return {"RT-L4",
-                    detail::concat("the process that validates ", how,
-                                   " before it came to this fit() call; main() must make the same "
+                    detail::concat("the validation process ", how,
+                                   " before it reached this fit() call; main() must make the same "
                                    "calls in every process")};
         }
-        return {"RT-L5", detail::concat("the process that validates ", how)};
+        return {"RT-L5", detail::concat("the validation process ", how)};
     }
 
     HelperProgram program_;
@@ -349,10 +348,10 @@ private:
     int stop_event_ = -1;
     process::Thread thread_;
 
-    // Of the thread.
+    // Accessed only by the thread.
     std::optional<HelperProcess> helper_;
     std::string incoming_;
-    bool ready_ = false; ///< the helper has come to its fit() call
+    bool ready_ = false; ///< the helper has reached its fit() call
 };
 
 } // namespace rtrain::launch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Agreement: something that all ranks know of this process, since they were at the same place.
-/// Cost tier 0: std only.
+/// Agreement: a condition of this process on which all ranks have agreed at the same point. Cost
+/// tier 0: std only.
 #pragma once
 
 namespace rtrain {
@@ -10,11 +10,11 @@ namespace data {
 struct Position;
 } // namespace data
 
-/// Of the training thread.
+/// Used by the training thread only.
 class Agreement {
 public:
-    /// All ranks know; `pass`: the loop over batches that all of them are in, or null. The first
-    /// counts.
+    /// All ranks have agreed. `pass`: the loop over batches that all of them are in, or null. The
+    /// first call counts.
     void agree(const data::Position* pass) noexcept {
         if (!agreed_) {
             agreed_ = true;
@@ -22,7 +22,7 @@ public:
         }
     }
     [[nodiscard]] bool agreed() const noexcept { return agreed_; }
-    /// Whether all ranks have agreed in the loop over batches that `pass` is the place of.
+    /// True if all ranks have agreed in the loop over batches at position `pass`.
     [[nodiscard]] bool agreed_in(const data::Position& pass) const noexcept {
         return agreed_ && agreed_in_ == &pass;
     }

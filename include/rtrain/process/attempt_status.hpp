@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// AttemptStatus: whether the training function may still go on. It may catch what ends its
-/// attempt; what the run then becomes does not depend on that. Cost tier 0: std only.
+/// AttemptStatus: whether the training function may still continue. It may catch the exception that
+/// ends its attempt; the run's outcome does not depend on that. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -16,13 +16,13 @@ namespace rtrain {
 
 class AttemptStatus {
 public:
-    /// That of this process.
+    /// The status of this process.
     [[nodiscard]] static AttemptStatus& current() noexcept {
         static AttemptStatus status;
         return status;
     }
 
-    /// The training function is about to be called. `end_process` does not return.
+    /// Call before the training function. `end_process` does not return.
     void begin(std::function<void()> end_process) {
         const std::lock_guard lock(mutex_);
         end_process_ = std::move(end_process);
@@ -31,14 +31,14 @@ public:
         is_over_ = false;
         is_under_way_ = true;
     }
-    /// It has ended.
+    /// Call after the training function.
     void end() noexcept {
         const std::lock_guard lock(mutex_);
         is_under_way_ = false;
     }
 
-    /// The attempt fails by this error, because ranks may be at different steps from now on. The
-    /// first counts. From any thread.
+    /// Fails the attempt with this error, because ranks may be at different steps from now on. The
+    /// first call counts. Thread-safe.
     void fail(const Error& error) {
         const std::lock_guard lock(mutex_);
         if (is_under_way_ && !failure_) {
@@ -51,12 +51,12 @@ public:
         return failure_;
     }
 
-    // Of the training thread.
+    // Used by the training thread only.
 
-    /// Whether the function should have ended.
+    /// True if the function should have ended.
     [[nodiscard]] bool is_over() const noexcept { return is_over_.load(std::memory_order_relaxed); }
 
-    /// The state is saved, and the function is left. One that has stayed twice ends the process.
+    /// The state is saved, and the function must end. Ends the process at the third call.
     void leave() {
         constexpr int chances = 2;
         is_over_ = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Starting another program with its output in pipes.
+/// Starts another program with its output in pipes.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -31,8 +31,8 @@ extern char** environ; // NOLINT: POSIX
 
 namespace rtrain::launch {
 
-/// Where PATH finds a program. Relative entries, and empty ones, do not count: whoever can write to
-/// the working directory would choose the program.
+/// Finds a program on PATH. Relative and empty entries are ignored, because anything in the working
+/// directory could replace the program.
 [[nodiscard]] inline std::optional<std::filesystem::path> find_program(const std::string& name) {
     const char* const variable = std::getenv("PATH");
     const std::string path = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
@@ -50,7 +50,7 @@ namespace rtrain::launch {
     return std::nullopt;
 }
 
-/// This process's program and arguments, for whom it starts while it lives.
+/// This process's program and arguments, to start it again while it runs.
 [[nodiscard]] inline std::vector<std::string> own_command_line() {
     auto file = detail::strict(std::ifstream("/proc/self/cmdline", std::ios::binary));
     std::vector<std::string> words;
@@ -61,13 +61,13 @@ namespace rtrain::launch {
         words.emplace_back();
     }
     words[0] = std::filesystem::read_symlink("/proc/self/exe").string();
-    if (::access(words[0].c_str(), X_OK) != 0) { // rebuilt, perhaps; what runs is still there
+    if (::access(words[0].c_str(), X_OK) != 0) { // rebuilt, perhaps; the running one still exists
         words[0] = detail::concat("/proc/", ::getpid(), "/exe");
     }
     return words;
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 [[nodiscard]] inline std::string quoted(const std::string& word) {
     constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "_-+=.,:/@%";
@@ -81,8 +81,8 @@ namespace rtrain::launch {
     return text + '\'';
 }
 
-/// This process's environment as "NAME=value", with `variables` set and without the settings that
-/// `drop` holds true for.
+/// This process's environment as "NAME=value", with `variables` set and without the settings for
+/// which `drop` returns true.
 [[nodiscard]] inline std::vector<std::string>
 environment_with(const std::map<std::string, std::string>& variables,
                  bool (*drop)(std::string_view setting) = nullptr) {
@@ -100,7 +100,7 @@ environment_with(const std::map<std::string, std::string>& variables,
     return settings;
 }
 
-/// What exec takes: pointers to the strings, and a null behind them.
+/// Arguments for exec: pointers to the strings, then a null.
 [[nodiscard]] inline std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
     std::vector<char*> result;
     result.reserve(strings.size() + 1);
@@ -111,18 +111,18 @@ environment_with(const std::map<std::string, std::string>& variables,
     return result;
 }
 
-/// A running program. It is told to end (SIGTERM) when this process dies.
+/// A running program. It gets SIGTERM when this process dies.
 struct Child {
     pid_t pid = -1;
     int out = -1; ///< read end of its standard output
     int err = -1; ///< read end of its standard error
 
-    /// Starts `words`, with variables set on top of this process's environment. `shares_input`:
-    /// whether it reads this process's standard input; else from nowhere.
+    /// Starts `words`, with variables added to this process's environment. `shares_input`: it reads
+    /// this process's standard input; otherwise /dev/null.
     [[nodiscard]] static Child start(const std::vector<std::string>& words,
                                      const std::map<std::string, std::string>& variables,
                                      bool shares_input = true) {
-        // All memory is taken before fork(): another thread may hold the allocator's lock.
+        // All memory is allocated before fork(): another thread may hold the allocator's lock.
         const auto settings = environment_with(variables);
         const auto arguments = pointers_to(words);
         const auto environment = pointers_to(settings);
@@ -139,7 +139,7 @@ struct Child {
             if (::getppid() != parent) {
                 ::_exit(127);
             }
-            ::setpgid(0, 0); // Ctrl-C reaches the driver only, which passes it on once
+            ::setpgid(0, 0); // Ctrl-C reaches the driver only, which forwards it once
             if (!shares_input) {
                 ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
             }

@@ -9,7 +9,7 @@
 
 namespace rtrain::process {
 
-/// A descriptor that is closed with it.
+/// Closes its descriptor on destruction.
 class Descriptor {
 public:
     explicit Descriptor(int number = -1) noexcept : number_(number) {}

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How those who read what ranks print learn that a run has printed all it prints, though its
-/// processes live on. Cost tier 0: std only.
+/// Marks the end of a run's output for readers, while its processes live on. Cost tier 0: std only.
 #pragma once
 
 #include <cstdio>
@@ -9,8 +8,8 @@
 
 namespace rtrain::launch {
 
-/// A line that ranks print to both streams behind a run that others may follow. A driver takes it
-/// out, and prints it to a stream when it had it from all of its ranks.
+/// A line that ranks print to both streams after a run that others may follow. A driver removes it,
+/// and prints it to a stream once all of its ranks have printed it.
 inline constexpr std::string_view end_of_run = "\x1e(rtrain: end of run)";
 
 inline void print_end_of_run() noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the launcher (mpirun, srun) says about this process before MPI is initialised.
+/// What the launcher (mpirun, srun) reveals about this process before MPI is initialized.
 #pragma once
 
 #include <charconv>
@@ -10,7 +10,7 @@
 
 namespace rtrain::launch {
 
-/// The value of an environment variable that is a whole number.
+/// The value of an environment variable that is an integer.
 [[nodiscard]] inline std::optional<int> env_int(const char* name) {
     const char* const text = std::getenv(name);
     if (text == nullptr) {
@@ -25,17 +25,17 @@ namespace rtrain::launch {
     return value;
 }
 
-/// Set for the only rank of a driver that has started it without mpirun.
+/// Set for the only rank of a driver that started it without mpirun.
 inline constexpr const char* sole_rank_variable = "RTRAIN_SOLE_RANK";
 
-/// Whether this process is that.
+/// True if this process is that rank.
 [[nodiscard]] inline bool is_sole_rank() {
     return std::getenv(sole_rank_variable) != nullptr;
 }
 
-/// Number of ranks when this process is one of a parallel job: of mpirun (Open MPI, MPICH), of srun
-/// with an MPI plug-in, or of a driver. Empty when the program was started alone, also inside a
-/// batch script.
+/// Number of ranks if this process belongs to a parallel job: of mpirun (Open MPI, MPICH), of srun
+/// with an MPI plug-in, or of a driver. Empty if the program was started alone, even inside a batch
+/// script.
 [[nodiscard]] inline std::optional<int> ranks() {
     if (is_sole_rank()) {
         return 1;
@@ -51,7 +51,7 @@ inline constexpr const char* sole_rank_variable = "RTRAIN_SOLE_RANK";
     return std::nullopt;
 }
 
-/// Which of them it is; empty where ranks() is.
+/// The rank of this process; empty if ranks() is.
 [[nodiscard]] inline std::optional<int> rank() {
     if (is_sole_rank()) {
         return 0;
@@ -64,7 +64,7 @@ inline constexpr const char* sole_rank_variable = "RTRAIN_SOLE_RANK";
     return std::nullopt;
 }
 
-/// What has started it as one of several, in words.
+/// The name of the launcher of this rank.
 [[nodiscard]] inline std::string_view launcher() {
     if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
         return "Open MPI's mpirun";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A limit on the size of files (ulimit -f) is an error of who writes, not a signal that ends the
-/// process. Cost tier 0: std only.
+/// Turns a limit on the size of files (ulimit -f) into a write error instead of a signal that ends
+/// the process. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -14,7 +14,7 @@
 namespace rtrain::process {
 
 /// From now on writing beyond the limit fails with EFBIG, unless the program handles SIGXFSZ. A
-/// handler, because programs that this one starts would go on to ignore it.
+/// handler, because child programs would inherit an ignored signal.
 inline void survive_file_size_limit() noexcept {
     struct sigaction action {};
     if (::sigaction(SIGXFSZ, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
@@ -24,11 +24,11 @@ inline void survive_file_size_limit() noexcept {
     }
 }
 
-/// What to do about EFBIG; begins with "; ".
+/// Advice about EFBIG; begins with "; ".
 [[nodiscard]] inline std::string file_size_advice() {
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-        return "; the file system holds no larger file: use another one";
+        return "; the file system does not support larger files: use a different one";
     }
     return rtrain::detail::concat("; a process may write files of ", limit.rlim_cur,
                                   " bytes here: raise `ulimit -f`");

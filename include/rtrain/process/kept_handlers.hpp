@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// KeptHandlers: what this process does on some signals, to come back when others have used them.
-/// Cost tier 0: std only.
+/// KeptHandlers: saves this process's handlers of some signals and restores them later. Cost tier
+/// 0: std only.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace rtrain::process {
 
-/// Its destructor restores how the signals are handled now.
+/// The destructor restores the handlers from construction.
 class KeptHandlers {
 public:
     explicit KeptHandlers(const std::vector<int>& signals) {
@@ -27,7 +27,7 @@ public:
         }
     }
 
-    /// Those that whoever has started this process has not had it ignore, as nohup and `&` do.
+    /// Those that this process's parent did not make it ignore, as nohup and `&` do.
     [[nodiscard]] std::vector<int> heeded() const {
         std::vector<int> signals;
         for (const auto& [signal, action] : before_) {

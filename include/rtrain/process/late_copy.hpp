@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A copy of memory as it is now, and checksums of it, that are made a little later: by a thread
-/// beside training, and what is left by whoever is about to write. So every writer of such memory
-/// waits for the copies under way first: LateCopy::finish_all().
+/// A deferred copy of memory, with checksums: made by a background thread during training, and the
+/// rest by a writer before it changes the memory. So every writer of such memory first waits for
+/// the pending copies: LateCopy::finish_all().
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
@@ -30,11 +30,11 @@ public:
         const std::byte* from;
         std::byte* to; ///< null: not copied
         std::size_t bytes;
-        std::uint32_t* sum = nullptr; ///< of what is not copied, by checkpoint::sum_of_sums()
+        std::uint32_t* sum = nullptr; ///< if not copied: from checkpoint::sum_of_sums()
     };
 
-    /// `copied` is called once, when all is copied and before a writer goes on. Both memories live
-    /// until then.
+    /// `copied` is called once, after everything is copied and before a writer continues. Both
+    /// memories must live until then.
     [[nodiscard]] static std::shared_ptr<LateCopy> begin(const std::vector<Range>& ranges,
                                                          std::function<void()> copied) {
         std::shared_ptr<LateCopy> copy(new LateCopy(ranges, std::move(copied)));
@@ -47,7 +47,7 @@ public:
     LateCopy& operator=(const LateCopy&) = delete;
     ~LateCopy() = default;
 
-    /// Copies what nobody has taken, and returns when all is copied. Any number of threads.
+    /// Copies the remaining chunks, and returns when everything is copied. Thread-safe.
     void finish() {
         std::size_t mine = 0;
         for (std::size_t i = next_.fetch_add(1); i < chunks_.size(); i = next_.fetch_add(1)) {
@@ -70,7 +70,7 @@ public:
         }
         done_.wait(lock, [this] { return is_done_; });
     }
-    /// The same for the thread beside training.
+    /// The same for the background thread.
     void finish_beside() {
         while (held().load() > 0 && !is_done()) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -78,8 +78,8 @@ public:
         finish();
     }
 
-    /// For those who write parameters or what optimizers keep, before they do: no copy is under
-    /// way then. Costs a load where none is.
+    /// Call before writing parameters or optimizer state: finishes all pending copies. Costs one
+    /// load if there are none.
     static void finish_all() {
         if (under_way().load(std::memory_order_acquire) == 0) {
             return;
@@ -95,7 +95,7 @@ public:
         }
     }
 
-    /// For tests: while it lives, only writers copy.
+    /// For tests: while it exists, only writers copy.
     class Held {
     public:
         Held() { held().fetch_add(1); }
@@ -148,7 +148,7 @@ private:
     }
 
     std::vector<Range> chunks_;
-    std::atomic<std::size_t> next_{0}; ///< the first that nobody has taken
+    std::atomic<std::size_t> next_{0}; ///< the next chunk
     std::mutex mutex_;
     std::condition_variable done_;
     std::size_t copied_ = 0;

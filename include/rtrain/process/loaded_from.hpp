@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which file a function was loaded from, and where it lies there. Cost tier 0: std only.
+/// The file that a function was loaded from, and its address in that file. Cost tier 0: std only.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace rtrain {
 
-/// " (/usr/lib/libm.so.6)"; "" when that is not known.
+/// " (/usr/lib/libm.so.6)"; "" if unknown.
 [[nodiscard]] inline std::string from(const void* function) {
     Dl_info place{};
     const bool known = ::dladdr(function, &place) != 0 && place.dli_fname != nullptr;
     return known ? std::string(" (") + place.dli_fname + ")" : "";
 }
 
-/// Where a function lies in its file.
+/// A function's place in its file.
 struct PlaceInFile {
-    std::string file;          ///< tells builds of it apart: its size, and when it was written
-    std::uint64_t address = 0; ///< from where the file was loaded to
+    std::string file;          ///< distinguishes builds: size and time of modification
+    std::uint64_t address = 0; ///< relative to the load address
 };
 
-/// None when that is not known.
+/// Empty if unknown.
 [[nodiscard]] inline std::optional<PlaceInFile> place_in_file(const void* function) {
     Dl_info place{};
     struct stat file {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How far this rank's training loop is, for those who show it: written by the thread that trains,
-/// a store each batch, and read by another. Cost tier 0: std only; any room may include it.
+/// Progress of this rank's training loop, for display: written by the training thread, one store
+/// per batch, and read by another. Cost tier 0: std only; any room may include it.
 #pragma once
 
 #include <atomic>
@@ -11,32 +11,32 @@ namespace rtrain {
 
 class LoopStatus {
 public:
-    /// Of a loop over batches that trains.
+    /// Length of a training loop over batches.
     struct Length {
-        std::int64_t first = 0;       ///< batches that were taken before, in a run that goes on
-        std::int64_t total = 0;       ///< batches; 0: not known
-        std::int64_t rows = 0;        ///< of a batch
-        std::int64_t rows_of_all = 0; ///< of a step of all ranks
+        std::int64_t first = 0;       ///< batches consumed before, in a resumed run
+        std::int64_t total = 0;       ///< batches; 0: unknown
+        std::int64_t rows = 0;        ///< per batch
+        std::int64_t rows_of_all = 0; ///< per step of all ranks
     };
 
-    /// What a reader sees. It may be of two moments, a batch apart.
+    /// A reader's snapshot. Its values may differ by one batch.
     struct Reading {
-        std::int64_t epoch = 0;  ///< from 1; 0: in none
-        std::int64_t epochs = 0; ///< 0: not known
+        std::int64_t epoch = 0;  ///< from 1; 0: none
+        std::int64_t epochs = 0; ///< 0: unknown
         bool in_steps = false;   ///< both count steps, of worker.steps()
-        std::int64_t loop = 0;   ///< each loop has another number; 0: there was none
-        bool under_way = false;  ///< the loop
-        std::int64_t done = 0;   ///< batches of it
+        std::int64_t loop = 0;   ///< number of the loop; 0: none yet
+        bool under_way = false;  ///< true while the loop runs
+        std::int64_t done = 0;   ///< its completed batches
         Length length{};
     };
 
-    /// That of this process.
+    /// The status of this process.
     [[nodiscard]] static LoopStatus& current() noexcept {
         static LoopStatus status;
         return status;
     }
 
-    /// A run begins.
+    /// Call at the start of a run.
     void reset() noexcept {
         epoch_ = epochs_ = loop_ = done_ = 0;
         under_way_ = false;
@@ -58,7 +58,7 @@ public:
         under_way_.store(true, std::memory_order_relaxed);
         loop_.fetch_add(1, std::memory_order_release);
     }
-    /// A batch of it was used.
+    /// One more batch is completed.
     void advance() noexcept { done_.fetch_add(1, std::memory_order_relaxed); }
     void end_loop() noexcept { under_way_.store(false, std::memory_order_relaxed); }
 

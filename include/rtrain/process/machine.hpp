@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which machine this is. Cost tier 0: std only.
+/// Identifies this machine. Cost tier 0: std only.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace rtrain::storage {
 
-/// Another one after each start of the machine: what the system keeps in memory is then gone.
+/// Changes at each boot of the machine, which loses what the system keeps in memory.
 [[nodiscard]] inline std::string boot_id() {
     std::string id;
     std::ifstream("/proc/sys/kernel/random/boot_id") >> id;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Standard output that leads nowhere for a while. Cost tier 0: std only.
+/// Discards standard output for a while. Cost tier 0: std only.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@ namespace rtrain::process {
 
 class MutedStdout {
 public:
-    /// Until end(). Nothing happens where /dev/null cannot be opened.
+    /// Mutes until end(). Does nothing if /dev/null cannot be opened.
     void begin() {
         const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
         if (nowhere >= 0) {
@@ -32,7 +32,7 @@ public:
     }
 
 private:
-    int kept_ = -1; ///< what it led to
+    int kept_ = -1; ///< the original descriptor
 };
 
 } // namespace rtrain::process

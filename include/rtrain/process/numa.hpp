@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which NUMA node of its machine this process is bound to. Cost tier 0: std only.
+/// The NUMA node that this process is bound to. Cost tier 0: std only.
 #pragma once
 
 #include <charconv>
@@ -15,7 +15,7 @@
 
 namespace rtrain::detail {
 
-/// Whether a list of cores as Linux writes it, such as "0-3,8", has one that is in `cores`.
+/// True if a list of cores in Linux's format, such as "0-3,8", has one that is in `cores`.
 [[nodiscard]] inline bool has_any_core(const std::string& list, const cpu_set_t& cores) {
     const char* at = list.data();
     const char* const end = at + list.size();
@@ -39,8 +39,8 @@ namespace rtrain::detail {
     return false;
 }
 
-/// The NUMA node that has all cores which this thread may run on; 0 where the system knows none,
-/// nothing when it may run on cores of several. `nodes`: where Linux describes them.
+/// The NUMA node with all cores that this thread may run on; 0 if the system has no NUMA, empty if
+/// they are on several nodes. `nodes`: the directory where Linux describes them.
 [[nodiscard]] inline std::optional<int>
 numa_node(const std::filesystem::path& nodes = "/sys/devices/system/node") {
     cpu_set_t cores;

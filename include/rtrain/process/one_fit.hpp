@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One fit() call at a time in a process. What a process tells about itself (rank_status.hpp), what
-/// it is told (preemption_notice.hpp) and which fit() call it is in (launch/session.hpp) exist
-/// once. Cost tier 0: std only.
+/// Allows one fit() call at a time in a process. Status (rank_status.hpp), preemption notice
+/// (preemption_notice.hpp) and current call (launch/session.hpp) are singletons. Cost tier 0: std
+/// only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -11,10 +11,10 @@
 
 namespace rtrain::detail {
 
-/// While one lives, this process trains, or validates checkpoints.
+/// While one exists, this process trains, or validates checkpoints.
 class OneFit {
 public:
-    /// Throws what require_none() throws.
+    /// Throws like require_none().
     OneFit() {
         if (begun().exchange(true)) {
             refuse();
@@ -24,7 +24,7 @@ public:
     OneFit& operator=(const OneFit&) = delete;
     ~OneFit() { begun().store(false); }
 
-    /// Throws ConfigError [RT-C23] while one lives.
+    /// Throws ConfigError [RT-C23] while one exists.
     static void require_none() {
         if (begun().load()) {
             refuse();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// OutputTee: somebody hears each line that this process writes to its standard output and standard
-/// error, which goes where it went before, through a pipe and a thread. Before the process ends,
-/// also by a crash, what is in the pipes is passed on.
+/// OutputTee: calls a function with each line that this process writes to standard output and
+/// standard error. The output still goes to its previous destination, through a pipe and a thread.
+/// Before the process ends, also by a crash, the pipes are flushed.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -27,11 +27,11 @@
 
 namespace rtrain::process {
 
-/// There is at most one at a time.
+/// At most one exists at a time.
 class OutputTee {
 public:
     /// `hear` is called in a thread of the tee, line by line, until the destructor returns. Throws
-    /// std::system_error when the process has no such streams, or too many open files.
+    /// std::system_error if the process has no such streams, or too many open files.
     explicit OutputTee(TeeThread::Hear hear) {
         std::array<Descriptor, 2> ends;
         std::array<TeeStream, 2> streams;
@@ -72,7 +72,7 @@ public:
         for (std::size_t i = 0; i < crashes.size(); ++i) {
             struct sigaction now {};
             ::sigaction(crashes[i], nullptr, &now);
-            if (now.sa_sigaction == crashed) { // else somebody has come behind
+            if (now.sa_sigaction == crashed) { // otherwise a later handler is installed
                 ::sigaction(crashes[i], &before_[i], nullptr);
             }
         }
@@ -80,31 +80,31 @@ public:
         thread_->forget();
     }
 
-    /// Where a stream goes now.
+    /// A copy of the descriptor that a stream goes to now.
     [[nodiscard]] static Descriptor copy_of(OutputStream stream) noexcept {
         constexpr int first_free = 3;
         return Descriptor(
             ::fcntl(numbers[static_cast<std::size_t>(stream)], F_DUPFD_CLOEXEC, first_free));
     }
 
-    /// From now on, standard output is written at each end of a line, so that a crash loses none.
+    /// From now on, standard output is flushed at each line end, so that a crash loses no lines.
     static void flush_each_line() noexcept {
         std::fflush(stdout);
-        // Without a buffer of ours, a stream that was written to before would keep some back.
+        // Without a buffer of ours, a stream with earlier output would hold some back.
         std::setvbuf(stdout, buffer.data(), _IOLBF, buffer.size());
     }
 
-    /// What was written so far is heard when this returns.
+    /// Returns after everything written so far was passed to the function.
     void settle() noexcept {
         std::fflush(stdout);
         thread_->settle();
     }
 
-    /// For whoever is about to end the process without exit(): the same for the tee that there is.
-    /// Safe in a signal handler.
+    /// Call before ending the process without exit(): the same for the current tee. Safe in a
+    /// signal handler.
     static void settle_current() noexcept {
         OutputTee* const tee = current.load();
-        if (tee != nullptr && tee->owner_.is_this_process()) { // else its thread is not here
+        if (tee != nullptr && tee->owner_.is_this_process()) { // else the thread is missing here
             tee->thread_->settle();
         }
     }
@@ -124,17 +124,17 @@ private:
         thread_->settle();
     }
 
-    /// exit() was called within its life.
+    /// exit() was called while the tee exists.
     static void restore_current() noexcept {
         OutputTee* const tee = current.load();
         if (tee != nullptr && tee->owner_.is_this_process()) {
             tee->restore();
         }
     }
-    /// Registered first, so it runs behind whatever else runs at exit.
+    /// Registered first, so it runs after all other exit handlers.
     static inline const int at_exit = std::atexit([] { restore_current(); });
 
-    /// Whoever has a handler for it, such as an MPI that prints the stack, has its turn.
+    /// Then calls the previous handler, such as that of an MPI that prints the stack.
     static void crashed(int signal, siginfo_t* info, void* context) noexcept {
         settle_current();
         const OutputTee* const tee = current.load();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Owner: which process has made an object. A process that it forks has copies of its objects, but
-/// neither its threads nor its part in MPI, and must not act for it. Cost tier 0: std only.
+/// Owner: the process that has created an object. A forked process has copies of its objects, but
+/// not its threads or its membership in MPI, and must not act for it. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -23,8 +23,8 @@ private:
     pid_t process_ = ::getpid();
 };
 
-/// Calls `function()`. A process that was forked within it and comes back from it ends here, as it
-/// would behind main(): with 0 when it returns, with 1 when it throws.
+/// Calls `function()`. A process that was forked within it and returns from it exits here, as if
+/// after main(): with 0 if it returns, with 1 if it throws.
 template <class F>
 void call_in_this_process(F&& function) {
     const Owner owner;
@@ -33,11 +33,11 @@ void call_in_this_process(F&& function) {
             return;
         }
         if (thrown != nullptr) {
-            console::error("process %d, which this function has forked, threw: %s",
+            console::error("process %d, forked by this function, threw: %s",
                            static_cast<int>(::getpid()), thrown);
         }
         std::fflush(nullptr);
-        ::_exit(status); // what runs at exit is the rank's
+        ::_exit(status); // exit handlers belong to the rank
     };
     try {
         std::forward<F>(function)();

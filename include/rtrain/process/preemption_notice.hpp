@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether this process was told to make room: see train/preemption.hpp.
+/// The preemption notice of this process: see train/preemption.hpp.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -14,37 +14,37 @@
 
 namespace rtrain {
 
-/// Whether this process was told to make room, and whether all ranks know.
+/// Records whether this process was preempted, and whether all ranks have agreed on it.
 class PreemptionNotice : public Agreement {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// That of this process.
+    /// The notice of this process.
     [[nodiscard]] static PreemptionNotice& current() noexcept {
         static PreemptionNotice notice;
         return notice;
     }
 
-    /// From any thread, and from a signal handler. The first counts.
+    /// Thread-safe, and safe in signal handlers. The first call counts.
     void give(double grace_s) noexcept {
         std::int64_t none = 0;
         const auto end = Clock::now().time_since_epoch() + detail::duration_of(grace_s);
         deadline_.compare_exchange_strong(none, end.count());
     }
     [[nodiscard]] bool given() const noexcept { return deadline_.load() != 0; }
-    /// Until the deadline; only when given().
+    /// Time until the deadline; only if given().
     [[nodiscard]] double seconds_left() const noexcept {
         const auto deadline = std::chrono::nanoseconds(deadline_.load());
         return std::chrono::duration<double>(deadline - Clock::now().time_since_epoch()).count();
     }
 
-    /// The run has made room. One that has ended otherwise leaves the notice to the next.
+    /// Call after a run was preempted. A run that ends otherwise leaves the notice to the next.
     void reset() noexcept { deadline_ = 0; }
 
-    // Of the training thread.
+    // Used by the training thread only.
 
-    /// Whether a run listens, so that ranks vote: not where models are trained without a trainer.
-    /// Each attempt begins without votes, whatever the one before has left on this rank.
+    /// Enables votes of the ranks: not for models that are trained without a trainer. Each attempt
+    /// begins without votes of the previous one.
     void listen(bool on) noexcept {
         listening_ = on;
         forget();
@@ -52,7 +52,8 @@ public:
     }
     [[nodiscard]] bool is_listened_to() const noexcept { return listening_; }
 
-    /// Says when ranks vote: all at the same pass, because each vote decides on the next.
+    /// Schedules the votes: at the same pass on all ranks, because each vote decides when the next
+    /// is.
     class Votes {
     public:
         [[nodiscard]] bool is_due() noexcept { return --until_next_ <= 0; }

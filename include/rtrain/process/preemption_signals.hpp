@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where a process hears that its run is to make room: signals, and a function of the user's.
+/// Sources of preemption notices: signals, and a function of the user.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -25,16 +25,16 @@
 
 namespace rtrain::launch {
 
-/// While it lives, the first SIGTERM, SIGUSR1 or SIGINT (Ctrl-C) is a notice; the next one ends the
-/// process as if there were no handler. A signal for which the program has a handler of its own is
-/// left to it.
+/// While it exists, the first SIGTERM, SIGUSR1 or SIGINT (Ctrl-C) is a preemption notice; the next
+/// one ends the process as if without a handler. Signals that the program already handles are left
+/// alone.
 class PreemptionSignals {
 public:
     static constexpr std::array signals{SIGTERM, SIGUSR1, SIGINT};
 
-    /// `grace_s`: how long the process may then take, in seconds.
+    /// `grace_s`: how long the process may then run, in seconds.
     explicit PreemptionSignals(double grace_s) {
-        (void)PreemptionNotice::current(); // made here, not in the handler
+        (void)PreemptionNotice::current(); // created here, not in the handler
         first = 0;
         grace() = grace_s;
         for (std::size_t i = 0; i < signals.size(); ++i) {
@@ -59,8 +59,8 @@ public:
         }
     }
 
-    /// For a process that ends because of a notice. Whoever ends a job as soon as one of its
-    /// processes has ended, as `srun -K` does, must not take the others' exit code from them.
+    /// For a process that ends because of a notice. `srun -K` and others end a job as soon as one
+    /// of its processes has ended; that must not change the others' exit code.
     static void ignore() {
         for (const int signal : {SIGTERM, SIGUSR1}) { // Ctrl-C still ends it
             struct sigaction now {};
@@ -73,8 +73,8 @@ public:
 
 private:
     static void hear(int signal) {
-        // A job manager and mpirun may both pass on the same signal.
-        // Ctrl-C may come twice, too, but sooner than a person presses it again.
+        // A job manager and mpirun may both forward the same signal. Ctrl-C may arrive twice, too,
+        // but faster than a person presses it again.
         const std::int64_t echo_ns = signal == SIGINT ? 100'000'000 : 1'000'000'000;
         const std::int64_t now = PreemptionNotice::Clock::now().time_since_epoch().count();
         std::int64_t none = 0;
@@ -86,7 +86,7 @@ private:
         if (signal == SIGINT && none == 0 && !console::manner.json) {
             constexpr std::string_view line =
                 "rtrain: interrupted: saving at the next step or report; Ctrl-C again ends the "
-                "process at once, without saving\n";
+                "process immediately, without saving\n";
             console::say_in_signal(line.data(), line.size());
         }
         PreemptionNotice::current().give(grace().load());
@@ -100,11 +100,10 @@ private:
     std::array<bool, signals.size()> installed_{};
 };
 
-/// Calls a function again and again, in a thread of its own, until it returns true; then `told`,
-/// once.
+/// Polls a function in its own thread until it returns true, then calls `told` once.
 class NoticeWatch {
 public:
-    /// Watches nothing when `notice` is empty.
+    /// Does nothing if `notice` is empty.
     NoticeWatch(std::function<bool()> notice, std::function<void()> told,
                 std::chrono::milliseconds interval = std::chrono::seconds(1)) {
         if (!notice) {
@@ -131,7 +130,7 @@ private:
                 wake.wait_for(lock, stop, interval, [] { return false; });
             }
         } catch (const std::exception& error) {
-            console::warn("preemption_notice threw, and is not called any more: %s", error.what());
+            console::warn("preemption_notice threw and is no longer called: %s", error.what());
         }
     }
 

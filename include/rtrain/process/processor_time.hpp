@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Processor time of this process and of the processes that it has started.
+/// Processor time of this process and of its children.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -27,7 +27,7 @@ namespace rtrain::process {
 
 namespace internal {
 
-/// The whole numbers in a text, separated by blanks.
+/// The integers in a text, separated by spaces.
 [[nodiscard]] inline std::vector<long long> numbers_in(std::string_view text) {
     std::vector<long long> numbers;
     const char* const end = text.data() + text.size();
@@ -47,15 +47,15 @@ namespace internal {
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Used by a process, and by those of its children that have ended.
+/// Processor time of a process, and of its children that have ended.
 [[nodiscard]] inline double time_of_process_s(long long process) {
     const std::string text = text_of("/proc/" + std::to_string(process) + "/stat");
-    const std::size_t name_end = text.rfind(')'); // the name may hold anything
+    const std::size_t name_end = text.rfind(')'); // the name may contain anything
     if (name_end == std::string::npos) {
         return 0;
     }
     const auto numbers = numbers_in(std::string_view(text).substr(name_end));
-    constexpr std::size_t first = 10; // of utime, stime, cutime, cstime, behind the state
+    constexpr std::size_t first = 10; // of utime, stime, cutime, cstime, after the state
     long long ticks = 0;
     for (std::size_t i = first; i < first + 4 && i < numbers.size(); ++i) {
         ticks += numbers[i];
@@ -63,7 +63,7 @@ namespace internal {
     return static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-/// Used by the processes that run below another one.
+/// Processor time of the running descendants of a process.
 [[nodiscard]] inline double time_below_s(long long process) {
     double sum = 0;
     std::error_code error;
@@ -83,7 +83,7 @@ namespace internal {
 
 } // namespace internal
 
-/// Of all processes that this one has started, and those they have started.
+/// Processor time of all descendants of this process.
 [[nodiscard]] inline double processor_time_of_children_s() {
     siginfo_t info{};
     rusage ended{};
@@ -93,7 +93,7 @@ namespace internal {
            (some_run ? internal::time_below_s(::getpid()) : 0);
 }
 
-/// Of this process, and of its children as of the last second.
+/// Processor time of this process, and of its descendants, at most a second old.
 [[nodiscard]] inline double processor_time_s() {
     using Clock = std::chrono::steady_clock;
     static std::mutex mutex;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the reductions that are being made are for, so that errors and hang reports can name them.
+/// Labels for the current reductions, so that errors and hang reports can name them.
 /// Cost tier 0: std only; any room may include it.
 #pragma once
 
@@ -21,7 +21,7 @@ public:
     Purpose& operator=(const Purpose&) = delete;
     ~Purpose() { mutable_current() = std::move(outer_); }
 
-    /// Of this thread; empty outside of any.
+    /// The label of this thread; empty if there is none.
     [[nodiscard]] static const std::string& current() noexcept { return mutable_current(); }
 
 private:

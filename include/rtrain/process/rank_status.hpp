@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What this rank is doing, for those who watch it: written by the thread that trains, read by the
-/// one that talks to the driver (launch/control/driver_link.hpp). A write is one store, so that it
-/// costs nothing on the way of a batch. Cost tier 0: std only; any room may include it.
+/// What this rank does, for hang detection: written by the training thread, read by the thread that
+/// reports to the driver (launch/control/driver_link.hpp). A write is one store, so it costs
+/// nothing per batch. Cost tier 0: std only; any room may include it.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,13 @@
 
 namespace rtrain {
 
-/// Where in a run a rank is.
+/// A rank's phase in a run.
 enum class Phase : std::uint8_t {
-    starting,  ///< joining the others, taking up the run
+    starting,  ///< joining the others, resuming the run
     training,  ///< in the training function
     saving,    ///< in report(): writing a checkpoint
     finishing, ///< the training function has ended
-    done       ///< this rank has nothing more to say
+    done       ///< this rank sends no more events
 };
 
 [[nodiscard]] constexpr std::string_view to_string(Phase phase) noexcept {
@@ -38,20 +38,20 @@ enum class Phase : std::uint8_t {
 
 struct RankStatus {
     std::atomic<Phase> phase{Phase::starting};
-    /// Counts whatever shows that the rank goes on: batches, backward passes, reports, bytes of a
-    /// checkpoint.
+    /// Counts signs of progress: batches, backward passes, reports, bytes of a checkpoint.
     std::atomic<std::uint64_t> progress{0};
     /// Steps: backward passes whose gradients were averaged.
     std::atomic<std::uint64_t> steps{0};
     /// Collectives that this rank has waited in.
     std::atomic<std::uint64_t> collectives{0};
-    /// What it waits in for other ranks, a string literal such as "all_reduce"; else null.
+    /// The collective in which it waits for other ranks, a string literal such as "all_reduce";
+    /// otherwise null.
     std::atomic<const char*> waiting_in{nullptr};
-    /// Set by who watches: the ranks hang and are about to be ended one after the other, so that a
-    /// death is no news any more.
+    /// Set by hang detection: the ranks hang and are about to be killed one by one, so deaths are
+    /// no longer reported.
     std::atomic<bool> condemned{false};
 
-    /// That of this process.
+    /// The status of this process.
     [[nodiscard]] static RankStatus& current() noexcept {
         static RankStatus status;
         return status;
@@ -63,7 +63,7 @@ struct RankStatus {
     }
     void advance() noexcept { progress.fetch_add(1, std::memory_order_relaxed); }
 
-    /// While it lives, this process is in a phase.
+    /// While it exists, this process is in a phase.
     class In {
     public:
         explicit In(Phase phase) noexcept : before_(current().phase.load()) {
@@ -77,7 +77,7 @@ struct RankStatus {
         Phase before_;
     };
 
-    /// While it lives, this rank waits for others.
+    /// While it exists, this rank waits for others.
     class Waiting {
     public:
         Waiting(RankStatus& status, const char* what) noexcept

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Memory that this process reads through one mapping and writes through another, because others
-/// read it, too. Who writes where it should only read gets a fault; a handler then says what was
-/// written, and leaves the fault to whoever handled it before.
+/// Memory that this process reads through one mapping and writes through another, because other
+/// processes read it, too. A write through the read-only mapping faults; a handler then prints what
+/// was written, and forwards the fault to the previous handler.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -21,18 +21,18 @@ namespace rtrain::process {
 
 class ReadOnlyMemory {
 public:
-    /// What lies at some bytes of a mapping: what the handler says of them.
+    /// A range of bytes in a mapping, with the handler's message for it.
     struct Part {
         std::size_t begin = 0;
         std::size_t end = 0;
         std::string message;
     };
 
-    /// How often it was loaded, by any process that shares it; in memory that they share.
+    /// Number of loads by any process that shares the memory; stored in shared memory.
     using Loads = std::atomic<std::uint64_t>;
     static_assert(Loads::is_always_lock_free);
 
-    /// Listed while it lives. `parts` in the order of their bytes.
+    /// Registered while it exists. `parts` in the order of their bytes.
     ReadOnlyMemory(const std::byte* read, std::byte* write, std::size_t bytes,
                    std::vector<Part> parts, Loads* loads = nullptr)
         : read_(read), write_(write), bytes_(bytes), parts_(std::move(parts)), loads_(loads) {
@@ -55,22 +55,23 @@ public:
         }
     }
 
-    /// Whether there is any.
+    /// True if any exists.
     [[nodiscard]] static bool any() noexcept { return count().load() > 0; }
-    /// Where the bytes that are read at `address` can be written; null when it is in no such
+    /// The writable address of the bytes that are read at `address`; null if it is not in such
     /// memory.
     [[nodiscard]] static std::byte* writable(const void* address) noexcept {
         const ReadOnlyMemory* const memory = find(address);
         return memory == nullptr ? nullptr : memory->write_ + memory->offset_of(address);
     }
-    /// Whoever loads values in one process while others may read says so; null when nobody counts.
+    /// Counter to increment when one process loads values while others may read; null if not
+    /// counted.
     [[nodiscard]] static Loads* loads(const void* address) noexcept {
         const ReadOnlyMemory* const memory = find(address);
         return memory == nullptr ? nullptr : memory->loads_;
     }
 
 private:
-    /// More models than that in one process get no name in the handler's message.
+    /// More models than this in one process are not named in the handler's message.
     static constexpr std::size_t most = 256;
     using List = std::array<std::atomic<const ReadOnlyMemory*>, most>;
     [[nodiscard]] static List& list() noexcept {
@@ -103,7 +104,7 @@ private:
         return static_cast<std::size_t>(static_cast<const std::byte*>(address) - read_);
     }
 
-    /// Anew for each memory: others set handlers, too, and take theirs back.
+    /// Installs it again for each memory: other code sets and restores handlers, too.
     static void install() {
         struct sigaction now {};
         ::sigaction(SIGSEGV, nullptr, &now);
@@ -119,8 +120,8 @@ private:
         ::sigaction(SIGSEGV, &action, nullptr);
     }
 
-    /// Only what a signal handler may do. The fault comes again when this returns, and then goes to
-    /// the handler before.
+    /// Async-signal-safe. The fault recurs when this returns, and then goes to the previous
+    /// handler.
     static void faulted(int signal, siginfo_t* info, void* /*context*/) {
         if (const ReadOnlyMemory* const memory = find(info->si_addr)) {
             const std::size_t offset = memory->offset_of(info->si_addr);
@@ -131,7 +132,7 @@ private:
                 }
             }
         }
-        if (passed_on.exchange(true)) { // whoever was before has called this one
+        if (passed_on.exchange(true)) { // the previous handler called this one
             ::signal(signal, SIG_DFL);
         } else {
             ::sigaction(signal, &before(), nullptr);

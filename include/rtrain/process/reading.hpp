@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What threads of this process read at the moment, for those who watch it: written where files are
-/// read, sent by launch/control/driver_link.hpp, so that who waits for a file that does not come
-/// can be told from who waits for nothing. Cost tier 0: std only; any room may include it.
+/// What threads of this process are reading, for hang detection: set where files are read, sent by
+/// launch/control/driver_link.hpp. So a rank that waits for a slow file differs from one that waits
+/// for nothing. Cost tier 0: std only; any room may include it.
 #pragma once
 
 #include <list>
@@ -12,7 +12,7 @@
 
 namespace rtrain {
 
-/// While it lives, its thread reads something.
+/// While it exists, its thread reads something.
 class Reading {
 public:
     explicit Reading(std::string what) {
@@ -26,7 +26,7 @@ public:
         all().begun.erase(place_);
     }
 
-    /// What has been read for the longest time; empty when nothing is read.
+    /// The read that has taken longest so far; empty if there is none.
     [[nodiscard]] static std::string longest() {
         const std::scoped_lock lock(all().mutex);
         return all().begun.empty() ? std::string() : all().begun.front();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Threads that get no signal. Cost tier 0: std only.
+/// Threads that receive no signals. Cost tier 0: std only.
 #pragma once
 
 #include <csignal>
 
 namespace rtrain::launch {
 
-/// While it lives, this thread gets no signal; threads that it starts meanwhile never do, so that
-/// the process's signals are for the others.
+/// While it exists, this thread receives no signals, and threads that it starts never do, so that
+/// other threads receive the process's signals.
 class SignalsBlocked {
 public:
     SignalsBlocked() {

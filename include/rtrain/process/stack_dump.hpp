@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The stack of one thread, taken while it hangs: a signal handler (SIGUSR2) in that thread notes
-/// return addresses, and another thread finds their names (symbols.hpp). In a program that was
-/// stripped there are offsets for addr2line instead.
+/// The stack of one thread, taken while it hangs: a signal handler (SIGUSR2) in that thread records
+/// return addresses, and another thread resolves their names (symbols.hpp). A stripped program
+/// yields offsets for addr2line instead.
 #pragma once
 
 #include <rtrain/base/strict_stream.hpp>
@@ -37,7 +37,7 @@ public:
     void watch_this_thread() {
         const std::lock_guard lock(mutex_);
         std::array<void*, 2> frames{};
-        (void)::backtrace(frames.data(), 2); // its first call takes memory, no later one does
+        (void)::backtrace(frames.data(), 2); // only its first call allocates memory
         if (thread_ == 0) {
             struct sigaction action {};
             action.sa_sigaction = note;
@@ -87,7 +87,7 @@ private:
             self.state_.compare_exchange_strong(expected, State::noting)) {
             self.depth_ = ::backtrace(self.frames_.data(), max_depth);
             self.state_.store(State::noted);
-        } else if ((self.before_.sa_flags & SA_SIGINFO) != 0) { // somebody else's signal
+        } else if ((self.before_.sa_flags & SA_SIGINFO) != 0) { // not sent by this class
             self.before_.sa_sigaction(signal, info, context);
         } else if (self.before_.sa_handler != SIG_DFL && self.before_.sa_handler != SIG_IGN) {
             self.before_.sa_handler(signal);
@@ -95,7 +95,7 @@ private:
         errno = saved;
     }
 
-    /// A return address is behind the call, maybe already in another function.
+    /// A return address is after the call, maybe already in another function.
     [[nodiscard]] std::string describe() const {
         Symbols symbols;
         auto text = detail::strict(std::ostringstream());
@@ -109,7 +109,7 @@ private:
     }
 
     std::mutex mutex_;
-    pid_t thread_ = 0; ///< 0: none is watched
+    pid_t thread_ = 0; ///< 0: none
     struct sigaction before_ {};
     std::atomic<State> state_{State::idle};
     std::array<void*, max_depth> frames_{};
@@ -118,14 +118,14 @@ private:
 
 } // namespace control
 
-/// Makes the calling thread the one whose stack can be taken, in place of any before it. Takes
-/// SIGUSR2; one that was not sent for a stack goes to the handler that was there before.
+/// Makes the calling thread the one whose stack can be taken, replacing any previous one. Uses
+/// SIGUSR2; signals not sent for a stack go to the previous handler.
 inline void watch_this_thread() {
     control::StackWatch::current().watch_this_thread();
 }
 
-/// Its stack, a line for each call, innermost first; for another thread. Empty when there is no
-/// such thread, or when it does not react within `limit`, because it is stopped or blocks SIGUSR2.
+/// The stack of that thread, a line for each call, innermost first; for another thread. Empty if
+/// there is none, or if it does not react within `limit`, because it is stopped or blocks SIGUSR2.
 [[nodiscard]] inline std::string stack_of_watched_thread(std::chrono::milliseconds limit) {
     return control::StackWatch::current().stack(limit);
 }

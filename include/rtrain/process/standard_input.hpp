@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What main() has read from standard input before fit(). Ranks run main(), too, and must read the
-/// same, but what was read from a pipe is gone, and mpirun gives what is left to rank 0 only.
+/// The standard input that main() has read before fit(). Ranks run main(), too, and must read the
+/// same. But what was read from a pipe is gone, and mpirun forwards the rest to rank 0 only.
 ///
 /// A file can be read again. A pipe whose writers have ended before main() begins, as in
-/// `echo '{"lr": 0.1}' | program`, is copied then without taking anything out of it. Of other input
-/// it is only known whether something was read.
+/// `echo '{"lr": 0.1}' | program`, is copied then without consuming it. For other input, only
+/// whether it was read is known.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -32,10 +32,10 @@ namespace rtrain::launch {
 
 class StandardInput {
 public:
-    /// Longer input is not handed on.
+    /// Longer input is not forwarded.
     static constexpr std::size_t limit = std::size_t{64} << 20;
 
-    /// To be made before main() begins. Takes nothing out of the input.
+    /// Create before main() begins. Consumes no input.
     StandardInput() {
         process::open_standard_streams();
         struct stat found {};
@@ -54,14 +54,14 @@ public:
         }
     }
 
-    /// Notices what main() has read; to be called when fit() begins.
+    /// Records what main() has read; call when fit() begins.
     void look() {
         switch (kind_) {
         case Kind::nothing:
             return;
         case Kind::file:
             was_read_ = was_read_ || ::lseek(STDIN_FILENO, 0, SEEK_CUR) != last_ ||
-                        streams_have_read(); // and gone back to where it began
+                        streams_have_read(); // and returned to the start
             return;
         case Kind::pipe:
             was_read_ = was_read_ || left_in_pipe() < last_ || (copy_ != "" && streams_have_read());
@@ -73,21 +73,21 @@ public:
 
     [[nodiscard]] bool was_read() const noexcept { return was_read_; }
 
-    /// Somebody else reads it from now on, so that nothing can be noticed any more.
+    /// Another process reads it from now on, so that reads can no longer be detected.
     void give_away() noexcept {
         if (!was_read_) {
             kind_ = Kind::nothing;
         }
     }
 
-    /// All of it, from where it was when main() began. Throws ConfigError [RT-C24] when it cannot
-    /// be read again.
+    /// All of it, from its position when main() began. Throws ConfigError [RT-C24] if it cannot be
+    /// read again.
     [[nodiscard]] std::string bytes() const {
         if (copy_) {
             return *copy_;
         }
         if (kind_ != Kind::file) {
-            refuse("it is no file, and what has been read is gone");
+            refuse("it is not a file, and what was read is gone");
         }
         std::string text;
         std::array<char, 65536> part{};
@@ -131,7 +131,7 @@ public:
 
 private:
     enum class Kind : unsigned char {
-        nothing, ///< closed, or as empty for everybody as /dev/null
+        nothing, ///< closed, or empty for all processes like /dev/null
         file,
         pipe,
         stream ///< a terminal or a socket
@@ -142,12 +142,12 @@ private:
         return ::ioctl(STDIN_FILENO, FIONREAD, &bytes) == 0 ? bytes : 0;
     }
 
-    /// Whether C's or C++'s own streams have read; a buffer is made for the first bytes.
+    /// True if C's or C++'s own streams have read; they allocate a buffer for the first bytes.
     [[nodiscard]] static bool streams_have_read() {
         return ::__fbufsize(stdin) > 0 || std::cin.eof();
     }
 
-    /// What is in the pipe, if nothing can be added to it any more.
+    /// The content of the pipe, if no writers are left.
     [[nodiscard]] static std::optional<std::string> copy_of_complete_pipe(std::size_t size) {
         pollfd input{STDIN_FILENO, POLLIN, 0};
         if (::poll(&input, 1, 0) < 0 || (input.revents & POLLHUP) == 0) {
@@ -170,8 +170,8 @@ private:
     }
 
     Kind kind_ = Kind::nothing;
-    off_t begin_ = 0; ///< of a file: where main() began
-    off_t last_ = 0;  ///< of a file: where it was last; of a pipe: what was left in it
+    off_t begin_ = 0;                 ///< of a file: position when main() began
+    off_t last_ = 0;                  ///< of a file: last position; of a pipe: bytes left in it
     std::optional<std::string> copy_; ///< of a pipe
     bool was_read_ = false;
 };

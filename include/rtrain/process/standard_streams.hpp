@@ -11,7 +11,7 @@
 
 namespace rtrain::process {
 
-/// Opens /dev/null as each of them that is closed: else the next file or socket would become it.
+/// Opens /dev/null for each closed one: otherwise the next file or socket would become it.
 inline void open_standard_streams() noexcept {
     for (const int number : {0, 1, 2}) {
         if (::fcntl(number, F_GETFD) < 0) { // the lowest that is free, so open() returns it
@@ -20,11 +20,11 @@ inline void open_standard_streams() noexcept {
     }
 }
 
-/// Before main(), so that no library of the program comes first.
+/// Before main(), so that no library of the program is faster.
 inline const bool standard_streams_are_open = (open_standard_streams(), true);
 
-/// Whether printing would wait for whoever reads standard output or standard error, or the
-/// descriptors in their place. Safe in a signal handler.
+/// True if printing would wait for a reader of standard output or standard error, or of the given
+/// descriptors. Safe in a signal handler.
 [[nodiscard]] inline bool is_output_blocked(int out = 1, int err = 2) noexcept {
     std::array<pollfd, 2> streams{{{out, POLLOUT, 0}, {err, POLLOUT, 0}}};
     return ::poll(streams.data(), streams.size(), 0) >= 0 &&

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the time of this process goes to while it trains: reading data, forward, backward, waiting
-/// for other ranks. Whoever begins something says so; a report takes what has added up.
-/// Cost tier 0: std only; any room may include it.
+/// Where the training time of this process goes: reading data, forward, backward, waiting for other
+/// ranks. Code marks the part that it begins; a report takes the sums. Cost tier 0: std only; any
+/// room may include it.
 #pragma once
 
 #include <array>
@@ -16,21 +16,21 @@ namespace rtrain {
 
 enum class StepPart : std::uint8_t {
     data,          ///< a loop waits for its next batch
-    forward,       ///< from the call of a prepared model on; the loss, too
-    backward,      ///< less what it waits for other ranks
-    communication, ///< what computing does not hide: other ranks' gradients, their reports
-    optimizer,     ///< and whatever is nothing of the others
-    checkpoint     ///< training waits until a state is saved, or copied to be saved meanwhile
+    forward,       ///< from the call of a prepared model; includes the loss
+    backward,      ///< without waiting for other ranks
+    communication, ///< not hidden by computation: other ranks' gradients, reports
+    optimizer,     ///< and everything else
+    checkpoint     ///< training waits while a state is saved or copied
 };
 inline constexpr std::array<std::string_view, 6> step_part_names{
     "data", "forward", "backward", "communication", "optimizer", "checkpoint"};
 
-/// What a rank did between two reports.
+/// A rank's times and counts between two reports.
 struct StepTimes {
     std::array<double, step_part_names.size()> seconds{}; ///< by StepPart
     double steps = 0;                                     ///< backward passes of prepared models
-    double rows = 0;    ///< of batches that loops with gradients got
-    double skipped = 0; ///< rows that readers could not read, and left out
+    double rows = 0;                                      ///< in batches of loops with gradients
+    double skipped = 0; ///< rows that readers could not read and skipped
 
     [[nodiscard]] double of(StepPart part) const noexcept {
         return seconds[static_cast<std::size_t>(part)];
@@ -44,17 +44,17 @@ struct StepTimes {
     }
 };
 
-/// Each moment belongs to one part, so the parts add up to the time that has passed. For the thread
-/// that trains; backward may run in one of autograd's meanwhile.
+/// Each moment belongs to one part, so the parts add up to the elapsed time. For the training
+/// thread; backward may run in one of autograd's.
 class StepClock {
 public:
-    /// That of this process.
+    /// The clock of this process.
     [[nodiscard]] static StepClock& current() noexcept {
         static StepClock clock;
         return clock;
     }
 
-    /// Of steady_clock.
+    /// Time of steady_clock.
     [[nodiscard]] static std::int64_t now_ns() noexcept {
         using std::chrono::nanoseconds;
         return std::chrono::duration_cast<nanoseconds>(
@@ -62,19 +62,19 @@ public:
             .count();
     }
 
-    /// One who hears of each change, in the thread that makes it.
+    /// Called on each change of the part, in the thread that makes it.
     class Observer {
     public:
-        /// At `now_ns()`. `steps`: backward passes that have ended, of all times.
+        /// `now_ns`: see now_ns(). `steps`: backward passes that have ended since the start.
         virtual void entered(StepPart part, std::int64_t now_ns, std::int64_t steps) noexcept = 0;
 
     protected:
         ~Observer() = default;
     };
-    /// At most one; null: nobody.
+    /// Sets the observer; null: none.
     void observe(Observer* observer) noexcept { observer_.store(observer); }
 
-    /// From now on; returns what it was.
+    /// Switches to a part; returns the previous one.
     StepPart enter(StepPart next) noexcept {
         const std::int64_t now = now_ns();
         const std::int64_t before = since_.exchange(now, std::memory_order_relaxed);
@@ -86,19 +86,19 @@ public:
         return part;
     }
 
-    /// What time goes to now.
+    /// The current part.
     [[nodiscard]] StepPart part() const noexcept { return part_.load(std::memory_order_relaxed); }
 
-    /// Backward passes of prepared models that have ended, of all times.
+    /// Backward passes of prepared models that have ended since the start.
     [[nodiscard]] std::int64_t steps() const noexcept {
         return steps_.load(std::memory_order_relaxed);
     }
     void add_step() noexcept { steps_.fetch_add(1, std::memory_order_relaxed); }
     void add_rows(std::int64_t rows) noexcept { rows_.fetch_add(rows, std::memory_order_relaxed); }
-    /// A reader leaves out a row; called by any threads.
+    /// A reader skips a row; thread-safe.
     void add_skipped() noexcept { skipped_.fetch_add(1, std::memory_order_relaxed); }
 
-    /// What has added up since it was last taken.
+    /// Returns the sums since the last call, and resets them.
     [[nodiscard]] StepTimes take() noexcept {
         (void)enter(part_.load(std::memory_order_relaxed));
         StepTimes times;
@@ -112,7 +112,7 @@ public:
         return times;
     }
 
-    /// While it lives, time goes to a part.
+    /// While it exists, time goes to a part.
     class In {
     public:
         explicit In(StepPart part) noexcept : before_(current().enter(part)) {}
@@ -128,7 +128,7 @@ private:
     std::atomic<StepPart> part_{StepPart::optimizer};
     std::atomic<std::int64_t> since_{now_ns()};
     std::array<std::atomic<std::int64_t>, step_part_names.size()> sums_{};
-    std::atomic<std::int64_t> steps_{0}; ///< of all times
+    std::atomic<std::int64_t> steps_{0}; ///< since the start
     std::atomic<std::int64_t> steps_taken_{0};
     std::atomic<std::int64_t> rows_{0};
     std::atomic<std::int64_t> skipped_{0};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Names of functions by address, also of those that a program does not export: the dynamic linker
-/// knows exported ones only, the others are in the symbol table of the program's file (.symtab,
-/// unless it is stripped).
+/// Names of functions by address, including those that a program does not export: the dynamic
+/// linker has exported ones only; the others are in the symbol table of the program's file
+/// (.symtab, unless it is stripped).
 #pragma once
 
 #include <rtrain/base/type_name.hpp>
@@ -28,7 +28,7 @@ namespace rtrain::launch {
 
 namespace control {
 
-/// The symbol table of an ELF file. A file that is none, is damaged or was stripped has no symbols.
+/// The symbol table of an ELF file. Other, damaged or stripped files have no symbols.
 class SymbolTable {
 public:
     explicit SymbolTable(const char* path) {
@@ -55,7 +55,7 @@ public:
         }
     }
 
-    /// The function that an address, as the file counts, is in; null when there is none.
+    /// The function that contains an address in the file; null if there is none.
     [[nodiscard]] const char* function_at(std::uint64_t address) const {
         for (std::size_t i = 0; i < symbols_; ++i) {
             const auto symbol = at<Symbol>(symbols_at_ + i * sizeof(Symbol));
@@ -122,10 +122,10 @@ private:
 
 } // namespace control
 
-/// Finds names; keeps the files that it has looked into open for the next address.
+/// Resolves names; keeps the opened files for the next address.
 class Symbols {
 public:
-    /// For example "train(Net&) in /home/me/program+0x1234"; without a name the place alone.
+    /// For example "train(Net&) in /home/me/program+0x1234"; without a name only the location.
     [[nodiscard]] std::string name(std::uintptr_t address) {
         Dl_info place{};
         link_map* object = nullptr;

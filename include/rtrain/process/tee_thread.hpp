@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The thread of an OutputTee: it passes on what comes through two pipes, and hands over lines.
+/// The thread of an OutputTee: it forwards the content of two pipes, and hands over lines.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -26,12 +26,12 @@
 
 namespace rtrain {
 
-/// What a line was written to.
+/// The stream that a line was written to.
 enum class OutputStream : unsigned char { out, err };
 
 namespace process {
 
-/// Writes all of it, unless nobody reads it any more. Safe in a signal handler.
+/// Writes all of it, unless the reader is gone. Safe in a signal handler.
 inline void write_all(int descriptor, std::string_view text) noexcept {
     while (!text.empty()) {
         const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -46,28 +46,28 @@ inline void write_all(int descriptor, std::string_view text) noexcept {
     }
 }
 
-/// One stream on its way: a pipe that the process writes to, and where it went before.
+/// One teed stream: a pipe that the process writes to, and the previous destination.
 struct TeeStream {
     static constexpr std::size_t longest_line = std::size_t{1}
                                                 << 20; ///< bytes; longer ones are cut
 
-    Descriptor before;  ///< what the stream was
+    Descriptor before;  ///< the original stream
     Descriptor pipe;    ///< to read from
-    std::string line{}; ///< without an end so far
+    std::string line{}; ///< the unfinished line
 };
 
-/// What the thread of a tee uses, which may outlive it.
+/// State of a tee's thread, which may outlive the tee.
 class TeeThread {
 public:
     using Hear = std::function<void(OutputStream, std::string_view)>;
-    /// Longer than it takes to pass on what pipes hold, if it is read there.
+    /// Longer than it takes to forward what pipes hold, if it is read there.
     static constexpr std::chrono::seconds patience{2};
 
     TeeThread(std::array<TeeStream, 2> streams, Hear hear)
         : streams_(std::move(streams)), hear_(std::move(hear)),
           wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-    /// Until nobody can write any more, which may be a process that this one has started.
+    /// Runs until no writer is left, which may be a child process.
     void run() noexcept {
         thread_ = ::pthread_self();
         std::array<pollfd, 3> ready{pollfd{streams_[0].pipe.get(), POLLIN, 0},
@@ -77,7 +77,7 @@ public:
             if (::poll(ready.data(), ready.size(), -1) < 0) {
                 continue; // EINTR
             }
-            const std::uint64_t asked = asked_.load(); // before what is read for it
+            const std::uint64_t asked = asked_.load(); // load before reading
             const bool settles = asked != settled_.load();
             const int most_reads = settles ? 64 : 1; // the streams take turns
             for (std::size_t i = 0; i < streams_.size(); ++i) {
@@ -100,8 +100,8 @@ public:
         has_ended_.store(true);
     }
 
-    /// Waits until what was written so far is passed on. As any program, it waits for whoever reads
-    /// that; for a thread that hangs, `patience` at most. Safe in a signal handler.
+    /// Waits until everything written so far is forwarded. Like any program, it waits for the
+    /// reader; for a thread that hangs, at most `patience`. Safe in a signal handler.
     void settle() noexcept {
         if (::pthread_equal(::pthread_self(), thread_.load()) != 0) {
             return;
@@ -122,7 +122,7 @@ public:
         }
     }
 
-    /// From now on lines are shown, but not heard.
+    /// From now on lines are forwarded, but not handed over.
     void forget() noexcept { is_heard_.store(false); }
 
     [[nodiscard]] const TeeStream& stream(OutputStream which) const noexcept {
@@ -130,7 +130,7 @@ public:
     }
 
 private:
-    /// What is in a pipe now; false when nobody can write to it any more.
+    /// Forwards what is in a pipe now; returns false if no writer is left.
     bool pass_on(OutputStream which, int most_reads) noexcept {
         TeeStream& stream = streams_[static_cast<std::size_t>(which)];
         for (int reads = 0; reads < most_reads; ++reads) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Thread: std::jthread whose start fails with advice, and which a forked process leaves alone.
+/// Thread: std::jthread whose start fails with advice, and which forked processes ignore.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace rtrain::process {
 
-/// What to say when the system gives no thread.
+/// The error for a thread that cannot be started.
 [[nodiscard]] inline LaunchError no_thread(const std::string& why) {
     rlimit limit{};
     const bool known = ::getrlimit(RLIMIT_NPROC, &limit) == 0;
@@ -32,11 +32,11 @@ namespace rtrain::process {
                 known && limit.rlim_cur != RLIM_INFINITY
                     ? rtrain::detail::concat(limit.rlim_cur, " processes and threads")
                     : std::string("any number of them"),
-                " (ulimit -u), a container as many as its pids limit says: raise what is too low, "
+                " (ulimit -u), and a container has a pids limit: raise the one that is too low, "
                 "or start fewer ranks or threads")};
 }
 
-/// Calls `start()`, which starts a thread. Throws LaunchError [RT-L45] when the system gives none.
+/// Calls `start()`, which starts a thread. Throws LaunchError [RT-L45] if that fails.
 template <class Start>
 auto starting_thread(Start&& start) {
     try {
@@ -46,8 +46,8 @@ auto starting_thread(Start&& start) {
     }
 }
 
-/// Throws LaunchError [RT-L45] unless this user can have so many more threads or processes now. It
-/// starts them, for a moment: nobody tells how many there are.
+/// Throws LaunchError [RT-L45] unless this user can have so many more threads or processes now.
+/// Starts them for a moment, because their number cannot be queried.
 inline void require_threads(int count, const std::string& for_what) {
     pthread_attr_t attributes;
     ::pthread_attr_init(&attributes);
@@ -96,7 +96,7 @@ public:
     /// Requests a stop, and waits for the thread.
     ~Thread() { end(); }
 
-    /// Whether there is a thread, and it is of this process.
+    /// True if there is a thread, and it belongs to this process.
     [[nodiscard]] bool joinable() const noexcept {
         return thread_ != nullptr && owner_.is_this_process();
     }
@@ -119,7 +119,7 @@ public:
     }
 
 private:
-    /// In a forked process there is nothing to wait for, and even the thread's memory is gone.
+    /// A forked process has nothing to join; even the thread's memory is gone.
     void end() noexcept {
         if (!owner_.is_this_process()) {
             static_cast<void>(thread_.release());

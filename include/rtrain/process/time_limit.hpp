@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether the time of a run is up (stop::MaxTime), and whether all ranks know: they vote as on
-/// preemption, and the loop over batches that they have agreed in ends. Cost tier 0: std only.
+/// The time limit of a run (stop::MaxTime). All ranks vote on it as on preemption, and the loop
+/// over batches in which they agree ends. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/process/agreement.hpp>
@@ -11,18 +11,18 @@
 
 namespace rtrain {
 
-/// Of the training thread. Rank 0's clock counts, so other ranks have no moment.
+/// Used by the training thread only. Rank 0's clock counts, so other ranks have no deadline.
 class TimeLimit : public Agreement {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// That of this process.
+    /// The limit of this process.
     [[nodiscard]] static TimeLimit& current() noexcept {
         static TimeLimit limit;
         return limit;
     }
 
-    /// An attempt begins, without a limit.
+    /// An attempt begins without a limit.
     void reset() noexcept {
         forget();
         moment_.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Secrets that cannot be guessed.
+/// Unguessable secrets.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -31,14 +31,14 @@ namespace rtrain::launch::control {
     return text;
 }
 
-/// Overwrites a secret, with all that its memory held before, so that no core file has it.
+/// Overwrites a secret and the rest of its memory, so that no core file contains it.
 inline void wipe(std::string& secret) noexcept {
     secret.resize(secret.capacity());
     ::explicit_bzero(secret.data(), secret.size());
     secret.clear();
 }
 
-/// Takes as long whether the first byte differs or the last.
+/// Takes equally long for any difference.
 [[nodiscard]] inline bool equal_in_constant_time(std::string_view a, std::string_view b) noexcept {
     if (a.size() != b.size()) {
         return false;

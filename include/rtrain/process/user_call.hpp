@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which of rtrain's functions the program has called, so that errors and hang reports can name it
+/// The function of rtrain that the program has called, so that errors and hang reports can name it
 /// next to the collective within. Cost tier 0: std only; any room may include it.
 #pragma once
 
@@ -64,10 +64,10 @@ struct UserCall {
                                                             "the start of fit()"};
 
     Name name = none;
-    std::uint32_t number = 0; ///< from 1: of the step or the report; 0: it is not numbered
+    std::uint32_t number = 0; ///< of the step or the report, from 1; 0: none
 
-    /// For example "report() 3 (all_gather of 80 Byte)", of what communicates within. Numbers make
-    /// many different texts: leave them out of those that are kept.
+    /// For example "report() 3 (all_gather of 80 Byte)", for a collective within. Numbers make many
+    /// different texts: omit them in texts that are kept.
     [[nodiscard]] std::string around(const std::string& within, bool numbered = true) const {
         if (name == none) {
             return within;
@@ -79,10 +79,10 @@ struct UserCall {
         return text + " (" + within + ')';
     }
 
-    /// That of this thread.
+    /// The call of this thread.
     [[nodiscard]] static const UserCall& current() noexcept { return mutable_current(); }
 
-    /// While it lives, this thread is in a call; in the outer one, if there is one already.
+    /// While it exists, this thread is in a call; in the outer one, if it is already in a call.
     class In {
     public:
         explicit In(Name name, std::uint64_t number = 0) noexcept

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the driver listens, as the environment tells the ranks.
+/// The driver's address, passed to the ranks in the environment.
 #pragma once
 
 #include <rtrain/process/machine.hpp>
@@ -20,7 +20,7 @@
 
 namespace rtrain::launch {
 
-/// Written as "machine=<id>|tcp=<address>:<port>|unix=<path>".
+/// Format: "machine=<id>|tcp=<address>:<port>|unix=<path>".
 struct ControlAddress {
     static constexpr const char* variable = "RTRAIN_CONTROL";
     static constexpr const char* token_variable = "RTRAIN_CONTROL_TOKEN";
@@ -33,8 +33,8 @@ struct ControlAddress {
     std::string tcp;              ///< such as "10.0.0.1:4711" or "[fd00::1]:4711"; empty: none
     std::filesystem::path socket; ///< Unix socket
 
-    /// The same for all processes that reach each other's Unix sockets: one boot of one machine,
-    /// one network namespace.
+    /// Identifies processes that can reach each other's Unix sockets: one boot of one machine, one
+    /// network namespace.
     [[nodiscard]] static std::string this_machine() {
         struct stat network {};
         (void)::stat("/proc/self/ns/net", &network);
@@ -58,11 +58,12 @@ struct ControlAddress {
     }
 };
 
-/// A Unix socket's address. The kernel takes 107 bytes, and temporary directories can be longer, so
-/// the directory is opened and the name goes through it.
+/// Address of a Unix socket. The kernel allows 107 bytes, and temporary directories can be longer,
+/// so the address goes through a descriptor of the directory.
 class UnixPath {
 public:
-    /// `path`: the socket, whose directory must exist; else is_open() is false and errno says why.
+    /// `path`: the socket, whose directory must exist; otherwise is_open() is false, with errno
+    /// set.
     explicit UnixPath(const std::filesystem::path& path)
         : directory_(::open(path.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)),
           name_("/proc/self/fd/" + std::to_string(directory_) + "/" + path.filename().string()) {}
@@ -75,9 +76,9 @@ public:
     }
 
     [[nodiscard]] bool is_open() const noexcept { return directory_ >= 0; }
-    /// Of the directory.
+    /// Descriptor of the directory.
     [[nodiscard]] int directory() const noexcept { return directory_; }
-    /// What bind() and connect() take, short.
+    /// Short path for bind() and connect().
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
     [[nodiscard]] sockaddr_un address() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How far a run has come, as rank 0 tells the driver, who has the terminal.
+/// A run's progress, as rank 0 sends it to the driver, which owns the terminal.
 #pragma once
 
 #include <rtrain/console/bar.hpp>
@@ -30,7 +30,7 @@ namespace rtrain::launch {
              {"metrics", now.metrics}}};
 }
 
-/// Of such an event, as it was parsed.
+/// Parses the progress from an event's body.
 [[nodiscard]] inline console::Progress progress_from(const boost::json::object& body) {
     const auto count = [&](const char* field) { return body.at(field).to_number<std::int64_t>(); };
     return {.epoch = count("epoch"),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One connection on the driver's side of the control channel, from the first byte of whoever calls
-/// to its end.
+/// One connection on the driver's side of the control channel, from accept to close.
 #pragma once
 
 #include <rtrain/launch/control/frame_reader.hpp>
@@ -38,18 +37,18 @@ public:
     Connection& operator=(const Connection&) = delete;
 
     ControlListener::Caller caller;
-    boost::asio::steady_timer deadline; ///< by which it must have said who it is
-    int rank = -1;                      ///< -1: it has not said
-    FrameReader frames;                 ///< of what follows the token
+    boost::asio::steady_timer deadline; ///< for its Hello
+    int rank = -1;                      ///< -1: no Hello yet
+    FrameReader frames;                 ///< after the token
 
-    /// Whether it is heard.
+    /// True while messages from it are handled.
     [[nodiscard]] bool is_open() const { return caller.socket.is_open() && !when_sent_; }
-    /// Whether it was told that it is turned away.
+    /// True if it was sent a refusal.
     [[nodiscard]] bool is_told() const { return static_cast<bool>(when_sent_); }
     [[nodiscard]] bool has_outgoing() const { return !outgoing_.empty(); }
 
-    /// Calls `heard(bytes)` with what comes, again and again, and `lost()` once it has ended from
-    /// the other side; nothing once it is closed here.
+    /// Calls `heard(bytes)` for all received bytes, and `lost()` once the other side has ended it;
+    /// neither once it is closed here.
     template <class Heard, class Lost>
     void read(Heard heard, Lost lost) {
         caller.socket.async_read_some(
@@ -70,8 +69,8 @@ public:
             });
     }
 
-    /// Takes the token off the front of `bytes`. Whether it is the right one; empty while more of
-    /// it has to come.
+    /// Removes the token from the front of `bytes`. Returns whether it is the right one; empty
+    /// while it is incomplete.
     [[nodiscard]] std::optional<bool> shows(const std::string& token, std::string_view& bytes) {
         const auto part = bytes.substr(0, token.size() - token_.size());
         token_ += part;
@@ -89,8 +88,8 @@ public:
         }
     }
 
-    /// Turns it away with a last word: it is not heard any more, and closed when all is sent. Then
-    /// `done` is called.
+    /// Refuses the connection with a last message: nothing more is read, and it is closed once all
+    /// is sent. Then `done` is called.
     void write_last(std::string frame, std::function<void()> done) {
         when_sent_ = std::move(done);
         write(std::move(frame));
@@ -103,7 +102,7 @@ public:
     }
 
 private:
-    /// An error here is one for the read under way, too, which deals with it.
+    /// A write error also fails the pending read, which handles it.
     void write_next() {
         boost::asio::async_write(
             caller.socket, boost::asio::buffer(outgoing_.front()),
@@ -129,7 +128,7 @@ private:
     std::string token_;
     std::array<char, 16384> received_{};
     std::deque<std::string> outgoing_;
-    std::function<void()> when_sent_; ///< set: what is in `outgoing_` is all
+    std::function<void()> when_sent_; ///< set: close once `outgoing_` is sent
 };
 
 } // namespace rtrain::launch

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A rank's side of the control channel: a thread tells the driver what the rank is doing, also
-/// while the rank's other threads hang, and takes the driver's orders. It makes no MPI call and
-/// gets no signal. The other side is launch/control/server.hpp. Ranks without a driver tell the
-/// same to each other (launch/watch/mutual_watch.hpp).
+/// A rank's side of the control channel: a thread reports to the driver what the rank does, also
+/// while its other threads hang, and executes the driver's orders. It makes no MPI call and
+/// receives no signal. The other side is launch/control/server.hpp. Ranks without a driver report
+/// to each other (launch/watch/mutual_watch.hpp).
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -48,26 +48,26 @@ namespace rtrain::launch {
 /// link->say({"training", {{"checkpoint", ""}}});
 /// @endcode
 ///
-/// Once connected, the process lives no longer than its driver: when the connection ends, or on TCP
-/// nothing comes for 10 s, it says so on standard error [RT-L10] and ends with exit code 1, without
-/// destructors. Any thread may call the members, except that connect() comes first and once.
+/// Once connected, the process does not outlive its driver. When the connection ends, or receives
+/// nothing for 10 s on TCP, it prints an error [RT-L10] and exits with code 1, without destructors.
+/// Members are thread-safe, except that connect() must be called first, and once.
 ///
-/// A link to another rank's HangJudge is a looser tie: when the connection ends, the link does, and
-/// the process goes on. It ends when the judge says so.
+/// A link to another rank's HangJudge is looser: when the connection ends, the process continues.
+/// It exits when the judge orders that.
 class DriverLink {
 public:
     static constexpr std::chrono::milliseconds default_report_interval{200};
-    /// For connect(), while the driver is busy.
+    /// Time limit of connect(), while the driver is busy.
     static constexpr std::chrono::seconds connect_limit{30};
-    /// On TCP, where the driver sends something each second.
+    /// On TCP, where the driver sends a message every second.
     static constexpr std::chrono::seconds silence_limit{10};
-    /// For the destructor, to say what is queued.
+    /// Time for the destructor to send what is queued.
     static constexpr std::chrono::seconds patience{2};
-    /// For the watched thread, to give its stack.
+    /// Time for the watched thread to provide its stack.
     static constexpr std::chrono::seconds stack_limit{1};
 
-    /// Takes what the driver has put into the environment out of it, so that programs which this
-    /// one starts do not get it. Null when there is nothing.
+    /// Removes the driver's variables from the environment, so that programs started by this one do
+    /// not inherit them. Null if there are none.
     [[nodiscard]] static std::unique_ptr<DriverLink> from_environment() {
         const int attempt = env_int(ControlAddress::attempt_variable).value_or(0);
         std::string address = take(ControlAddress::variable);
@@ -80,7 +80,7 @@ public:
             new DriverLink(std::move(address), std::move(token), attempt));
     }
 
-    /// To the judge in a rank.
+    /// Creates a link to the judge in a rank.
     [[nodiscard]] static std::unique_ptr<DriverLink>
     to_judge(std::string address, std::string token, std::chrono::milliseconds report_interval) {
         std::unique_ptr<DriverLink> link(new DriverLink(std::move(address), std::move(token), 0));
@@ -91,7 +91,7 @@ public:
 
     DriverLink(const DriverLink&) = delete;
     DriverLink& operator=(const DriverLink&) = delete;
-    /// Says what is queued, if that can be done within `patience`, and leaves the driver.
+    /// Sends what is queued, if possible within `patience`, and disconnects.
     ~DriverLink() {
         if (thread_.joinable()) {
             end_thread();
@@ -99,8 +99,8 @@ public:
         ::close(wake_);
     }
 
-    /// Joins the driver, within `limit`, and starts the thread. Throws LaunchError [RT-L8] when
-    /// the driver cannot be reached or refuses this rank.
+    /// Joins the driver within `limit` and starts the thread. Throws LaunchError [RT-L8] if the
+    /// driver cannot be reached or refuses this rank.
     void connect(int rank, int size, std::chrono::milliseconds limit = connect_limit) {
         rank_ = rank;
         socket_ = ControlSocket::connect(address_, token_,
@@ -115,8 +115,8 @@ public:
         thread_ = process::Thread([this] { work(); });
     }
 
-    /// Queues it and returns at once; what was said before connect() goes out after it. Throws
-    /// LaunchError [RT-L9] when it is none of `event_kinds`.
+    /// Queues an event and returns immediately; events queued before connect() are sent after it.
+    /// Throws LaunchError [RT-L9] if it is not in `event_kinds`.
     void say(const Event& event) {
         {
             std::string frame = encode(event);
@@ -127,7 +127,7 @@ public:
         wake();
     }
 
-    /// The same of what is soon outdated: left out while something waits to be sent.
+    /// The same for events that are soon outdated: dropped while others wait to be sent.
     void say_unless_behind(const Event& event) {
         {
             const std::lock_guard lock(mutex_);
@@ -138,8 +138,8 @@ public:
         say(event);
     }
 
-    /// Waits until the kernel has all that was said: then it arrives also if this process dies.
-    /// False when `limit` came first.
+    /// Waits until all events are in the kernel: then they arrive even if this process dies.
+    /// Returns false on timeout.
     bool flush(std::chrono::milliseconds limit) {
         std::unique_lock lock(mutex_);
         const auto sent = [&] { return queue_.empty() && all_sent_; };
@@ -147,8 +147,8 @@ public:
         return sent();
     }
 
-    /// Waits for the driver to say something of that kind, which is taken out of what it has said;
-    /// empty when `limit` came first.
+    /// Waits for an event of that kind from the driver and removes it from the received ones; empty
+    /// on timeout.
     std::optional<Event> wait_for(const std::string& kind, std::chrono::milliseconds limit) {
         std::unique_lock lock(mutex_);
         const auto deadline = std::chrono::steady_clock::now() + limit;
@@ -167,8 +167,8 @@ public:
         }
     }
 
-    /// What to do each time the driver asks to save and end; called in the link's thread. It is
-    /// called at once when the driver has asked before. It must not throw.
+    /// Sets a function that is called in the link's thread for each preemption by the driver, and
+    /// immediately for an earlier one. It must not throw.
     void on_preempt(std::function<void(double grace_s)> function) {
         {
             const std::lock_guard lock(mutex_);
@@ -177,21 +177,21 @@ public:
         wake();
     }
 
-    /// What to do before this process ends because its driver has gone; called in the link's
-    /// thread. To be set before connect().
+    /// Sets a function that is called in the link's thread before this process exits because its
+    /// driver is gone. Call before connect().
     void before_exit(std::function<void()> function) { before_exit_ = std::move(function); }
 
 private:
     using Clock = std::chrono::steady_clock;
 
-    /// Thrown inside the thread when the driver has gone and nobody needs it any more.
+    /// Thrown inside the thread when the driver is gone and no longer needed.
     struct Ended {};
 
     DriverLink(std::string address, std::string token, int attempt)
         : address_(std::move(address)), token_(std::move(token)), attempt_(attempt),
           wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-    /// Also overwrites it, because /proc shows the environment as it was.
+    /// Also overwrites it, because /proc shows the initial environment.
     static std::string take(const char* variable) {
         char* const value = std::getenv(variable);
         if (value == nullptr) {
@@ -249,7 +249,7 @@ private:
         }
     }
 
-    /// What was said follows a report that is as new. Returns whether the destructor waits.
+    /// Sends a fresh report before the events. Returns whether the destructor waits.
     bool take_queue(std::string& outgoing) {
         const std::lock_guard lock(mutex_);
         if (!queue_.empty()) {
@@ -273,7 +273,7 @@ private:
         changed_.notify_all();
     }
 
-    /// Sleeps until the driver speaks, somebody has something to say, or a report is due.
+    /// Sleeps until the driver sends, an event is queued, or a report is due.
     void wait(bool to_write, Clock::time_point next_report) {
         const auto left =
             std::chrono::ceil<std::chrono::milliseconds>(next_report - Clock::now()).count();
@@ -310,7 +310,7 @@ private:
 
     void handle(Event event) {
         if (event.kind == "dump") {
-            RankStatus::current().condemned = !is_driver_; // a driver ends all at once
+            RankStatus::current().condemned = !is_driver_; // a driver kills all ranks together
             say({"stack", {{"text", stack_of_watched_thread(stack_limit)}}});
         } else if (event.kind == "end") {
             process::OutputTee::settle_current();
@@ -339,7 +339,7 @@ private:
     }
 
     /// An attempt must not outlive its driver, which may start another one on the same files. A
-    /// rank that is done may end in peace; one that was never driven goes on.
+    /// rank that is done may exit normally; one without a driver continues.
     void driver_gone(const std::string& how) {
         {
             const std::lock_guard lock(mutex_);
@@ -347,7 +347,7 @@ private:
                 throw Ended{};
             }
         }
-        console::error("rank %d has lost its driver (%s) and ends, too [RT-L10]", rank_,
+        console::error("rank %d has lost its driver (%s) and exits, too [RT-L10]", rank_,
                        how.c_str());
         if (before_exit_) {
             before_exit_();
@@ -369,14 +369,14 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::string> queue_; ///< frames to send
-    std::deque<Event> heard_;       ///< what wait_for() has not taken
+    std::deque<Event> heard_;       ///< not yet returned by wait_for()
     std::function<void(double)> on_preempt_;
     bool all_sent_ = true; ///< what was taken from the queue
     bool said_done_ = false;
-    bool ended_ = false; ///< the thread, before its time
+    bool ended_ = false; ///< the thread has ended early
     bool stopping_ = false;
 
-    // Of the thread.
+    // Accessed only by the thread.
     Clock::time_point last_heard_;
     std::optional<double> preempt_asked_;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// All events that the driver and the ranks know, with their fields: what each of them may say to
-/// the other besides who it is and what it does.
+/// All events between driver and ranks, with their fields, except the Hello and the reports.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -11,15 +10,15 @@
 
 namespace rtrain::launch {
 
-/// Who says an event.
+/// The side that sends an event.
 enum class Sender : unsigned char { rank, driver };
 
 enum class FieldType : unsigned char {
     text,
     flag,
-    seconds, ///< a number that is not negative; as double when it was parsed
+    seconds, ///< a non-negative number; double after parsing
     texts,   ///< an array of text
-    count,   ///< a whole number that is not negative
+    count,   ///< a non-negative integer
     rank,
     ranks ///< an array of ranks
 };
@@ -27,13 +26,13 @@ enum class FieldType : unsigned char {
 struct EventField {
     std::string_view name;
     FieldType type = FieldType::text;
-    bool optional = false; ///< whoever was built before it came does not send it
+    bool optional = false; ///< not sent by older builds
 };
 
 struct EventKind {
     std::string_view name;
     Sender sender;
-    std::array<EventField, 7> fields{}; ///< those without a name are none
+    std::array<EventField, 7> fields{}; ///< unused ones have no name
 
     [[nodiscard]] constexpr std::size_t field_count() const noexcept {
         std::size_t count = 0;
@@ -44,16 +43,16 @@ struct EventKind {
     }
 };
 
-/// What a Failure holds besides code and message (base/failure_json.hpp).
+/// Fields of a Failure except code and message (base/failure_json.hpp).
 inline constexpr EventField failure_kind{"how", FieldType::text, true};
 inline constexpr EventField failure_rank{"rank", FieldType::rank, true};
 inline constexpr EventField failure_from_outside{"from_outside", FieldType::flag, true};
 
-/// All events there are.
+/// All events.
 inline constexpr std::array event_kinds{
     // The training function begins, from that checkpoint or, if empty, from the start.
     EventKind{"training", Sender::rank, {{{"checkpoint"}}}},
-    // The training function has failed; its processes live, but for the lost ones, and wait for a
+    // The training function has failed; its processes, except the lost ones, live and wait for a
     // decision.
     EventKind{"failed",
               Sender::rank,
@@ -64,15 +63,15 @@ inline constexpr std::array event_kinds{
                 failure_kind,
                 failure_rank,
                 failure_from_outside}}},
-    // How the call has ended, of a rank that does not see the session's directory: see ending.hpp.
+    // Outcome of the call, from a rank that cannot access the session's directory: see ending.hpp.
     EventKind{"ending", Sender::rank, {{{"text"}}}},
-    // This rank is about to die of that error.
+    // This rank is about to die from that error.
     EventKind{"last_words",
               Sender::rank,
               {{{"code"}, {"message"}, failure_kind, failure_rank, failure_from_outside}}},
-    // That checkpoint was committed; it holds so many reports.
+    // That checkpoint with `iteration` reports was committed.
     EventKind{"saved", Sender::rank, {{{"checkpoint"}, {"iteration", FieldType::count}}}},
-    // How far the run has come: see bar_event.hpp.
+    // Progress of the run: see bar_event.hpp.
     EventKind{"bar",
               Sender::rank,
               {{{"epoch", FieldType::count},
@@ -82,30 +81,30 @@ inline constexpr std::array event_kinds{
                 {"elapsed_s", FieldType::seconds},
                 {"rate", FieldType::seconds},
                 {"metrics"}}}},
-    // Lines that stay; the bar is gone until the next one.
+    // Lines to print; the bar is hidden until the next event.
     EventKind{"shown", Sender::rank, {{{"text"}}}},
-    // The answer to "dump"; empty when the thread did not react.
+    // The answer to "dump"; empty if the thread did not react.
     EventKind{"stack", Sender::rank, {{{"text"}}}},
-    // The run has ended well, and another one may follow in these ranks;
+    // The run has succeeded, and another may follow in these ranks;
     EventKind{"run_ended", Sender::rank},
-    // here it is, in words of those who run it.
+    // this event describes it.
     EventKind{"run_begins", Sender::rank, {{{"run"}}}},
-    // This rank has nothing more to say.
+    // This rank sends no more events.
     EventKind{"done", Sender::rank},
 
-    // The answer to a Hello, one of both.
+    // The answer to a Hello: one of these two.
     EventKind{"welcome", Sender::driver},
     EventKind{"refused", Sender::driver, {{{"why"}}}},
-    // I am still there.
+    // Keep-alive.
     EventKind{"ping", Sender::driver},
-    // Save and end within that time.
+    // Save and end within `grace_s` seconds.
     EventKind{"preempt", Sender::driver, {{{"grace_s", FieldType::seconds}}}},
-    // Send the stack of the thread that trains.
+    // Send the stack of the training thread.
     EventKind{"dump", Sender::driver},
-    // The ranks hang, and all is said about it: end now. Between ranks without a driver.
+    // The ranks hang, and all is reported: exit now. Between ranks without a driver.
     EventKind{"end", Sender::driver},
-    // Whether the training function is called again in the same processes, after that pause, and
-    // from which checkpoints not.
+    // Whether the training function is called again in the same processes, after which pause, and
+    // which checkpoints to skip.
     EventKind{"decision",
               Sender::driver,
               {{{"restart", FieldType::flag},

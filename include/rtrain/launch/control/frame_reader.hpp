@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The stream of a control channel, cut into frames; what is in them is for
-/// launch/control/message.hpp.
+/// Splits the stream of a control channel into frames; launch/control/message.hpp parses them.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -14,7 +13,7 @@
 
 namespace rtrain::launch {
 
-/// Bytes of JSON in one frame.
+/// Maximum number of JSON bytes in a frame.
 inline constexpr std::size_t max_frame = std::size_t{1} << 20;
 
 namespace control {
@@ -25,14 +24,14 @@ namespace control {
 
 } // namespace control
 
-/// Cuts what arrives into frames. Holds no more than it was given, whatever lengths frames claim.
+/// Splits a stream into frames. Buffers only received bytes, whatever lengths frames claim.
 /// @code
 /// reader.append(received);
 /// while (const auto text = reader.next()) { handle(parse_from_rank(*text)); }
 /// @endcode
 class FrameReader {
 public:
-    /// Longer frames are refused.
+    /// Longer frames are rejected.
     explicit FrameReader(std::size_t limit = max_frame) : limit_(limit) {}
 
     void set_limit(std::size_t limit) noexcept { limit_ = limit; }
@@ -42,8 +41,8 @@ public:
         bytes_.append(bytes);
     }
 
-    /// What the next complete frame holds; empty when more has to come. Throws LaunchError [RT-L9]
-    /// for a frame that is too long; then the connection is of no more use.
+    /// Returns the payload of the next complete frame; empty if none is complete. Throws
+    /// LaunchError [RT-L9] for a frame that is too long; then the connection is unusable.
     [[nodiscard]] std::optional<std::string> next() {
         constexpr std::size_t header = 4;
         if (bytes_.size() - begin_ < header) {
@@ -55,7 +54,7 @@ public:
         }
         if (length > limit_) {
             control::malformed(
-                detail::concat("a frame of ", length, " bytes, allowed are ", limit_));
+                detail::concat("a frame of ", length, " bytes, but the limit is ", limit_));
         }
         if (bytes_.size() - begin_ - header < length) {
             return std::nullopt;

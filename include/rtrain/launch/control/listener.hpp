@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where ranks reach the driver: a Unix socket that only this user opens, and TCP for ranks on
-/// other nodes. What is said on a connection is server.hpp's.
+/// Listens for ranks: on a Unix socket that only this user can open, and on TCP for ranks on other
+/// nodes. The protocol is in server.hpp.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -33,31 +33,31 @@
 
 namespace rtrain::launch {
 
-/// Belongs to shared pointers, because accepting goes on behind its owner's back; close() ends it.
+/// Held by shared pointers, because accepting may outlive its owner; close() ends it.
 class ControlListener : public std::enable_shared_from_this<ControlListener> {
 public:
     struct Options {
-        /// Where the socket is made; must be this user's, and closed to others (0700).
+        /// Directory of the socket; must belong to this user, with mode 0700.
         std::filesystem::path directory{};
-        /// TCP as well, for ranks on other nodes.
+        /// Listens on TCP, too, for ranks on other nodes.
         bool remote = false;
-        /// These nodes, where known: TCP listens at the address that is on the way to them.
+        /// Those nodes, if known: TCP listens on the address that routes to them.
         std::vector<std::string> hosts{};
     };
     struct Caller {
         boost::asio::generic::stream_protocol::socket socket;
         bool local;       ///< a process of this user, on this machine
         std::string name; ///< for the log
-        int pid;          ///< of a local one
+        int pid;          ///< of a local process
     };
     struct Handlers {
         std::function<void(Caller)> called;
         std::function<void(const std::string& who, const std::string& why)> refused;
     };
-    /// Unanswered for so long, a TCP connection is lost.
+    /// A TCP connection without acknowledgments for this long is lost.
     static constexpr std::chrono::seconds silence_limit{10};
 
-    /// Throws LaunchError [RT-L7]. Nobody is heard before start().
+    /// Throws LaunchError [RT-L7]. Accepts no connection before start().
     ControlListener(boost::asio::io_context& io, const Options& options)
         : local_(io), remote_(io), accept_again_(io) {
         address_.machine = ControlAddress::this_machine();
@@ -80,7 +80,7 @@ public:
 
     [[nodiscard]] const ControlAddress& address() const noexcept { return address_; }
 
-    /// Handlers are not called from now on. One of them may call this.
+    /// No more handlers are called. Handlers may call this.
     void close() {
         closed_ = true;
         Code ignored;
@@ -106,7 +106,7 @@ private:
         }
         if (status.st_uid != ::geteuid() || (status.st_mode & 077U) != 0) {
             throw cannot_listen("in " + directory.string(),
-                                "others than this user can open the directory; it must be "
+                                "users other than this one can open the directory; make it "
                                 "this user's, with mode 0700");
         }
         Code error;
@@ -161,7 +161,7 @@ private:
                     if (!self->closed_) {
                         self->accept(acceptor);
                     }
-                } else { // such as no free descriptor: that passes
+                } else { // such as no free descriptor: transient
                     self->accept_again_.expires_after(std::chrono::milliseconds(100));
                     self->accept_again_.async_wait([self, &acceptor](const Code&) {
                         if (!self->closed_) {
@@ -179,7 +179,7 @@ private:
             ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &process, &size) == 0;
         const std::string name = detail::concat("process ", process.pid, " of user ", process.uid);
         if (!known || process.uid != ::geteuid()) {
-            handlers_.refused(name, "it is another user's");
+            handlers_.refused(name, "the process belongs to a different user");
             return;
         }
         keep_from_children(socket.native_handle());
@@ -199,7 +199,7 @@ private:
         handlers_.called({std::move(socket), false, detail::concat(from), 0});
     }
 
-    /// A program that this one starts must not keep a connection open.
+    /// Programs started by this one must not keep a connection open.
     static void keep_from_children(int socket) { ::fcntl(socket, F_SETFD, FD_CLOEXEC); }
 
     ControlAddress address_;

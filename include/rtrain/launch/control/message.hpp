@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the driver and the ranks say to each other over the control channel
-/// (launch/control/server.hpp, launch/control/driver_link.hpp): frames of 4 bytes, the length of
-/// what follows, least byte first, and a JSON object whose "kind" says what it is.
+/// Messages between driver and ranks on the control channel (launch/control/server.hpp,
+/// launch/control/driver_link.hpp). A frame is 4 bytes with the length of the rest, little-endian,
+/// and a JSON object with its type in "kind".
 ///
-/// A frame may come from anybody who can reach the driver. Its length is checked before memory is
-/// taken for it, JSON is at most 32 levels deep, and a message is accepted only if it is one of
-/// event_kinds.hpp with exactly its fields.
+/// Any process that can reach the driver may send frames. A frame's length is checked before memory
+/// is allocated, and JSON is at most 32 levels deep. A message must be one of event_kinds.hpp with
+/// exactly its fields.
 /// Cost tier 1: Boost.JSON.
 #pragma once
 
@@ -36,20 +36,20 @@ namespace rtrain::launch {
 
 static_assert(boost::json::parse_options{}.max_depth == 32);
 
-/// Which rank a connection is of; the first message of a rank.
+/// The first message of a rank: its identity.
 struct Hello {
     int rank = 0;
     int size = 0;
     int attempt = 0;
     int pid = 0;      ///< as the driver sees it when `local`
     std::string host; ///< host name
-    /// Whether it runs on the driver's machine. Not sent: the server knows.
+    /// True if the rank runs on the driver's machine. Not sent: the server sets it.
     bool local = false;
 
     bool operator==(const Hello&) const = default;
 };
 
-/// Everything else; see `event_kinds`.
+/// Any other message; see `event_kinds`.
 struct Event {
     std::string kind;
     boost::json::object body{};
@@ -74,12 +74,12 @@ using rtrain::detail::concat;
                                               std::string_view name) {
     const auto* const text = field_of(object, name).if_string();
     if (text == nullptr) {
-        malformed(concat("\"", name, "\" is no text"));
+        malformed(concat("\"", name, "\" is not a string"));
     }
     return {text->data(), text->size()};
 }
 
-/// A whole number from 0 to the largest T.
+/// A non-negative integer, up to the largest T.
 template <class T>
 [[nodiscard]] T count_in(const boost::json::object& object, std::string_view name) {
     const auto& value = field_of(object, name);
@@ -90,7 +90,7 @@ template <class T>
     } else if (const auto* const unsigned_number = value.if_uint64()) {
         number = *unsigned_number;
     } else {
-        malformed(concat("\"", name, "\" is no whole number from 0"));
+        malformed(concat("\"", name, "\" is not a non-negative integer"));
     }
     if (number > static_cast<std::uint64_t>(std::numeric_limits<T>::max())) {
         malformed(concat("\"", name, "\" is too large"));
@@ -141,7 +141,7 @@ template <class T>
         std::find_if(event_kinds.begin(), event_kinds.end(),
                      [&](const EventKind& candidate) { return candidate.name == name; });
     if (kind == event_kinds.end()) {
-        malformed(concat("its kind \"", json::clean_text(name, 40), "\" is unknown"));
+        malformed(concat("its \"kind\" \"", json::clean_text(name, 40), "\" is unknown"));
     }
     return *kind;
 }
@@ -173,13 +173,13 @@ inline void check_fields(const EventKind& kind, const boost::json::object& body)
     } catch (const std::exception& error) {
         malformed(error.what());
     }
-    malformed("it is no JSON object");
+    malformed("not a JSON object");
 }
 
 [[nodiscard]] inline Event event_of(boost::json::object object, Sender sender) {
     const EventKind& kind = kind_of(text_in(object, "kind"));
     if (kind.sender != sender) {
-        malformed(concat('"', kind.name, "\" comes from the wrong side"));
+        malformed(concat('"', kind.name, "\" was sent by the wrong side"));
     }
     object.erase("kind");
     check_fields(kind, object);
@@ -212,7 +212,7 @@ inline void check_fields(const EventKind& kind, const boost::json::object& body)
     return frame + text;
 }
 
-/// `value` with its texts made UTF-8 of at most `limit` bytes each.
+/// Converts the texts in `value` to UTF-8 of at most `limit` bytes each.
 inline void clean_texts(boost::json::value& value, std::size_t limit) {
     if (auto* const text = value.if_string()) {
         *text = json::clean_text(*text, limit);
@@ -229,7 +229,7 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
 
 } // namespace control
 
-/// The frame of a message.
+/// Returns the frame of a message.
 [[nodiscard]] inline std::string encode(const Hello& hello) {
     return control::frame_of({{"kind", "hello"},
                               {"rank", hello.rank},
@@ -255,8 +255,8 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
     return control::frame_of(status);
 }
 
-/// Bytes that are no UTF-8 become '?', and texts that would make the frame too long are cut. Throws
-/// LaunchError [RT-L9] when it is none of `event_kinds`.
+/// Invalid UTF-8 bytes become '?', and texts are cut to fit the frame. Throws LaunchError [RT-L9]
+/// if it is not in `event_kinds`.
 [[nodiscard]] inline std::string encode(const Event& event) {
     control::check_fields(control::kind_of(event.kind), event.body);
     boost::json::value message = event.body;
@@ -273,7 +273,7 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
 
 using FromRank = std::variant<Hello, RankReport, Event>;
 
-/// Reads what a frame of a rank holds. Throws LaunchError [RT-L9].
+/// Parses a rank's frame. Throws LaunchError [RT-L9].
 [[nodiscard]] inline FromRank parse_from_rank(std::string_view text) {
     boost::json::object object = control::object_in(text);
     const std::string kind(control::text_in(object, "kind"));
@@ -303,12 +303,12 @@ using FromRank = std::variant<Hello, RankReport, Event>;
         };
         const auto cpu_s = control::seconds_of(control::field_of(object, "cpu_s"));
         if (!cpu_s) {
-            control::malformed("\"cpu_s\" is no time");
+            control::malformed("\"cpu_s\" is not a time in seconds");
         }
         report.cpu_s = *cpu_s;
         const auto* const blocked = object.if_contains("output_blocked");
         if (blocked != nullptr && !blocked->is_bool()) {
-            control::malformed("\"output_blocked\" is not a truth value");
+            control::malformed("\"output_blocked\" is not a boolean");
         }
         report.output_blocked = blocked != nullptr && blocked->get_bool();
         check_size(blocked != nullptr ? 10 : 9);
@@ -317,7 +317,7 @@ using FromRank = std::variant<Hello, RankReport, Event>;
     return control::event_of(std::move(object), Sender::rank);
 }
 
-/// Reads what a frame of the driver holds. Throws LaunchError [RT-L9].
+/// Parses a frame of the driver. Throws LaunchError [RT-L9].
 [[nodiscard]] inline Event parse_from_driver(std::string_view text) {
     return control::event_of(control::object_in(text), Sender::driver);
 }

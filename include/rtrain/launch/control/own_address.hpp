@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which of this machine's network addresses other nodes can reach.
+/// Selects the network address of this machine that other nodes can reach.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,7 +20,7 @@ namespace rtrain::launch {
 
 namespace control {
 
-/// The address that packets from here to `target` carry; empty when there is no way, or when it is
+/// The source address of packets from here to `target`; empty without a route, or if it is
 /// this machine. Sends nothing.
 [[nodiscard]] inline std::optional<boost::asio::ip::address>
 address_towards(boost::asio::io_context& io, const boost::asio::ip::address& target) {
@@ -42,7 +42,7 @@ address_towards(boost::asio::io_context& io, const boost::asio::ip::address& tar
     return address;
 }
 
-/// The first IPv4 address of an interface that is up and leads out of this machine.
+/// The first IPv4 address of an interface that is up and not loopback.
 [[nodiscard]] inline std::optional<boost::asio::ip::address> first_outer_address() {
     ifaddrs* all = nullptr;
     if (::getifaddrs(&all) != 0) {
@@ -63,9 +63,9 @@ address_towards(boost::asio::io_context& io, const boost::asio::ip::address& tar
 
 } // namespace control
 
-/// The address on the way to the first of `hosts` (names or addresses) that is another machine and
-/// can be reached; else the one on the default route; else that of the first interface; else
-/// loopback. Never all interfaces at once. Asks the resolver, so it can take seconds.
+/// The address on the route to the first reachable one of `hosts` (names or addresses) that is
+/// another machine. Otherwise the one on the default route, that of the first interface, or
+/// loopback. Never all interfaces. Uses the resolver, so it can take seconds.
 [[nodiscard]] inline boost::asio::ip::address own_address(boost::asio::io_context& io,
                                                           const std::vector<std::string>& hosts) {
     for (const std::string& host : hosts) {
@@ -77,8 +77,7 @@ address_towards(boost::asio::io_context& io, const boost::asio::ip::address& tar
             }
         }
     }
-    // An address that is reserved for documentation: whatever is not near goes by the default
-    // route.
+    // An address reserved for documentation, to find the default route.
     const auto elsewhere = boost::asio::ip::make_address("192.0.2.1");
     if (const auto address = control::address_towards(io, elsewhere)) {
         return *address;

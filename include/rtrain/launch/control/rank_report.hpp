@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a rank tells its driver about itself, several times a second: rtrain::RankStatus at one
-/// moment.
+/// A rank's report to its driver, sent several times a second: a snapshot of rtrain::RankStatus.
 #pragma once
 
 #include <rtrain/process/processor_time.hpp>
@@ -21,14 +20,14 @@ struct RankReport {
     std::uint64_t progress = 0;    ///< RankStatus::progress
     std::uint64_t steps = 0;       ///< RankStatus::steps
     std::uint64_t collectives = 0; ///< RankStatus::collectives
-    std::string waiting_in{};      ///< RankStatus::waiting_in; empty: it waits for nobody
+    std::string waiting_in{};      ///< RankStatus::waiting_in; empty: not waiting
     double cpu_s = 0;              ///< processor time of it and its children so far, seconds
-    std::string reading{};         ///< Reading::longest(); empty: it reads nothing
-    bool output_blocked = false;   ///< nobody reads what it prints, so that printing waits
+    std::string reading{};         ///< Reading::longest(); empty: not reading
+    bool output_blocked = false;   ///< its output is not consumed, so printing blocks
 
     bool operator==(const RankReport&) const = default;
 
-    /// Of this process.
+    /// Returns the report of this process.
     [[nodiscard]] static RankReport now(int rank) {
         const RankStatus& status = RankStatus::current();
         const char* const waiting_in = status.waiting_in.load(std::memory_order_relaxed);

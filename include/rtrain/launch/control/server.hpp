@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The driver's side of the control channel (listener.hpp says where that is). Who connects
-/// says the token of this attempt first, then a Hello; until then it gets 5 s, a few bytes and no
-/// JSON parser. docs/architecture.md shows the whole.
+/// The driver's side of the control channel (listener.hpp accepts the connections). A client first
+/// sends the token of this attempt, then a Hello; until then it gets 5 s, a few bytes and no JSON
+/// parser. See docs/architecture.md.
 ///
 /// @code
 /// boost::asio::io_context io;
@@ -39,38 +39,38 @@
 
 namespace rtrain::launch {
 
-/// Lives in one thread: the one that runs the io_context. Handlers are called from there, never
-/// after close() or the destructor; they may call every member.
+/// Lives in the thread that runs the io_context. Handlers are called from there, never after
+/// close() or the destructor; they may call every member.
 class ControlServer {
 public:
     struct Options {
         int attempt = 0;
         int size = 1; ///< ranks
-        /// Where the socket is made; must be this user's, and closed to others (0700).
+        /// Directory of the socket; must belong to this user, with mode 0700.
         std::filesystem::path directory{};
-        /// TCP as well, for ranks on other nodes.
+        /// Listens on TCP, too, for ranks on other nodes.
         bool remote = false;
-        /// These nodes, where known: the server listens at the address that is on the way to them.
+        /// Those nodes, if known: the server listens on the address that routes to them.
         std::vector<std::string> hosts{};
     };
-    /// Those that are not set are not called.
+    /// Unset handlers are not called.
     struct Handlers {
         std::function<void(const Hello&)> joined{};
         std::function<void(const RankReport&)> status{};
         std::function<void(int rank, const Event&)> event{};
-        /// The connection of a rank has ended. What it had sent was handled before.
+        /// A rank's connection has ended, after all it sent was handled.
         std::function<void(int rank)> left{};
-        /// Somebody was turned away, for the log. When many come, some calls stand for several.
+        /// A connection was refused, for the log. Under many, one call may cover several.
         std::function<void(const std::string& why)> refused{};
     };
 
-    /// Time for a new connection to show the token and say who it is.
+    /// Time for a new connection to send the token and its Hello.
     static constexpr std::chrono::seconds handshake_limit{5};
     static constexpr std::chrono::seconds ping_interval{1};
-    /// Calls of `refused` in a second; the rest are counted and told in one.
+    /// Calls of `refused` in a second; the rest are counted and reported in one call.
     static constexpr int max_refusals_told = 20;
 
-    /// Listens from now on. Throws LaunchError [RT-L7].
+    /// Starts listening. Throws LaunchError [RT-L7].
     ControlServer(boost::asio::io_context& io, Options options, Handlers handlers)
         : state_(std::make_shared<State>(io, std::move(options), std::move(handlers))) {
         state_->start();
@@ -79,23 +79,23 @@ public:
     ControlServer& operator=(const ControlServer&) = delete;
     ~ControlServer() { close(); }
 
-    /// For the environment of the ranks. The token is among them: not for a command line.
+    /// Environment variables for the ranks. They include the token: not for a command line.
     [[nodiscard]] std::map<std::string, std::string> variables() const {
         return {{ControlAddress::variable, state_->address().text()},
                 {ControlAddress::token_variable, state_->token()},
                 {ControlAddress::attempt_variable, std::to_string(state_->attempt())}};
     }
 
-    /// Nothing happens when the rank is not connected. Throws LaunchError [RT-L9] when it is no
-    /// event of the driver.
+    /// Does nothing if the rank is not connected. Throws LaunchError [RT-L9] if it is not an event
+    /// of the driver.
     void send(int rank, const Event& event) { state_->send(rank, encode(event)); }
-    /// To each rank that is connected.
+    /// Sends to each connected rank.
     void send_all(const Event& event) { state_->send_all(encode(event)); }
 
-    /// No new connections from now on; removes the socket.
+    /// Accepts no more connections; removes the socket.
     void stop_listening() { state_->stop_listening(); }
 
-    /// Ends all connections at once and removes the socket. Ranks that are still there end
+    /// Ends all connections immediately and removes the socket. Ranks that still run exit by
     /// themselves.
     void close() { state_->close(); }
 
@@ -104,7 +104,7 @@ private:
 
     using Peer = std::shared_ptr<Connection>;
 
-    /// What operations under way hold on to, so that the server can go at any time.
+    /// Shared with pending operations, so that the server can be destroyed at any time.
     class State : public std::enable_shared_from_this<State> {
     public:
         State(boost::asio::io_context& io, Options options, Handlers handlers)
@@ -162,18 +162,18 @@ private:
         }
 
     private:
-        /// When too many have not said who they are, the one that has had most time gives way: an
-        /// honest one needs next to none.
+        /// With too many connections before their Hello, the oldest is refused: an honest one needs
+        /// next to no time.
         void begin(const Peer& peer) {
             pending_.push_back(peer);
             if (pending_.size() > std::size_t{4} * static_cast<std::size_t>(options_.size)) {
-                refuse(Peer(pending_.front()), "too many connections that do not say who they are");
+                refuse(Peer(pending_.front()), "too many connections without a hello");
             }
             peer->deadline.expires_after(handshake_limit);
             peer->deadline.async_wait([self = shared_from_this(), peer](const Code& error) {
                 if (!error && !self->closed_ && peer->rank < 0 && peer->caller.socket.is_open()) {
-                    self->refuse(peer, detail::concat("it did not say who it is within ",
-                                                      handshake_limit.count(), " s"));
+                    self->refuse(peer,
+                                 detail::concat("no hello within ", handshake_limit.count(), " s"));
                 }
             });
             peer->read([self = shared_from_this(),
@@ -183,7 +183,7 @@ private:
 
         void lost(const Peer& peer) {
             if (peer->rank < 0) {
-                refuse(peer, "it left without saying who it is");
+                refuse(peer, "it disconnected before its hello");
             } else {
                 leave(peer);
             }
@@ -218,7 +218,7 @@ private:
             }
         }
 
-        /// Empty when more has to come, or what came was refused.
+        /// Empty if the frame is incomplete or was refused.
         std::optional<FromRank> next_message(const Peer& peer) {
             try {
                 if (const auto text = peer->frames.next()) {
@@ -233,23 +233,23 @@ private:
         void greet(const Peer& peer, const FromRank& message) {
             const auto* const hello = std::get_if<Hello>(&message);
             if (hello == nullptr) {
-                refuse(peer, "its first message is no hello");
+                refuse(peer, "its first message is not a hello");
                 return;
             }
             std::string why;
             if (hello->attempt != options_.attempt) {
-                why = detail::concat("it is of attempt ", hello->attempt, ", this is attempt ",
+                why = detail::concat("it belongs to attempt ", hello->attempt, ", this is attempt ",
                                      options_.attempt);
             } else if (hello->size != options_.size || hello->rank >= options_.size) {
-                why = detail::concat("it calls itself rank ", hello->rank, " of ", hello->size,
-                                     ", expected are ", options_.size, " ranks");
+                why = detail::concat("it claims to be rank ", hello->rank, " of ", hello->size,
+                                     ", but there are ", options_.size, " ranks");
             } else if (ranks_.contains(hello->rank)) {
                 why = detail::concat("rank ", hello->rank, " is connected already");
             }
             if (!why.empty()) {
                 peer->write_last(encode(Event{"refused", {{"why", why}}}),
                                  [self = shared_from_this(),
-                                  it = peer.get()] { // not a Peer: it would hold itself
+                                  it = peer.get()] { // not a Peer: a cycle of shared pointers
                                      self->pending_.remove_if(
                                          [it](const Peer& other) { return other.get() == it; });
                                  });
@@ -277,11 +277,12 @@ private:
                        report != nullptr && report->rank == peer->rank) {
                 call(handlers_.status, *report);
             } else {
-                refuse(peer, detail::concat("rank ", peer->rank, " speaks for another one"));
+                refuse(peer,
+                       detail::concat("rank ", peer->rank, " sent a report of a different rank"));
             }
         }
 
-        /// Turns a connection away, at once.
+        /// Refuses a connection and closes it immediately.
         void refuse(const Peer& peer, const std::string& why) {
             pending_.remove(peer);
             peer->close();
@@ -299,7 +300,7 @@ private:
             }
         }
 
-        /// Once a second.
+        /// Called every second.
         void tick() {
             if (const int untold = refusals_ - max_refusals_told; untold > 0) {
                 call(handlers_.refused,

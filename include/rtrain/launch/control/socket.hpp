@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A rank's connection to the driver: how it is made, and how bytes go through it. Never blocks
-/// once it is made. launch/control/driver_link.hpp uses it.
+/// A rank's connection to the driver. Never blocks once connected. Used by
+/// launch/control/driver_link.hpp.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -50,8 +50,8 @@ public:
         }
     }
 
-    /// Connects through the Unix socket on the driver's machine, else through TCP, and says who
-    /// this is. Tries again, up to `limit`, what may pass, such as a driver that is busy. Throws
+    /// Connects through the Unix socket on the driver's machine, otherwise through TCP, and sends
+    /// the Hello. Retries transient failures, such as a busy driver, up to `limit`. Throws
     /// LaunchError [RT-L8].
     [[nodiscard]] static ControlSocket connect(const std::string& address, const std::string& token,
                                                const Hello& hello,
@@ -59,7 +59,7 @@ public:
         const auto place = ControlAddress::parse(address);
         if (!place) {
             throw no_driver(detail::concat("the variable ", ControlAddress::variable, " is \"",
-                                           address, "\", which is no address"));
+                                           address, "\", which is not an address"));
         }
         const auto deadline = Clock::now() + limit;
         std::string why;
@@ -69,12 +69,12 @@ public:
             if (socket.descriptor_ < 0) {
                 why = std::strerror(errno);
                 if (errno == ECONNREFUSED || errno == ENOENT || errno == EPERM) {
-                    break; // nobody is there, or the wrong one
+                    break; // no process listens, or a different user's
                 }
             } else if (socket.greet(token, hello, deadline)) {
                 return socket;
             } else {
-                why = "it does not welcome this rank; is its token of another attempt?";
+                why = "no welcome for this rank; does its token belong to a different attempt?";
             }
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
         } while (Clock::now() < deadline);
@@ -86,7 +86,8 @@ public:
     [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
     [[nodiscard]] bool is_local() const noexcept { return local_; }
 
-    /// Sends what the kernel takes now, and removes it. False when the connection has ended.
+    /// Sends what the kernel accepts now, and removes it. Returns false if the connection has
+    /// ended.
     [[nodiscard]] bool send_some(std::string& outgoing) const {
         while (!outgoing.empty()) {
             const ssize_t sent =
@@ -104,7 +105,7 @@ public:
 
     enum class Received : unsigned char { nothing, something, end };
 
-    /// Takes in what has come.
+    /// Reads all available bytes.
     [[nodiscard]] Received receive() {
         Received result = Received::nothing;
         for (;;) {
@@ -123,7 +124,7 @@ public:
         }
     }
 
-    /// The next of the driver's messages that have come completely. Throws LaunchError [RT-L9].
+    /// Returns the driver's next complete message. Throws LaunchError [RT-L9].
     [[nodiscard]] std::optional<Event> next() {
         const auto text = frames_.next();
         return text ? std::optional(parse_from_driver(*text)) : std::nullopt;
@@ -132,7 +133,7 @@ public:
 private:
     static LaunchError no_driver(const std::string& why) { return {"RT-L8", why}; }
 
-    /// Without a descriptor, and with errno, when it cannot be made.
+    /// On failure, without a descriptor and with errno set.
     static ControlSocket open(const ControlAddress& place, Clock::time_point deadline) {
         ControlSocket socket;
         if (place.tcp.empty() || place.machine == ControlAddress::this_machine()) {
@@ -187,7 +188,7 @@ private:
         int error = result == 0 ? 0 : errno;
         ::freeaddrinfo(found);
         if (error == EINPROGRESS) {
-            // A lost packet is sent again; a lost node does not hold up the next attempt.
+            // Long enough for a retransmission; a lost node must not delay the next attempt.
             constexpr std::chrono::seconds patience{3};
             wait_until(made, POLLOUT, std::min(deadline, Clock::now() + patience));
             pollfd state{made, POLLOUT, 0};
@@ -219,7 +220,7 @@ private:
         (void)::poll(&state, 1, static_cast<int>(std::clamp<long long>(left, 0, 60'000)));
     }
 
-    /// Whether the driver has answered with a welcome. Throws when it says why not.
+    /// Returns true if the driver answered with a welcome. Throws with its reason if it refuses.
     bool greet(const std::string& token, const Hello& hello, Clock::time_point deadline) {
         struct Wiped {
             std::string text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Decisions on their way between ranks and driver.
+/// Decisions as JSON, for messages between driver and ranks.
 #pragma once
 
 #include <rtrain/base/json.hpp>

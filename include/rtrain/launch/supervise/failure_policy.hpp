@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether a failed run is started again, when, and from which checkpoints it must not go on.
+/// Decides whether and when a failed run restarts, and which checkpoints it must not resume from.
 ///
-/// Pure: it knows no process and no clock. The driver asks it, or rank 0 where there is no driver.
+/// Pure: no processes, no clock. Called by the driver, or by rank 0 without a driver.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -22,8 +22,8 @@
 
 namespace rtrain::launch {
 
-/// Whether a signal that has killed a rank is one that other processes send. The system also sends
-/// SIGKILL when memory runs out.
+/// True if other processes commonly send this signal. The system also sends SIGKILL when memory
+/// runs out.
 [[nodiscard]] constexpr bool is_sent_by_others(int signal) noexcept {
     return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
            signal == SIGQUIT || signal == SIGUSR1 || signal == SIGUSR2;
@@ -32,7 +32,7 @@ namespace rtrain::launch {
 struct Decision {
     bool restart = false;
     double delay_s = 0; ///< pause before the restart, seconds
-    /// Names of all checkpoints that the run must not go on from.
+    /// Names of all checkpoints that the run must not resume from.
     std::vector<std::string> skip{};
     std::string reason{}; ///< for people: "restart 1 of 3", "max_failures = 3 is used up"
 };
@@ -40,16 +40,16 @@ struct Decision {
 /// Counts the failures of one run, from its first start to its end.
 class FailurePolicy {
 public:
-    /// After so many equal failures from one checkpoint, the run goes on from an older one.
+    /// After so many equal failures from one checkpoint, the run resumes from an older one.
     static constexpr int equal_failures_from_a_checkpoint = 2;
     /// After so many equal failures without progress the run ends, whatever max_failures is.
     static constexpr int equal_failures_in_all = 6;
 
     explicit FailurePolicy(FailureConfig config) : config_(std::move(config)) {}
 
-    /// A checkpoint was committed, with the first `iteration` iterations of the run in it. It is
-    /// progress if the run has never come so far: one that only repeats what was lost with a
-    /// skipped checkpoint is none.
+    /// A checkpoint with the first `iteration` iterations of the run was committed. It counts as
+    /// progress only if the run has never been this far, not if it repeats what a skipped
+    /// checkpoint lost.
     void on_progress(const std::string& checkpoint, std::int64_t iteration) {
         newest_ = checkpoint;
         if (iteration > furthest_) {
@@ -61,9 +61,9 @@ public:
         }
     }
 
-    /// Counts a failure and says what is to happen. `checkpoint`: name of the newest one when it
-    /// came, which the attempt went on from or has committed; empty: there is none, or the attempt
-    /// has not come so far.
+    /// Counts a failure and decides what follows. `checkpoint`: name of the newest one at that
+    /// time, which the attempt resumed from or committed; empty: none, or the attempt did not get
+    /// so far.
     [[nodiscard]] Decision on_failure(const Failure& failure, const std::string& checkpoint = "") {
         if (failure.kind == Failure::Kind::configuration || meets_each_start(failure.code)) {
             return {.skip = skip_, .reason = "a restart cannot help"};
@@ -77,8 +77,8 @@ public:
         }
         if (decision.restart && !poison.empty()) {
             decision.reason +=
-                detail::concat(", without ", poison, ", as ", equal_failures_from_a_checkpoint,
-                               " equal failures have followed it");
+                detail::concat(", skipping ", poison, ": ", equal_failures_from_a_checkpoint,
+                               " equal failures followed it");
         }
         decision.delay_s = decision.restart ? delay_s() : 0;
         decision.skip = skip_;
@@ -86,13 +86,13 @@ public:
     }
 
 private:
-    /// What equal failures have in common.
+    /// The part of a message that equal failures share.
     [[nodiscard]] static std::string signature(const Failure& failure) {
         return detail::concat(static_cast<int>(failure.kind), ' ', failure.code, ' ',
                               without_numbers(failure.message));
     }
 
-    /// Whether the program itself, or what it has loaded, may be to blame.
+    /// True if the program itself, or the checkpoint it has loaded, may be the cause.
     [[nodiscard]] static bool blames_the_program(const Failure& failure) {
         using Kind = Failure::Kind;
         return !failure.from_outside && (failure.kind == Kind::threw ||
@@ -122,7 +122,7 @@ private:
         return blames_the_program(failure) && equal->second >= equal_failures_in_all;
     }
 
-    /// Takes a restart from the budget of such failures, if there is one left.
+    /// Charges a restart to the budget of such failures, if it is not used up.
     [[nodiscard]] Decision charge(Failure::Kind kind) {
         switch (kind) {
         case Failure::Kind::start_up:
@@ -157,14 +157,14 @@ private:
     }
 
     FailureConfig config_;
-    std::int64_t starts_ = 0; ///< starts in a row that have failed
+    std::int64_t starts_ = 0; ///< consecutive failed starts
     std::int64_t failures_ = 0;
     std::int64_t preemptions_ = 0;
-    std::int64_t failures_in_a_row_ = 0; ///< of any kind, since there was progress
+    std::int64_t failures_in_a_row_ = 0; ///< of any kind, since the last progress
     std::int64_t furthest_ = std::numeric_limits<std::int64_t>::min();
-    std::string newest_; ///< checkpoint, as far as is known
+    std::string newest_; ///< checkpoint, as far as known
     std::vector<std::string> skip_;
-    /// Since there was progress: failures by what they have in common, and by checkpoint.
+    /// Since the last progress: failures by signature, and by checkpoint.
     std::map<std::string, int> equal_;
     std::map<std::pair<std::string, std::string>, int> equal_from_;
 };

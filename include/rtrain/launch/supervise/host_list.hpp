@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The hosts that arguments of mpirun name, as Open MPI reads them: `--hostfile`, `--machinefile`,
+/// Parses the hosts in arguments of mpirun, as Open MPI does: `--hostfile`, `--machinefile`,
 /// `--host`, `-H`.
 #pragma once
 
@@ -25,16 +25,16 @@ namespace rtrain::launch {
 
 struct Host {
     std::string name;           ///< as given, also user@name
-    std::optional<int> slots{}; ///< ranks that it has room for; empty: as many as it has processors
+    std::optional<int> slots{}; ///< ranks that fit; empty: one per processor
 };
 
-/// A host's name, which may be user@name.
+/// Returns the host name without `user@`.
 [[nodiscard]] inline std::string without_user(const std::string& host) {
     const auto at = host.find('@');
     return at == std::string::npos ? host : host.substr(at + 1);
 }
 
-/// mpirun's arguments, taken apart.
+/// mpirun's arguments, parsed.
 struct HostArguments {
     std::vector<std::string> files{}; ///< of --hostfile
     std::vector<Host> hosts{};        ///< of --host
@@ -50,12 +50,12 @@ struct HostArguments {
     if (error != std::errc{} || end != digits.data() + digits.size() || slots < 0) {
         throw LaunchError("RT-L12",
                           detail::concat(where, ": \"", digits,
-                                         "\" is no number of slots; expected a whole number"));
+                                         "\" is not a number of slots; expected a whole number"));
     }
     return slots;
 }
 
-/// Named twice, a host has the slots of both.
+/// A host named twice has the slots of both.
 inline void add_host(std::vector<Host>& hosts, Host host) {
     const auto same = std::find_if(hosts.begin(), hosts.end(),
                                    [&](const Host& other) { return other.name == host.name; });
@@ -68,7 +68,7 @@ inline void add_host(std::vector<Host>& hosts, Host host) {
     }
 }
 
-/// Throws LaunchError [RT-L12] for a name that ssh and mpirun would take for an option.
+/// Throws LaunchError [RT-L12] for a name that ssh and mpirun would parse as an option.
 inline void require_host_name(const std::string& name, const std::string& where) {
     if (name.starts_with('-')) {
         throw LaunchError("RT-L12", detail::concat(where, ": \"", name,
@@ -77,7 +77,7 @@ inline void require_host_name(const std::string& name, const std::string& where)
     }
 }
 
-/// "a:2,b,c:*": two, one, and as many slots as there are processors.
+/// "a:2,b,c:*": two slots, one, and one per processor.
 inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
     auto words = detail::strict(std::istringstream(list));
     for (std::string word; std::getline(words, word, ',');) {
@@ -85,8 +85,8 @@ inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
         Host host{.name = word.substr(0, colon), .slots = 1};
         if (host.name.empty()) {
             throw LaunchError("RT-L12", detail::concat("--host ", list,
-                                                       ": a host has no name; expected for "
-                                                       "example a:2,b:2"));
+                                                       ": a host has no name; expected, for "
+                                                       "example, a:2,b:2"));
         }
         require_host_name(host.name, "--host " + list);
         if (colon != std::string::npos) {
@@ -107,9 +107,9 @@ inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
     return "ssh";
 }
 
-/// The lines of a hostfile: a host, and `slots=<number>` if it is not to have as many as it has
-/// processors. Other settings are passed over, as is what follows a '#'. Throws LaunchError:
-/// [RT-L11] if it cannot be read, [RT-L12] for anything that is no hostfile.
+/// Reads a hostfile. Each line is a host with an optional `slots=<number>`; the default is one per
+/// processor. Other settings and what follows a '#' are ignored. Throws LaunchError: [RT-L11] if it
+/// cannot be read, [RT-L12] if it is not a hostfile.
 [[nodiscard]] inline std::vector<Host> read_hostfile(const std::string& path) {
     std::error_code error;
     std::ifstream file;
@@ -147,7 +147,7 @@ inline void add_host_list(std::vector<Host>& hosts, const std::string& list) {
     return hosts;
 }
 
-/// Throws LaunchError [RT-L12] where an argument is not as mpirun expects it.
+/// Throws LaunchError [RT-L12] if an argument is not as mpirun expects it.
 [[nodiscard]] inline HostArguments
 read_host_arguments(const std::vector<std::string>& mpirun_args) {
     HostArguments result{.agent = agent_of_environment()};
@@ -166,8 +166,8 @@ read_host_arguments(const std::vector<std::string>& mpirun_args) {
             continue;
         }
         if (++i == mpirun_args.size()) {
-            throw LaunchError("RT-L12",
-                              detail::concat("mpirun_args end in ", word, ", which needs a value"));
+            throw LaunchError("RT-L12", detail::concat("mpirun_args ends in ", word,
+                                                       ", which needs a value; add it"));
         }
         if (file) {
             result.files.push_back(mpirun_args[i]);
@@ -178,7 +178,8 @@ read_host_arguments(const std::vector<std::string>& mpirun_args) {
     return result;
 }
 
-/// The hosts that are meant now: those of --host, of the files if there are files. Reads the files.
+/// Returns the effective hosts: those of --host, restricted to the files if there are any. Reads
+/// the files.
 [[nodiscard]] inline std::vector<Host> hosts_of(const HostArguments& arguments) {
     if (arguments.files.empty()) {
         return arguments.hosts;

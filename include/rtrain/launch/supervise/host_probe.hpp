@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which hosts answer: mpirun's launch agent (ssh, or what replaces it) runs a command on each.
+/// Checks which hosts answer: mpirun's launch agent (ssh, or its replacement) runs a command on
+/// each.
 #pragma once
 
 #include <rtrain/base/strict_stream.hpp>
@@ -57,7 +58,7 @@ namespace rtrain::launch {
     return addresses;
 }
 
-/// Whether a host is this machine.
+/// True if `host` is this machine.
 [[nodiscard]] inline bool is_this_machine(const std::string& host) {
     const std::string name = without_user(host);
     const std::string own_name = storage::host_name();
@@ -67,12 +68,12 @@ namespace rtrain::launch {
            std::find(addresses.begin(), addresses.end(), name) != addresses.end();
 }
 
-/// A command that runs on another host.
+/// A command running on another host.
 class HostProbe {
 public:
     HostProbe(const std::string& agent, Host host) : host_(std::move(host)) {
         std::vector<std::string> words;
-        // "ssh : rsh": or else rsh
+        // "ssh : rsh" means ssh, otherwise rsh
         auto text = detail::strict(std::istringstream(agent.substr(0, agent.find(':'))));
         for (std::string word; text >> word;) {
             words.push_back(word);
@@ -83,7 +84,7 @@ public:
         if (words[0].find('/') == std::string::npos) {
             const auto program = find_program(words[0]);
             if (!program) {
-                return; // a file of that name in the working directory is not it
+                return; // not a file in the working directory
             }
             words[0] = program->string();
         }
@@ -106,7 +107,7 @@ public:
         }
     }
 
-    /// Whether it has come to its end.
+    /// True if the command has exited.
     [[nodiscard]] bool ended() {
         int raw = 0;
         if (pid_ > 0 && ::waitpid(pid_, &raw, WNOHANG) != 0) {
@@ -119,14 +120,14 @@ public:
         return pid_ < 0;
     }
 
-    /// The host with its slots, if it has answered.
+    /// The host with its slots, if it answered.
     [[nodiscard]] std::optional<Host> answer() const {
         return answered_ ? std::optional(host_) : std::nullopt;
     }
 
 private:
     void start(const std::vector<std::string>& words) {
-        // All memory is taken before fork(): another thread may hold the allocator's lock.
+        // All memory is allocated before fork(): another thread may hold the allocator's lock.
         const auto arguments = pointers_to(words);
         std::array<int, 2> out{-1, -1};
         if (::pipe2(out.data(), O_CLOEXEC) != 0) {
@@ -136,7 +137,7 @@ private:
         pid_ = ::fork();
         if (pid_ == 0) {
             ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-            ::setsid(); // no terminal that ssh could ask for a password
+            ::setsid(); // no terminal where ssh could prompt for a password
             const int nowhere = ::open("/dev/null", O_RDWR);
             ::dup2(nowhere, STDIN_FILENO);
             ::dup2(out[1], STDOUT_FILENO);
@@ -163,8 +164,8 @@ private:
     bool answered_ = false;
 };
 
-/// Those of `hosts` that answer within `limit`, with their slots; this machine always does. Asks
-/// all at the same time.
+/// Returns those of `hosts` that answer within `limit`, with their slots; this machine always does.
+/// Probes all concurrently.
 [[nodiscard]] inline std::vector<Host>
 answering(const std::vector<Host>& hosts, const std::string& agent,
           std::chrono::milliseconds limit = std::chrono::seconds(5)) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the ranks of a start go: how many there is room for now, on which hosts.
+/// Placement of the ranks of a start: how many fit now, and on which hosts.
 ///
-/// Hosts come and go: a hostfile is read again for each start, and hosts that do not answer get no
-/// ranks, if `num_workers` is a range that allows for it.
+/// Hosts come and go: a hostfile is read before each start, and hosts that do not answer get no
+/// ranks, if `num_workers` is a range.
 #pragma once
 
 #include <rtrain/config/config.hpp>
@@ -21,30 +21,30 @@
 namespace rtrain::launch {
 
 struct Placement {
-    int ranks = 1;                        ///< at most the largest number that is allowed
+    int ranks = 1;                        ///< at most the maximum of num_workers
     std::vector<std::string> arguments{}; ///< for mpirun: the user's, with the hosts that answer
-    bool remote = false;                  ///< whether ranks may be on other machines
-    std::vector<std::string> others{};    ///< these machines, where they are named
+    bool remote = false;                  ///< true if ranks may be on other machines
+    std::vector<std::string> others{};    ///< those machines, if they are named
     std::vector<std::string> silent{};    ///< hosts that do not answer
 };
 
-/// Whether a job manager may have given this program other machines, which mpirun then uses.
+/// True if a job manager may have allocated other machines, which mpirun then uses.
 [[nodiscard]] inline bool is_on_several_nodes() {
     return env_int("SLURM_JOB_NUM_NODES").value_or(1) > 1 ||
            std::getenv("PBS_NODEFILE") != nullptr || std::getenv("PE_HOSTFILE") != nullptr ||
            std::getenv("LSB_DJOB_HOSTFILE") != nullptr;
 }
 
-/// For how many ranks there is room now; 0 if for none, and also less than the smallest number that
-/// is allowed. A fixed `num_workers` is taken as it is, and no host is asked. Takes up to 5 s.
-/// Throws LaunchError [RT-L11], [RT-L12].
+/// Returns how many ranks fit now: 0 if none, and maybe fewer than the minimum. A fixed
+/// `num_workers` is taken without probing hosts. Needs up to 5 s. Throws LaunchError [RT-L11],
+/// [RT-L12].
 [[nodiscard]] inline Placement find_room(const ScalingConfig& scaling) {
     const NumWorkers& workers = scaling.num_workers;
     Placement place{.ranks = workers.value_or(1), .arguments = scaling.mpirun_args};
     const HostArguments given = read_host_arguments(scaling.mpirun_args);
     if (!given.name_hosts()) {
         place.remote = is_on_several_nodes();
-        if (workers.is_elastic()) { // a job of Slurm says how many tasks it has room for
+        if (workers.is_elastic()) { // a Slurm job has its number of tasks
             place.ranks = std::min(place.ranks, env_int("SLURM_NTASKS").value_or(place.ranks));
         }
         return place;
@@ -75,22 +75,22 @@ struct Placement {
     return place;
 }
 
-/// Throws LaunchError when this process may open too few files for the ranks [RT-L17]; or, at the
-/// `first` start, this user have too few threads for those of this machine [RT-L45]. Measured with
+/// Throws LaunchError [RT-L17] if this process may open too few files for the ranks. At the `first`
+/// start, throws [RT-L45] if this user has too few threads for those of this machine. Measured with
 /// Open MPI 4.1: mpirun needs 4, each rank 6.
 inline void require_room_for(const Placement& place, bool first) {
     constexpr int of_mpirun = 4;
     constexpr int of_rank = 6;
-    constexpr int most_ranks = 100; // whoever allows for these allows for more
+    constexpr int most_ranks = 100; // a limit that allows this many allows more
     const int here = place.remote ? 0 : place.ranks;
     const std::string what = detail::concat("starting ", place.ranks, " ranks");
     require_descriptors(descriptors_for_launch(place.ranks, here, open_descriptors()), what);
-    if (first) { // later, what is left of the ranks before may still count
+    if (first) { // later, previous ranks may still count
         process::require_threads(of_mpirun + of_rank * std::min(here, most_ranks), what);
     }
 }
 
-/// As find_room(), but throws LaunchError [RT-L13] when there is too little.
+/// Like find_room(), but throws LaunchError [RT-L13] if too few ranks fit.
 [[nodiscard]] inline Placement place_ranks(const ScalingConfig& scaling) {
     Placement place = find_room(scaling);
     if (scaling.num_workers.is_elastic() && place.ranks < scaling.num_workers.min()) {
@@ -99,7 +99,7 @@ inline void require_room_for(const Placement& place, bool first) {
             silent += (silent.empty() ? "; no answer from " : ", ") + host;
         }
         throw LaunchError("RT-L13", detail::concat("the hosts have room for ", place.ranks,
-                                                   " ranks, num_workers needs at least ",
+                                                   " ranks, but num_workers needs at least ",
                                                    scaling.num_workers.min(), silent));
     }
     return place;

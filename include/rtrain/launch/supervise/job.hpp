@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Job: one start of the ranks, watched from beginning to end. It learns what each rank does over
-/// the control channel, ends ranks that others wait for in vain, and says how the job ended.
+/// Job: one start of the ranks, supervised from start to end. It follows each rank over the control
+/// channel, kills ranks that wait for dead ones, and reports how the job ended.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -44,31 +44,32 @@ public:
     using Clock = std::chrono::steady_clock;
 
     struct Handlers {
-        /// The ranks are gone; called once. mpirun may still be tidying up.
+        /// All ranks have exited; called once. mpirun may still be cleaning up.
         std::function<void(JobEnd)> over;
-        /// mpirun has ended, too; called once, behind `over`.
+        /// mpirun has exited, too; called once, after `over`.
         std::function<void()> ended;
-        /// A checkpoint was committed, with so many reports in it.
+        /// A checkpoint with `iteration` reports was committed.
         std::function<void(const std::string& checkpoint, std::int64_t iteration)> saved;
-        /// Ranks have left a result that nobody finds on this machine.
+        /// The ranks sent a result that is not stored on this machine.
         std::function<void(const std::string& result)> left_result;
-        /// Decides on a failure that all ranks, or all but lost ones, have survived.
+        /// Decides how to handle a failure that all ranks, or all but lost ones, have survived.
         std::function<Decision(const Failure&, const std::string& checkpoint)> decide;
-        /// Whether a rank's death is enough to know. Else mpirun is waited for, which tells after a
-        /// second what the rank has died of.
+        /// True if a rank's death alone suffices to act. Otherwise the job waits about a second for
+        /// mpirun to report the cause.
         std::function<bool()> in_a_hurry;
-        /// So many ranks go on, as others have died.
+        /// `ranks` ranks continue after others have died.
         std::function<void(int ranks)> shrunk;
-        /// A run has ended well, and another may follow in these ranks;
+        /// A run has succeeded; another may follow in these ranks.
         std::function<void()> run_ended;
-        /// which begins.
+        /// The next run starts in these ranks.
         std::function<void(const std::string& run)> run_begins;
     };
 
-    /// How long those who survive a death may take until they ask what follows.
+    /// Time limit for survivors of a death to ask for a decision.
     static constexpr std::chrono::seconds survivors_limit{10};
 
-    /// `keep_at_least`: when ranks die, so many that are left go on without them; 0: none do.
+    /// `keep_at_least`: if ranks die and at least this many survive, the survivors continue; 0:
+    /// never.
     Job(boost::asio::io_context& io, RanksCommand command, ControlServer::Options control,
         const HangConfig& hang, Handlers handlers, int keep_at_least = 0)
         : handlers_(std::move(handlers)), size_(command.ranks), keep_at_least_(keep_at_least),
@@ -96,35 +97,36 @@ public:
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
 
-    /// To be called when a child process has ended.
+    /// Call after a child process has exited.
     void reap() { started_.reap(); }
 
-    /// Asks the ranks to save and end within that time, in seconds; ranks that join later, too.
+    /// Requests that the ranks save and end within `grace_s` seconds, including ranks that join
+    /// later.
     void preempt(double grace_s) {
         grace_s_ = grace_s;
         hangs_.hurry();
         server_.send_all({"preempt", {{"grace_s", grace_s}}});
     }
 
-    /// Ends all ranks now. `why`: what has broken the job.
+    /// Kills all ranks now. `why`: the failure that broke the job.
     void kill(Failure why) {
         if (over_) {
             return;
         }
         broken_ = std::move(why);
         if (!kill_ranks()) {
-            started_.kill(SIGTERM); // reaches processes that we cannot
+            started_.kill(SIGTERM); // reaches processes on other machines
         }
         say_over_if_gone();
     }
 
-    /// Ends the launcher, too, if it has not ended in time. See StartedRanks.
+    /// Kills the launcher, too, if it has not exited in time. See StartedRanks.
     void kill_launcher(bool with_output) { started_.kill_at_last(with_output); }
 
     /// See StartedRanks.
     [[nodiscard]] OutputRelay::Clock::duration quiet_for() const { return started_.quiet_for(); }
 
-    /// The launcher has ended, too.
+    /// True once the launcher has exited, too.
     [[nodiscard]] bool ended() const noexcept { return started_.ended(); }
 
 private:
@@ -177,7 +179,7 @@ private:
         }
     }
 
-    /// A rank asks on behalf of those that live.
+    /// A rank asks for a decision on behalf of all living ranks.
     void decide(int rank, const boost::json::object& question) {
         Failure failure = failure_from(question);
         const auto& lost = question.at("lost").as_array();
@@ -200,20 +202,20 @@ private:
         }
     }
 
-    /// Whether enough ranks are left, and are in the middle of training.
+    /// True if enough ranks are left, and are in the middle of training.
     [[nodiscard]] bool others_can_go_on() const {
         return keep_at_least_ > 0 && trained_ && ranks_.can_go_on() &&
                ranks_.living() >= keep_at_least_;
     }
 
-    /// A rank whose process is gone before its time is waited for in vain, if the others cannot go
-    /// on without it.
+    /// A rank has left. If its process ended early and the others cannot continue without it, the
+    /// job fails.
     void left(int rank) {
         JobRanks::Rank& gone = ranks_.at(rank);
         gone.connected = false;
         hangs_.left(rank);
-        console::Screen::current().take_off(); // it comes back with the next word of who is rank 0
-        if (bereaved_ && !broken_ && ranks_.living() == 0) { // they could not
+        console::Screen::current().take_off();               // rank 0's next event redraws it
+        if (bereaved_ && !broken_ && ranks_.living() == 0) { // the survivors could not continue
             kill(bereaved_->why);
             return;
         }
@@ -231,19 +233,19 @@ private:
             kill(failure);
         } else {
             died_without_a_word_ = failure;
-            constexpr std::chrono::seconds patience{3}; // an exit with 0 says mpirun nothing
+            constexpr std::chrono::seconds patience{3}; // mpirun does not report an exit with 0
             kill_at_ = now() + patience;
         }
     }
 
-    /// Whether all ranks were known, and on this machine.
+    /// Returns true if all ranks had joined and run on this machine.
     bool kill_ranks() {
         const bool all_here = ranks_.kill();
         server_.close();
         return all_here;
     }
 
-    /// Of a rank that has left, with these last words or without any.
+    /// The failure of a rank that has left, with its last words if it sent any.
     [[nodiscard]] Failure failure_of(int rank, const std::optional<Failure>& last_words) const {
         Failure failure = failure_of_rank(rank, size_, last_words);
         if (!trained_) {
@@ -255,7 +257,7 @@ private:
         return failure;
     }
 
-    /// What ranks have said last may still be on its way.
+    /// The ranks' last messages may still be in flight.
     void launcher_ended() {
         constexpr std::chrono::seconds patience{1};
         if (over_ || ranks_.living() == 0) {
@@ -265,7 +267,7 @@ private:
         }
     }
 
-    /// Nothing more will be heard.
+    /// No more messages will arrive.
     void conclude() {
         hear_until_.reset();
         if (!over_) {
@@ -275,7 +277,7 @@ private:
         handlers_.ended();
     }
 
-    /// Whoever has started the ranks may know what nobody else has seen.
+    /// Derives the failure from the launcher's exit status; only it may reveal the cause.
     void judge_exit() {
         if (!broken_ && started_.status() == 0) {
             broken_ = died_without_a_word_;
@@ -288,17 +290,18 @@ private:
         }
     }
 
-    /// What looks like any other SIGKILL. On another machine it cannot be told.
+    /// Recognizes a SIGKILL from the out-of-memory killer; not possible for ranks on other
+    /// machines.
     void name_lack_of_memory(Failure& failure) const {
         if (memory_.has_killed()) {
             failure.code = "RT-L15";
-            failure.message += "; meanwhile the kernel's out-of-memory killer has struck on this "
+            failure.message += "; the kernel's out-of-memory killer has been active on this "
                                "machine";
         }
     }
 
     void say_over_if_gone() {
-        if (broken_ && !over_ && ranks_.all_are_gone()) { // else look_again() comes back to it
+        if (broken_ && !over_ && ranks_.all_are_gone()) { // otherwise look_again() retries
             say_over();
         }
     }
@@ -347,8 +350,8 @@ private:
         });
     }
 
-    /// Without ranks mpirun is of no use, once it has passed on what they printed; it may be
-    /// stopped, or hang. Ranks that are done may then wait for it for ever.
+    /// Without ranks mpirun is useless once it has forwarded their output; it may be stopped, or
+    /// hang. Ranks that are done may then wait for it forever.
     void end_useless_mpirun() {
         const bool gone = (broken_ || ranks_.all_joined()) && ranks_.all_have_left();
         const bool done = hang_.enabled && ranks_.all_are_done();
@@ -365,7 +368,7 @@ private:
         }
     }
 
-    /// A rank has died, and the others have not said whether they go on.
+    /// A rank has died, and the survivors have not yet asked for a decision.
     struct Bereaved {
         Failure why;
         Clock::time_point until;
@@ -381,16 +384,16 @@ private:
     bool trained_ = false;
     bool over_ = false;
     std::optional<Failure> broken_;
-    std::optional<Failure> died_without_a_word_;  ///< until mpirun knows more
-    std::optional<Clock::time_point> hear_until_; ///< ranks whose launcher has ended
+    std::optional<Failure> died_without_a_word_;  ///< until mpirun reports the cause
+    std::optional<Clock::time_point> hear_until_; ///< deadline of the last messages
     Clock::time_point kill_at_;
     std::optional<Bereaved> bereaved_;
     OutOfMemoryWatch memory_;
     std::optional<double> grace_s_;
-    std::optional<Clock::time_point> useless_since_; ///< mpirun, without ranks
+    std::optional<Clock::time_point> useless_since_; ///< when mpirun lost its last rank
     boost::asio::steady_timer timer_;
     ControlServer server_;
-    StartedRanks started_; ///< last: they find all else ready
+    StartedRanks started_; ///< last: uses all members above
 };
 
 } // namespace rtrain::launch

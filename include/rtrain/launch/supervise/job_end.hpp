@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a job ended, as its driver has seen it.
+/// How a job ended, as its driver saw it.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -15,14 +15,13 @@
 
 namespace rtrain::launch {
 
-/// How a job ended, as far as the driver has seen it.
 struct JobEnd {
-    /// What has broken it; empty when the ranks ended by themselves.
+    /// The failure that broke it; empty if the ranks ended by themselves.
     std::optional<Failure> failure{};
-    /// Name of the newest checkpoint; empty: there is none, or the ranks have not come so far.
+    /// Name of the newest checkpoint; empty if none exists, or the ranks never resumed from it.
     std::string checkpoint{};
 
-    /// The run's, given what its ranks have `told` in their `result`, if they have left one.
+    /// Combines this with the failure `told` in the ranks' `result`, if they left one.
     [[nodiscard]] RunEnd with(const std::optional<Failure>& told,
                               const std::optional<std::string>& result,
                               const Failure& without_result) const {
@@ -31,7 +30,7 @@ struct JobEnd {
             return {.failure = failure.value_or(without_result)};
         }
         // Ranks may notice that another has died, also while they join, or that they were given up;
-        // whoever watches knows better why.
+        // the driver's failure is more precise.
         const bool hung = failure && failure->kind == Kind::hang;
         if (told->kind != Kind::interrupted && !hung) {
             return {.failure = told, .result = result};
@@ -44,17 +43,17 @@ struct JobEnd {
         return {.failure = at_the_start, .result = result};
     }
 
-    /// Of a run that was to make room.
+    /// Failure of a preempted run that has not saved.
     [[nodiscard]] Failure without_a_save() const {
         const bool hung = failure && failure->kind == Failure::Kind::hang;
         return detail::failure_of(PreemptionError(
-            detail::concat("the run was told to make room and ",
+            detail::concat("the run was preempted and ",
                            hung ? "could not save: " + failure->message : "had no time to save",
-                           "; start the same command again to go on from the newest checkpoint")));
+                           "; run the same command to resume from the newest checkpoint")));
     }
 };
 
-/// Of a death as whoever has started the ranks tells it. `trained`: they had begun to train.
+/// The failure for a death that the launcher reports. `trained`: the ranks had begun to train.
 [[nodiscard]] inline Failure failure_of_death(const Death& seen, bool trained) {
     using Kind = Failure::Kind;
     return {.kind = seen.code != nullptr ? Kind::configuration
@@ -66,7 +65,7 @@ struct JobEnd {
             .from_outside = seen.signal && is_sent_by_others(*seen.signal)};
 }
 
-/// Of a rank that has left while it trained, with these last words or without any.
+/// The failure of a rank that has left during training, with its last words if it sent any.
 [[nodiscard]] inline Failure failure_of_rank(int rank, int size,
                                              const std::optional<Failure>& last_words) {
     if (last_words) {
@@ -78,9 +77,9 @@ struct JobEnd {
     return {.kind = Failure::Kind::died,
             .code = "RT-L2",
             .rank = rank,
-            .message =
-                detail::concat("rank ", rank, " of ", size,
-                               " ended before the training function returned, without a word"),
+            .message = detail::concat(
+                "rank ", rank, " of ", size,
+                " ended before the training function returned, without reporting an error"),
             .from_outside = true};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The ranks of a job that have joined, as its driver knows them: which live, which are done, and
-/// which the others go on without.
+/// The ranks of a job that have joined, as the driver sees them: which live, which are done, and
+/// which are lost.
 #pragma once
 
 #include <rtrain/base/failure.hpp>
@@ -24,10 +24,10 @@ public:
         pid_t local_process = 0; ///< 0: on another machine
         bool connected = true;
         bool done = false;
-        bool lost = false;                   ///< the others go on without it
-        std::optional<Failure> last_words{}; ///< it ends because of this
+        bool lost = false;                   ///< the others continue without it
+        std::optional<Failure> last_words{}; ///< the failure that it reported before it ended
 
-        /// It has left, and no process of it is seen here.
+        /// True if it has left, and no process of it exists on this machine.
         [[nodiscard]] bool has_left() const {
             return !connected && (local_process == 0 || !storage::process_is_alive(local_process));
         }
@@ -43,8 +43,8 @@ public:
     }
     [[nodiscard]] Rank& at(int rank) { return ranks_.at(rank); }
 
-    /// The others go on without it. MPI may take a rank for dead whose process is not. Whether
-    /// there is such a rank.
+    /// The others continue without this rank; kills its process, which MPI may wrongly consider
+    /// dead. Returns false if the rank has not joined.
     bool lose(int number) {
         const auto found = ranks_.find(number);
         if (found == ranks_.end()) {
@@ -58,8 +58,8 @@ public:
         return true;
     }
 
-    /// Ranks end themselves when the driver is gone; one that is stopped cannot. Whether all ranks
-    /// were known, and on this machine.
+    /// Kills all ranks here. Ranks end by themselves when the driver is gone, but stopped ones
+    /// cannot. Returns true if all had joined and run on this machine.
     bool kill() {
         bool all_here = all_joined();
         for (auto& [number, rank] : ranks_) {
@@ -77,18 +77,19 @@ public:
         return std::count_if(ranks_.begin(), ranks_.end(),
                              [](const auto& item) { return item.second.connected; });
     }
-    /// Of those that have joined.
+    /// True if all ranks that have joined have left.
     [[nodiscard]] bool all_have_left() const {
         return all_are([](const Rank& rank) { return rank.has_left(); });
     }
     [[nodiscard]] bool all_are_done() const {
         return all_joined() && all_are([](const Rank& rank) { return rank.done || rank.lost; });
     }
-    /// All that there ever were, and all on this machine.
+    /// True if all ranks had joined, on this machine, and none of their processes exists.
     [[nodiscard]] bool all_are_gone() const {
         return all_joined() && all_are([](const Rank& rank) { return rank.is_gone(); });
     }
-    /// All have joined, none is done, and the first that is left shares files with the driver.
+    /// True if all have joined, none is done, and the first living rank shares files with the
+    /// driver.
     [[nodiscard]] bool can_go_on() const {
         const auto first = std::find_if(ranks_.begin(), ranks_.end(),
                                         [](const auto& item) { return item.second.connected; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a user has set of Open MPI, and how its ranks reach each other unless that says otherwise.
+/// The user's Open MPI settings, and the default transport between ranks if they do not choose one.
 #pragma once
 
 #include <rtrain/launch/supervise/launcher.hpp>
@@ -22,15 +22,15 @@
 
 namespace rtrain::launch {
 
-/// Whether a setting of Open MPI chooses what carries messages. "^openib" only excludes something,
-/// unless that is shared memory.
+/// True if a setting of Open MPI chooses the transport. "^openib" only excludes one, unless that is
+/// shared memory.
 [[nodiscard]] inline bool chooses_transport(std::string_view name, std::string_view value) {
     const bool keeps_shared = value.starts_with('^') && value.find("vader") == value.npos &&
                               value.find("sm") == value.npos;
     return !keeps_shared && (name == "btl" || name == "pml" || name.starts_with("btl_tcp"));
 }
 
-/// The same of a file of settings, "name = value" a line.
+/// The same for a file of settings, one "name = value" per line.
 [[nodiscard]] inline bool chooses_transport_in(const std::filesystem::path& file) {
     std::ifstream lines(file);
     for (std::string line; std::getline(lines, line);) {
@@ -45,8 +45,8 @@ namespace rtrain::launch {
     return false;
 }
 
-/// The same of all that a user can set: environment, mpirun's arguments, files. Other files that
-/// these name may, too.
+/// The same for all places a user can set: environment, mpirun's arguments, files. Files that these
+/// name count, too.
 [[nodiscard]] inline bool user_chooses_transport(const RanksCommand& command) {
     constexpr std::string_view prefix = "OMPI_MCA_";
     for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -60,7 +60,7 @@ namespace rtrain::launch {
             }
         }
     }
-    const bool by_argument = // of which mpirun thinks more than of the environment
+    const bool by_argument = // takes precedence over the environment
         std::any_of(command.arguments.begin(), command.arguments.end(), [](const auto& word) {
             return chooses_transport(word, "") || word.ends_with("-tune") || word.ends_with("-am");
         });
@@ -70,8 +70,8 @@ namespace rtrain::launch {
            chooses_transport_in("/etc/openmpi/openmpi-mca-params.conf");
 }
 
-/// Where the ranks of this machine share memory: in memory, or where that is scarce, as in many
-/// containers, in files; empty where neither has room.
+/// Directory for the shared memory of ranks on this machine: in memory or, where that is scarce, as
+/// in many containers, on disk; empty if neither has enough space.
 [[nodiscard]] inline std::optional<std::filesystem::path>
 place_to_share(const RanksCommand& command) {
     constexpr std::uintmax_t of_rank = std::uintmax_t{5} << 20; // Open MPI takes 4 MiB
@@ -87,20 +87,20 @@ place_to_share(const RanksCommand& command) {
     return std::nullopt;
 }
 
-/// Ranks of one machine listen on no network; else each of them does, on all interfaces.
+/// Ranks on one machine do not listen on a network; others listen on all interfaces.
 [[nodiscard]] inline std::map<std::string, std::string>
 local_transport(const RanksCommand& command, const MpirunVersion& version) {
     if (!command.is_local() || user_chooses_transport(command)) {
         return {};
     }
-    // UCX and libfabric, by which MPICH reaches a network.
+    // UCX and libfabric are MPICH's network layers.
     std::map<std::string, std::string> loopback{
         {"UCX_NET_DEVICES", "lo"}, {"FI_TCP_IFACE", "lo"}, {"FI_SOCKETS_IFACE", "lo"}};
     std::erase_if(loopback, [](const auto& item) { return std::getenv(item.first.c_str()); });
     if (version.is_hydra) {
         return loopback;
     }
-    if (command.ranks == 1) { // without mpirun, so that nobody knows which MPI it is
+    if (command.ranks == 1) { // without mpirun: which MPI is unknown
         loopback["OMPI_MCA_btl"] = "self";
         return loopback;
     }

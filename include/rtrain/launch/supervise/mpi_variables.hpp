@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How MPI is to behave in the ranks of a driver: settings of Open MPI.
+/// Open MPI settings for the ranks of a driver.
 #pragma once
 
 #include <rtrain/launch/supervise/launcher.hpp>
@@ -14,24 +14,24 @@
 
 namespace rtrain::launch {
 
-/// What ranks and mpirun find in their environment: settings of Open MPI 4 and of 5.
+/// Environment of ranks and mpirun: settings of Open MPI 4 and 5.
 [[nodiscard]] inline std::map<std::string, std::string>
 mpi_variables(const RanksCommand& command, const MpirunVersion& version = {}) {
     auto settings = command.variables;
-    // More ranks than cores, and a rank's threads on cores of their own.
+    // More ranks than cores, and threads of a rank on separate cores.
     settings.merge(std::map<std::string, std::string>{
         {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
         {"OMPI_MCA_hwloc_base_binding_policy", "none"},
         {"PRTE_MCA_hwloc_default_binding_policy", "none"},
-        // MPI spins where it waits by itself, as for ranks that join. Two ranks that the kernel
-        // has put on one core would have each message wait for the end of a time slice.
+        // MPI busy-waits, as for ranks that join. Two ranks on one core would wait for the end of a
+        // time slice with each message.
         {"OMPI_MCA_mpi_yield_when_idle", "1"},
-        // What ranks know of each other, PMIx keeps in memory that they share, behind a lock. A
-        // rank that is killed while it holds that keeps mpirun from ending.
+        // PMIx keeps data about the ranks in shared memory with a lock. A rank that is killed while
+        // it holds that lock keeps mpirun from exiting.
         {"PMIX_MCA_gds", "hash"}});
-    // The only one that survives deaths; and on one machine, where UCX reaches nothing faster, UCX
-    // would take a quarter of a second at each start to see how fast the clock is.
+    // Only ob1 survives deaths. On one machine UCX is not faster, but takes a quarter of a second
+    // at each start to measure the clock.
     const bool is_chosen = std::getenv("OMPI_MCA_pml") != nullptr; // by the user
     if (command.survive_deaths || (command.is_local() && !is_chosen)) {
         settings["OMPI_MCA_pml"] = "ob1";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// mpirun as a launcher: its command line, and what it says about ranks that died.
+/// mpirun as a launcher: its command line, and parsing of its reports about dead ranks.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -20,12 +20,12 @@
 
 namespace rtrain::launch {
 
-/// The command line of an mpirun.
+/// mpirun's command line.
 [[nodiscard]] inline std::vector<std::string> mpirun_words(const std::filesystem::path& mpirun,
                                                            const RanksCommand& command,
                                                            const MpirunVersion& version) {
     std::vector<std::string> words{mpirun.string(), "-n", std::to_string(command.ranks)};
-    if (version.is_hydra) { // it gives all ranks all variables, and tags lines as it is told
+    if (version.is_hydra) { // passes all variables to all ranks; tags by this pattern
         words.insert(words.end(), {"-prepend-pattern", "[1,%r]<stdout>:"});
     } else {
         words.emplace_back("--tag-output");
@@ -41,8 +41,8 @@ namespace rtrain::launch {
     return words;
 }
 
-/// Whether mpirun says that it cannot do at all what it is asked to: an option that it does not
-/// know, a program or a directory that does not exist.
+/// True if mpirun reports that it cannot execute the command at all: an unknown option, or a
+/// program or directory that does not exist.
 [[nodiscard]] inline bool refuses(const std::string& mpirun_says) {
     constexpr std::array says{"unknown option",
                               "unrecognized option",
@@ -56,7 +56,7 @@ namespace rtrain::launch {
     });
 }
 
-/// What ended the job, in words, from what mpirun says and from its exit status.
+/// Describes what ended the job, from mpirun's output and its exit status.
 [[nodiscard]] inline Death describe_death(int status, const std::string& mpirun_says) {
     const auto from = [](const char* text, const char* words) {
         const char* const found = std::strstr(text, words);
@@ -90,14 +90,14 @@ namespace rtrain::launch {
                 std::nullopt, rank};
     }
     if (mpirun_says.find("unable to find network interfaces") != std::string::npos) {
-        return {.text = "mpirun needs a network interface, and this machine or container has none; "
+        return {.text = "mpirun needs a network interface, but this machine or container has none; "
                         "switch on the loopback interface (`ip link set lo up`), or give the "
                         "container a network",
                 .signal = std::nullopt,
                 .code = "RT-L46"};
     }
-    return {.text = detail::concat("the ranks ended early, mpirun's exit status is ", status,
-                                   mpirun_says.empty() ? "" : "; it says:\n", mpirun_says),
+    return {.text = detail::concat("the ranks ended early: mpirun's exit status is ", status,
+                                   mpirun_says.empty() ? "" : "; its output:\n", mpirun_says),
             .signal = std::nullopt,
             .code = refuses(mpirun_says) ? "RT-L87" : nullptr};
 }
@@ -106,10 +106,9 @@ namespace rtrain::launch {
 [[nodiscard]] inline Launcher by_mpirun(const RanksCommand& command) {
     const auto program = find_program("mpirun");
     if (!program) {
-        throw LaunchError("RT-L1",
-                          "mpirun is not on PATH, of which only absolute directories count; "
-                          "install it (Debian: apt-get install openmpi-bin), or start the "
-                          "program with your own launcher");
+        throw LaunchError("RT-L1", "mpirun is not on PATH (only absolute directories count); "
+                                   "install it (Debian: apt-get install openmpi-bin), or start the "
+                                   "program with your own launcher");
     }
     const MpirunVersion version = MpirunVersion::on_path();
     return {.words = mpirun_words(*program, command, version),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which mpirun is on PATH: Open MPI's, or hydra, that of MPICH and Intel MPI. Their options
-/// differ.
+/// Detects the mpirun on PATH: Open MPI's, or hydra of MPICH and Intel MPI. Their options differ.
 #pragma once
 
 #include <rtrain/process/child.hpp>
@@ -18,7 +17,7 @@ struct MpirunVersion {
     std::optional<int> open_mpi{}; ///< such as 4; empty for another MPI
     bool is_hydra = false;
 
-    /// From what `mpirun --version` prints.
+    /// Parses the output of `mpirun --version`.
     [[nodiscard]] static MpirunVersion of(const std::string& text) {
         MpirunVersion version;
         int number = 0;

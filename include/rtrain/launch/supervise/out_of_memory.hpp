@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether the kernel has killed a process because memory ran out. To the others, such a death
-/// looks like any other by signal 9. Cost tier 0: std only.
+/// Detects whether the kernel has killed a process because memory ran out. To other processes, such
+/// a death looks like any SIGKILL. Cost tier 0: std only.
 #pragma once
 
 #include <charconv>
@@ -17,8 +17,8 @@
 
 namespace rtrain::launch {
 
-/// N of the line "oom_kill N", as /proc/vmstat and a cgroup's memory.events and memory.oom_control
-/// have it; empty where there is none.
+/// N of the line "oom_kill N", as in /proc/vmstat and a cgroup's memory.events and
+/// memory.oom_control; empty if there is none.
 [[nodiscard]] inline std::optional<std::uint64_t> oom_kills_in(std::string_view text) {
     constexpr std::string_view key = "oom_kill ";
     for (std::size_t at = text.find(key); at != std::string_view::npos;
@@ -34,8 +34,8 @@ namespace rtrain::launch {
     return std::nullopt;
 }
 
-/// Looks at a counter of the kernel. The default one counts all such deaths on this machine, also
-/// those that a cgroup's limit has caused.
+/// Polls a counter of the kernel. The default counts all such deaths on this machine, including
+/// those caused by a cgroup's limit.
 ///
 /// @code
 /// const OutOfMemoryWatch memory;
@@ -44,11 +44,11 @@ namespace rtrain::launch {
 /// @endcode
 class OutOfMemoryWatch {
 public:
-    /// Counts from now on. Without the file, nothing is ever seen.
+    /// Counts from now on; without the file, counts nothing.
     explicit OutOfMemoryWatch(std::filesystem::path counter = "/proc/vmstat")
         : counter_(std::move(counter)), before_(read()) {}
 
-    /// Whether a process was killed since. The kernel counts before it kills.
+    /// True if a process was killed since. The kernel counts before it kills.
     [[nodiscard]] bool has_killed() const {
         const auto now = read();
         return before_ && now && *now > *before_;

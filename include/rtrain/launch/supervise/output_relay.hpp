@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Passes on what ranks print, and keeps what their launcher itself says.
+/// Forwards what ranks print, and keeps what their launcher itself prints.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -29,21 +29,21 @@
 
 namespace rtrain::launch {
 
-/// Reads lines of one of a launcher's streams, prints those of ranks, and keeps its own last ones.
-/// While nobody takes what is printed, it reads no more, and the thread goes on with other things:
-/// a pager or a stopped terminal holds up the ranks that print, not the control channel.
+/// Reads lines of one of a launcher's streams, prints those of ranks, and keeps the launcher's own
+/// last ones. While the output is not consumed, it stops reading without blocking the thread: a
+/// pager or a stopped terminal holds up the ranks that print, not the control channel.
 class OutputRelay {
 public:
     struct Lines {
-        int ranks = 1;      ///< so many print
-        bool tagged = true; ///< each with its rank; else all are rank 0's
+        int ranks = 1;      ///< number of ranks that print
+        bool tagged = true; ///< with the rank; otherwise all lines are rank 0's
     };
     using Clock = std::chrono::steady_clock;
-    /// Of a longer line, such as a progress bar that never ends it, pieces are printed.
+    /// Longer lines, such as a progress bar without line ends, are printed in pieces.
     static constexpr std::size_t longest_line = std::size_t{1} << 20;
 
     /// `heard` is called with each line of a rank, `at_end` when the stream has ended and all of it
-    /// is printed. Each line goes to `target` at once, behind what that has in its buffer.
+    /// is printed. Each line goes to `target` immediately, after what is in its buffer.
     OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target, Lines lines,
                 std::function<void(const RankLine&)> heard, std::function<void()> at_end)
         : stream_(io, descriptor), timer_(io), target_(target), terminal_(::fileno(target)),
@@ -51,23 +51,23 @@ public:
         read();
     }
 
-    /// What the launcher itself said last.
+    /// The launcher's own last lines.
     [[nodiscard]] const std::deque<std::string>& own_lines() const noexcept { return own_; }
 
-    /// Whether there is something to print that nobody takes.
+    /// True if output waits to be consumed.
     [[nodiscard]] bool is_behind() const noexcept { return !waiting_.empty(); }
 
-    /// For how long nothing has come that is not printed, and nothing was waiting to be printed.
+    /// Time since unprinted output last arrived or was waiting.
     [[nodiscard]] Clock::duration quiet_for() const {
         return is_behind() ? Clock::duration::zero() : Clock::now() - active_at_;
     }
 
-    /// Stops reading. What was read is printed as before.
+    /// Stops reading. What was read is still printed.
     void stop_reading() {
         boost::system::error_code ignored;
         stream_.close(ignored);
     }
-    /// Also stops waiting for whoever is to take what is printed, and says how much that was.
+    /// Also stops waiting for the output to be consumed, and reports how many bytes are lost.
     void close() {
         is_closed_ = true;
         stop_reading();
@@ -135,7 +135,7 @@ private:
         waiting_.append(line.readable()) += '\n';
     }
 
-    /// A last line may lack its end.
+    /// The last line may lack its line end.
     void end() {
         if (!line_.empty()) {
             take("\n");
@@ -146,13 +146,12 @@ private:
         has_ended_ = true;
     }
 
-    /// What there is; then goes on.
+    /// Prints what is available, then continues reading.
     void print() {
         if (is_closed_ && !waiting_.empty()) {
-            console::Screen::current().print(
-                rtrain::detail::concat("the last ", waiting_.size(),
-                                       " bytes that ranks printed are not shown: nobody has "
-                                       "read them"));
+            console::Screen::current().print(rtrain::detail::concat(
+                "the last ", waiting_.size(),
+                " bytes that ranks printed are not shown: the output was not read"));
             waiting_.clear();
         }
         if (!waiting_.empty()) {
@@ -161,7 +160,7 @@ private:
                 waiting_.erase(0, terminal_.write_some(waiting_));
             });
             if (terminal_.is_broken_pipe()) {
-                ::raise(SIGPIPE); // which the terminal holds back
+                ::raise(SIGPIPE); // the terminal suppresses it
             }
             say_loss();
         }
@@ -177,31 +176,32 @@ private:
         }
     }
 
-    /// Once, as on a full disk.
+    /// Warns once that output was lost, as on a full disk.
     void say_loss() {
         if (const int error = terminal_.loss(); error != 0 && !std::exchange(has_lost_, true)) {
-            console::warn("cannot write all that ranks print to standard %s: %s; the run goes on "
-                          "without",
-                          target_ == stderr ? "error" : "output", std::strerror(error));
+            console::warn(
+                "cannot write all output of the ranks to standard %s: %s; the run continues "
+                "without it",
+                target_ == stderr ? "error" : "output", std::strerror(error));
         }
     }
 
     boost::asio::posix::stream_descriptor stream_;
     boost::asio::steady_timer timer_;
     std::FILE* target_;
-    console::Terminal terminal_; ///< which is the target
+    console::Terminal terminal_; ///< of target_
     Lines lines_;
     std::function<void(const RankLine&)> heard_;
     std::function<void()> at_end_;
     std::array<char, 4096> chunk_{};
-    std::string line_; ///< that has not ended
+    std::string line_; ///< without its end yet
     RankOutput ranks_;
     int ended_ = 0;       ///< ranks that have printed end_of_run
     std::string waiting_; ///< to be printed
     std::deque<std::string> own_;
     bool has_ended_ = false;
     bool is_closed_ = false;
-    bool has_lost_ = false; ///< something that was not written
+    bool has_lost_ = false; ///< output
     Clock::time_point active_at_ = Clock::now();
 };
 

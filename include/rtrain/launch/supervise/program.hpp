@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a Supervisor runs on its ranks, and what it learns of how that ended
-/// (launch/supervise/supervisor.hpp). It knows neither what the program does nor what its result
-/// means.
+/// What a Supervisor runs on its ranks, and the outcome it gets back
+/// (launch/supervise/supervisor.hpp). It does not interpret the program or its result.
 #pragma once
 
 #include <rtrain/base/failure.hpp>
@@ -24,59 +23,58 @@ namespace rtrain::launch {
 struct Program {
     std::vector<std::string> words;
 
-    /// This one, as it was started.
+    /// This program, with the arguments it was started with.
     [[nodiscard]] static Program self() { return {own_command_line()}; }
-    /// Another one.
+    /// A different program.
     [[nodiscard]] static Program argv(std::vector<std::string> words) { return {std::move(words)}; }
 };
 
-/// Hears a line that a rank has printed.
+/// Called with each line that a rank has printed.
 using Heard = std::function<void(OutputStream, const RankLine&)>;
 
-/// What one start of the ranks is given.
+/// Environment of one start of the ranks.
 struct Surroundings {
     std::map<std::string, std::string> variables{}; ///< on top of the environment
-    /// Where the control socket is made, and Open MPI's own files when all ranks are on this
-    /// machine; this user's, and closed to others.
+    /// Directory of the control socket, and of Open MPI's own files when all ranks are on this
+    /// machine; accessible only to this user.
     std::filesystem::path directory{};
-    std::optional<std::filesystem::path> shared_memory{}; ///< the same in memory
-    /// Whether this process's standard input stays its own. Else it goes to rank 0.
+    std::optional<std::filesystem::path> shared_memory{}; ///< the same, on tmpfs
+    /// True if this process keeps its standard input; otherwise rank 0 gets it.
     bool keeps_input = false;
 };
 
 struct Task {
-    /// Its ranks say over the control channel what they do. For a program that does not know it,
-    /// HangConfig::enabled must be off: nobody joins.
+    /// Its ranks report over the control channel. For a program that does not use it,
+    /// HangConfig::enabled must be off, as no rank joins.
     Program program{};
-    /// Called before each start; what it throws ends the run. `remote`: ranks may be on other
-    /// machines. `skip`: names of checkpoints not to go on from. Nothing of an earlier start may be
-    /// found by `result` afterwards.
+    /// Called before each start; an exception ends the run. `remote`: ranks may be on other
+    /// machines. `skip`: names of checkpoints not to resume from. Afterwards `result` must not find
+    /// anything from an earlier start.
     std::function<Surroundings(bool remote, const std::vector<std::string>& skip)> prepare{};
-    /// What the program has left to say how it ended, once its ranks are gone; none: nothing.
+    /// The program's result, once its ranks have exited; empty if it left none.
     std::function<std::optional<std::string>()> result{};
-    /// Keeps what ranks on another machine have to leave there; throws nothing but std::bad_alloc
-    /// and StorageError.
+    /// Stores the result of ranks on another machine; throws only std::bad_alloc and StorageError.
     std::function<void(const std::string& result)> keep_result = [](const std::string&) {};
-    /// The failure that such a result tells of; none: the program has succeeded. `interrupted` when
-    /// the ranks only know that another process is gone.
+    /// The failure that a result describes; empty if the program succeeded. `interrupted` if the
+    /// ranks only noticed that another process is gone.
     std::function<std::optional<Failure>(const std::string& result)> failure_in{};
-    /// Of ranks that have ended by themselves and left nothing.
+    /// Failure of ranks that exited without a result.
     Failure without_result{};
-    /// Told of each failure that has ended the ranks, before another start; throws nothing.
+    /// Called for each failure that has ended the ranks, before another start; throws nothing.
     std::function<void(const Failure&)> on_failure = [](const Failure&) {};
-    /// Hears each line that ranks print, before it is shown; throws nothing.
+    /// Called with each line that ranks print, before it is shown; throws nothing.
     Heard heard{};
-    /// Told when ranks that have survived a failure begin anew; throws nothing.
+    /// Called when ranks that have survived a failure start over; throws nothing.
     std::function<void()> on_restart = [] {};
-    /// Told when another run begins in ranks that have ended one well; `prepare` and all else are
-    /// of that run from now on.
+    /// Called when the next run starts in ranks that have completed one; from then on, `prepare`
+    /// and all other members refer to that run.
     std::function<void(const std::string& run)> on_run = [](const std::string&) {};
 };
 
-/// How a run ended: none of both never.
+/// Outcome of a run; at least one member is set.
 struct RunEnd {
     std::optional<Failure> failure{};
-    std::optional<std::string> result{}; ///< the program's, when it says how the run ended
+    std::optional<std::string> result{}; ///< the program's, if it describes how the run ended
 };
 
 } // namespace rtrain::launch

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The output of ranks as mpirun --tag-output prints it, made readable: `[1,0]<stdout>:text` of
-/// Open MPI 4, `[prterun-host-1@1,0]<stdout>: text` of Open MPI 5, is `text` of rank 0. MPICH's
-/// mpirun is told to tag as Open MPI 4 does.
+/// Parses the output of mpirun --tag-output: `[1,0]<stdout>:text` of Open MPI 4, and
+/// `[prterun-host-1@1,0]<stdout>: text` of Open MPI 5, are `text` of rank 0. MPICH's mpirun gets a
+/// pattern that yields the tags of Open MPI 4.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -26,14 +26,14 @@ struct RankLine {
     int rank = 0;
     std::string text; ///< without its end
 
-    /// Takes `end_of_run` off its end; whether it was there.
+    /// Removes `end_of_run` from its end; returns whether it was found.
     bool take_end_of_run() {
         const bool ends = text.ends_with(end_of_run);
         text.resize(text.size() - (ends ? end_of_run.size() : 0));
         return ends;
     }
 
-    /// For people: behind "[rank 0] ". One that rtrain has made for machines says whose it is.
+    /// With "[rank 0] " in front, except JSON records of rtrain, which contain the rank.
     [[nodiscard]] std::string readable() const {
         return console::manner.json && text.starts_with(console::begin_of_record)
                    ? text
@@ -54,7 +54,7 @@ struct RankTag {
             return std::nullopt;
         }
         if (text.substr(0, close).find('[', 1) != std::string_view::npos) {
-            return std::nullopt; // a rank's own bracket, in front of a tag
+            return std::nullopt; // a rank's own bracket, before a tag
         }
         int rank = 0;
         const auto [end, error] = std::from_chars(&text[comma + 1], &text[close], rank);
@@ -74,12 +74,12 @@ struct RankTag {
     }
 };
 
-/// Puts the lines of each rank together again: mpirun passes long lines on in pieces, those of
-/// several ranks mixed, each with a tag in front.
+/// Reassembles the lines of each rank: mpirun forwards long lines in pieces, those of several ranks
+/// interleaved, each with a tag.
 class RankOutput {
 public:
-    /// Takes in one line of mpirun's output and returns what it completes. Empty when the
-    /// line is mpirun's own and no rank's.
+    /// Consumes one line of mpirun's output and returns what it completes; empty if the line is
+    /// mpirun's own.
     [[nodiscard]] std::optional<RankLine> complete(std::string_view line) {
         auto tag = RankTag::at_begin_of(line);
         if (!tag) {
@@ -99,10 +99,10 @@ public:
         }
     }
 
-    /// The same of a line that has not ended: what there is of it. What is left, and what follows,
-    /// is again behind a tag.
+    /// The same for the available part of an unfinished line. The rest in `line` starts with a tag
+    /// again.
     [[nodiscard]] std::optional<RankLine> complete_part(std::string& line) {
-        constexpr std::size_t longest_tag = 256; // whose beginning may be at the end
+        constexpr std::size_t longest_tag = 256; // its beginning may be at the end
         const std::size_t bracket = line.rfind('[');
         const bool may_be_tag = bracket != std::string::npos && line.size() - bracket < longest_tag;
         const std::size_t end = may_be_tag ? bracket : line.size();
@@ -113,7 +113,7 @@ public:
         return part;
     }
 
-    /// What ranks have printed since their last end of line.
+    /// Returns what ranks have printed since their last line end.
     [[nodiscard]] std::vector<RankLine> rest() {
         std::vector<RankLine> lines;
         for (auto& [rank, text] : std::exchange(unfinished_, {})) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A rank that is alone needs no mpirun, and starts sooner without.
+/// A single rank needs no mpirun, and starts faster without it.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -17,8 +17,7 @@
 
 namespace rtrain::launch {
 
-/// Whether the command is for one rank on this machine, of which its user asks nothing that only
-/// mpirun can.
+/// True for one rank on this machine, if its user requests nothing that only mpirun can do.
 [[nodiscard]] inline bool needs_no_mpirun(const RanksCommand& command) {
     return command.ranks == 1 && command.is_local() && command.arguments.empty() &&
            !command.survive_deaths;
@@ -37,12 +36,12 @@ namespace rtrain::launch {
 [[nodiscard]] inline Launcher without_mpirun(const RanksCommand& command) {
     Launcher launcher{.words = command.program.words,
                       .variables = mpi_variables(command),
-                      // A terminal would stop it: it is in no foreground process group.
+                      // A terminal would stop it: not in the foreground process group.
                       .shares_input = !command.keeps_input && ::isatty(STDIN_FILENO) == 0,
                       .tags_lines = false,
                       .death = &death_of_sole_rank};
     launcher.variables[sole_rank_variable] = "1";
-    // Else Open MPI 4 starts a daemon for a process that is alone.
+    // Otherwise Open MPI 4 starts a daemon for a single process.
     launcher.variables["OMPI_MCA_ess_singleton_isolated"] = "1";
     return launcher;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// StartedRanks: the processes of one start, as far as this one is their parent: the launcher, its
-/// output, how it ends.
+/// StartedRanks: the processes of one start that are children of this one: the launcher, its
+/// output, its exit.
 #pragma once
 
 #include <rtrain/launch/supervise/launcher.hpp>
@@ -29,8 +29,8 @@ namespace rtrain::launch {
 
 class StartedRanks {
 public:
-    /// Starts the program on ranks. `when_ended` is called, from the `io` that is run, when the
-    /// launcher has ended and all of its output is passed on. Throws LaunchError [RT-L1].
+    /// Starts the program on ranks. `when_ended` is called on `io` after the launcher has exited
+    /// and all of its output is forwarded. Throws LaunchError [RT-L1].
     StartedRanks(boost::asio::io_context& io, const RanksCommand& command,
                  std::function<void()> when_ended)
         : when_ended_(std::move(when_ended)), timer_(io),
@@ -60,10 +60,10 @@ public:
     }
     StartedRanks(const StartedRanks&) = delete;
     StartedRanks& operator=(const StartedRanks&) = delete;
-    /// When the driver has failed, no mpirun outlives it; ranks die with theirs.
+    /// Even if the driver fails, no mpirun outlives it; ranks die with theirs.
     ~StartedRanks() { end(); }
 
-    /// To be called when a child process has ended.
+    /// Call after a child process has exited.
     void reap() {
         int status = 0;
         if (!status_ && ::waitpid(child_.pid, &status, WNOHANG) == child_.pid) {
@@ -79,8 +79,8 @@ public:
         }
     }
 
-    /// Without waiting for anything; `with_output`: also not for whoever is to take what the ranks
-    /// have printed.
+    /// Kills the launcher without waiting; `with_output`: also discards output that was not
+    /// consumed.
     void kill_at_last(bool with_output) {
         kill(SIGKILL);
         if (with_output) {
@@ -88,22 +88,22 @@ public:
         }
     }
 
-    /// The launcher's, as the shell gives it. Empty while it runs.
+    /// The launcher's exit status, as a shell reports it. Empty while it runs.
     [[nodiscard]] std::optional<int> status() const {
         return status_ ? std::optional(shell_status(*status_)) : std::nullopt;
     }
-    /// Whether somebody has to read before more is printed.
+    /// True if output waits to be consumed.
     [[nodiscard]] bool is_output_blocked() const noexcept {
         return out_->is_behind() || err_->is_behind();
     }
-    /// For how long the launcher and the ranks have printed nothing that is not printed here.
+    /// Time for which the launcher and the ranks have had no unprinted output.
     [[nodiscard]] OutputRelay::Clock::duration quiet_for() const {
         return std::min(out_->quiet_for(), err_->quiet_for());
     }
 
     [[nodiscard]] bool ended() const noexcept { return status_ && streams_ended_ == 2; }
 
-    /// What has ended them; once ended().
+    /// The cause of the launcher's exit; call after ended().
     [[nodiscard]] Death death() const {
         std::string says;
         for (const auto* relay : {out_.get(), err_.get()}) {
@@ -122,8 +122,8 @@ private:
         }
     }
 
-    /// What mpirun has started to reach other hosts may live on there and hold them open. What was
-    /// printed before is still read; `rounds`: for so long if others go on to print.
+    /// Processes that mpirun has started to reach other hosts may outlive it and keep the streams
+    /// open. What was printed before is still read; `rounds`: the limit while others keep printing.
     void close_streams_later(int rounds = 20) {
         constexpr std::chrono::milliseconds patience{500};
         timer_.expires_after(patience);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Supervisor: one run of a program on ranks, on somebody's io_context, with as many starts as
-/// FailureConfig allows. A Job is one start, watched (job.hpp); FailurePolicy decides what follows
-/// on its end (failure_policy.hpp); the supervisor does it. There may be several at once.
+/// Supervisor: one run of a program on ranks, on the caller's io_context, with as many starts as
+/// FailureConfig allows. A Job is one start, supervised (job.hpp); FailurePolicy decides what
+/// follows its end (failure_policy.hpp); the supervisor executes that. Several may run
+/// concurrently.
 ///
 /// @code
 /// boost::asio::io_context io;
 /// Supervisor run(io, task, scaling, failure_config, [&](RunEnd end) { ...; io.stop(); });
 /// run.start();
-/// io.run(); // call run.reap() whenever SIGCHLD has come
+/// io.run(); // call run.reap() after each SIGCHLD
 /// @endcode
 #pragma once
 
@@ -44,12 +45,13 @@
 
 namespace rtrain::launch {
 
-/// Lives in the thread that runs the io_context, which may go on after it.
+/// Lives in the thread that runs the io_context, which may outlive it.
 class Supervisor {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// `over` is called once, when no process is left; not from within a member.
+    /// `over` is called once, after the last process has exited; never from within a member
+    /// function.
     Supervisor(boost::asio::io_context& io, Task task, ScalingConfig scaling, FailureConfig failure,
                std::function<void(RunEnd)> over)
         : io_(io), task_(std::move(task)), scaling_(std::move(scaling)),
@@ -58,8 +60,8 @@ public:
     Supervisor(const Supervisor&) = delete;
     Supervisor& operator=(const Supervisor&) = delete;
 
-    /// Begins. Throws std::bad_alloc, as everything may that the io_context runs for it; then the
-    /// destructor ends the ranks.
+    /// Starts the run. Throws std::bad_alloc, as may all its handlers on the io_context; then the
+    /// destructor kills the ranks.
     void start() {
         try {
             start_job();
@@ -73,7 +75,7 @@ public:
         }
     }
 
-    /// To be called when a child process has ended.
+    /// Call after a child process has exited.
     void reap() {
         if (job_) {
             job_->reap();
@@ -83,7 +85,7 @@ public:
         }
     }
 
-    /// The run is to save and end.
+    /// Preempts the run: it saves and ends.
     void make_room() {
         if (asked_to_make_room_ || end_) {
             return;
@@ -94,8 +96,8 @@ public:
         }
         asked_to_make_room_ = true;
         const double grace_s = std::min(config_.preemption_grace_s, detail::longest_duration_s);
-        console::say("told to make room: saving, for %g s at most; a second signal ends the run at "
-                     "once, without saving",
+        console::say("preempted: saving a checkpoint, at most %g s; a second signal ends the run "
+                     "immediately, without saving",
                      grace_s);
         timer_.cancel(); // a restart that is due
         if (!job_) {
@@ -112,9 +114,9 @@ public:
         });
     }
 
-    /// The run ends now, because of that.
+    /// Ends the run now with this failure.
     void end(Failure why) {
-        if (end_) { // what ranks have printed may be waited for
+        if (end_) { // it may still wait for output of the ranks
             for (const auto& job : retired_) {
                 job->kill_launcher(true);
             }
@@ -131,7 +133,7 @@ public:
 private:
     using Kind = Failure::Kind;
 
-    /// Calls `action` from the io_context, if this object is still there.
+    /// Calls `action` from the io_context, if this object still exists.
     template <class F>
     void later(F action) {
         boost::asio::post(io_,
@@ -141,7 +143,7 @@ private:
                               }
                           });
     }
-    /// The same after a while; until the timer is set anew or cancelled.
+    /// The same after `delay_s` seconds, unless the timer is reset or cancelled.
     template <class F>
     void wait(boost::asio::steady_timer& timer, double delay_s, F action) {
         timer.expires_after(detail::duration_of(delay_s));
@@ -153,8 +155,8 @@ private:
         });
     }
 
-    /// A lost host may come back. It has as long as ranks have for a start; false when that is
-    /// over.
+    /// Waits for a lost host to return, for at most as long as a start of the ranks may take.
+    /// Returns false when that time is over.
     [[nodiscard]] bool wait_for_hosts(const std::string& why) {
         const double limit_s = config_.hang.start_s;
         if (!hosts_until_) {
@@ -200,7 +202,7 @@ private:
         look_for_room(place.ranks);
     }
 
-    /// The job's end is dealt with later, because that destroys the job.
+    /// The job's end is handled later, because that destroys the job.
     Job::Handlers handlers() {
         return {.over =
                     [this](JobEnd end) {
@@ -228,7 +230,7 @@ private:
                 .run_begins = [this](const std::string& run) { begin_run(run); }};
     }
 
-    /// Another run, in the ranks of the one before: no failure of that one counts any more.
+    /// Starts the next run in the same ranks; failures of the previous one no longer count.
     void begin_run(const std::string& run) {
         between_runs_ = false;
         policy_ = FailurePolicy(config_);
@@ -237,7 +239,7 @@ private:
         task_.on_run(run);
     }
 
-    /// A first death is no riddle that is worth a second of everybody's time.
+    /// The first death is not worth waiting a second for its cause.
     [[nodiscard]] bool restarts_without_question() {
         return config_.max_failures != 0 && deaths_unexplained_++ == 0;
     }
@@ -249,7 +251,7 @@ private:
         return decision;
     }
 
-    /// The ranks are gone.
+    /// The ranks have exited.
     void conclude(const JobEnd& end) {
         const std::optional<std::string> result = task_.result();
         const std::optional<Failure> told = result ? task_.failure_in(*result) : std::nullopt;
@@ -276,7 +278,7 @@ private:
         }
         const Failure& failure = *otherwise.failure;
         task_.on_failure(failure);
-        const Decision decision = decided_to_end_ ? Decision{} // the ranks have asked already
+        const Decision decision = decided_to_end_ ? Decision{} // the ranks have already asked
                                                   : decide(failure, end.checkpoint);
         if (decision.restart) {
             restart(decision.delay_s, failure.message + "\nrtrain: " + decision.reason);
@@ -291,7 +293,7 @@ private:
         wait(timer_, delay_s, [this] { start(); });
     }
 
-    /// Its mpirun may still be tidying up.
+    /// Its mpirun may still be cleaning up.
     void retire_job() {
         if (job_ && !job_->ended()) {
             retired_.push_back(std::move(job_));
@@ -308,7 +310,7 @@ private:
         tidy_up();
     }
 
-    /// Not while they pass on what ranks have printed, unless the run is to end now.
+    /// Not while they forward output of the ranks, unless the run is to end now.
     void kill_launchers_later() {
         constexpr std::chrono::seconds patience{5};
         wait(timer_, static_cast<double>(patience.count()), [this, patience] {
@@ -329,7 +331,7 @@ private:
         }
     }
 
-    /// A run with fewer ranks than it may have looks now and then whether there is room for more.
+    /// An elastic run with fewer ranks than its maximum periodically checks for more free slots.
     void look_for_room(int ranks) {
         if (!scaling_.num_workers.is_elastic() || ranks >= scaling_.num_workers.max()) {
             return;
@@ -338,7 +340,7 @@ private:
             if (!job_ || asked_to_make_room_) {
                 return;
             }
-            // Hosts may take seconds to answer, and the ranks be others by then.
+            // Hosts may take seconds to answer, and the ranks may have changed by then.
             try {
                 probe_ = process::Thread([this, ranks, attempt = attempt_] {
                     const bool more = has_room_for_more_than(ranks);
@@ -376,22 +378,22 @@ private:
     FailureConfig config_;
     std::function<void(RunEnd)> over_; ///< until it is called
     FailurePolicy policy_;
-    std::vector<std::string> skip_; ///< checkpoints not to go on from
+    std::vector<std::string> skip_; ///< checkpoints not to resume from
     int attempt_ = 0;
-    int deaths_unexplained_ = 0; ///< since there was progress
+    int deaths_unexplained_ = 0; ///< since the last progress
     bool decided_to_end_ = false;
     bool between_runs_ = false;
     bool resizing_ = false;
     bool asked_to_make_room_ = false;
-    std::optional<Clock::time_point> hosts_until_; ///< while there is too little room for a start
+    std::optional<Clock::time_point> hosts_until_; ///< while too few slots are free for a start
     std::optional<Failure> told_to_end_;
     std::optional<RunEnd> end_;
-    boost::asio::steady_timer timer_; ///< of a restart, of the grace time, of the end
+    boost::asio::steady_timer timer_; ///< for a restart, the grace time, the end
     boost::asio::steady_timer resize_timer_;
     std::unique_ptr<Job> job_;
-    std::list<std::unique_ptr<Job>> retired_; ///< whose mpirun has not ended
+    std::list<std::unique_ptr<Job>> retired_; ///< jobs whose mpirun has not exited
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
-    process::Thread probe_; ///< looks for room; ends before what it uses
+    process::Thread probe_; ///< looks for free slots; destroyed before what it uses
 };
 
 } // namespace rtrain::launch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether ranks that survive a death can go on without those that have died.
+/// Decides whether ranks that survive a death continue without the dead ones.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -11,8 +11,8 @@
 
 namespace rtrain::launch {
 
-/// When some of `ranks` die, so many that are left go on without them; 0: none do. `says_why`: why
-/// that is not what the user wants, if it is not.
+/// The number of ranks that must survive to continue after deaths; 0: the run restarts instead.
+/// `says_why`: warns if keep_survivors has no effect.
 [[nodiscard]] inline int ranks_to_keep(const FailureConfig& config, const NumWorkers& wanted,
                                        int ranks, bool says_why) {
     if (!config.keep_survivors) {
@@ -26,7 +26,7 @@ namespace rtrain::launch {
     }
     if (says_why) {
         console::warn("keep_survivors has no effect: %s",
-                      has_ulfm ? "num_workers allows no fewer ranks"
+                      has_ulfm ? "num_workers does not allow fewer ranks"
                                : "the mpirun on PATH is not of Open MPI 5");
     }
     return 0;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// From reports to a verdict: HangFinder feeds a HangWatch with what ranks say over a control
-/// server and with what /proc shows of those on this machine. When they hang, it asks for their
-/// stacks and prints what each of them did. Job uses it for the driver, HangJudge for ranks without
-/// one.
+/// HangFinder detects hangs: it feeds a HangWatch with the ranks' reports from a control server and
+/// with /proc data of those on this machine. On a hang it requests the ranks' stacks and prints
+/// what each rank does. Used by Job in the driver, and by HangJudge for ranks without one.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -29,11 +28,11 @@ class HangFinder {
 public:
     using Clock = HangWatch::Clock;
 
-    /// For the answers with stacks.
+    /// Time limit for the answers with stacks.
     static constexpr std::chrono::milliseconds stacks_limit{1500};
 
-    /// `ask_for_stacks` sends "dump" to all ranks. A hang must stand for `patience` before anything
-    /// is done about it, so that somebody else can be first.
+    /// `ask_for_stacks` sends "dump" to all ranks. A hang must last for `patience` before this
+    /// object acts on it, so that another one can act first.
     HangFinder(const HangConfig& config, int size, std::function<void()> ask_for_stacks,
                Clock::duration patience = {})
         : enabled_(config.enabled), watch_(config, size),
@@ -44,23 +43,23 @@ public:
     }
     void on_report(const RankReport& report) { watch_.on_report(report, Clock::now()); }
     void on_stack(int rank, std::string text) { ranks_.at(rank).stack = std::move(text); }
-    /// Its connection has ended: nothing is asked of it any more.
+    /// The rank's connection has ended: no more requests are sent to it.
     void left(int rank) { ranks_.at(rank).connected = false; }
-    /// It is gone for good, and the others go on without it.
+    /// The rank is permanently lost, and the others continue without it.
     void set_gone(int rank) { watch_.set_gone(rank); }
 
-    /// Whether nobody reads what the ranks print.
+    /// `blocked`: the output of the ranks is not consumed.
     void set_output_blocked(bool blocked) noexcept { watch_.set_output_blocked(blocked); }
 
-    /// The run is to make room: from now on ranks that wait for each other for ever hang before any
-    /// limit, because they cannot save.
+    /// The run is preempted: from now on ranks that wait for each other forever count as hung
+    /// before any limit, because they cannot save.
     void hurry() { hurries_ = true; }
 
-    /// Stacks are on their way: call look() often.
+    /// True while waiting for stacks: call look() often.
     [[nodiscard]] bool is_waiting() const noexcept { return asked_at_.has_value(); }
 
-    /// To be called at least once a second. What hangs, once all has been printed that is known
-    /// about it; then no more calls.
+    /// Call at least once a second. Returns what hangs, after printing all that is known about it;
+    /// then call it no more.
     [[nodiscard]] std::optional<std::string> look() {
         if (!enabled_ && !hurries_) {
             return std::nullopt;
@@ -84,7 +83,7 @@ public:
         }
         if (!finding || !finding->is_hang) {
             stands_since_.reset();
-            if (finding && patience_ == Clock::duration::zero()) { // else another one names it
+            if (finding && patience_ == Clock::duration::zero()) { // else another judge reports it
                 console::warn("%s", finding->text.c_str());
             }
             return std::nullopt;
@@ -109,7 +108,7 @@ private:
         return rank.local_process > 0 && storage::process_state(rank.local_process) == 'T';
     }
 
-    /// Those that can have sent their stacks.
+    /// True if all ranks that can send their stacks have done so.
     [[nodiscard]] bool all_have_answered() const {
         return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& item) {
             const Rank& rank = item.second;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the driver is to its ranks as far as hangs go, within a rank: a thread to which all ranks
-/// report, and which ends the job when they hang. For ranks that no driver has started; see
+/// HangJudge: watches for hangs within a rank, as the driver otherwise does. All ranks report to
+/// its thread, which ends the job when they hang. For ranks that were not started by a driver; see
 /// launch/watch/mutual_watch.hpp.
 ///
-/// The thread makes no MPI call, because the one that trains may be within MPI. To end the job, it
-/// has ranks end with an exit code other than 0 and without MPI_Finalize, which mpirun and
-/// `srun -K` take for a failure of the job.
+/// The thread makes no MPI call, because the training thread may be within MPI. To end the job, it
+/// makes ranks exit with a code other than 0 and without MPI_Finalize. mpirun and `srun -K` treat
+/// that as a failure of the job.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -53,19 +53,19 @@ public:
         int rank = 0; ///< this one
         int size = 1;
         HangConfig hang{};
-        /// How long a hang must stand before this judge acts: another one may come first.
+        /// Time for which a hang must last before this judge acts: another one may act first.
         Clock::duration patience{};
-        /// Between two looks.
+        /// Time between two checks.
         std::chrono::milliseconds interval{250};
         /// See ControlServer::Options.
         bool remote = false;
         std::vector<std::string> hosts{};
     };
 
-    /// For ranks to end when they are told to; then those of this machine are killed.
+    /// Time for ranks to exit on request; then those of this machine are killed.
     static constexpr std::chrono::seconds end_limit{2};
 
-    /// Listens from now on. Throws LaunchError [RT-L7], [RT-L17], StorageError [RT-S1], ConfigError
+    /// Starts listening. Throws LaunchError [RT-L7], [RT-L17], StorageError [RT-S1], ConfigError
     /// [RT-C22].
     explicit HangJudge(Options options)
         : options_(with_room(std::move(options))),
@@ -91,7 +91,7 @@ public:
     HangJudge(const HangJudge&) = delete;
     HangJudge& operator=(const HangJudge&) = delete;
     ~HangJudge() {
-        if (!thread_.joinable()) { // forked: the thread is not here
+        if (!thread_.joinable()) { // forked: the thread does not exist here
             return;
         }
         boost::asio::post(io_, [this] {
@@ -102,7 +102,7 @@ public:
         thread_.join();
     }
 
-    /// Where ranks join, and with what, as DriverLink::to_judge() takes them.
+    /// Address and token for ranks to join, for DriverLink::to_judge().
     [[nodiscard]] const std::string& address() const {
         return variables_.at(ControlAddress::variable);
     }
@@ -110,7 +110,7 @@ public:
         return variables_.at(ControlAddress::token_variable);
     }
 
-    /// All ranks that ever will have joined.
+    /// All ranks have joined.
     void stop_listening() {
         boost::asio::post(io_, [this] {
             server_->stop_listening();
@@ -124,14 +124,14 @@ private:
         bool done = false;
     };
 
-    /// Sockets of all ranks must not take the descriptors of which training opens files.
+    /// Sockets of all ranks must not use up the descriptors that training needs for files.
     static Options with_room(Options options) {
         require_descriptors(descriptors_for_judge(options.size, open_descriptors()),
                             detail::concat("watching ", options.size, " ranks"));
         return options;
     }
 
-    /// Its connection has ended before it was done.
+    /// A rank whose connection ended before it was done.
     struct Lost {
         int rank;
         pid_t local_process; ///< 0: on another machine
@@ -164,9 +164,9 @@ private:
         ranks_.erase(rank);
     }
 
-    /// Whoever waits for a rank that has died without mpirun's noticing hangs, too. But one that
-    /// may only be cut off from this judge may well be at work: then nobody can be accused any
-    /// more. Whether all is known that is needed.
+    /// Ranks that wait for a rank that died unnoticed by mpirun hang, too. But a rank may only be
+    /// cut off from this judge and still compute: then no rank can be blamed. Returns false in that
+    /// case.
     [[nodiscard]] bool knows_enough() {
         constexpr std::chrono::seconds to_die{2}; // a process closes its connections first
         while (!lost_.empty()) {
@@ -183,7 +183,7 @@ private:
         return true;
     }
 
-    /// Says so later: as a rule the whole job is about to end.
+    /// Warns with a delay: usually the whole job is about to end.
     void resign() {
         constexpr std::chrono::seconds moment{30};
         timer_.expires_after(moment);
@@ -202,8 +202,7 @@ private:
         try {
             io_.run();
         } catch (const std::exception& error) { // such as std::bad_alloc
-            console::warn("rank %d does not look for hangs any more: %s", options_.rank,
-                          error.what());
+            console::warn("rank %d no longer watches for hangs: %s", options_.rank, error.what());
         }
     }
 
@@ -231,7 +230,7 @@ private:
             if (rank != options_.rank) {
                 server_->send(rank, {"end", {}});
                 if (state.local_process > 0) {
-                    ::kill(state.local_process, SIGCONT); // one that is stopped can hear it, too
+                    ::kill(state.local_process, SIGCONT); // stopped ranks receive it, too
                 }
             }
         }
@@ -239,7 +238,7 @@ private:
         end_with_the_others();
     }
 
-    /// Mpirun ends the others when this process ends, so it is the last one here.
+    /// Mpirun kills the others when this process exits, so it exits last.
     void end_with_the_others() {
         const std::size_t mine = ranks_.contains(options_.rank) ? 1 : 0;
         if (ranks_.size() <= mine || Clock::now() >= end_until_) {
@@ -261,16 +260,16 @@ private:
     }
 
     Options options_;
-    std::optional<storage::ProcessDirectory> directory_; ///< of the socket, while it is there
+    std::optional<storage::ProcessDirectory> directory_; ///< of the socket, while it exists
     HangFinder hangs_;
     std::map<int, Rank> ranks_; ///< those that are connected
-    std::deque<Lost> lost_;     ///< those that are not, and may live
+    std::deque<Lost> lost_;     ///< disconnected, maybe alive
     Clock::time_point end_until_;
     boost::asio::io_context io_;
     boost::asio::steady_timer timer_;
     std::optional<ControlServer> server_;
     std::map<std::string, std::string> variables_; ///< the server's
-    process::Thread thread_;                       ///< last: it uses everything above
+    process::Thread thread_;                       ///< last: uses everything above
 };
 
 } // namespace rtrain::launch

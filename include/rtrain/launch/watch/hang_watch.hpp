@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether the ranks of a run hang, from what they report about themselves. HangConfig has the
-/// limits; docs/architecture.md tells how failures are judged.
+/// Detects from the ranks' reports whether a run hangs. HangConfig has the limits;
+/// docs/architecture.md describes how failures are judged.
 ///
-/// Pure: times are given to it, and it knows no process. A machine under load must not look like a
-/// hang: time in which the driver itself got no turn does not count, nor does time in which nobody
-/// reads what ranks print, and reports that are late on all ranks together prove nothing. A
-/// deadlock is that all ranks wait inside rtrain; a rank outside may be at work that cannot be
-/// seen.
+/// Pure: takes times as arguments, uses no processes. A machine under load must not look like a
+/// hang. So time without CPU for the driver does not count, nor time in which the ranks' output is
+/// not consumed. Reports that are late on all ranks prove nothing. A deadlock is when all ranks
+/// wait inside rtrain; a rank outside may do work that cannot be observed.
 #pragma once
 
 #include <rtrain/base/grouped_errors.hpp>
@@ -29,7 +28,7 @@
 
 namespace rtrain::launch {
 
-/// Watches one attempt at a run. Call look() at least once a second, also when no report comes.
+/// Watches one attempt of a run. Call look() at least once a second, even without reports.
 ///
 /// @code
 /// HangWatch watch(run.failure.hang, 4);
@@ -42,20 +41,20 @@ class HangWatch {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// A rank computes if it uses this part of a core for a second.
+    /// A rank computes if it uses at least this part of a core for a second.
     static constexpr double computes = 0.05;
 
     struct Finding {
         enum class Kind : std::uint8_t {
             stopped,  ///< its process is stopped (SIGSTOP)
-            silent,   ///< its reports stop, those of others come
+            silent,   ///< its reports stop, those of others do not
             idle,     ///< no rank makes progress, and none computes
             busy,     ///< no rank makes progress, though one computes outside rtrain
-            starting, ///< ranks do not come to train
+            starting, ///< ranks have not started to train
             straggler ///< one rank slows the others down: no hang
         };
         Kind kind = Kind::idle;
-        int rank = -1; ///< the one to blame, where one is; else -1
+        int rank = -1; ///< the culprit; -1: none
         std::string text{};
         bool is_hang = true;
     };
@@ -89,23 +88,23 @@ public:
         stragglers_.on_report(report, now);
     }
 
-    /// Whether the process of a rank is stopped: state T in /proc/<pid>/stat.
+    /// `stopped`: the rank's process is in state T in /proc/<pid>/stat.
     void set_stopped(int rank, bool stopped, Clock::time_point now) {
         pass(now);
         auto& since = ranks_.at(static_cast<std::size_t>(rank)).stopped_since;
         since = stopped ? since.value_or(now) : std::optional<Clock::time_point>();
     }
 
-    /// The rank is gone for good, and the others go on without it.
+    /// The rank is permanently lost, and the others continue without it.
     void set_gone(int rank) {
         ranks_.at(static_cast<std::size_t>(rank)).gone = true;
         stragglers_.set_gone(rank);
     }
 
-    /// Nobody reads what the ranks print: who prints waits, and others for it.
+    /// The output of the ranks is not consumed: ranks that print wait, and others wait for them.
     void set_output_blocked(bool blocked) noexcept { output_blocked_ = blocked; }
 
-    /// What is wrong now, if something is. A hang is found again by each call.
+    /// Returns the current problem, if any. A hang is found again by each call.
     [[nodiscard]] std::optional<Finding> look(Clock::time_point now) {
         pass(now);
         leave_out_blocked(now);
@@ -123,8 +122,8 @@ public:
         return std::nullopt;
     }
 
-    /// That every rank waits for others, none has gone on for a while, so none will: what a run
-    /// that is to make room wants to know before its time is over, and before look() says it.
+    /// Returns a deadlock: every rank waits for others, and none has progressed for a while. A
+    /// preempted run needs this before its grace time is over, and before look() finds it.
     [[nodiscard]] std::optional<Finding> deadlock(Clock::time_point now) {
         pass(now);
         const double without_s = seconds(known(now) - progress_at_);
@@ -136,7 +135,7 @@ public:
         return idle(without_s);
     }
 
-    /// What each rank does: a line for each, with a line break after it.
+    /// Returns one line per rank about what it does, each with a line break.
     [[nodiscard]] std::string describe(Clock::time_point now) const {
         std::string text;
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -148,14 +147,14 @@ public:
 private:
     static bool lives(const WatchedRank& rank) { return rank.is_live(); }
 
-    /// Up to when reports tell what the ranks do.
+    /// The time up to which reports describe what the ranks do.
     [[nodiscard]] Clock::time_point known(Clock::time_point now) const {
         constexpr std::chrono::seconds between_reports{1};
         return std::min(now, heard_at_ + between_reports);
     }
 
-    /// Takes note of the time. When nobody has called for long, the driver got no turn, or was
-    /// stopped itself: that time does not count.
+    /// Records the time. A long gap between calls means that the driver had no CPU or was stopped
+    /// itself: that time does not count.
     void pass(Clock::time_point now) {
         if (!last_call_) {
             progress_at_ = outside_at_ = active_at_ = heard_at_ = looked_at_ = now;
@@ -173,8 +172,8 @@ private:
         last_call_ = std::max(now, last_call_.value_or(now));
     }
 
-    /// Takes out the time since the last call, if a rank may have waited for whoever reads what it
-    /// prints.
+    /// Excludes the time since the last call, if a rank may have waited for its output to be
+    /// consumed.
     void leave_out_blocked(Clock::time_point now) {
         const bool blocked =
             output_blocked_ || std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
@@ -219,7 +218,7 @@ private:
                 return Finding{Finding::Kind::silent, static_cast<int>(i),
                                detail::concat("rank ", i, " has not reported for ",
                                               tenths(seconds(now - rank.reported_at)),
-                                              " s, though other ranks have")};
+                                              " s, but other ranks have")};
             }
         }
         return std::nullopt;
@@ -254,7 +253,7 @@ private:
         auto finding = none_computes ? idle(without_s) : busy(without_s);
         if (!all_wait()) {
             finding.text += "; if that is its work, raise failure.hang.busy_s or call "
-                            "worker.heartbeat() now and then";
+                            "worker.heartbeat() periodically";
         }
         return finding;
     }
@@ -262,19 +261,19 @@ private:
     [[nodiscard]] Finding busy(double without_s) const {
         const int rank = culprit();
         return {Finding::Kind::busy, rank,
-                detail::concat("no rank has made progress for ", tenths(without_s), " s, though ",
+                detail::concat("no rank has made progress for ", tenths(without_s), " s, but ",
                                rank < 0 ? "one" : "rank ", rank < 0 ? "" : std::to_string(rank),
                                " computes")};
     }
 
-    /// Inside rtrain, for other ranks.
+    /// True if all ranks wait inside rtrain for others.
     [[nodiscard]] bool all_wait() const {
         return std::all_of(ranks_.begin(), ranks_.end(), [](const WatchedRank& rank) {
             return !rank.is_live() || (!rank.is_starting() && !rank.last.waiting_in.empty());
         });
     }
 
-    /// Who is not may compute.
+    /// True if all have reported lately; others may compute.
     [[nodiscard]] bool all_are_heard() const {
         constexpr double heard_lately_s = 2;
         return std::all_of(ranks_.begin(), ranks_.end(), [&](const WatchedRank& rank) {
@@ -290,7 +289,7 @@ private:
         }
         return Finding{Finding::Kind::starting, number,
                        detail::concat("rank ", number,
-                                      rank.joined ? " has not come to train" : " has not joined",
+                                      rank.joined ? " has not started to train" : " has not joined",
                                       ", and nothing has happened for ", tenths(without_s), " s")};
     }
 
@@ -308,7 +307,7 @@ private:
         for (const auto& [what, ranks] : waits) {
             text += detail::concat(separator, ranks_named(ranks),
                                    ranks.size() == 1 ? " waits " : " wait ",
-                                   what.empty() ? "for nobody" : "in ", what);
+                                   what.empty() ? "for no rank" : "in ", what);
             separator = ", ";
         }
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -324,8 +323,8 @@ private:
         return {Finding::Kind::idle, rank, std::move(text)};
     }
 
-    /// The first rank that waits for nobody; else the one that has waited in fewer collectives
-    /// than others; else none.
+    /// The first rank that waits for no other; otherwise one that has waited in fewer collectives
+    /// than others; otherwise -1.
     [[nodiscard]] int culprit() const {
         int last = -1;
         std::uint64_t fewest = 0;
@@ -351,15 +350,15 @@ private:
     std::vector<WatchedRank> ranks_;
     StragglerWatch stragglers_;
     std::optional<Clock::time_point> last_call_;
-    Clock::time_point progress_at_{}; ///< when a rank has made progress last
-    Clock::time_point outside_at_{};  ///< when one has last not waited inside rtrain
-    Clock::time_point active_at_{};   ///< when such a one has computed last
-    Clock::time_point heard_at_{};    ///< when one has reported last
+    Clock::time_point progress_at_{}; ///< when a rank last made progress
+    Clock::time_point outside_at_{};  ///< when one was last outside rtrain
+    Clock::time_point active_at_{};   ///< when one outside last computed
+    Clock::time_point heard_at_{};    ///< when one last reported
     Clock::time_point looked_at_{};   ///< last call of look()
     bool output_blocked_ = false;
-    double heard_s_ = 0; ///< time in which reports came
+    double heard_s_ = 0; ///< time in which reports arrived
     LongestPause pauses_;
-    LongestPause idle_pauses_; ///< in which all ranks waited
+    LongestPause idle_pauses_; ///< while all ranks waited
 };
 
 } // namespace rtrain::launch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The longest of the recent pauses between signs of life: what is usual for this run. Cost tier 0:
-/// std only.
+/// The longest recent pause between signs of life: what is normal for this run. Cost tier 0: std
+/// only.
 #pragma once
 
 #include <chrono>

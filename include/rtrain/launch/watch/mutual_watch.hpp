@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Ranks that no driver watches, under plain mpirun or srun, watch each other: up to three of them
-/// are judges (launch/watch/hang_judge.hpp), and each rank tells each judge what it does
-/// (launch/control/driver_link.hpp). docs/decisions/0018-watch-without-driver.md says why so.
+/// MutualWatch: ranks without a driver, under plain mpirun or srun, watch each other. Up to three
+/// of them are judges (launch/watch/hang_judge.hpp), and each rank reports to each judge
+/// (launch/control/driver_link.hpp). Rationale: docs/decisions/0018-watch-without-driver.md.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -28,26 +28,26 @@
 
 namespace rtrain::launch {
 
-/// While it lives on all ranks, a hang ends the job, as HangConfig says. A rank that leaves earlier
-/// than others is not missed: it is done.
+/// While it exists on all ranks, a hang ends the job according to HangConfig. A rank that leaves
+/// earlier than others counts as done.
 class MutualWatch {
 public:
     using Clock = std::chrono::steady_clock;
-    /// Each rank's text, indexed by rank; collective.
+    /// Returns each rank's text, indexed by rank; collective.
     using Gather = std::function<std::vector<std::string>(const std::string& mine)>;
 
-    /// For all ranks to join the judges.
+    /// Time for all ranks to join the judges.
     static constexpr std::chrono::seconds join_limit{10};
-    /// How long each judge waits for the one before it, which may be what hangs.
+    /// Time for which each judge waits for the one before it, which may itself hang.
     static constexpr std::chrono::seconds precedence{4};
 
-    /// Collective; in the thread that trains. Nobody is watched when a rank has switched it off.
-    /// A judge that cannot be reached by all is left out, and rank 0 says so [RT-L19]: no reason
-    /// not to train.
+    /// Collective; call in the training thread. Does nothing if a rank has it disabled. A judge
+    /// that not all ranks can reach is left out, with a warning by rank 0 [RT-L19]; training
+    /// continues.
     MutualWatch(int rank, int size, const HangConfig& hang, const Gather& gather)
         : rank_(rank), size_(size) {
         RankStatus::current().enter(Phase::starting);
-        // Also where it is off, so that ranks whose options differ call the same collectives.
+        // Also if disabled, so that ranks with different options call the same collectives.
         const std::vector<std::string> places =
             gather((hang.enabled ? "on " : "off ") + ControlAddress::this_machine() + ' ' +
                    storage::host_name());
@@ -76,8 +76,8 @@ public:
         judge_.reset();
     }
 
-    /// The ranks with judges, in the order in which they act: rank 0; its neighbour, which sees a
-    /// stopped process at once; and one that is most likely on another node.
+    /// The ranks with judges, in the order in which they act: rank 0; its neighbor, which detects a
+    /// stopped process immediately; and one that is most likely on another node.
     [[nodiscard]] static std::vector<int> judges(int size) {
         std::vector<int> ranks;
         for (const int rank : {0, 1, size - 1}) {
@@ -89,7 +89,7 @@ public:
     }
 
 private:
-    /// In a large job less often, so that a judge's core does not notice.
+    /// Less often in a large job, to use little of a judge's core.
     [[nodiscard]] std::chrono::milliseconds interval(std::size_t judge) const {
         constexpr std::chrono::milliseconds shortest{200};
         constexpr std::chrono::milliseconds longest{1000};
@@ -97,7 +97,7 @@ private:
                          : std::clamp(std::chrono::milliseconds(4) * size_, shortest, longest);
     }
 
-    /// Names of other nodes: a few are enough to find the way to all, and each has to be resolved.
+    /// Names of other nodes: a few suffice to find the route to all, and each has to be resolved.
     [[nodiscard]] std::vector<std::string>
     other_hosts(const std::vector<std::string>& places) const {
         constexpr std::size_t enough = 3;
@@ -113,7 +113,7 @@ private:
         return hosts;
     }
 
-    /// Token and address of this rank's judge; empty where there is none.
+    /// Token and address of this rank's judge; empty if it has none.
     [[nodiscard]] std::string open_judge(const HangConfig& hang,
                                          const std::vector<std::string>& places,
                                          std::string& problem) {
@@ -139,7 +139,7 @@ private:
         }
     }
 
-    /// A '+' for each judge that was reached, else a '-'.
+    /// A '+' for each judge that was reached, otherwise a '-'.
     [[nodiscard]] std::string join(const std::vector<std::string>& addresses,
                                    std::string& problem) {
         const auto deadline = Clock::now() + join_limit;
@@ -150,7 +150,7 @@ private:
             text.pop_back();
             links_.push_back(nullptr);
             if (text.empty()) {
-                continue; // it knows why
+                continue; // its rank reports why
             }
             constexpr std::chrono::milliseconds moment{100};
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
@@ -198,7 +198,7 @@ private:
     int rank_;
     int size_;
     std::optional<HangJudge> judge_;                 ///< if this rank is one
-    std::vector<std::unique_ptr<DriverLink>> links_; ///< to each judge; empty: it is left out
+    std::vector<std::unique_ptr<DriverLink>> links_; ///< to each judge; null: left out
 };
 
 } // namespace rtrain::launch

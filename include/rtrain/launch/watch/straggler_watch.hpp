@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which rank slows the others down, from what ranks report about themselves.
+/// StragglerWatch: detects from the ranks' reports which rank slows the others down.
 ///
-/// A rank is a straggler when steps take much longer than before and the others spend most of that
-/// time waiting while it waits for nobody. A step that takes long once, such as one with an
-/// evaluation on one rank, or a machine that slows all ranks makes no straggler. Pure: times are
-/// given to it.
+/// A rank is a straggler if steps take much longer than before and the others mostly wait while it
+/// does not. A single long step, such as an evaluation on one rank, makes no straggler, nor does a
+/// machine that slows all ranks. Pure: takes times as arguments.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -27,15 +26,15 @@ namespace rtrain::launch {
 
 struct Straggler {
     int rank = 0;
-    double step_s = 0;      ///< a step now
-    double earlier_s = 0;   ///< a step before
-    double others_wait = 0; ///< part of a step that the rank that waits least, of the others, waits
+    double step_s = 0;      ///< duration of a step now
+    double earlier_s = 0;   ///< duration of a step before
+    double others_wait = 0; ///< part of a step for which each other rank waits at least
 
     [[nodiscard]] std::string text() const {
         const auto rounded = [](double x) { return std::round(x * 1000) / 1000; };
         return detail::concat("rank ", rank, " slows the others down: a step takes ",
-                              rounded(step_s), " s, earlier ", rounded(earlier_s),
-                              " s, and they wait for it ", std::round(others_wait * 100),
+                              rounded(step_s), " s, up from ", rounded(earlier_s),
+                              " s, and the others wait for it ", std::round(others_wait * 100),
                               "% of the time");
     }
 };
@@ -44,22 +43,22 @@ class StragglerWatch {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// Steps are compared in blocks of at least so many and so long.
+    /// Steps are compared in blocks of at least this many steps and seconds.
     static constexpr std::uint64_t block_steps = 5;
     static constexpr double block_s = 1.5;
-    /// A straggler makes a step at least so many times longer,
+    /// A straggler makes a step at least this many times longer,
     static constexpr double slower = 2;
-    /// waits itself for at most this part of it, and each other rank for at least that part.
+    /// waits for at most this part of it, and each other rank waits for at least that part.
     static constexpr double waits_little = 0.25;
     static constexpr double waits_much = 0.5;
-    /// The same rank is not named again for so long.
+    /// The same rank is not reported again for this long.
     static constexpr std::chrono::minutes named_again{10};
 
     explicit StragglerWatch(int size) : ranks_(static_cast<std::size_t>(size)) {}
 
     void on_report(const RankReport& report, Clock::time_point now) {
         Rank& rank = ranks_[static_cast<std::size_t>(report.rank)];
-        if (report.steps < rank.steps) { // the run was begun anew
+        if (report.steps < rank.steps) { // the run has started over
             start_over();
         }
         if (rank.seen_at) {
@@ -74,16 +73,16 @@ public:
         advance(now);
     }
 
-    /// The rank is gone for good, and the others go on without it.
+    /// The rank is permanently lost, and the others continue without it.
     void set_gone(int rank) {
         ranks_[static_cast<std::size_t>(rank)].gone = true;
         start_over();
     }
 
-    /// The straggler of the last steps, once.
+    /// Returns the straggler of the last steps, once.
     [[nodiscard]] std::optional<Straggler> look() { return std::exchange(found_, std::nullopt); }
 
-    /// Takes out a time in which nobody has looked.
+    /// Excludes a time without calls.
     void shift(Clock::duration gap) {
         front_at_ += gap;
         for (Rank& rank : ranks_) {
@@ -99,15 +98,15 @@ private:
         std::optional<Clock::time_point> seen_at{};
         bool waits = false;
         std::uint64_t steps = 0;
-        double seen_s = 0;   ///< since the front has moved
-        double waited_s = 0; ///< of it, waiting
+        double seen_s = 0;   ///< since the last step of all ranks
+        double waited_s = 0; ///< of that, waiting
         std::optional<Clock::time_point> named_at{};
     };
     struct Block {
         std::uint64_t steps = 0;
         double length_s = 0;
-        std::vector<std::pair<double, std::uint64_t>> durations{}; ///< of a step, how many
-        std::vector<double> waits{};                               ///< rank -> steps waited
+        std::vector<std::pair<double, std::uint64_t>> durations{}; ///< of a step, and count
+        std::vector<double> waits{};                               ///< rank -> steps spent waiting
     };
 
     void start_over() {
@@ -118,7 +117,7 @@ private:
         front_ = std::nullopt;
     }
 
-    /// When all ranks have come on by a step or more, that is one sample.
+    /// All ranks have advanced by a step or more: adds one sample.
     void advance(Clock::time_point now) {
         std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
         bool all_seen = true;
@@ -198,9 +197,9 @@ private:
     }
 
     std::vector<Rank> ranks_;
-    std::optional<std::uint64_t> front_; ///< steps that all ranks have made
+    std::optional<std::uint64_t> front_; ///< steps that all ranks have completed
     Clock::time_point front_at_{};
-    bool between_steps_only_ = true; ///< since then, no rank was elsewhere than in training
+    bool between_steps_only_ = true; ///< since then, all ranks were training
     Block block_;
     std::deque<double> earlier_; ///< duration of a step, in the last blocks
     std::optional<Straggler> found_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What is known of one rank, from its reports and from /proc, for those who look for hangs. Pure.
+/// State of one rank for hang detection, from its reports and from /proc. Pure.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -23,30 +23,30 @@ struct WatchedRank {
     using Clock = std::chrono::steady_clock;
 
     bool joined = false;
-    bool gone = false; ///< for good, and the others go on without it
+    bool gone = false; ///< permanently; the others continue without it
     RankReport last{};
     Clock::time_point reported_at{};
     Clock::time_point waits_since{};
     double heard_s = 0; ///< HangWatch's time with reports, at its last one
     std::optional<Clock::time_point> stopped_since{};
-    /// Processor time is measured from here,
+    /// Start of the measurement of processor time,
     Clock::time_point cpu_at{};
     double cpu_s = 0;
-    double cpu = 0; ///< and was this part of a core.
+    double cpu = 0; ///< and the part of a core it used.
 
     [[nodiscard]] bool is_live() const { return joined && !gone && last.phase != Phase::done; }
     [[nodiscard]] bool is_starting() const {
         return !gone && (!joined || last.phase == Phase::starting);
     }
 
-    /// Whether the rank has gone on since the last report.
+    /// True if the rank has progressed since the last report.
     [[nodiscard]] bool is_news(const RankReport& report) const {
         return !joined || last.progress != report.progress || last.steps != report.steps ||
                last.collectives != report.collectives || last.phase != report.phase;
     }
 
-    /// The part of a core that it has used since it was measured last; 0 when that was just now.
-    /// Who waits may ask again and again, so that its processor time means nothing.
+    /// Returns the part of a core used since the last measurement; 0 if that was just now. Waiting
+    /// ranks may busy-wait, so their processor time means nothing.
     double measure(const RankReport& report, Clock::time_point now) {
         constexpr double measured_s = 1;
         const double passed = seconds(now - cpu_at);
@@ -72,7 +72,7 @@ struct WatchedRank {
         last = report;
     }
 
-    /// That much time does not count.
+    /// Excludes that much time.
     void shift(Clock::duration gap) {
         reported_at += gap;
         waits_since += gap;
@@ -82,7 +82,7 @@ struct WatchedRank {
         }
     }
 
-    /// What it does.
+    /// Describes what the rank does.
     [[nodiscard]] std::string describe(Clock::time_point now) const {
         if (gone) {
             return "has died";
@@ -96,12 +96,12 @@ struct WatchedRank {
                                    tenths(seconds(now - waits_since)), " s");
         } else if (is_live()) {
             text +=
-                detail::concat(", waits for nobody, uses ", std::round(100 * cpu), "% of a core");
+                detail::concat(", waits for no rank, uses ", std::round(100 * cpu), "% of a core");
             if (!last.reading.empty()) {
                 text += ", reads " + last.reading;
             }
             if (last.output_blocked) {
-                text += ", and nobody reads what it prints";
+                text += ", and its output is not consumed";
             }
         }
         if (stopped_since) {
