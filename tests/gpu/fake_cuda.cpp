@@ -425,6 +425,20 @@ void run_again(const c10::OperatorHandle& op, const torch::jit::Stack& arguments
     }
 }
 
+/// Where an operation runs: with its tensors, or else on the current device.
+c10::Device device_of(const torch::jit::Stack& stack, std::size_t first) {
+    for (std::size_t i = first; i < stack.size(); ++i) {
+        if (stack[i].isTensor() && stack[i].toTensor().is_cuda()) {
+            return stack[i].toTensor().device();
+        }
+        if (stack[i].isTensorList() && stack[i].toTensorVector().size() > 0 &&
+            stack[i].toTensorVector()[0].is_cuda()) {
+            return stack[i].toTensorVector()[0].device();
+        }
+    }
+    return Guard::cuda(current_device);
+}
+
 /// Runs any operation by the CPU's kernel on the same memory, after the current stream.
 void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
              torch::jit::Stack* stack) {
@@ -436,7 +450,7 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
         fill_later(op, *stack, first);
         return;
     }
-    guard.wait_for(guard.getStream(device));
+    guard.wait_for(guard.getStream(device_of(*stack, first)));
     std::vector<std::pair<at::Tensor, at::Tensor>> pairs; // ours, the CPU's
     const auto to_host = [&](const at::Tensor& tensor) {
         if (!tensor.defined() || !tensor.is_cuda()) {

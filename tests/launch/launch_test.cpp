@@ -168,8 +168,8 @@ TEST_CASE("Launch.an_error_on_a_rank_reaches_the_caller") {
 TEST_CASE("Launch.an_unset_num_workers_with_use_gpu_is_as_many_ranks_as_the_gpus_carry") {
     const test::Directory storage("launch-all-gpus");
     const auto ended = alone("all-gpus", storage);
-    CHECK(test::contains(ended.output, "of 4: "));
-    CHECK(test::contains(ended.output, "RT-C5"));
+    CHECK(ended.status == 0);
+    CHECK(count(ended.output, "RANK OF 4") == 4);
 }
 
 TEST_CASE("Launch.an_error_that_main_does_not_catch_is_printed_once") {

@@ -55,10 +55,11 @@ auto counting(int steps, Act act) {
 
 constexpr auto nothing = [](auto& /*worker*/, int /*step*/) {};
 
-/// Counts devices that are not there.
+/// Trains on the CPU for want of what it counts.
 struct TwoGpus : rtrain::backend::Mpi {
     using Mpi::Mpi;
     static int local_devices() { return 2; }
+    [[nodiscard]] static at::Device device() { return at::kCPU; }
 };
 
 int last_rank(auto& worker) {
@@ -364,10 +365,11 @@ int main(int argc, char** argv) {
                 how.scaling.mpirun_args = {"-n", "2"};
             }
             rtrain::Trainer<>(how).fit(counting(1, nothing));
-        } else if (variant == "all-gpus") { // a rank for each, which then finds no device
+        } else if (variant == "all-gpus") { // a rank for each half
             auto how = options(variant, storage);
             how.scaling = {.use_gpu = true, .gpus_per_worker = 0.5};
-            rtrain::Trainer<TwoGpus>(how).fit([](auto& /*worker*/) {});
+            rtrain::Trainer<TwoGpus>(how).fit(
+                [](auto& worker) { std::cout << "RANK OF " << worker.size() << std::endl; });
         } else if (variant == "throws" || variant == "stops" || variant == "sleeps" ||
                    variant == "spins" || variant == "leaves") {
             auto how = options("r", storage);
