@@ -90,8 +90,7 @@ namespace track {
 ///
 /// Optional: `static constexpr bool in_background = true`. Its members are then called in a thread
 /// shared by all such callbacks, in the same order, with copies; training does not wait. fit()
-/// waits at its end. A callback that is 10,000 calls late misses reports, and a
-/// warning says so.
+/// waits at its end. A callback that is 10,000 calls late misses reports, and a warning says so.
 ///
 /// A callback that throws is named on standard error and not called again; the run continues.
 template <class C>

@@ -224,7 +224,7 @@ struct RunConfig {
     CheckpointConfig checkpoint{}; ///< checkpoint retention and frequency
     /// A custom file system (concept storage::Filesystem); storage_path is then a path in it.
     std::optional<storage::AnyFilesystem> storage_filesystem{};
-    /// Retries and timeouts for storage services.
+    /// Parallelism, retries and timeouts for storage services.
     storage::TransferConfig transfer{};
     /// Callbacks of the run: see config/callback.hpp. The same on all ranks.
     std::vector<track::AnyCallback> callbacks{};

@@ -60,8 +60,8 @@ struct EarlyStopping {
 /// Stops when the last values of a metric hardly differ: Ray Tune's TrialPlateauStopper.
 struct TrialPlateau {
     std::string metric{}; ///< "a/b" reads a nested one
-    double std = 0.01;    ///< upper bound on their standard deviation
-    int num_results = 4;  ///< number of values, at least 1
+    double std = 0.01;    ///< upper bound on the standard deviation
+    int num_results = 4;  ///< number of last values, at least 1
     int grace_period = 4; ///< number of reports before which it does not stop
     /// Does not stop before the metric has reached this value, in the direction of `mode`.
     std::optional<double> metric_threshold{};

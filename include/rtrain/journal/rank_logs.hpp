@@ -38,9 +38,8 @@
 
 namespace rtrain::track {
 
-/// For a storage service, where files cannot grow, they grow in a local directory and are copied
-/// twice a minute, less often if copying is slow, and by close(). The members may be called from
-/// several threads.
+/// Files cannot grow on a storage service: they grow in a local directory, and are copied twice a
+/// minute, or less often if copying is slow. close() also copies them. The members are thread-safe.
 class RankLogs {
 public:
     using Clock = std::chrono::steady_clock;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Comet, experimental: writes the reports of a run as a Comet offline archive, which `comet
-/// upload` uploads. It contacts no server and needs no API key. Guide: docs/tracking.md.
+/// Comet, experimental: writes the reports of a run as a Comet offline archive, for `comet upload`.
+/// It contacts no server and needs no API key. Guide: docs/tracking.md.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// OfflineNote: the file in an offline tracker's directory that records the run's ID in the
-/// service, its start time, and the tracker's options, for later starts and for track/sync.hpp. It
-/// holds no credentials.
+/// OfflineNote: a file in an offline tracker's directory. It records the run's ID in the service,
+/// its start time, and the tracker's options, for later starts and for track/sync.hpp. It holds no
+/// credentials.
 #pragma once
 
 #include <rtrain/base/clean_text.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Wandb, experimental: writes the reports of a run as a Weights & Biases offline run, which `wandb
-/// sync` uploads. It contacts no server and needs no API key. Guide: docs/tracking.md.
+/// Wandb, experimental: writes the reports of a run as a Weights & Biases offline run, for
+/// `wandb sync`. It contacts no server and needs no API key. Guide: docs/tracking.md.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
