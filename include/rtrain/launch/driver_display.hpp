@@ -27,7 +27,9 @@ public:
 
     void print(std::string_view lines) override { session_.tell("shown", {{"text", lines}}); }
     /// A driver that is behind gets the next.
-    void show(const console::Progress& now) override { session_.tell_unless_behind(to_event(now)); }
+    void show(const console::Progress& now) override {
+        session_.tell_unless_behind(to_event(now));
+    }
     void take_off() override { print(""); }
     bool drain(std::chrono::milliseconds limit) override { return session_.flush(limit); }
 

@@ -37,8 +37,8 @@ private:
     void record(const std::function<void()>& step);
 
     std::unique_ptr<comm::DeviceGraph> graph_; ///< null: each call is the step's own
-    std::unique_ptr<Recording> recording_;     ///< from when it is recorded
-    Tensors inputs_;                           ///< what the graph reads
+    std::unique_ptr<Recording> recording_;        ///< from when it is recorded
+    Tensors inputs_;                              ///< what the graph reads
     int calls_ = 0;
 };
 
