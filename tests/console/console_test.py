@@ -121,11 +121,11 @@ def check_story(text, ranks, model=True):
     if model:
         parts += [r"  part +type +parameters +trainable +bytes\n",
                   r"  first +Linear +40 +32 +160 B\n", r"  odd\?\[2J +Sequential +81 +81 +324 B\n",
-                  r"  all +Net +121 +113 +484 B\n", r"  first step +[\d.]+ k?FLOP a rank",
-                  rf"  batch +8 a rank, {8 * ranks} in all\n"]
+                  r"  all +Net +121 +113 +484 B\n", r"  first step +[\d.]+ k?FLOP per rank",
+                  rf"  batch +8 per rank, {8 * ranks} in total\n"]
     parts += [r"rtrain: run run has finished, with 2 reports\n", r"  last +loss=\S+, epoch=1\n",
               r"  best +loss=\S+, in checkpoint_\d+\n", r"  time +[\d,]+ rows/s; \w+ \d+ %", r"  files +/.*/run\n",
-              r"  go on +/"]
+              r"  resume +/"]
     at = 0
     for part in parts:
         found = re.compile(part).search(text, at)
@@ -247,7 +247,7 @@ def a_resumed_run_says_where_from():
     with tempfile.TemporaryDirectory() as storage:
         assert on_terminal([SHOWN, storage, "--alone", "--epochs", "1"])[0] == 0
         status, text = on_terminal([SHOWN, storage, "--alone", "--epochs", "2", "--pause", "60"])
-    assert status == 0 and "  resumed   from checkpoint_000000, behind 1 report\r\n" in text, text
+    assert status == 0 and "  resumed   from checkpoint_000000, after 1 report\r\n" in text, text
     assert Emulator(text).bars[0].startswith("epoch 2/2: "), text
 
 

@@ -237,8 +237,7 @@ TEST_CASE("Events.observers_that_throw_change_nothing" * doctest::timeout(60)) {
     CHECK(result.metrics_history.size() == expected.metrics_history.size());
     CHECK(result.best_checkpoints.size() == expected.best_checkpoints.size());
     CHECK(test::count_of(said, "a broken observer") == 1);
-    CHECK(contains(said, "a broken observer may lack something of this run, which goes on: no "
-                         "server"));
+    CHECK(contains(said, "a broken observer may be missing data from this run: no server"));
 }
 
 TEST_CASE("Events.a_table_that_cannot_be_written_heals" * doctest::timeout(60)) {
@@ -249,13 +248,13 @@ TEST_CASE("Events.a_table_that_cannot_be_written_heals" * doctest::timeout(60)) 
     const auto result = Fit(options_in(directory))([&](Run& run) {
         run.report({{"step", 1}});
         report_state(run, 2);
-        while (!contains(console.text_so_far(), "progress.csv may lack something")) {
+        while (!contains(console.text_so_far(), "progress.csv may be missing data")) {
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
         std::filesystem::remove_all(table);
         run.report({{"step", 3}});
     });
-    CHECK(test::count_of(console.text(), "progress.csv may lack something") == 1);
+    CHECK(test::count_of(console.text(), "progress.csv may be missing data") == 1);
     CHECK(result.metrics_history.size() == 3);
     CHECK(test::count_of(test::read(table), "\r\n") == 4); // and the head
 }

@@ -145,7 +145,7 @@ def no_place_for_logs(by_driver):
         (run.root / "r").mkdir()
         (run.root / "r/logs").write_text("in the way", encoding="utf-8")
         done = run.start(by_driver)
-        assert done.stderr.count("may lack what ranks print") == (1 if by_driver else 2), done.stderr
+        assert done.stderr.count("may be missing output of the ranks") == (1 if by_driver else 2), done.stderr
         assert "behind fit 5" in done.stdout
         bad = run.start(by_driver, fails=True, level="loud")
         assert "RT-C40" in bad.stderr, bad.stderr

@@ -232,7 +232,7 @@ TEST_CASE("Callback.in_the_background_may_lag_ten_thousand_reports" * doctest::t
         CHECK(calls->waiting() == 10'000);
         test::Stderr said;
         observer.ended({.how = track::Ended::How::failed});
-        CHECK(contains(said.text(), "Waiting was too slow for 25 reports"));
+        CHECK(contains(said.text(), "Waiting was too slow and missed 25 reports"));
         goes_on.count_down();
     }
     CHECK(called == 10'001);

@@ -110,7 +110,7 @@ def check_server_that_keeps_files(root):
     assert run.tags["rtrain.refused"] == "metric loss/val, parameter lr/nested"
     assert run.params["lr"] == "2.5E-1" and "lr/nested" not in run.params
     assert said.count("without the metric loss/val,") == 1 and said.count("without the") == 2, said
-    assert "may lack" not in said and max(run.writes.values()) == 1, (said, run.writes)
+    assert "may be missing data" not in said and max(run.writes.values()) == 1, (said, run.writes)
     place.do("sync")
     assert max(run.writes.values()) == 1
     # Another process knows what was refused.
@@ -145,7 +145,7 @@ def check_nothing_is_left_out_by_a_server_out_of_order(root):
         server.fault = fault
         said = place.do("begin", 2, "report", 3, "sent", 5, "close", "finished")
         run = place.check(server, runs=1)
-        assert "without the" not in said and said.count("may lack") == 1 and "rtrain.refused" not in run.tags, said
+        assert "without the" not in said and said.count("may be missing data") == 1 and "rtrain.refused" not in run.tags, said
 
 
 def check_refused_tag_is_of_what_is_missing(root):
@@ -209,9 +209,9 @@ def check_run_from_elsewhere(root):
     server.fault = None
     said = place.do("sync")
     assert server.authorizations == {None} and "\x1b" not in said, said
-    assert f"sending what is missing to {server.uri}" in said and "without the environment's credentials" in said, said
+    assert f"sending missing data to {server.uri}" in said and "without the environment's credentials" in said, said
     assert server.artifacts_of(place.check(server, runs=1)) == {"inside.txt": b"inside"}, server.artifacts.keys()
-    assert "outside and left out" in said and "unencrypted" not in said, said
+    assert "outside and omitted" in said and "unencrypted" not in said, said
     (place.path / "inside.txt").write_text("another")
     place.uri = server.uri  # now the caller has named it
     other = Place(root, "other run", server.uri)
@@ -222,7 +222,7 @@ def check_run_from_elsewhere(root):
     note.write_text(json.dumps(noted, separators=(",", ":")))
     said = place.do("sync")
     assert "unencrypted" in said and server.authorizations == {None, f"Bearer {TOKEN}"}
-    assert "stays: it was not made from" in said and victim.stage == "active", said
+    assert "is not deleted: it was not created from" in said and victim.stage == "active", said
     for name in ("params.json", "run.json", "superseded.json", "stopped.json"):  # which the report shows
         (place.path / name).unlink(missing_ok=True)
         (place.path / name).symlink_to(outside / "secret.txt")
@@ -320,7 +320,7 @@ def check_artifacts_that_are_elsewhere(root):
     (place.path / "report.html").write_text("page")
     said = place.do("begin", 0, "report", 3, "close", "finished")
     place.check(server, runs=1)
-    assert said.count("does not take files itself") == 1 and "CANARY" not in said and not server.artifacts, said
+    assert said.count("does not accept uploads") == 1 and "CANARY" not in said and not server.artifacts, said
     assert "failed" not in said, said
 
 
@@ -353,7 +353,7 @@ def check_server_that_is_away(root):
     started = time.monotonic()
     said = place.do("begin", 0, "report", 20, "close", "finished")
     assert time.monotonic() - started < 10, said
-    assert said.count("MLflow may lack something") == 1 and "127.0.0.1:9" in said, said
+    assert said.count("MLflow may be missing data") == 1 and "127.0.0.1:9" in said, said
     assert "MLflow has failed and lacks the last 20 of this run's 20 reports" in said, said
     assert [number for number, _ in reports_in(place.path)] == list(range(1, 21))
     (place.path / "foreign.json").write_text("{")
@@ -383,7 +383,7 @@ def check_faults(root):
         server.fault = times(2, fault)
         place = Place(root, name, server.uri)
         said = place.do("begin", 0, "report", 3, "sent", 3, "report", 3, "close", "finished")
-        assert said.count("MLflow may lack") == 1 and "\x1b" not in said, (name, said)
+        assert said.count("MLflow may be missing data") == 1 and "\x1b" not in said, (name, said)
         assert name != "html" or "[RT-V64]" in said, said
         place.check(server, runs=1)
 
@@ -395,7 +395,7 @@ def check_server_that_wants_to_be_left_alone(root):
     server.fault = times(1, lambda handler, _: handler.send(429, none, head=[("Retry-After", "60")]))
     place = Place(root, "alone", server.uri)
     said = place.do("begin", 0, "report", 3, "close", "finished")
-    assert "has asked to be left alone for a while [RT-V63]" in said, said
+    assert "has asked clients to retry later [RT-V63]" in said, said
     place.do("sync")
     place.check(server, runs=1)
 

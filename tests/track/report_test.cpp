@@ -215,7 +215,7 @@ TEST_CASE("ReportPage.says_that_no_backward_was_seen") {
                                       {"optimizer", 1},
                                       {"checkpoint", 0}}}}));
     const std::string page = report_page(run);
-    CHECK(contains(page, "backward</th><td class=\"number\">not seen</td>"));
+    CHECK(contains(page, "backward</th><td class=\"number\">not measured</td>"));
     CHECK(contains(page, "worker.prepare()"));
     CHECK(!contains(page, "id=\"charts\""));
     run.last.at("time").as_object()["rows"] = 64;
@@ -314,8 +314,8 @@ TEST_CASE("ReportPage.is_small_whatever_was_reported") {
     }
     const std::string page = report_page(run);
     CHECK(run.curves().left_out() == 50);
-    CHECK(contains(page, "50 more are left out."));
-    CHECK(contains(page, "1002 more are left out.")); // of the configuration
+    CHECK(contains(page, "50 more are omitted."));
+    CHECK(contains(page, "1002 more are omitted.")); // of the configuration
     CHECK(contains(page, "checkpoint_5<"));           // the best one, though it is old
     CHECK(page.size() < 5'000'000);
 }

@@ -141,8 +141,7 @@ TEST_CASE("Trackers.one_that_throws_is_named_once_and_loses_nothing" * doctest::
     const std::string said = console.text();
     CHECK(broken.iterations() == Iterations{1, 2, 3, 4, 5});
     CHECK(well.iterations() == Iterations{1, 2, 3, 4, 5});
-    CHECK(test::count_of(said, "the server's may lack something of this run, which goes on: no "
-                               "server") == 1);
+    CHECK(test::count_of(said, "the server's may be missing data from this run: no server") == 1);
     CHECK(test::count_of(said, "lacks the last") == 0);
 }
 
@@ -195,7 +194,7 @@ TEST_CASE("Trackers.one_that_blocks_holds_up_nobody" * doctest::timeout(60)) {
     const std::string said = console.text();
     CHECK(test::count_of(said, "the slow one takes too long and lacks the last 5 of this run's 5 "
                                "reports") == 1);
-    CHECK(test::count_of(said, "the slow one has not come back from an earlier fit() call") == 1);
+    CHECK(test::count_of(said, "the slow one has not returned from an earlier fit() call") == 1);
     leave.set_value();
     while (!blocking.take()) { // its thread is gone before what it writes to
         std::this_thread::sleep_for(1ms);

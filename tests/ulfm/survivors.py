@@ -186,7 +186,7 @@ def under_mpirun():
     for victim in (0, 2):
         name = f"mpirun, rank {victim} of 3 dies"
         run = Run("rows", 2, 3, f"{victim}:11:kill", mpirun=[*mpirun, "3", "--with-ft", "ulfm"])
-        check("going on with 2 ranks" in run.output, name, run.output)
+        check("continuing with 2 ranks" in run.output, name, run.output)
         check_finished(run, name)
         check_survivors(run, name, 3, 2)
     for name, least, death, reason in (

@@ -140,7 +140,7 @@ TEST_CASE("Log.a_missing_one_is_told_of") {
     test::Stderr said;
     CHECK(steps_in(report(directory, 8)) == Steps{6, 7, 8});
     const std::string text = said.text();
-    CHECK(contains(text, "result.json is gone"));
+    CHECK(contains(text, "result.json is missing"));
     CHECK(contains(text, "without 5 of its reports"));
     CHECK(files(directory, "result.json.damaged-").empty());
 }

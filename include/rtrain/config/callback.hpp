@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A callback: what hears of a run, of the metrics of all its ranks, and of its failures. Any type
-/// with some of the members below will do.
+/// A callback: an object that a run notifies of its events, of the metrics of all its ranks, and of
+/// its failures. Any type with some of the members below qualifies.
 ///
 /// @code
 /// struct Alarm {
@@ -31,9 +31,9 @@ struct Result;
 
 namespace track {
 
-/// By rank.
+/// Indexed by rank.
 using Metrics = std::vector<Config>;
-/// By rank, what it has thrown or how it has died.
+/// Rank to error message or cause of death.
 using Failures = std::map<int, std::string>;
 
 } // namespace track
@@ -67,38 +67,39 @@ concept HasOnEnd = requires(C& callback, const Result& result) {
 template <class C>
 concept RunsInBackground = requires {
     requires std::same_as<decltype(C::in_background), const bool>;
-    requires C::in_background || !C::in_background; // known when it is compiled
+    requires C::in_background || !C::in_background; // known at compile time
 };
 
 } // namespace detail
 
 namespace track {
 
-/// What every callback offers: at least one of these. They are called on rank 0, one by one, and
-/// training waits meanwhile.
-/// - `on_start`: a run was taken up; again after each restart.
-/// - `after_report`: a report is in result.json. `metrics` has those of each rank, as result.json
-///   would have them; ranks gather them for such a callback only. `checkpoint` is the one made in
-///   the report, if it is there already: one that is written in the background is not.
-/// - `after_checkpoint`: a checkpoint was committed. In the thread that has written it.
-/// - `after_exception`: training failed; what happened on which rank. Before a restart, if there is
-///   one. When processes have died, the program that has started them calls it, in its own process:
-///   a callback must not rely on what it has heard on rank 0. -1 stands for no rank alone, such as
-///   in a hang. Under mpirun and srun nobody calls it when rank 0 is dead.
-/// - `on_end`: the run has come to its end, without a failure.
+/// Requirements of a callback: at least one of these members. They are called on rank 0, one at a
+/// time; training waits meanwhile.
+/// - `on_start`: a run starts or resumes; called again after each restart.
+/// - `after_report`: a report is in result.json. `metrics` has the metrics of each rank, as
+///   result.json would store them; ranks gather them only if a callback has this member.
+///   `checkpoint` is the one made in the report, if already committed: one still being written in
+///   the background is not passed.
+/// - `after_checkpoint`: a checkpoint was committed. Called in the thread that wrote it.
+/// - `after_exception`: training failed; `failures` has the error of each failed rank. Called
+///   before the restart, if any. If processes died, the driver calls it, in its own process: a
+///   callback must not rely on state from rank 0. -1 means no single rank, such as in a hang. Under
+///   mpirun and srun it is not called if rank 0 died.
+/// - `on_end`: the run has ended without a failure.
 ///
-/// Optional: `static constexpr bool in_background = true`. Then it is called in a thread that all
-/// such callbacks share, in the same order, with copies, and training does not wait. fit() does, at
-/// its end. A callback that lags 10,000 calls behind misses reports, and is said to.
+/// Optional: `static constexpr bool in_background = true`. Its members are then called in a thread
+/// shared by all such callbacks, in the same order, with copies; training does not wait. fit()
+/// waits at its end. A callback that is 10,000 calls late misses reports, and a warning says so.
 ///
-/// One that throws is named on standard error and not called any more; the run goes on.
+/// A callback that throws is named on standard error and not called again; the run continues.
 template <class C>
 concept Callback = std::movable<C> &&
     (detail::HasOnStart<C> || detail::HasAfterReport<C> || detail::HasAfterCheckpoint<C> ||
      detail::HasAfterException<C> || detail::HasOnEnd<C>);
 
-/// Why `C` is no callback. A member with one of the names but another form would be passed over in
-/// silence.
+/// Explains why `C` is not a callback. A member with the right name but a wrong signature would be
+/// silently ignored.
 template <class C>
 struct ExplainCallback {
     static_assert(
@@ -126,7 +127,7 @@ struct ExplainCallback {
         !requires { &C::in_background; } || detail::RunsInBackground<C>,
         "rtrain: this callback's `in_background` is not `static constexpr bool in_background` "
         "[RT-V26]");
-    /// Whether `&C::on_start` names one function.
+    /// True if `&C::on_start` names exactly one function.
     static constexpr bool has_a_name = requires { &C::on_start; }
     || requires { &C::after_report; }
     || requires { &C::after_checkpoint; }
@@ -137,7 +138,7 @@ struct ExplainCallback {
                   "after_checkpoint, after_exception, on_end [RT-V20]");
 };
 
-/// Any callback, chosen at run time. Copies are cheap and share it.
+/// A type-erased callback. Copies are cheap and share it.
 class AnyCallback {
 public:
     template <class C>
@@ -149,7 +150,7 @@ public:
         }
     }
 
-    /// Of its type, for people.
+    /// The callback's type name, for messages.
     [[nodiscard]] std::string name() const { return held_->name(); }
     [[nodiscard]] bool in_background() const { return held_->in_background(); }
     [[nodiscard]] bool takes_reports() const { return held_->takes_reports(); }

@@ -25,7 +25,7 @@
 
 namespace rtrain {
 
-/// How many ranks: a number, or a range within which a run may lose and regain ranks.
+/// The number of ranks: fixed, or a range within which a run may lose and regain ranks.
 ///
 /// @code
 /// ScalingConfig fixed{.num_workers = 4};
@@ -33,30 +33,30 @@ namespace rtrain {
 /// @endcode
 class NumWorkers {
 public:
-    /// As many as the launcher gives; 1 when there is none.
+    /// The launcher's number of ranks; 1 without a launcher.
     constexpr NumWorkers() noexcept = default;
     constexpr NumWorkers(std::nullopt_t) noexcept {} // NOLINT(google-explicit-constructor)
     constexpr NumWorkers(int count) noexcept         // NOLINT(google-explicit-constructor)
         : NumWorkers(count, count) {}
-    /// At least `min`, at most `max`: each start takes as many as there is room for.
+    /// At least `min`, at most `max`: each start uses as many ranks as fit.
     constexpr NumWorkers(int min, int max) noexcept : min_(min), max_(max), is_set_(true) {}
     constexpr NumWorkers(std::optional<int> count) noexcept // NOLINT(google-explicit-constructor)
         : NumWorkers(count ? NumWorkers(*count) : NumWorkers()) {}
 
-    /// Whether it is set.
+    /// True if set.
     [[nodiscard]] constexpr bool has_value() const noexcept { return is_set_; }
     [[nodiscard]] constexpr explicit operator bool() const noexcept { return is_set_; }
     [[nodiscard]] constexpr int min() const noexcept { return min_; } ///< fewest ranks
     [[nodiscard]] constexpr int max() const noexcept { return max_; } ///< most ranks
-    /// Whether it is a range.
+    /// True if this is a range.
     [[nodiscard]] constexpr bool is_elastic() const noexcept { return min_ != max_; }
-    /// The number, of a range the largest.
+    /// The number of ranks; the maximum of a range.
     [[nodiscard]] constexpr int operator*() const noexcept { return max_; }
-    /// The most ranks when set, else `count`.
+    /// The maximum if set, else `count`.
     [[nodiscard]] constexpr int value_or(int count) const noexcept {
         return is_set_ ? max_ : count;
     }
-    /// Whether a run may have so many ranks.
+    /// True if a run may have `count` ranks.
     [[nodiscard]] constexpr bool allows(int count) const noexcept {
         return !is_set_ || (min_ <= count && count <= max_);
     }
@@ -68,41 +68,42 @@ private:
     bool is_set_ = false;
 };
 
-/// How many ranks train, and on what.
+/// The number of ranks, and their resources.
 struct ScalingConfig {
-    /// Ranks, at least 1. Unset: as many as mpirun gave; when the program was started alone, one for
-    /// each GPU of the machine if use_gpu is set, else 1.
-    /// When set, what mpirun gave must be within it (RT-C2).
+    /// Ranks, at least 1. Unset: the number that mpirun started; without mpirun, one per GPU of the
+    /// machine if use_gpu is set, else 1. If set, the number that mpirun started must be within it
+    /// (RT-C2).
     NumWorkers num_workers{};
-    /// Train on GPUs; needs a backend with devices (RT-C5). backend::Nccl always does.
+    /// Train on GPUs; requires a backend with devices (RT-C5). backend::Nccl always uses GPUs.
     bool use_gpu = false;
-    /// GPUs of a rank, for backends with devices. 0.5: two ranks share a GPU; 2: a rank has two for
-    /// itself, and computes on the first. Below 1 any fraction, above 1 whole numbers (RT-N3).
+    /// GPUs per rank, for backends with devices. 0.5: two ranks share a GPU; 2: a rank owns two and
+    /// computes on the first. Below 1 any fraction, above 1 whole numbers (RT-N3).
     double gpus_per_worker = 1;
-    /// Intra-op threads of a rank. 0: OMP_NUM_THREADS if set, else the cores this rank may use
+    /// Intra-op threads per rank. 0: OMP_NUM_THREADS if set, else the cores available to this rank
     /// divided by the ranks that share them.
     int threads_per_worker = 0;
-    /// Further arguments for the mpirun that a program started alone launches,
-    /// for example `{"--hostfile", "hosts"}`.
+    /// Additional arguments for the mpirun that the driver launches, for example
+    /// `{"--hostfile", "hosts"}`.
     std::vector<std::string> mpirun_args{};
-    /// How often a run that has fewer ranks than it may have looks for room for more, in seconds.
+    /// Interval, in seconds, at which a run below its maximum number of ranks checks for free
+    /// slots.
     double elastic_resize_monitor_interval_s = 60;
 };
 
-/// When a rank that makes no progress counts as hung. Progress is a batch, a backward pass, a
-/// report, a part of a checkpoint. A program started alone watches its ranks; those of mpirun and
-/// srun watch each other.
+/// Hang detection: when a rank that makes no progress counts as hung. Progress is a batch, a
+/// backward pass, a report, or a part of a checkpoint. The driver watches its ranks; ranks of
+/// mpirun and srun watch each other.
 struct HangConfig {
-    bool enabled = true; ///< false: nobody looks for hung ranks
-    /// Limit for joining the others and taking up the run, in seconds.
+    bool enabled = true; ///< false: hung ranks are not detected
+    /// Limit for joining the other ranks and resuming the run, in seconds.
     double start_s = 600;
-    /// Limit for a deadlock, in seconds: every rank waits for others inside rtrain.
+    /// Limit for a deadlock, in seconds: every rank waits for other ranks inside rtrain.
     double idle_s = 60;
-    /// Limit while a rank is at work outside rtrain, whether it computes, waits for a child process
-    /// or sleeps, in seconds. Worker::heartbeat() begins it again.
+    /// Limit while a rank is busy outside rtrain (computing, waiting for a child process, or
+    /// sleeping), in seconds. Worker::heartbeat() resets it.
     double busy_s = 600;
-    /// Both limits are at least this many times the longest pause between two steps of progress in
-    /// the last half hour; idle_s by pauses in which all ranks waited.
+    /// Lower bound on both limits: this many times the longest pause between two steps of progress
+    /// in the last half hour. For idle_s, only pauses in which all ranks waited count.
     double factor = 10;
     /// Limit for a rank whose process is stopped (SIGSTOP), in seconds.
     double stopped_s = 10;
@@ -110,78 +111,77 @@ struct HangConfig {
     double silent_s = 10;
 };
 
-/// What happens after a failure.
+/// Failure handling.
 struct FailureConfig {
-    /// How often a run is restarted, from its newest checkpoint, after a rank has died, hung or
-    /// thrown; -1: without limit. A rank that has thrown is restarted in its process, everything
-    /// else needs a program started alone; under mpirun, start the same command again.
+    /// Maximum number of restarts, from the newest checkpoint, after a rank has died, hung or
+    /// thrown; -1: no limit. A rank that has thrown is restarted in its process; all other restarts
+    /// require the driver. Under mpirun, run the same command again.
     int max_failures = 0;
-    /// How often a start is tried again when ranks end before they train; -1: without limit.
+    /// Maximum number of retries when ranks exit before they train; -1: no limit.
     int controller_failure_limit = 3;
-    /// How often a run is restarted because its ranks, but not the program that has started them,
-    /// were told to make room; -1: without limit.
+    /// Maximum number of restarts because the ranks, but not the driver, were preempted; -1: no
+    /// limit.
     int max_preemption_failures = -1;
-    /// Pause before a restart, in seconds: none after the first failure; then this, doubled with
-    /// each failure without progress in between, up to `backoff_max_s`.
+    /// Pause before a restart, in seconds: none after the first failure; then this value, doubled
+    /// with each failure without progress in between, up to `backoff_max_s`.
     double backoff_s = 0.5;
     double backoff_max_s = 30; ///< longest pause, in seconds
-    /// How long ranks may take to save and end when the run is to make room, in seconds.
+    /// Time that ranks have to save and exit when the run is preempted, in seconds.
     double preemption_grace_s = 30;
-    /// Called by the driver, or by rank 0 under mpirun, each second from a thread of its own: true
-    /// when this run is to save and end, for example because the cloud has announced to take the
-    /// machine.
+    /// Preemption notice, polled every second by the driver, or by rank 0 under mpirun, from its
+    /// own thread. Returns true if this run must save and exit, for example because the cloud
+    /// provider will reclaim the machine.
     std::function<bool()> preemption_notice{};
-    /// After a rank has died, the others go on in their processes with fewer ranks, as far as
-    /// num_workers allows, instead of all being started anew. Takes Open MPI 5 with ULFM; under
-    /// mpirun, `mpirun --with-ft ulfm`. Where that is not given, all is as without.
-    /// docs/recovery.md has the details.
+    /// After a rank has died, the survivors continue in their processes with fewer ranks, as far as
+    /// num_workers allows, instead of all ranks being restarted. Requires Open MPI 5 with ULFM;
+    /// under mpirun, `mpirun --with-ft ulfm`. Without ULFM, this option has no effect. See
+    /// docs/recovery.md.
     bool keep_survivors = false;
     HangConfig hang{}; ///< when ranks count as hung
 };
 
-/// Which checkpoints stay on disk.
+/// Checkpoint retention and frequency.
 struct CheckpointConfig {
-    /// Checkpoints to keep, at least 1 (RT-C3). Unset: all. The newest is never deleted.
+    /// Number of checkpoints to keep, at least 1 (RT-C3). Unset: all. The newest is never deleted.
     std::optional<int> num_to_keep{};
-    /// Metric that ranks checkpoints; "a/b" reads a nested one. Unset: the newer, the better.
-    /// A checkpoint without the metric, or with NaN or an infinity, ranks lowest.
+    /// Metric that ranks checkpoints; "a/b" reads a nested one. Unset: newer is better. A
+    /// checkpoint without the metric, or with NaN or an infinity, ranks lowest.
     std::optional<std::string> score_attribute{};
-    /// Whether a larger ("max") or a smaller ("min") score is better. Ties: the newer is better.
+    /// Whether a larger ("max") or a smaller ("min") score is better. Ties: newer is better.
     ScoreOrder score_order = ScoreOrder::max;
-    /// Of the reports of a state, how many go without saving it: with n, every n-th saves, the
-    /// others record metrics only. 0 or 1: each one saves.
+    /// With n > 1, only every n-th report of a state saves it; the others record metrics only. 0 or
+    /// 1: each one saves.
     int frequency = 0;
-    /// Seconds of training between two failures, on average, of the whole run; more than 0 (RT-C3).
-    /// If set, time decides instead of `frequency`, which must stay 0 (RT-C19): a report of a state
-    /// saves it when sqrt(2 C M) seconds have passed since the last checkpoint, with this time M
-    /// and the seconds C that training was seen to wait for one (checkpoint/interval.hpp). Rank 0's
+    /// Mean time between failures of the whole run, in seconds of training; more than 0 (RT-C3). If
+    /// set, `frequency` must stay 0 (RT-C19), and time decides: a report of a state saves it if
+    /// sqrt(2 C M) seconds have passed since the last checkpoint. M is this time, and C the
+    /// measured seconds that training waits for a checkpoint (checkpoint/interval.hpp). Rank 0's
     /// clock counts. Unset: `frequency` decides.
     std::optional<double> mean_time_between_failures_s{};
-    /// Whether the report of the last epoch of worker.epochs() saves, due or not.
+    /// True: the report of the last epoch of worker.epochs() saves, due or not.
     bool at_end = false;
-    /// Of a policy that writes in the background: whether parameters of prepared models, and what
-    /// prepared optimizers keep for them, are copied behind the report, while training goes on
-    /// (docs/checkpoints.md). Nothing may write them then before the next step but prepared
-    /// optimizers, edit(), State::load and load_weights(), or the checkpoint is not written
-    /// (RT-K28). Unset: those of sharded models, which nothing else writes. true: those of all
-    /// prepared models. false: none.
+    /// For a policy that writes in the background: whether parameters of prepared models, and the
+    /// state that prepared optimizers keep for them, are copied after the report, while training
+    /// continues (docs/checkpoints.md). Before the next step, only prepared optimizers, edit(),
+    /// State::load and load_weights() may then write them; otherwise the checkpoint is not written
+    /// (RT-K28). Unset: true for sharded models, which nothing else writes. true: all prepared
+    /// models. false: none.
     std::optional<bool> late_copies{};
 };
 
-/// What to look at closely. `.profile = {.steps = {100, 110}}` leaves trace.json in the run's
-/// directory at the report behind it: what each rank did in steps 100 to 109, operator by operator,
-/// for Perfetto.
+/// Profiler settings. `.profile = {.steps = {100, 110}}` writes trace.json to the run's directory
+/// at the next report: each rank's steps 100 to 109, operator by operator, for Perfetto.
 struct ProfileConfig {
-    /// From the first, before the last; 0 <= first <= last (RT-C38). A step is a backward pass of a
-    /// prepared model, counted by each rank from 0 when its training function begins.
+    /// The half-open range [first, last); 0 <= first <= last (RT-C38). A step is a backward pass of
+    /// a prepared model, counted by each rank from 0 when its training function begins.
     struct Steps {
-        std::int64_t first = 0; ///< first step that is recorded
-        std::int64_t last = 0;  ///< first step that is not
+        std::int64_t first = 0; ///< first recorded step
+        std::int64_t last = 0;  ///< first step after them
     };
     Steps steps{}; ///< none
 };
 
-/// What a run does with what another start under its name has left. The word will do: "never".
+/// Resume policy for earlier results under the same name. Also constructible from a name: "never".
 class Resume {
 public:
     enum Value : unsigned char {
@@ -210,37 +210,38 @@ private:
     Value value_;
 };
 
-/// Where a run lives. The same name and storage path again continue that run from its newest
+/// The name and location of a run. The same name and storage path resume that run from its newest
 /// checkpoint.
 struct RunConfig {
     /// Directory name of the run: letters, digits, '.', '_', '-'. Empty:
     /// `rtrain_run-<date>-<random digits>`.
     std::string name{};
-    /// Parent directory: a path, absolute or relative to the working directory, that all ranks see;
-    /// or a URI such as "s3://bucket/path" (rtrain/storage/arrow.hpp). Empty: `~/rtrain_results`.
+    /// Parent directory: a path, absolute or relative to the working directory, visible to all
+    /// ranks; or a URI such as "s3://bucket/path" (rtrain/storage/arrow.hpp). Empty:
+    /// `~/rtrain_results`.
     std::filesystem::path storage_path{};
-    FailureConfig failure{};       ///< what follows a failure
-    CheckpointConfig checkpoint{}; ///< which checkpoints are made and stay
-    /// A file system of your own (concept storage::Filesystem); storage_path is then a path in it.
+    FailureConfig failure{};       ///< failure handling
+    CheckpointConfig checkpoint{}; ///< checkpoint retention and frequency
+    /// A custom file system (concept storage::Filesystem); storage_path is then a path in it.
     std::optional<storage::AnyFilesystem> storage_filesystem{};
-    /// How patient rtrain is with a storage service.
+    /// Parallelism, retries and timeouts for storage services.
     storage::TransferConfig transfer{};
-    /// What hears of the run: see config/callback.hpp. The same on all ranks.
+    /// Callbacks of the run: see config/callback.hpp. The same on all ranks.
     std::vector<track::AnyCallback> callbacks{};
-    /// When the run stops, by its reports: one condition or several, of which any counts. A
-    /// condition that cannot judge a report ends the run with ConfigError [RT-C32].
+    /// Conditions that stop the run, evaluated on its reports; any of them suffices. A condition
+    /// that cannot evaluate a report ends the run with ConfigError [RT-C32].
     stop::Conditions stop{};
-    /// What shows the reports to people, besides result.json and progress.csv; see
-    /// docs/tracking.md. Each has a thread of its own on rank 0.
+    /// Trackers, which show the reports in addition to result.json and progress.csv; see
+    /// docs/tracking.md. Each has its own thread on rank 0.
     std::vector<track::AnyTracker> trackers{};
-    ConsoleConfig console{}; ///< what is shown on the terminal: docs/console.md
-    LoggingConfig logging{}; ///< what is logged, and where: docs/logs.md
-    ProfileConfig profile{}; ///< steps to look at closely
-    /// Whether the run resumes what an earlier start under the same name has left. A different
-    /// configuration, training function or data set makes it a different run: docs/recovery.md.
+    ConsoleConfig console{}; ///< terminal output: docs/console.md
+    LoggingConfig logging{}; ///< logs: docs/logs.md
+    ProfileConfig profile{}; ///< steps to profile
+    /// Whether the run resumes an earlier run under the same name. A different configuration,
+    /// training function or data set makes it a different run: docs/recovery.md.
     Resume resume = Resume::automatic;
-    /// With n > 0, a trial of the whole program: one epoch, at most n batches in each loop and n
-    /// steps of worker.steps(), without checkpoints and trackers, in `<name>.fast_dev_run`.
+    /// With n > 0, a smoke test of the whole program: one epoch, at most n batches in each loop and
+    /// n steps of worker.steps(), without checkpoints and trackers, in `<name>.fast_dev_run`.
     int fast_dev_run = 0;
 };
 

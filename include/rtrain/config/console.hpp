@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ConsoleConfig: what a run shows of itself on the console, and on a page of its own.
+/// ConsoleConfig: a run's terminal output and its live page.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -8,17 +8,17 @@
 
 namespace rtrain {
 
-/// What people see of a run while it goes: on rank 0's standard error, or that of the program that
-/// has launched the ranks: docs/console.md.
+/// Output for people while a run trains, on the standard error of rank 0, or of the driver if there
+/// is one: docs/console.md.
 struct ConsoleConfig {
-    /// How much of it (RT-C39):
-    /// - 0: nothing. Errors, and what needs attention, are said all the same.
-    /// - 1: what the run is made of, its models with the parts that they consist of, a bar of how
-    ///   far it has come, and at the end what came of it.
-    /// - 2: of models, also the parts of parts.
+    /// Level of detail (RT-C39):
+    /// - 0: nothing except errors and warnings.
+    /// - 1: the setup of the run, its models with their submodules, a progress bar, and a summary
+    ///   at the end.
+    /// - 2: also nested submodules.
     int verbose = 1;
-    /// TCP port on this machine at which rank 0 serves report.html while the run goes; 0: any that
-    /// is free (RT-C39). Unset: none.
+    /// TCP port on this machine on which rank 0 serves report.html during the run; 0: any free port
+    /// (RT-C39). Unset: none.
     std::optional<int> live{};
 };
 

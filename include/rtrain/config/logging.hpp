@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LoggingConfig: what rtrain says while a run goes, how, and whether what ranks print is kept.
+/// LoggingConfig: rtrain's log level and format, and whether the ranks' output is stored.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -25,7 +25,7 @@ public:
         const auto* const found = std::find(names.begin(), names.end(), name);
         if (found == names.end()) {
             throw ConfigError("RT-C40", detail::concat("\"", name,
-                                                       "\" is no level of a log; expected "
+                                                       "\" is not a log level; expected "
                                                        "\"info\", \"warning\" or \"error\""));
         }
         value_ = static_cast<Value>(found - names.begin());
@@ -41,15 +41,15 @@ private:
 
 /// See docs/logs.md.
 struct LoggingConfig {
-    /// What rtrain itself says, on standard error: everything; "warning": only what does not go as
-    /// planned; "error": only what ends a rank or the run (RT-C40). Errors that fit() throws are
-    /// the program's to print.
+    /// Least severe level that rtrain logs on standard error. "info": everything; "warning": only
+    /// the unexpected; "error": only what ends a rank or the run (RT-C40). Printing errors that
+    /// fit() throws is up to the program.
     LogLevel level = LogLevel::Value::info;
-    /// Keep what each rank writes to its standard output and standard error in logs/rank-N.log, in
+    /// Store what each rank writes to its standard output and standard error in logs/rank-N.log, in
     /// the run's directory. It is shown as before.
     bool to_file = false;
-    /// What rtrain says, and each line of those files, is a JSON object with the fields time, rank,
-    /// level and message.
+    /// rtrain's log lines, and each line of those files, are JSON objects with the fields time,
+    /// rank, level and message.
     bool json = false;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What trackers and callbacks are told about the run. Cost tier 1: std and Boost.JSON.
+/// RunInfo: describes the run to trackers and callbacks. Cost tier 1: std and Boost.JSON.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -16,26 +16,26 @@ using Config = boost::json::object;
 
 namespace track {
 
-/// How much of a run counts, or has come to a tracker.
+/// Number of reports and steps that are valid, or that a tracker has received.
 struct Position {
     std::int64_t iteration = 0; ///< reports
-    std::int64_t step = 0;      ///< of worker.log()
+    std::int64_t step = 0;      ///< steps of worker.log()
 
     friend bool operator==(const Position&, const Position&) noexcept = default;
 };
 
-/// The run that a tracker is to show, or a callback hears of.
+/// The run of a tracker or callback.
 struct RunInfo {
     std::string name{};
-    /// Of this machine, where result.json grows. A run on a storage service has what the tracker
-    /// leaves there copied when checkpoints are saved and at the end, if output() names it.
+    /// Local directory in which result.json grows. For a run on a storage service, the tracker's
+    /// output() in it is copied when checkpoints are saved and at the end.
     std::filesystem::path directory{};
     std::string location{}; ///< path or URI of the run's directory, for people
     Config config{};        ///< TrainerOptions::config
-    std::string attempt{};  ///< of this start of the run; each has another
-    Position position{};    ///< what counts; the rest will be made again
-    bool resumed = false;   ///< the run goes on from a checkpoint of its own
-    int ranks = 1;          ///< that train in it
+    std::string attempt{};  ///< unique ID of this start of the run
+    Position position{};    ///< what is valid; later reports will be made again
+    bool resumed = false;   ///< the run resumes from one of its checkpoints
+    int ranks = 1;          ///< number of ranks that train
 };
 
 } // namespace track

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a run may be called: a directory's name on any file system and storage service. Cost tier
-/// 0: std only.
+/// Valid run names: directory names on any file system and storage service. Cost tier 0: std only.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,7 @@
 
 namespace rtrain::detail {
 
-/// For messages.
+/// Used in messages.
 inline constexpr const char* expected_run_name =
     "expected at most 200 letters, digits, '.', '_', '-', not beginning with '.' or '-'";
 

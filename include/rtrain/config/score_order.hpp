@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ScoreOrder: which end of a score is the better one, and where NaN and failures are. Cost tier 0:
-/// std only.
+/// ScoreOrder: whether larger or smaller scores are better, and how NaN and failures rank. Cost
+/// tier 0: std only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -12,10 +12,9 @@
 
 namespace rtrain {
 
-/// "max" or "min": which end of a score is the better one.
+/// "max" or "min": whether larger or smaller scores are better.
 class ScoreOrder {
 public:
-    /// Which end is the better one.
     enum Value : unsigned char {
         max, ///< the larger, the better
         min  ///< the smaller, the better
@@ -25,7 +24,7 @@ public:
     ScoreOrder(std::string_view name) : value_(name == "min" ? min : max) { // NOLINT
         if (name != "min" && name != "max") {
             throw ConfigError("RT-C3", detail::concat("\"", name,
-                                                      "\" is no order of scores; expected \"max\" "
+                                                      "\" is not a score order; expected \"max\" "
                                                       "or \"min\""));
         }
     }
@@ -39,15 +38,15 @@ private:
 
 namespace detail {
 
-/// The one rule of searches and retention: NaN, as which a failure counts, is worse than any other
-/// result, infinities included.
+/// The rule of searches and retention: NaN, which also represents a failure, is worse than any
+/// other result, infinities included.
 [[nodiscard]] inline bool is_worse(double one, double other, ScoreOrder mode) noexcept {
     return std::isnan(one)           ? !std::isnan(other)
            : mode == ScoreOrder::max ? one < other
                                      : one > other;
 }
 
-/// The rule for arithmetic, where more is better: NaN becomes minus infinity.
+/// The rule for arithmetic in which more is better: NaN becomes minus infinity.
 [[nodiscard]] inline double or_worst(double score) noexcept {
     return std::isnan(score) ? -std::numeric_limits<double>::infinity() : score;
 }

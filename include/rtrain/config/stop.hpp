@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Conditions that end a run: what RunConfig::stop takes. Rank 0 asks them at each report, with its
-/// line of result.json, and the run stops when one says so. A run that is taken up asks them about
-/// the reports that count so far, so they need no place in checkpoints; whatever a condition says
-/// follows from the reports alone. Cost tier 1: std and Boost.JSON.
+/// Stop conditions of RunConfig::stop. Rank 0 evaluates them at each report, with its line of
+/// result.json, and the run stops when one returns true. A resumed run evaluates them on all
+/// reports so far: conditions depend on the reports alone and are not saved in checkpoints. Cost
+/// tier 1: std and Boost.JSON.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -29,51 +29,51 @@ struct MaxIterations {
     std::int64_t count = 0; ///< at least 1
 };
 
-/// Stops when the run has trained for so long, all its starts together: `time_total_s`. Between two
-/// reports, too: see docs/stopping.md.
+/// Stops when the run has trained for this long, over all its starts: `time_total_s`. Also stops
+/// between two reports: see docs/stopping.md.
 struct MaxTime {
     double seconds = 0; ///< more than 0
 };
 
-/// On which side of a bound a metric has come far enough.
+/// Direction in which a metric reaches a bound.
 enum class Direction : unsigned char {
     at_least, ///< at the bound or above
     at_most   ///< at the bound or below
 };
 
-/// Stops when a metric has come as far as a bound. NaN has not.
+/// Stops when a metric reaches a bound. NaN does not.
 struct Threshold {
     std::string metric{};                      ///< "a/b" reads a nested one
-    double bound = 0;                          ///< what the metric is compared with
-    Direction direction = Direction::at_least; ///< on which side of `bound` it stops
+    double bound = 0;                          ///< value that the metric is compared with
+    Direction direction = Direction::at_least; ///< side of `bound` on which the run stops
 };
 
-/// Stops when a metric has not improved in so many reports, one after the other. NaN is no
+/// Stops when a metric has not improved in `patience` consecutive reports. NaN is not an
 /// improvement.
 struct EarlyStopping {
     std::string metric{};              ///< "a/b" reads a nested one
-    ScoreOrder mode = ScoreOrder::min; ///< whether less or more is better
+    ScoreOrder mode = ScoreOrder::min; ///< whether smaller or larger is better
     int patience = 3;                  ///< reports, at least 1
-    double min_delta = 0; ///< by how much more than the best so far an improvement is better
+    double min_delta = 0; ///< least difference from the best value that counts as an improvement
 };
 
 /// Stops when the last values of a metric hardly differ: Ray Tune's TrialPlateauStopper.
 struct TrialPlateau {
     std::string metric{}; ///< "a/b" reads a nested one
-    double std = 0.01;    ///< their standard deviation must be less
-    int num_results = 4;  ///< how many are looked at, at least 1
-    int grace_period = 4; ///< reports before which it does not stop
-    /// Unless the metric has come as far as this, in the direction of `mode`, it does not stop.
+    double std = 0.01;    ///< upper bound on the standard deviation
+    int num_results = 4;  ///< number of last values, at least 1
+    int grace_period = 4; ///< number of reports before which it does not stop
+    /// Does not stop before the metric has reached this value, in the direction of `mode`.
     std::optional<double> metric_threshold{};
     std::optional<ScoreOrder> mode{}; ///< with metric_threshold only
 };
 
-/// A condition of one's own: true stops the run. The same on all ranks for the same report.
+/// A custom condition: true stops the run. The same on all ranks for the same report.
 using Function = std::function<bool(const boost::json::object& report)>;
 
-/// A condition of one's own: true when the run is to stop. It gets the line of result.json, with
-/// the fields that rtrain fills in but for the checkpoint's. One with a state begins at each start
-/// with a copy of what was given, and is told of all reports again. Called on rank 0.
+/// A custom condition: returns true to stop the run. Its argument is the line of result.json, with
+/// the fields that rtrain fills in, except the checkpoint's. A stateful condition starts as a copy
+/// of the original at each start of the run and sees all reports again. Called on rank 0.
 template <class F>
 concept ConditionFunction =
     std::copy_constructible<F> && std::predicate<F&, const boost::json::object&>;
@@ -81,11 +81,11 @@ concept ConditionFunction =
 /// One condition.
 class Condition {
 public:
-    /// Which condition it is.
+    /// The kind of condition.
     using Kind =
         std::variant<MaxIterations, MaxTime, Threshold, EarlyStopping, TrialPlateau, Function>;
 
-    /// Whether `T` is a condition of rtrain's, not a function.
+    /// True if `C` is a condition of rtrain, not a function.
     template <class C>
     static constexpr bool is_shipped =
         std::same_as<C, MaxIterations> || std::same_as<C, MaxTime> || std::same_as<C, Threshold> ||
@@ -93,7 +93,7 @@ public:
 
     template <class C>
     requires is_shipped<C> Condition(C condition) : kind_(std::move(condition)) {} // NOLINT
-    // Asking for a Condition whether it is a function would ask whether this constructor takes one.
+    // Testing whether a Condition is a function would recursively test this constructor.
     template <class F>
     requires(!std::same_as<F, Condition> && ConditionFunction<F>) Condition(F function)
         : kind_(Function(std::move(function))) {} // NOLINT

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A tracker: what shows the reports of a run to people, in files or on a server. track/csv.hpp,
-/// track/json_lines.hpp and track/tensorboard.hpp are some; any type that meets the concept will
-/// do.
+/// A tracker writes the reports of a run for people, to files or to a server. Examples are
+/// track/csv.hpp, track/json_lines.hpp and track/tensorboard.hpp; any type that satisfies the
+/// concept qualifies.
 ///
-/// A tracker works on rank 0, in a thread of its own, behind result.json: training never waits for
-/// it, and what it could not take yet lies there. All its members are called from that thread. One
-/// that throws is called again with the same a while later, and the run goes on.
+/// A tracker runs on rank 0, in its own thread, and reads result.json: training never waits for it,
+/// and reports that it has not written yet are in that file. All its members are called from that
+/// thread. If one throws, the call is retried later with the same arguments; the run continues.
 /// Cost tier 1: std and Boost.JSON.
 #pragma once
 
@@ -31,18 +31,18 @@ namespace track {
 
 /// A line of the run's log.
 struct Line {
-    bool is_step = false;    ///< of worker.log(), not of a report
-    std::int64_t number = 0; ///< of the report or step, from 1
-    double time_s = 0;       ///< when it was made, in seconds since 1970
+    bool is_step = false;    ///< a step of worker.log(), not a report
+    std::int64_t number = 0; ///< number of the report or step, from 1
+    double time_s = 0;       ///< time of the report or step, in seconds since 1970
     const Config& values;    ///< metrics, and for a report the fields that rtrain fills in
-    std::string_view text;   ///< the same as it is in the log, one line of JSON without its end
+    std::string_view text;   ///< its line in the log: one line of JSON without the line break
 };
 
-/// Why nothing follows.
+/// The reason that no line follows.
 enum class Ending : unsigned char {
     finished, ///< the run is done
-    paused,   ///< the run has made room, and goes on when the same command is started again
-    failed    ///< another start may go on with it
+    paused,   ///< the run was preempted, and resumes when the same command is run again
+    failed    ///< another start may resume it
 };
 
 } // namespace track
@@ -88,25 +88,25 @@ concept HasTrackerName = requires(const T& tracker) {
 
 namespace track {
 
-/// What every tracker offers.
+/// Requirements of a tracker.
 /// - `start`: once in a fit() call, before anything else.
-/// - `rewind`: the run was taken up, also anew in the same process, and what is behind `position`
-///   does not count any more: it will come again, with other values. Returns how far the tracker
-///   has the rest, not behind `position`; lines go on from there. A process that was killed, or
-///   that is behind, has less, so what is returned comes from what the tracker keeps. `{}`: all
-///   comes again.
-/// - `write`: the next line. It may be kept back until finish(), as long as rewind() knows.
-/// - `finish`: the run has come to its end, or to a pause. Has some seconds. May take an Ending.
+/// - `rewind`: the run has resumed, possibly in the same process, and lines after `position` are
+///   invalid: they will be written again, with different values. Returns the position, at most
+///   `position`, up to which the tracker has stored lines; the next line follows it. A process that
+///   was killed, or whose tracker lagged, has stored fewer, so derive the result from stored data.
+///   `{}`: all lines are written again.
+/// - `write`: the next line. It may be buffered until finish(), as long as rewind() accounts for
+///   that.
+/// - `finish`: the run has ended or paused. Has some seconds. May take an Ending.
 ///
 /// Optional: `std::string name() const`, for messages; `std::string output() const`, the file or
-/// directory below RunInfo::directory that it writes; `void flush()`, to have lines together: it is
-/// called when no further line is at hand, or many have been written, and until it returns none
-/// follows.
+/// directory below RunInfo::directory that it writes; `void flush()`, for batching lines: called
+/// when no further line is available, or after many lines; no line follows until it returns.
 template <class T>
 concept Tracker = std::movable<T> && detail::HasStart<T> && detail::HasRewind<T> &&
     detail::HasWriteLine<T> && detail::HasFinish<T>;
 
-/// Why `T` is no tracker: one sentence for each unmet requirement.
+/// Explains why `T` is not a tracker: one sentence for each unmet requirement.
 template <class T>
 struct ExplainTracker {
     static_assert(std::movable<T>, "rtrain: Tracker not met: the type must be movable [RT-V1]");
@@ -121,7 +121,7 @@ struct ExplainTracker {
                   "rtrain: Tracker not met: missing member `void finish()` [RT-V5]");
 };
 
-/// Any tracker, chosen at run time. Copies are cheap and share it.
+/// A type-erased tracker. Copies are cheap and share it.
 class AnyTracker {
 public:
     template <class T>
@@ -139,17 +139,17 @@ public:
     void write(const Line& line) const { held_->write(line); }
     void flush() const { held_->flush(); }
     void finish(Ending ending) const { held_->finish(ending); }
-    /// How many lines it gets between two calls of flush().
+    /// Number of lines between two calls of flush().
     [[nodiscard]] int lines_together() const { return held_->lines_together(); }
-    /// For people; "a tracker" when it has none.
+    /// For messages; "a tracker" if it has no name.
     [[nodiscard]] std::string name() const { return held_->name(); }
-    /// Empty when it has none.
+    /// Empty if it has none.
     [[nodiscard]] std::string output() const { return held_->output(); }
 
-    /// For whoever calls it: false while another does, such as a thread that never came back from
-    /// it.
+    /// Acquires the tracker for the caller. False while another thread holds it, such as one that
+    /// is stuck in it.
     [[nodiscard]] bool take() const noexcept { return !held_->taken.test_and_set(); }
-    /// After take(): it is free again.
+    /// Releases the tracker after take().
     void give_back() const noexcept { held_->taken.clear(); }
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How far a run has come, as a line in the shape of tqdm's:
+/// Progress of a run, as a line in tqdm's format:
 /// `epoch 3/10:  45%|####4     | 450/1000 [00:12<00:15, 36.2it/s, loss=0.123]`.
 #pragma once
 
@@ -19,23 +19,23 @@
 namespace rtrain::console {
 
 struct Progress {
-    std::int64_t epoch = 0;  ///< from 1; 0: in none
-    std::int64_t epochs = 0; ///< 0: not known
+    std::int64_t epoch = 0;  ///< from 1; 0: none
+    std::int64_t epochs = 0; ///< 0: unknown
     bool in_steps = false;   ///< both count steps
     std::int64_t done = 0;   ///< batches, or steps
-    std::int64_t total = 0;  ///< 0: not known
+    std::int64_t total = 0;  ///< 0: unknown
     double elapsed_s = 0;
-    double rate = 0;       ///< per second; 0: not known
+    double rate = 0;       ///< per second; 0: unknown
     std::string metrics{}; ///< "loss=0.123, accuracy=0.98"
 
     bool operator==(const Progress&) const = default;
 };
 
-/// How a terminal is to be drawn on.
+/// Drawing settings of a terminal.
 struct Style {
     int columns = 80;
     bool utf8 = false;  ///< else ASCII
-    bool color = false; ///< by SGR sequences
+    bool color = false; ///< with SGR sequences
 };
 
 namespace internal {
@@ -77,7 +77,7 @@ namespace internal {
                          : rtrain::detail::print("%.1fs/it", 1 / now.rate);
 }
 
-/// What may stand behind the bar, from all there is to nothing.
+/// The texts that may follow the bar, longest first.
 [[nodiscard]] inline std::vector<std::string> tails_of(const Progress& now) {
     const std::string times = "[" + times_of(now);
     const std::string counted = count_of(now) + " " + times + ", " + rate_of(now);
@@ -93,7 +93,7 @@ namespace internal {
     return tails;
 }
 
-/// `cells` columns of which a part is filled, to the eighth or tenth of a column.
+/// A bar of `cells` columns, filled to the eighth (UTF-8) or tenth (ASCII) of a column.
 [[nodiscard]] inline std::string cells_of(const Progress& now, int cells, const Style& style) {
     constexpr std::array<std::string_view, 9> blocks{
         " ", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b", "\u258a", "\u2589", "\u2588"};
@@ -122,7 +122,7 @@ namespace internal {
 
 } // namespace internal
 
-/// Without a bar, and as long as it gets: a line of a log.
+/// A log line: no bar and no length limit.
 [[nodiscard]] inline std::string progress_line(const Progress& now) {
     const std::string head = internal::head_of(now);
     const std::string gap = head.empty() || head.ends_with(' ') ? "" : " ";
@@ -130,7 +130,7 @@ namespace internal {
 }
 
 /// At most `style.columns - 1` columns, because a full line would move the cursor on some
-/// terminals. Metrics give way first, from the last on, then the rate, then the count.
+/// terminals. Metrics are dropped first, from the last on, then the rate, then the count.
 [[nodiscard]] inline std::string bar_line(const Progress& now, const Style& style) {
     constexpr int shortest_bar = 6;
     const int columns = std::max(style.columns - 1, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Display: where a run shows itself. A Screen is one; a rank whose driver has the terminal has
-/// another. Cost tier 0: std only.
+/// Display: the output of a run. A Screen is one; a rank whose driver owns the terminal uses a
+/// different one. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/console/bar.hpp>
@@ -11,7 +11,7 @@
 
 namespace rtrain::console {
 
-/// Any thread may call the members; none waits for who reads, but drain().
+/// The members are thread-safe; only drain() waits for a reader.
 class Display {
 public:
     Display() = default;
@@ -19,17 +19,17 @@ public:
     Display& operator=(const Display&) = delete;
     virtual ~Display() = default;
 
-    /// Whether a bar moves on it, so that several a second make sense.
+    /// True if it shows a moving bar, so that several updates a second make sense.
     [[nodiscard]] virtual bool is_terminal() const = 0;
     [[nodiscard]] virtual int columns() const = 0;
 
-    /// Lines that stay, above the bar.
+    /// Prints permanent lines above the bar.
     virtual void print(std::string_view lines) = 0;
-    /// How far the run has come.
+    /// Shows the progress of the run.
     virtual void show(const Progress& now) = 0;
-    /// The bar is no more.
+    /// Removes the bar.
     virtual void take_off() = 0;
-    /// Waits until all lines are written; false when `limit` came first.
+    /// Blocks until all lines are written; false after `limit`.
     virtual bool drain(std::chrono::milliseconds limit) = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Meter: what a bar says, from what is read of a training loop now and then. Knows no clock.
-/// Cost tier 0: std only.
+/// Meter: computes a bar's Progress from samples of a training loop. Does not read a clock. Cost
+/// tier 0: std only.
 #pragma once
 
 #include <rtrain/console/bar.hpp>
@@ -14,15 +14,15 @@ namespace rtrain::console {
 
 class Meter {
 public:
-    /// Anew, for a run that begins at `now_s` seconds, behind `steps`.
+    /// Resets, for a run that begins at `now_s` seconds, after `steps`.
     void begin(double now_s, std::int64_t steps) {
         *this = {};
         steps_before_ = steps;
         begin_loop(0, 0, now_s);
     }
 
-    /// The loop as of `now_s`; without one, the `steps` of this process. Between two loops, what
-    /// there was at the end of the first.
+    /// Progress of the loop at `now_s`; without a loop, the `steps` of this process. Between two
+    /// loops, the state at the end of the first.
     [[nodiscard]] const Progress& look(const LoopStatus::Reading& loop, std::int64_t steps,
                                        double now_s) {
         const bool counts_steps = loop.loop == 0;
@@ -53,7 +53,7 @@ private:
         progress_.rate = 0;
     }
 
-    /// Of the last seconds, mostly.
+    /// Exponential average, mostly over the last seconds.
     void measure(std::int64_t done, double now_s) {
         constexpr double seconds = 3;
         const double since_s = now_s - moved_s_;
@@ -69,8 +69,8 @@ private:
     Progress progress_{};
     std::int64_t steps_before_ = 0;
     std::int64_t loop_ = 0;
-    double begun_s_ = 0; ///< the loop
-    double moved_s_ = 0; ///< when a batch was last seen to be done
+    double begun_s_ = 0; ///< start of the loop
+    double moved_s_ = 0; ///< last time at which a batch was seen to be done
 };
 
 } // namespace rtrain::console

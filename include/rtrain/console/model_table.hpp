@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A model as a table of its parts. Cost tier 0: std only.
+/// A table of a model's parts. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/console/numbers.hpp>
@@ -14,18 +14,18 @@
 
 namespace rtrain::console {
 
-/// A module of a model. Numbers include the modules in it, and count what is shared once.
+/// A module of a model. Numbers include its submodules, and count shared parameters once.
 struct ModelPart {
     std::string name{};
     std::string type{};
-    int depth = 0;               ///< 0: the model itself
+    int depth = 0;               ///< 0: the model
     std::int64_t parameters = 0; ///< elements
-    std::int64_t trainable = 0;  ///< those of them that get gradients
+    std::int64_t trainable = 0;  ///< elements that get gradients
     std::int64_t bytes = 0;      ///< of parameters and buffers
 };
 
-/// The model itself, which comes first in `parts`, is the last row. Of parts deeper than `depth`,
-/// nothing is shown, and of very many only the first.
+/// The model, which is first in `parts`, is the last row. Parts deeper than `depth` are not shown,
+/// and of very many only the first.
 [[nodiscard]] inline std::string model_table(const std::vector<ModelPart>& parts, int depth,
                                              int columns) {
     constexpr std::size_t most_rows = 100;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Numbers as people read them. Cost tier 0: std only.
+/// Formats numbers for people. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -30,7 +30,7 @@ namespace rtrain::console {
     return text;
 }
 
-/// "12.3 M" and the like, with three digits; a `unit` follows: "4.80 MB".
+/// "12.3 M" and the like, with three digits; followed by `unit`: "4.80 MB".
 [[nodiscard]] inline std::string scaled(double number, const char* unit) {
     constexpr std::array<const char*, 7> prefixes{"", "k", "M", "G", "T", "P", "E"};
     std::size_t prefix = 0;

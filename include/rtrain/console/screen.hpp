@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Screen: what a run shows of itself in one place: lines that stay, and below them, on a terminal,
-/// a bar that moves. Elsewhere the bar is a line each 10 s.
+/// Screen: a run's output to one descriptor: permanent lines, and below them, on a terminal, a
+/// moving bar. Elsewhere the bar is a line every 10 s.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -32,20 +32,20 @@ public:
     using Clock = std::chrono::steady_clock;
     static constexpr std::chrono::milliseconds between_bars{100};
     static constexpr std::chrono::seconds between_lines{10};
-    /// Bytes that may wait for a reader; of what comes after, only the number of lines is said.
+    /// Bytes that may wait for a reader; further lines are only counted.
     static constexpr std::size_t most_waiting = std::size_t{1} << 20;
 
-    /// Of what standard error is now.
+    /// The screen on the current standard error.
     [[nodiscard]] static std::shared_ptr<Screen> of_stderr() {
         return std::make_shared<Screen>(STDERR_FILENO, bar_is_up);
     }
-    /// The driver's.
+    /// The driver's screen.
     [[nodiscard]] static Screen& current() {
         static const std::shared_ptr<Screen> screen = of_stderr();
         return *screen;
     }
 
-    /// `descriptor` outlives this object, and so does `is_up`, which tells others of the bar.
+    /// `descriptor` and `is_up` outlive this object. `is_up` notifies other writers of the bar.
     Screen(int descriptor, std::atomic<bool>& is_up) : terminal_(descriptor), is_up_(is_up) {}
     Screen(const Screen&) = delete;
     Screen& operator=(const Screen&) = delete;
@@ -58,7 +58,7 @@ public:
     [[nodiscard]] bool is_terminal() const noexcept override { return terminal_.is_terminal(); }
     [[nodiscard]] int columns() const noexcept override { return terminal_.columns(); }
 
-    /// They matter as little as what say() says, and look like it where that is JSON.
+    /// Lines of level info, and JSON records if say() writes those.
     void print(std::string_view lines) override {
         const std::scoped_lock lock(mutex_);
         if (Level::info >= manner.least && waiting_.size() + lines.size() <= most_waiting) {
@@ -70,7 +70,7 @@ public:
         draw_again();
     }
 
-    /// A line as it is, whatever matters.
+    /// Prints a line unchanged, at any log level.
     void say(std::string_view line) {
         const std::scoped_lock lock(mutex_);
         if (waiting_.size() + line.size() <= most_waiting) {
@@ -82,7 +82,7 @@ public:
         draw_again();
     }
 
-    /// Unless it has just done so.
+    /// Rate-limited.
     void show(const Progress& now) override { show(now, Clock::now()); }
     void show(const Progress& now, Clock::time_point when) {
         const std::scoped_lock lock(mutex_);
@@ -97,11 +97,11 @@ public:
         } else if (std::exchange(shown_, when) && Level::info >= manner.least) {
             waiting_ += line_of(Level::info, progress_line(now).c_str()) + '\n';
             flush();
-        } // not at once: short runs need no such line
+        } // not immediately: short runs need no such line
     }
 
-    /// Calls `write()`, which prints whole lines, to this terminal if it `is_here`; the bar comes
-    /// back below them.
+    /// Calls `write()`, which prints whole lines, to this terminal if it `is_here`; then redraws
+    /// the bar below them.
     template <class Write>
     void around(bool is_here, Write&& write) {
         const std::scoped_lock lock(mutex_);
@@ -135,7 +135,7 @@ public:
     }
 
 private:
-    /// What clears the bar's line, if there may be one.
+    /// Sequence that clears the bar's line, if there may be a bar.
     [[nodiscard]] std::string above_bar() const { return is_up_ ? clear : ""; }
 
     void clear_bar() {
@@ -161,15 +161,15 @@ private:
         waiting_.erase(0, terminal_.write_some(waiting_));
         if (waiting_.empty() && lost_lines_ > 0) {
             const std::string lost = std::to_string(std::exchange(lost_lines_, 0)) +
-                                     " lines are missing here: nobody "
-                                     "read what came before";
+                                     " lines are missing here: the reader "
+                                     "was too slow";
             waiting_ = above_bar() + line_of(Level::info, lost.c_str()) + '\n';
             waiting_.erase(0, terminal_.write_some(waiting_));
         }
         return waiting_.empty();
     }
 
-    /// Lines may have come where the bar was.
+    /// Redraws the bar, which new lines may have overwritten.
     void draw_again() {
         const auto now = Clock::now();
         if (is_terminal() && now_ && now - *shown_ >= between_bars) {
@@ -178,7 +178,7 @@ private:
         }
     }
 
-    /// A bar that finds no room is left out: the next follows soon.
+    /// Skips a bar that does not fit in the buffer: the next follows soon.
     void draw() {
         if (!flush()) {
             return;
@@ -194,7 +194,7 @@ private:
     std::mutex mutex_;
     Terminal terminal_;
     std::atomic<bool>& is_up_;
-    std::string waiting_; ///< lines that nobody has taken yet
+    std::string waiting_; ///< lines not written yet
     std::ptrdiff_t lost_lines_ = 0;
     std::optional<Progress> now_;
     std::optional<Clock::time_point> shown_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tables, and lists of names with what belongs to them, for a terminal. Cost tier 0: std only.
+/// Tables, and lists of names with their values, for a terminal. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/console/text.hpp>
@@ -13,7 +13,7 @@
 
 namespace rtrain::console {
 
-/// One line each: two blanks, the name, and its text behind the longest name.
+/// One line each: two blanks, the name, and the text, aligned after the longest name.
 [[nodiscard]] inline std::string
 list(const std::vector<std::pair<std::string, std::string>>& items) {
     int widest = 0;
@@ -32,8 +32,8 @@ class Table {
 public:
     struct Column {
         std::string title;
-        bool is_number = false; ///< stands on the right of its column
-        int leaves = 0; ///< where room is short, columns with the largest go first; 0: stays
+        bool is_number = false; ///< right-aligned
+        int leaves = 0; ///< on narrow terminals, columns with the largest value go first; 0: stays
     };
 
     explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {
@@ -45,11 +45,11 @@ public:
         rows_.push_back(std::move(titles));
     }
 
-    /// A text for each column.
+    /// One text per column.
     void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
-    /// Its lines, of at most `columns` columns as far as that goes: columns leave, then the texts
-    /// of the first are cut.
+    /// The table in at most `columns` columns, if possible: drops columns, then truncates the texts
+    /// of the first.
     [[nodiscard]] std::string text(int columns) const {
         std::vector<std::size_t> shown(columns_.size());
         for (std::size_t i = 0; i < shown.size(); ++i) {

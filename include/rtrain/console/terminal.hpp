@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Terminal: standard error, or another descriptor, written to without ever waiting for whoever
-/// reads it, and without being ended by that one's end.
+/// Terminal: non-blocking writes to standard error or another descriptor. A reader that exits does
+/// not end this process.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -31,7 +31,7 @@ namespace internal {
     return value != nullptr ? value : "";
 }
 
-/// Whether the locale of this process's surroundings says so.
+/// True if the locale in the environment uses UTF-8.
 [[nodiscard]] inline bool shows_utf8() {
     for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
         if (std::string locale = variable(name); !locale.empty()) {
@@ -44,7 +44,7 @@ namespace internal {
     return false;
 }
 
-/// While it lives, this thread gets no SIGPIPE; one that came meanwhile is forgotten.
+/// Blocks SIGPIPE in this thread during its lifetime, and discards one that arrives meanwhile.
 class NoSigpipe {
 public:
     NoSigpipe() noexcept {
@@ -76,13 +76,14 @@ private:
 
 class Terminal {
 public:
-    /// `descriptor` stays the caller's.
+    /// The caller keeps ownership of `descriptor`.
     explicit Terminal(int descriptor)
         : descriptor_(descriptor),
           is_terminal_(::isatty(descriptor) == 1 && internal::variable("TERM") != "dumb"),
           is_utf8_(internal::shows_utf8()),
           is_colored_(is_terminal_ && internal::variable("NO_COLOR").empty()) {
-        // A description of its own can be told not to block; the one there is, others share.
+        // Its own file description can be non-blocking; the existing one is shared with other
+        // processes.
         const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
         own_ =
             is_terminal_ ? ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
@@ -95,10 +96,10 @@ public:
         }
     }
 
-    /// Whether a cursor can be moved on it.
+    /// True if the cursor can be moved.
     [[nodiscard]] bool is_terminal() const noexcept { return is_terminal_; }
 
-    /// As of now: people resize it. `if_unknown` where that is not told.
+    /// Current width, since people resize terminals. `if_unknown` if not available.
     [[nodiscard]] int columns(int if_unknown = 80) const noexcept {
         winsize size{};
         const bool known = ::ioctl(descriptor_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
@@ -108,15 +109,15 @@ public:
         return {.columns = columns(), .utf8 = is_utf8_, .color = is_colored_};
     }
 
-    /// It was a pipe, whose other end is closed.
+    /// True if it is a pipe whose other end is closed.
     [[nodiscard]] bool is_broken_pipe() const noexcept { return error_ == EPIPE; }
-    /// Why something was last not written, as errno has it; 0: all was.
+    /// errno of the last failed write; 0: none failed.
     [[nodiscard]] int loss() const noexcept { return loss_; }
 
-    /// Writes as much from the beginning of `text` as can be without waiting, and returns how many
-    /// bytes that is; all of it where nobody is there, or no room on a disk.
+    /// Writes as much from the beginning of `text` as possible without blocking, and returns the
+    /// number of bytes. Returns all of it without a reader or if the disk is full.
     std::size_t write_some(std::string_view text) noexcept {
-        constexpr std::size_t most = 4096; // what poll() promises room for in a pipe
+        constexpr std::size_t most = 4096; // poll() guarantees this much space in a pipe
         std::size_t written = 0;
         const internal::NoSigpipe no_signal;
         while (written < text.size() && error_ == 0) {
@@ -131,7 +132,7 @@ public:
                 return written;
             } else if (errno == ENOSPC || errno == EDQUOT) {
                 loss_ = errno;
-                break; // there may be room later
+                break; // space may be freed later
             } else if (errno != EINTR) {
                 loss_ = error_ = errno;
             }
@@ -139,13 +140,13 @@ public:
         return text.size();
     }
 
-    /// Waits until something can be written, or nobody is there; at most that long.
+    /// Blocks until something can be written or the reader is gone; at most that long.
     void wait(int milliseconds) const noexcept { (void)can_write(milliseconds); }
 
 private:
     [[nodiscard]] bool can_write(int milliseconds) const noexcept {
         pollfd end{own_ >= 0 ? own_ : descriptor_, POLLOUT, 0};
-        return ::poll(&end, 1, milliseconds) == 1; // an error shows itself in the write
+        return ::poll(&end, 1, milliseconds) == 1; // an error is reported by the write
     }
 
     int descriptor_;
@@ -153,7 +154,7 @@ private:
     bool is_terminal_;
     bool is_utf8_;
     bool is_colored_;
-    int error_ = 0; ///< after which nothing can be written
+    int error_ = 0; ///< permanent: nothing more can be written
     int loss_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Text for a terminal: which of it may be printed, and how many columns it takes.
+/// Text for a terminal: printable characters, and their widths in columns.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -20,11 +20,11 @@ namespace internal {
 
 using Range = std::pair<char32_t, char32_t>;
 
-/// Take no column: combining marks, joiners, selectors of variants.
+/// Zero-width: combining marks, joiners, variation selectors.
 inline constexpr std::array no_column{
     Range{0x0300, 0x036f}, Range{0x0483, 0x0489}, Range{0x0591, 0x05bd}, Range{0x064b, 0x065f},
     Range{0x200b, 0x200d}, Range{0x20d0, 0x20ff}, Range{0xfe00, 0xfe0f}, Range{0xfe20, 0xfe2f}};
-/// Take two: East Asian scripts, emoji.
+/// Double-width: East Asian scripts, emoji.
 inline constexpr std::array two_columns{
     Range{0x1100, 0x115f},   Range{0x2e80, 0x303e},   Range{0x3041, 0xa4cf},
     Range{0xac00, 0xd7a3},   Range{0xf900, 0xfaff},   Range{0xfe30, 0xfe6f},
@@ -36,7 +36,7 @@ inline constexpr std::array two_columns{
                        [c](const Range& range) { return range.first <= c && c <= range.second; });
 }
 
-/// Calls `visit(character, columns)` for each; what must not be printed is a '?'.
+/// Calls `visit(character, columns)` for each; unprintable characters become '?'.
 template <class Visit>
 void each_character(std::string_view text, Visit&& visit) {
     while (!text.empty()) {
@@ -54,22 +54,22 @@ void each_character(std::string_view text, Visit&& visit) {
 
 } // namespace internal
 
-/// Columns that a printable text takes.
+/// Width of a printable text in columns.
 [[nodiscard]] inline int columns_of(std::string_view text) {
     int columns = 0;
     internal::each_character(text, [&](std::string_view, int its) { columns += its; });
     return columns;
 }
 
-/// `text` as UTF-8 in which a '?' stands for each byte that belongs to no character, and for each
-/// character that controls a terminal, the end of a line, too.
+/// `text` as UTF-8, with a '?' for each byte that belongs to no character, and for each control
+/// character, including the line break.
 [[nodiscard]] inline std::string printable(std::string_view text) {
     std::string result;
     internal::each_character(text, [&](std::string_view character, int) { result += character; });
     return result;
 }
 
-/// The same, of at most `columns` columns: what is longer ends in "..".
+/// Printable text of at most `columns` columns: a longer one ends in "..".
 [[nodiscard]] inline std::string cut(std::string_view text, int columns) {
     std::string result = printable(text);
     if (columns_of(result) <= columns) {
@@ -85,7 +85,7 @@ void each_character(std::string_view text, Visit&& visit) {
     return begin + std::string(static_cast<std::size_t>(std::min(std::max(columns, 0), 2)), '.');
 }
 
-/// The same of several lines, which stay lines; none is cut.
+/// Makes several lines printable; keeps line breaks and cuts none.
 [[nodiscard]] inline std::string printable_lines(std::string_view text) {
     std::string result;
     while (!text.empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The files of a run that grow with its reports.
+/// The files in a run's directory that grow with its reports.
 #pragma once
 
 #include <rtrain/config/config.hpp>
@@ -19,8 +19,8 @@ inline constexpr const char* progress_file = "progress.csv";
 inline constexpr const char* steps_file = "steps.jsonl";
 inline constexpr const char* params_file = "params.json";
 inline constexpr const char* run_file =
-    "run.json"; ///< what the newest start runs on, and its models
-inline constexpr const char* error_file = "error.json"; ///< while the run has failed
+    "run.json"; ///< resources of the newest start, and its models
+inline constexpr const char* error_file = "error.json"; ///< exists while the run has failed
 inline constexpr const char* trackers_file = "trackers.json";
 inline constexpr const char* rank_logs_directory =
     "logs";                                           ///< RunConfig::logging; see rank_logs.hpp
@@ -32,13 +32,13 @@ inline constexpr const char* trainer_file = "trainer.json"; ///< for Trainer::re
 inline constexpr const char* latest_file = "latest";        ///< names the newest checkpoint
 inline constexpr std::array log_files{results_file, superseded_file, progress_file, steps_file,
                                       params_file};
-/// What else rtrain writes, or may write, into a run's directory, besides checkpoints and names
-/// that begin with a dot.
+/// Other names that rtrain may write into a run's directory, except checkpoints and names that
+/// begin with a dot.
 inline constexpr std::array other_files{trackers_file,       error_file, live_file,    report_file,
                                         stop_file,           trace_file, trainer_file, latest_file,
                                         rank_logs_directory, run_file};
 
-/// Names in the run's directory that are nobody else's.
+/// Names in the run's directory that are reserved for rtrain.
 [[nodiscard]] inline std::vector<std::string> own_names() {
     std::vector<std::string> names(log_files.begin(), log_files.end());
     names.insert(names.end(), other_files.begin(), other_files.end());
@@ -50,7 +50,7 @@ inline constexpr std::array other_files{trackers_file,       error_file, live_fi
     return path.empty() ? std::string() : path.begin()->string();
 }
 
-/// The same, with those that trackers write.
+/// The reserved names, and those that trackers write.
 [[nodiscard]] inline std::vector<std::string> names_in_use(const RunConfig& run) {
     std::vector<std::string> names = own_names();
     for (const AnyTracker& tracker : run.trackers) {
@@ -61,12 +61,11 @@ inline constexpr std::array other_files{trackers_file,       error_file, live_fi
     return names;
 }
 
-/// The logs, and what trackers write: files and directories that are brought to a storage
-/// service.
+/// The logs and the output of trackers: files and directories that are copied to a storage service.
 [[nodiscard]] inline std::vector<std::string> logs_of(const RunConfig& run) {
     std::vector<std::string> logs(log_files.begin(), log_files.end());
     if (!run.trackers.empty()) {
-        logs.insert(logs.begin(), trackers_file); // before what it is about
+        logs.insert(logs.begin(), trackers_file); // before the files that it describes
     }
     for (const AnyTracker& tracker : run.trackers) {
         if (std::string output = tracker.output(); !output.empty()) {

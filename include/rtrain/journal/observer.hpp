@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Observer: who hears of what happens in a run, and what there is to hear. What is told is durable
-/// already, unless it says otherwise.
+/// Observer: the interface that receives a run's events. Events are durable before they are
+/// reported, unless noted otherwise.
 #pragma once
 
 #include <rtrain/checkpoint/checkpoint.hpp>
@@ -25,30 +25,29 @@ struct Result;
 
 namespace track {
 
-/// A run was taken up: when it begins, each time another start goes on with it, and each time the
+/// A run has started or resumed: reported at its begin, when another start resumes it, and when the
 /// training function is called again.
 struct Started {
     std::string name;             ///< of the run
     std::string location;         ///< path or URI of its directory
-    storage::Location directory;  ///< for whoever writes there
-    std::string attempt;          ///< of this start; each has another
-    bool resumed = false;         ///< it goes on from a checkpoint of its own
-    std::filesystem::path logs;   ///< where result.json grows; params.json is there, too
+    storage::Location directory;  ///< for observers that write there
+    std::string attempt;          ///< unique ID of this start
+    bool resumed = false;         ///< resumes from a checkpoint of this run
+    std::filesystem::path logs;   ///< directory of result.json and params.json
     std::uint64_t log_size = 0;   ///< bytes of result.json
-    std::int64_t step = 0;        ///< how many steps of worker.log() count
+    std::int64_t step = 0;        ///< number of valid steps of worker.log()
     std::uint64_t steps_size = 0; ///< bytes of steps.jsonl
-    /// How many reports count. Those that came behind them lie in superseded.json, and will be made
-    /// again.
+    /// Number of valid reports. Later ones are moved to superseded.json and will be made again.
     std::int64_t iteration = 0;
-    std::string checkpoint;                         ///< the one that it goes on from; "" for none
-    std::vector<checkpoint::Committed> checkpoints; ///< of this run
+    std::string checkpoint;                         ///< the one that it resumes from; "" for none
+    std::vector<checkpoint::Committed> checkpoints; ///< all of this run
 };
 
 /// A model was prepared for training.
 struct Prepared {
-    const std::vector<console::ModelPart>& parts; ///< itself first
-    /// Floating-point operations of this rank's first step, forward and backward; empty until it
-    /// has ended. To be called from one thread. Null: nobody counts them.
+    const std::vector<console::ModelPart>& parts; ///< the model itself first
+    /// Floating-point operations of this rank's first step, forward and backward; empty until that
+    /// step has ended. Call from one thread. Null: not counted.
     std::function<std::optional<double>()> first_step_flops{};
 };
 
@@ -56,35 +55,35 @@ struct Prepared {
 struct Reported {
     const Config& line;
     bool asks_for_validation = false;
-    std::uint64_t log_size = 0; ///< bytes of result.json with it
+    std::uint64_t log_size = 0; ///< bytes of result.json, including the line
 };
 
 /// Steps of worker.log() were added to steps.jsonl.
 struct Stepped {
-    std::int64_t step = 0;        ///< the last
-    std::uint64_t steps_size = 0; ///< bytes of steps.jsonl with it
-    const Config* line = nullptr; ///< of the last
+    std::int64_t step = 0;        ///< number of the last step
+    std::uint64_t steps_size = 0; ///< bytes of steps.jsonl, including that step
+    const Config* line = nullptr; ///< line of the last step
 };
 
-/// What all ranks have reported together, behind Reported: only where somebody takes it.
+/// The metrics that all ranks have reported, after Reported: only if an observer uses them.
 struct ReportedByAll {
     const std::vector<Config>& metrics;          ///< by rank
-    const std::optional<Checkpoint>& checkpoint; ///< made in this report, if it is committed
+    const std::optional<Checkpoint>& checkpoint; ///< the one made in this report, if committed
 };
 
 /// A checkpoint was committed.
 struct Saved {
     const std::string& checkpoint;
-    const Config& line; ///< of the report that it was made in, or of the last one before
+    const Config& line; ///< line of the report that it was made in, or of the last one before
 };
 
-/// The validation of a checkpoint has ended.
+/// The validation of a checkpoint has completed.
 struct Validated {
     const std::string& checkpoint;
     const checkpoint::ValidationRecord& record;
 };
 
-/// Training failed, and this process can tell. Ended or Restarting follows.
+/// Training failed, and this process is able to report that. Ended or Restarting follows.
 struct Failed {
     const std::map<int, std::string>& failures; ///< by rank
 };
@@ -92,33 +91,33 @@ struct Failed {
 /// The training function failed, and is about to be called again in these processes.
 struct Restarting {
     const std::map<int, std::string>& failures; ///< by rank
-    const std::string& what;                    ///< all of them in words
-    const std::string& reason;                  ///< why it is called again
-    int ranks = 1;                              ///< that go on
+    const std::string& what;                    ///< error message about all of them
+    const std::string& reason;                  ///< reason that it is called again
+    int ranks = 1;                              ///< number of ranks that continue
     bool lost_ranks = false;                    ///< fewer than before
 };
 
 /// The run is about to end without a failure.
 struct Closing {
-    bool pauses = false; ///< it has made room; the same command goes on with it
+    bool pauses = false; ///< it was preempted; the same command resumes it
 };
 
-/// No process goes on with the run by itself.
+/// The run does not continue by itself.
 struct Ended {
     enum class How : unsigned char {
         finished,
-        preempted, ///< it has made room; the same command goes on with it
+        preempted, ///< it was preempted; the same command resumes it
         failed     ///< a driver may start other processes, which then begin with Started
     };
     How how = How::finished;
-    std::string message{};          ///< of the failure
-    const Result* result = nullptr; ///< when it has finished
+    std::string message{};          ///< error message of the failure
+    const Result* result = nullptr; ///< if it has finished
 };
 
-/// One who hears of a run, on rank 0. Events come one by one, in the order in which things happen,
-/// from whichever thread they happen in. Training waits meanwhile, so what takes long belongs into
-/// a thread of the observer's own. An observer may throw: the run goes on, and it still hears of
-/// what comes (see Observers).
+/// Receives the events of a run, on rank 0. Events arrive one at a time, in the order in which they
+/// occur, in the thread in which they occur. Training waits meanwhile, so slow work belongs in the
+/// observer's own thread. An observer may throw: the run continues, and the observer still receives
+/// later events (see Observers).
 class Observer {
 public:
     Observer() = default;
@@ -126,7 +125,7 @@ public:
     Observer& operator=(const Observer&) = delete;
     virtual ~Observer() = default;
 
-    /// For people.
+    /// For messages.
     [[nodiscard]] virtual std::string name() const = 0;
 
     virtual void started(const Started& /*event*/) {}
@@ -138,7 +137,7 @@ public:
     virtual void validated(const Validated& /*event*/) {}
     virtual void failed(const Failed& /*event*/) {}
     virtual void restarting(const Restarting& /*event*/) {}
-    /// Behind it, the run's logs are brought to a storage service for the last time.
+    /// After it, the run's logs are copied to a storage service for the last time.
     virtual void closing(const Closing& /*event*/) {}
     virtual void ended(const Ended& /*event*/) {}
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Observers: tells those who observe a run, in the order in which they were added, what happens in
-/// it. Whatever they throw ends here.
+/// Observers: dispatches a run's events to its observers, in the order in which they were added.
+/// Catches all their exceptions.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -19,7 +19,7 @@ namespace rtrain::track {
 
 class Observers {
 public:
-    /// Before the run starts.
+    /// Call before the run starts.
     void add(std::shared_ptr<Observer> observer) {
         std::string name = observer->name();
         listeners_.push_back({std::move(observer), std::move(name)});
@@ -40,7 +40,7 @@ public:
     void failed(const Failed& event) noexcept { tell(&Observer::failed, event); }
     void restarting(const Restarting& event) noexcept { tell(&Observer::restarting, event); }
     void closing(const Closing& event) noexcept { tell(&Observer::closing, event); }
-    /// Once, and only of what has started: nobody hears of it on other ranks than 0.
+    /// Reported once, and only if the run has started; never on ranks other than 0.
     void ended(const Ended& event) noexcept {
         if (std::exchange(under_way_, false)) {
             tell(&Observer::ended, event);
@@ -56,7 +56,8 @@ private:
 
     template <class Event>
     void tell(void (Observer::*hear)(const Event&), const Event& event) noexcept {
-        const std::scoped_lock lock(mutex_); // reports, commits and validations have own threads
+        const std::scoped_lock lock(mutex_); // reports, commits and validations run in different
+                                             // threads
         for (Listener& listener : listeners_) {
             try {
                 (listener.observer.get()->*hear)(event);
@@ -70,8 +71,8 @@ private:
 
     static void say_once(Listener& listener, const char* what) noexcept {
         if (!std::exchange(listener.has_failed, true)) {
-            console::warn("%s may lack something of this run, which goes on: %s; what fails "
-                          "there later is not said",
+            console::warn("%s may be missing data from this run: %s; the run continues, later "
+                          "failures are not logged",
                           listener.name.c_str(), what);
         }
     }

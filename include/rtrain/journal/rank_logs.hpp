@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// RankLogs: logs/rank-N.log in a run's directory, what ranks write to their standard output and
-/// standard error. Whatever goes wrong with them, the run goes on. Only their owner can read them:
-/// the address of the live page is in one, and programs print secrets.
+/// RankLogs: logs/rank-N.log in a run's directory, the standard output and standard error of the
+/// ranks. If they cannot be written, the run continues. Only their owner can read them: one
+/// contains the address of the live page, and programs print secrets.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -38,16 +38,15 @@
 
 namespace rtrain::track {
 
-/// On a storage service, where files cannot grow, they grow in a directory of this machine and are
-/// copied from there twice a minute, less often when that takes long, and by close(). Its members
-/// may be called from several threads.
+/// Files cannot grow on a storage service: they grow in a local directory, and are copied twice a
+/// minute, or less often if copying is slow. close() also copies them. The members are thread-safe.
 class RankLogs {
 public:
     using Clock = std::chrono::steady_clock;
-    /// Between two copies to a storage service, at least.
+    /// Minimum interval between two copies to a storage service.
     static constexpr std::chrono::seconds interval{30};
 
-    /// Of the run in the directory `run`. `complain` is told once when something goes wrong.
+    /// For the run in the directory `run`. `complain` is called once, at the first error.
     RankLogs(storage::Location run, bool json,
              std::function<void(const std::string& what)> complain)
         : run_(std::move(run)), json_(json), complain_(std::move(complain)) {
@@ -61,14 +60,14 @@ public:
     RankLogs& operator=(const RankLogs&) = delete;
     ~RankLogs() { close(); }
 
-    /// What follows is of the next attempt to train; each log that goes on says so.
+    /// Starts the next attempt to train; existing logs get a line that says so.
     void begin() {
         const std::lock_guard lock(mutex_);
         ++attempt_;
-        files_.clear(); // the run's directory may be another one
+        files_.clear(); // the run's directory may be a different one
     }
 
-    /// One more line of a rank, without its end.
+    /// Appends a line of a rank; `line` has no line break.
     void add(int rank, OutputStream stream, std::string_view line) noexcept {
         const std::lock_guard lock(mutex_);
         if (closed_) {
@@ -79,7 +78,8 @@ public:
             if (json_) {
                 buffer_ = record_of(rank, stream, line);
             } else {
-                buffer_ = line; // which takes no memory as a rule: who crashes may hold its lock
+                buffer_ = line; // usually allocates nothing: a crashing thread may hold the
+                                // allocator's lock
             }
             buffer_ += '\n';
             file.append(buffer_);
@@ -88,7 +88,7 @@ public:
         }
     }
 
-    /// No line follows; a storage service has all of them, if it takes them.
+    /// Ends the logs and copies them to a storage service, if it accepts them.
     void close() noexcept {
         {
             const std::lock_guard lock(mutex_);
@@ -108,19 +108,19 @@ private:
     static std::string name_of(int rank) {
         return rtrain::detail::concat(rank_logs_directory, "/rank-", rank, ".log");
     }
-    /// Where the files grow.
+    /// The directory in which the files grow.
     [[nodiscard]] std::filesystem::path place() const {
         return scratch_ ? scratch_->path() : std::filesystem::path(run_.path);
     }
 
-    /// What rtrain says is a record already.
+    /// A line as a JSON record. rtrain's own lines already are records.
     [[nodiscard]] static std::string record_of(int rank, OutputStream stream,
                                                std::string_view line) {
         if (line.starts_with(console::begin_of_record)) {
             try {
                 (void)json::parse(line);
                 return std::string(line);
-            } catch (const std::exception&) { // it only looks like one
+            } catch (const std::exception&) { // not a record after all
             }
         }
         return console::record(rank, console::Level::info, line,
@@ -149,10 +149,10 @@ private:
             return;
         }
         try {
-            complain_(
-                rtrain::detail::concat(rank_logs_directory, " of ", run_.filesystem.uri(run_.path),
-                                       " may lack what ranks print, and the run goes on: ", what,
-                                       "; what else goes wrong there is not said"));
+            complain_(rtrain::detail::concat(rank_logs_directory, " of ",
+                                             run_.filesystem.uri(run_.path),
+                                             " may be missing output of the ranks: ", what,
+                                             "; the run continues, later failures are not logged"));
         } catch (const std::exception&) { // memory
         }
     }
@@ -171,7 +171,7 @@ private:
                 const std::lock_guard lock(mutex_);
                 complain(error.what());
             }
-            constexpr int rarely = 10; // times as long
+            constexpr int rarely = 10; // times the duration of the last copy
             pause = std::max<Clock::duration>(interval, rarely * (Clock::now() - begin));
         }
     }
@@ -185,7 +185,7 @@ private:
             const std::string name =
                 rtrain::detail::concat(rank_logs_directory, "/", entry.path().filename().string());
             const std::string path = run_.path + "/" + name;
-            if (!earlier_.contains(name)) { // of other starts of the run
+            if (!earlier_.contains(name)) { // written by earlier starts of the run
                 earlier_[name] =
                     run_.filesystem.exists(path) ? run_.filesystem.read(path) : std::string();
             }
@@ -201,14 +201,14 @@ private:
     bool json_;
     std::function<void(const std::string&)> complain_;
     std::optional<storage::ProcessDirectory> scratch_;
-    std::mutex mutex_; ///< over what follows
+    std::mutex mutex_; ///< guards the following members
     int attempt_ = 0;
     bool closed_ = false;
     bool has_complained_ = false;
     std::map<int, storage::GrowingFile> files_; ///< by rank
     std::string buffer_;
     std::condition_variable closing_;
-    std::map<std::string, std::string> earlier_;     ///< by name; of the publisher
+    std::map<std::string, std::string> earlier_;     ///< by name; used only by the publisher
     std::map<std::string, std::uint64_t> published_; ///< bytes
     rtrain::process::Thread publisher_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The lines of a result.json, as far as they can be read.
+/// Reads the lines of a result.json, as far as possible.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -21,18 +21,18 @@
 namespace rtrain::track {
 
 inline constexpr const char* iteration_field = "training_iteration";
-inline constexpr const char* step_field = "step"; ///< of a line of steps.jsonl
-/// What ranks did since the report before; a metric of that name wins.
+inline constexpr const char* step_field = "step"; ///< in lines of steps.jsonl
+/// Time shares of the ranks since the previous report; a user metric of that name takes precedence.
 inline constexpr const char* time_field = "time";
-/// What ranks found in their data since then, where there is something to say; the same.
+/// Findings in the ranks' data since then, if any; a user metric of that name takes precedence.
 inline constexpr const char* data_field = "data";
 
 [[nodiscard]] inline std::int64_t number_of(const Config& report) {
     return report.at(iteration_field).to_number<std::int64_t>();
 }
 
-/// False for what has no number that reports can be counted from, such as metrics that another
-/// program has written.
+/// False if the report has no valid iteration number, such as metrics that another program has
+/// written.
 [[nodiscard]] inline bool has_number(const Config& report) {
     constexpr std::int64_t most = std::int64_t{1} << 62;
     const auto* const number = report.if_contains(iteration_field);
@@ -50,7 +50,7 @@ inline void require_metric_name(std::string_view name) {
     }
 }
 
-/// The same of all metrics of a report, and of objects within it.
+/// Checks all names of a report, including those of nested objects.
 inline void require_metric_names(const Config& metrics) {
     for (const auto& item : metrics) {
         require_metric_name(item.key());
@@ -61,16 +61,16 @@ inline void require_metric_names(const Config& metrics) {
 }
 
 struct ReportLines {
-    std::vector<Config> reports; ///< that can be read, oldest first
-    std::string damage;          ///< the first line that cannot be, and why; empty: none
+    std::vector<Config> reports; ///< the readable ones, oldest first
+    std::string damage;          ///< the first unreadable line and the reason; empty: none
 };
 
-/// The reports in the text of a result.json. A crash can cut off or damage lines that are not
-/// durable yet, those behind report number `durable`: that is no damage, but the first line that
-/// cannot be read and all behind it are left out.
+/// Parses the text of a result.json. A crash can truncate or damage lines that are not durable yet,
+/// those after report number `durable`: that is not damage, but the first unreadable line and all
+/// after it are omitted.
 [[nodiscard]] inline ReportLines read_reports(std::string_view text, std::int64_t durable) {
     ReportLines found;
-    std::vector<Config> behind; // the first line that cannot be read
+    std::vector<Config> behind; // after the first unreadable line
     std::string first;
     std::int64_t line = 0;
     for (std::size_t begin = 0; begin < text.size();) {
@@ -83,7 +83,7 @@ struct ReportLines {
             Config report = json::parse(text.substr(begin, end - begin)).as_object();
             (void)number_of(report);
             (first.empty() ? found.reports : behind).push_back(std::move(report));
-        } catch (const std::bad_alloc&) { // says nothing about the file
+        } catch (const std::bad_alloc&) { // not the file's fault
             throw;
         } catch (const std::exception& error) {
             first =
@@ -100,23 +100,23 @@ struct ReportLines {
     return found;
 }
 
-/// The same of a file; none when there is no file.
+/// Reads a file; empty if it does not exist.
 [[nodiscard]] inline ReportLines read_results(const std::filesystem::path& file,
                                               std::int64_t durable) {
     return std::filesystem::exists(file) ? read_reports(storage::read_file(file), durable)
                                          : ReportLines{};
 }
 
-/// The same for readers: `file` is for messages. Throws StorageError [RT-S5] when a line is
-/// damaged.
+/// Parses `text` and rejects damage; `file` is used in messages. Throws StorageError [RT-S5] if a
+/// line is damaged.
 [[nodiscard]] inline std::vector<Config>
 parse_results(std::string_view text, const std::string& file, std::int64_t durable) {
     ReportLines found = read_reports(text, durable);
     if (!found.damage.empty()) {
         throw StorageError("RT-S5",
                            rtrain::detail::concat(file, " is damaged in ", found.damage,
-                                                  "; another start of the run sets it aside and "
-                                                  "keeps what can be read"));
+                                                  "; start the run again to set the file aside "
+                                                  "and keep its readable lines"));
     }
     return std::move(found.reports);
 }

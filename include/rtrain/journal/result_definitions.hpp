@@ -52,9 +52,9 @@ RTRAIN_DOOR Result Result::from_path(const std::filesystem::path& run_directory,
     };
     const auto reports = read(track::results_file);
     if (!reports) {
-        throw StorageError("RT-S6",
-                           detail::concat(at.filesystem.uri(at.path),
-                                          " is no run of rtrain: it has no ", track::results_file));
+        throw StorageError("RT-S6", detail::concat(at.filesystem.uri(at.path),
+                                                   " is not an rtrain run: it has no ",
+                                                   track::results_file));
     }
     std::int64_t durable = 0;
     for (auto& item : checkpoint::list_checkpoints(at).committed) {

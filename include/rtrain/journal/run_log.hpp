@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The journal of a run: result.json (one line of JSON for each report), with Ray Train's field
-/// names, and params.json.
+/// The journal of a run: result.json (one line of JSON per report), with Ray Train's field names,
+/// and params.json.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -37,7 +37,7 @@
 
 namespace rtrain::track {
 
-/// JSON with indentation, as people read it.
+/// Writes indented JSON with sorted keys.
 inline void write_pretty(std::ostream& out, const boost::json::value& value,
                          const std::string& indent = "") {
     const auto* const object = value.if_object();
@@ -59,15 +59,15 @@ inline void write_pretty(std::ostream& out, const boost::json::value& value,
     out << indent << '}';
 }
 
-/// Writes the journal of one run, line by line, and decides which lines count when it goes on. Used
-/// by rank 0 only.
+/// Writes the journal of one run, line by line, and decides which lines are valid when the run
+/// resumes. Used by rank 0 only.
 class RunLog {
 public:
     using Clock = std::chrono::steady_clock;
 
     static constexpr const char* total_time_field = "time_total_s";
     static constexpr const char* checkpoint_field = "checkpoint_dir_name";
-    /// What complete() fills in.
+    /// Fields that complete() adds.
     static constexpr std::array filled_fields{"timestamp",
                                               checkpoint_field,
                                               "should_checkpoint",
@@ -83,7 +83,7 @@ public:
                                               "time_since_restore",
                                               "iterations_since_restore"};
 
-    /// Whether complete() adds a field of that name.
+    /// True if complete() adds a field of that name.
     [[nodiscard]] static bool fills_in(std::string_view name) {
         return std::ranges::find(filled_fields, name) != filled_fields.end();
     }
@@ -92,11 +92,11 @@ public:
         : directory_(std::move(run_directory)), config_(std::move(config)),
           config_text_(json::serialize(config_)) {}
 
-    /// Starts, or goes on after the report that `last` is the line of. Reports behind it will be
-    /// made again: they move to superseded.json. A crash may have come between a checkpoint and its
-    /// line; then the line is added. A log in which other lines are missing is set aside, and what
-    /// can be read of it kept: returns the name of the file that it then has, for a storage service
-    /// to get it, too. `each` gets the reports that count, oldest first.
+    /// Starts the log, or resumes it after the report with the line `last`. Later reports will be
+    /// made again: they move to superseded.json. If a crash occurred between a checkpoint and its
+    /// line, the line is added. A log in which other lines are missing is set aside, and its
+    /// readable lines are kept: returns the new name of the old file, so that a storage service
+    /// gets it. `each` receives the valid reports, oldest first.
     std::optional<std::string> open(const Config* last,
                                     const std::function<void(const Config&)>& each) {
         const auto iteration = last != nullptr ? number_of(*last) : 0;
@@ -110,7 +110,7 @@ public:
         for (const Config& report : lines.reports) {
             const bool keep = number_of(report) <= iteration;
             if (keep && number_of(report) <= written) {
-                continue; // twice in it
+                continue; // a duplicate
             }
             (keep ? kept : superseded) += json::serialize(report) + "\n";
             if (keep) {
@@ -119,7 +119,7 @@ public:
             written = keep ? number_of(report) : written;
             missing -= keep ? 1 : 0;
         }
-        if (last != nullptr && written < iteration) { // iteration 0: nothing was reported yet
+        if (last != nullptr && written < iteration) { // iteration 0: not reported yet
             kept += json::serialize(*last) + "\n";
             each(*last);
             --missing;
@@ -128,7 +128,7 @@ public:
         if (!superseded.empty()) {
             const auto file = directory_ / superseded_file;
             std::string text = std::filesystem::exists(file) ? storage::read_file(file) : "";
-            text.resize(text.rfind('\n') + 1); // a crash can have cut off the last line
+            text.resize(text.rfind('\n') + 1); // a crash can truncate the last line
             storage::replace_file(file, text + superseded);
         }
         results_.reset();
@@ -149,32 +149,32 @@ public:
         return set_aside;
     }
 
-    /// Of the newest report that counts.
+    /// Number of the newest valid report.
     [[nodiscard]] std::int64_t iteration() const noexcept { return iteration_; }
-    /// Bytes of the reports up to it in result.json.
+    /// Bytes of result.json up to that report.
     [[nodiscard]] std::uint64_t size() const noexcept { return results_size_; }
 
-    /// Of all starts, up to now.
+    /// Seconds of training of all starts, up to now.
     [[nodiscard]] double total_seconds() const { return total_seconds_at(Clock::now()); }
-    /// When there will be so many.
+    /// The time at which total_seconds() reaches `seconds`.
     [[nodiscard]] Clock::time_point when_total_is(double seconds) const {
         return last_report_ + detail::duration_of(seconds - total_seconds_);
     }
 
-    /// A report is made now, whatever its line waits for.
+    /// Sets the report's time to now, however long its line waits.
     void begin_report() {
         now_ = Clock::now();
         wall_ = std::time(nullptr);
     }
 
-    /// The whole line of the report that has begun: the user's metrics and the fields that Ray
-    /// fills in. Throws ConfigError [RT-C10] when a metric has the name of such a field.
+    /// The complete line of the report that has begun: the user's metrics and the fields that Ray
+    /// fills in. Throws ConfigError [RT-C10] if a metric has the name of such a field.
     [[nodiscard]] Config complete(Config metrics, std::optional<std::string> checkpoint) const {
         for (const char* reserved : filled_fields) {
             if (metrics.contains(reserved)) {
-                throw ConfigError("RT-C10", detail::concat("a metric is named \"", reserved,
-                                                           "\", which rtrain fills in; give it "
-                                                           "another name"));
+                throw ConfigError("RT-C10", detail::concat("a metric has the name \"", reserved,
+                                                           "\", which rtrain fills in; rename "
+                                                           "the metric"));
             }
         }
         const double seconds = std::chrono::duration<double>(now_ - last_report_).count();
@@ -202,8 +202,8 @@ public:
         return metrics;
     }
 
-    /// For a checkpoint that is not of a report: the line of the last report, with the time that
-    /// has passed since; before the first, one that stands for none.
+    /// For a checkpoint without a report: the line of the last report, with the current total time;
+    /// before the first report, a line without metrics.
     [[nodiscard]] Config last_line(const std::string& checkpoint) const {
         Config line = last_line_;
         if (line.empty()) {
@@ -214,18 +214,19 @@ public:
         return line;
     }
 
-    /// Appends a completed line; the next one is counted from it. When it cannot be written, it is
-    /// as if it had not been there. Throws StorageError [RT-S18] when lines before it are gone.
+    /// Appends a completed line; the next one is counted from it. On a failed write the log is
+    /// unchanged. Throws StorageError [RT-S18] if earlier lines are gone.
     void append(const Config& line) {
         const std::string text = text_of(line) + "\n";
         const auto file = directory_ / results_file;
         require_written(file);
-        if (!results_whole_) { // what its blocks on the disk hold is unknown after a failed fsync
+        if (!results_whole_) { // after a failed fsync, the contents of its blocks on disk are
+                               // unknown
             results_.reset();
             storage::replace_file(file, storage::read_file(file).substr(0, results_size_));
         }
         results_whole_ = false;
-        if (!results_ || !results_->is_at(file)) { // or somebody has put another into its place
+        if (!results_ || !results_->is_at(file)) { // or the file was replaced
             results_.reset();
             results_.emplace(file, storage::OutputFile::Mode::append);
         }
@@ -242,7 +243,7 @@ public:
     }
 
 private:
-    /// As json::serialize() has it, with the configuration, which is the same in each line, last.
+    /// Like json::serialize(), but with the configuration, which is the same in each line, last.
     [[nodiscard]] std::string text_of(const Config& line) const {
         Config others;
         others.reserve(line.size());
@@ -260,21 +261,20 @@ private:
         return total_seconds_ + std::chrono::duration<double>(now - last_report_).count();
     }
 
-    /// What this process has written is still there.
+    /// Throws if lines that this process has written are gone.
     void require_written(const std::filesystem::path& file) const {
         std::error_code error;
         const auto size = std::filesystem::file_size(file, error);
         if (error || size < results_size_) {
             throw StorageError(
                 "RT-S18",
-                detail::concat(file.string(), error ? " is gone" : " has become shorter",
-                               " while the run goes on, and with it what was reported; if "
-                               "checkpoints are left, start the run again to go on from the "
-                               "newest"));
+                detail::concat(file.string(), error ? " is missing" : " was truncated",
+                               " during the run, and reports are lost; if a checkpoint exists, run "
+                               "the same command to resume from it"));
         }
     }
 
-    /// Says that reports are missing. Keeps the bytes of a log that has lost them.
+    /// Warns that reports are missing. Keeps a copy of the incomplete log.
     [[nodiscard]] std::optional<std::string> set_aside_results(std::int64_t missing,
                                                                const std::string& damage) const {
         const auto file = directory_ / results_file;
@@ -290,8 +290,8 @@ private:
         const std::string what =
             kept_as ? detail::concat(" is damaged", damage.empty() ? "" : " in " + damage,
                                      "; it is kept as ", *kept_as)
-                    : std::string(" is gone");
-        console::warn("%s%s; the run goes on from its checkpoint without %lld of its reports",
+                    : std::string(" is missing");
+        console::warn("%s%s; the run resumes from its checkpoint without %lld of its reports",
                       file.c_str(), what.c_str(), static_cast<long long>(missing));
         return kept_as;
     }
@@ -301,15 +301,15 @@ private:
     std::string config_text_;
     Config last_line_;
     std::optional<storage::OutputFile> results_; ///< open for the next line
-    std::size_t results_size_ = 0; ///< of result.json, without what a failed append has left
+    std::size_t results_size_ = 0; ///< bytes of result.json, without the rest of a failed append
     bool results_whole_ = true;    ///< false: an append has failed
     std::int64_t iteration_ = 0;
     std::int64_t resumed_at_ = 0;
     double total_seconds_ = 0;
     double resumed_seconds_ = 0;
     Clock::time_point last_report_ = Clock::now();
-    Clock::time_point now_ = Clock::now(); ///< of the report that is being made
-    std::time_t wall_ = 0;                 ///< the same for people
+    Clock::time_point now_ = Clock::now(); ///< time of the current report
+    std::time_t wall_ = 0;                 ///< the same as wall-clock time
 };
 
 } // namespace rtrain::track

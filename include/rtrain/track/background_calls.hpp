@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// BackgroundCalls: a thread that calls what it is given, one after the other.
+/// BackgroundCalls: a thread that runs queued calls one after the other.
 #pragma once
 
 #include <rtrain/process/signals_blocked.hpp>
@@ -25,7 +25,7 @@ public:
     }
     BackgroundCalls(const BackgroundCalls&) = delete;
     BackgroundCalls& operator=(const BackgroundCalls&) = delete;
-    /// Waits for all of them.
+    /// Waits for all queued calls.
     ~BackgroundCalls() {
         {
             const std::scoped_lock lock(mutex_);
@@ -34,7 +34,7 @@ public:
         changed_.notify_one();
     }
 
-    /// `call` throws nothing.
+    /// `call` must not throw.
     void add(Call call) {
         {
             const std::scoped_lock lock(mutex_);
@@ -42,7 +42,7 @@ public:
         }
         changed_.notify_one();
     }
-    /// How many have not begun.
+    /// Number of calls that have not started.
     [[nodiscard]] std::size_t waiting() const {
         const std::scoped_lock lock(mutex_);
         return calls_.size();

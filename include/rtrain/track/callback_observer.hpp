@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// CallbackObserver: a callback of RunConfig::callbacks among those who hear of a run.
+/// CallbackObserver: adapts a callback of RunConfig::callbacks to Observer.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -23,14 +23,14 @@
 
 namespace rtrain::track {
 
-/// A callback until it throws.
+/// A callback that is disabled once it throws.
 class GuardedCallback {
 public:
     explicit GuardedCallback(AnyCallback callback) : callback_(std::move(callback)) {}
 
     [[nodiscard]] const AnyCallback& get() const noexcept { return callback_; }
 
-    /// `action(callback)`, if none before has thrown. From one thread.
+    /// Calls `action(callback)` unless an earlier call threw. Call from one thread.
     template <class Action>
     void call(Action&& action) noexcept {
         if (!is_on_) {
@@ -48,8 +48,8 @@ public:
 private:
     void switch_off(const char* what) noexcept {
         is_on_ = false;
-        console::warn("the callback %s has thrown and is not called any more; the "
-                      "run goes on: %s",
+        console::warn("the callback %s threw and is not called again; the run "
+                      "continues: %s",
                       callback_.name().c_str(), what);
     }
 
@@ -59,7 +59,8 @@ private:
 
 class CallbackObserver : public Observer {
 public:
-    /// `ranks` train in the run, whose directory is `at`. `background` calls it, unless it is null.
+    /// `ranks` ranks train in the run in directory `at`. If `background` is not null, calls run
+    /// there.
     CallbackObserver(AnyCallback callback, Config config, int ranks, storage::Location at,
                      std::shared_ptr<BackgroundCalls> background)
         : guarded_(std::make_shared<GuardedCallback>(std::move(callback))),
@@ -115,8 +116,8 @@ public:
             });
         }
         if (missed_ > 0) {
-            console::warn("the callback %s was too slow for %lld reports, which it has not got",
-                          name().c_str(), missed_);
+            console::warn("the callback %s was too slow and missed %lld reports", name().c_str(),
+                          missed_);
         }
     }
 

@@ -37,14 +37,14 @@ struct Comet::Archive {
     Config config;
     CometMessages messages{};
     std::unique_ptr<storage::GrowingFile> output{};
-    double last_s = 0; ///< when the last line was made
+    double last_s = 0; ///< time of the last line
 
     [[nodiscard]] std::filesystem::path messages_file() const { return directory / messages_name; }
     [[nodiscard]] std::filesystem::path zip() const { return directory / (note.id() + ".zip"); }
 
     void begin() {
         output.reset();
-        storage::remove_all(zip()); // it has what does not count any more
+        storage::remove_all(zip()); // it contains superseded reports
         messages = {};
         last_s = static_cast<double>(note.start_s());
         storage::replace_file(messages_file(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a run has, as lines of the file messages.json in Comet's offline archives.
+/// A run as lines of messages.json in Comet's offline archives.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -20,13 +20,13 @@
 
 namespace rtrain::track {
 
-/// Comet's program drops a name or a tag of several lines, and metrics behind it.
+/// Comet drops multi-line names and tags, and all metrics after one.
 [[nodiscard]] inline std::string in_one_line(std::string text) {
     std::replace(text.begin(), text.end(), '\n', ' ');
     return text;
 }
 
-/// Numbers the messages of an archive.
+/// Creates the numbered messages of an archive.
 class CometMessages {
 public:
     [[nodiscard]] std::string run_name(std::string_view name) {
@@ -47,8 +47,8 @@ public:
         return lines;
     }
 
-    /// The metrics of a line: numbers as such, texts and lists in the table of what else is known,
-    /// where the last one counts.
+    /// The metrics of a line: numbers as metrics; texts and lists as "other" entries, of which the
+    /// last counts.
     [[nodiscard]] std::string metrics(const Line& line) {
         std::string lines;
         visit_numbers(line, [&](const std::string& name, double number) {
@@ -96,7 +96,7 @@ private:
         return allowed == name ? name : allowed + checksum_of(name);
     }
 
-    /// Those of steps are apart from those of reports, whose numbers are others.
+    /// Metrics of steps get a prefix: steps and reports are numbered separately.
     [[nodiscard]] static std::string name_of_metric(const std::string& name, bool is_step) {
         const std::string of_steps = "steps/";
         return is_step                      ? of_steps + name_of(name)
@@ -104,13 +104,13 @@ private:
                                             : name_of(name);
     }
 
-    /// Comet has no lists.
+    /// Comet does not support lists.
     [[nodiscard]] static boost::json::value parameter_value(const boost::json::value& value) {
         return value.is_array() ? boost::json::value(json::serialize(value)) : value;
     }
 
     std::int64_t messages_ = 0;
-    std::unordered_map<std::string, std::string> others_; ///< as they were said last
+    std::unordered_map<std::string, std::string> others_; ///< values that were sent last
 };
 
 } // namespace rtrain::track

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The words of RunConsole: the header of a run, its models, its latest metrics, and what came of
-/// it.
+/// Texts of RunConsole: the header of a run, its models, its latest metrics, and its outcome.
 #pragma once
 
 #include <rtrain/checkpoint/ranking.hpp>
@@ -36,10 +35,10 @@ namespace console_text {
     return std::to_string(count) + ' ' + what + (count == 1 ? "" : "s");
 }
 
-/// "from checkpoint_000003, behind 4 reports"
+/// "from checkpoint_000003, after 4 reports"
 [[nodiscard]] inline std::string origin(const Started& event) {
     std::string text = "from " + event.checkpoint;
-    return event.iteration > 0 ? text + ", behind " + counted(event.iteration, "report") : text;
+    return event.iteration > 0 ? text + ", after " + counted(event.iteration, "report") : text;
 }
 
 } // namespace console_text
@@ -58,9 +57,9 @@ namespace console_text {
            console::list(items);
 }
 
-/// The same of a run that is taken up again in the same processes.
+/// The header of a run that resumes in the same processes.
 [[nodiscard]] inline std::string resumed_text(const Started& event) {
-    return "rtrain: run " + console::printable(event.name) + " begins again, " +
+    return "rtrain: run " + console::printable(event.name) + " restarts, " +
            (event.checkpoint.empty() ? "from the start" : console_text::origin(event)) + '\n';
 }
 
@@ -71,13 +70,14 @@ namespace console_text {
     std::vector<std::pair<std::string, std::string>> items;
     if (flops && *flops > 0) {
         items.emplace_back("first step", console::scaled(*flops, "FLOP") +
-                                             " a rank, in products, convolutions and attention");
+                                             " per rank, in products, convolutions and attention");
     }
     if (length.rows > 0) {
-        items.emplace_back("batch", std::to_string(length.rows) + " a rank" +
-                                        (length.rows_of_all > 0
-                                             ? ", " + std::to_string(length.rows_of_all) + " in all"
-                                             : std::string()));
+        items.emplace_back("batch",
+                           std::to_string(length.rows) + " per rank" +
+                               (length.rows_of_all > 0
+                                    ? ", " + std::to_string(length.rows_of_all) + " in total"
+                                    : std::string()));
     }
     return console::model_table(parts, verbose > 1 ? all_depths : 1, columns) +
            console::list(items);
@@ -113,7 +113,7 @@ private:
 
     template <class Counts>
     static void set(Values& values, const Config& line, Counts&& counts) {
-        constexpr std::size_t most = 20; // a line has no room for more
+        constexpr std::size_t most = 20; // more do not fit in a line
         constexpr int digits = 4;
         values.clear();
         for (const auto& item : line) {
@@ -128,7 +128,7 @@ private:
     Values stepped_;
 };
 
-/// What has come of a run since this process takes part in it.
+/// The outcome of a run, since this process takes part in it.
 class RunOutcome {
 public:
     explicit RunOutcome(CheckpointConfig ranking) : ranking_(std::move(ranking)) {}
@@ -152,7 +152,7 @@ public:
 
     [[nodiscard]] std::string text(Ended::How how, const RunFacts& facts) const {
         const char* const word = how == Ended::How::finished    ? "has finished"
-                                 : how == Ended::How::preempted ? "has made room"
+                                 : how == Ended::How::preempted ? "was preempted"
                                                                 : "has failed";
         std::vector<std::pair<std::string, std::string>> items;
         const auto add = [&](const char* name, std::string text) {
@@ -164,7 +164,7 @@ public:
         add("best", best_);
         add("time", time_text());
         add("files", location_);
-        add("go on", facts.goes_on);
+        add("resume", facts.goes_on);
         return "rtrain: run " + console::printable(name_) + ' ' + word + ", with " +
                console_text::counted(iteration_, "report") + '\n' + console::list(items);
     }
@@ -183,7 +183,7 @@ private:
         }
     }
 
-    /// "1234 rows/s; forward 30 %, backward 60 %, ..."; "" when it is not known.
+    /// "1234 rows/s; forward 30 %, backward 60 %, ..."; "" if unknown.
     [[nodiscard]] std::string time_text() const {
         const double seconds = time_.total_seconds();
         if (!(seconds > 0)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Csv: the reports of a run as a table, beside result.json. Every run has one, progress.csv.
+/// Csv: the reports of a run as a CSV table, in addition to result.json. Every run has one,
+/// progress.csv.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -22,7 +23,7 @@
 
 namespace rtrain::track {
 
-/// Nested metrics become columns "a/b"; TrainerOptions::config is left out. RFC 4180.
+/// Nested metrics become columns "a/b"; TrainerOptions::config is omitted. RFC 4180.
 class Csv {
 public:
     /// `file` is relative to the run's directory.
@@ -56,7 +57,7 @@ public:
     void finish() {}
 
 private:
-    /// Calls `visit(column, text)` for each cell that the line has.
+    /// Calls `visit(column, text)` for each cell of the line.
     template <class Visit>
     static void visit_cells(const Config& line, Visit&& visit) {
         const auto is_shown = [](std::string_view name) { return name != "config"; };
@@ -71,7 +72,7 @@ private:
                         });
     }
 
-    /// True when the line has columns that the file does not.
+    /// Adds the line's columns. True if some are not in the file yet.
     bool add_columns(const Config& line) {
         const std::size_t before = columns_.size();
         visit_cells(line, [&](const std::string& name, const std::string& /*text*/) {
@@ -115,9 +116,8 @@ private:
         return result + '"';
     }
 
-    /// Ray fixes the columns with the first row and loses later metrics; here the file is written
-    /// anew when a metric appears for the first time. So is one that a report could not be added
-    /// to.
+    /// Ray fixes the columns with the first row and loses later metrics. Here the file is rewritten
+    /// when a new metric appears, and also after a failed append.
     void rewrite(std::int64_t iteration) {
         whole_ = false;
         visit_reports(iteration, [&](const Config& report) { add_columns(report); });
@@ -131,12 +131,12 @@ private:
             });
             table.write(text);
         };
-        constexpr bool durably = false; // the next start makes it anew from result.json
+        constexpr bool durably = false; // the next start rebuilds it from result.json
         storage::replace_file_by(directory_ / file_, write, durably);
         whole_ = true;
     }
 
-    /// Those up to `iteration` in result.json.
+    /// Visits the reports up to `iteration` in result.json.
     template <class Visit>
     void visit_reports(std::int64_t iteration, Visit&& visit) const {
         const auto log = directory_ / results_file;
@@ -158,8 +158,8 @@ private:
 
     std::string file_;
     std::filesystem::path directory_;
-    std::unordered_map<std::string, std::size_t> columns_; ///< and the place of each in a row
-    bool whole_ = false;                                   ///< it has all reports so far
+    std::unordered_map<std::string, std::size_t> columns_; ///< name to position in a row
+    bool whole_ = false;                                   ///< the file has all reports so far
 };
 
 } // namespace rtrain::track

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Curve: a metric over the iterations of a run, in bounded memory. Of many reports it keeps the
-/// lowest and the highest of each few, so that no spike is lost. Cost tier 0: std only.
+/// lowest and the highest per bucket, so that no spike is lost. Cost tier 0: std only.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ public:
         double value = 0; ///< also NaN and infinities
     };
 
-    /// Keeps at most three points of each bucket. A bucket takes one point, and twice as many
-    /// whenever there would be more than `most_buckets`, which is even.
+    /// Keeps at most three points per bucket. A bucket holds one point, and twice as many each time
+    /// the buckets would exceed `most_buckets`, which is even.
     explicit Curve(std::size_t most_buckets) : most_buckets_(most_buckets) {}
 
     void add(Point point) {
@@ -49,8 +49,8 @@ public:
         last_ = Kept{place, point};
     }
 
-    /// In the order in which they came: the first, the last, and of each bucket the lowest, the
-    /// highest, and the first without a finite value.
+    /// The kept points, in insertion order: the first, the last, and for each bucket the lowest,
+    /// the highest, and the first that is not finite.
     [[nodiscard]] std::vector<Point> points() const {
         std::vector<Kept> kept;
         const auto keep = [&kept](const std::optional<Kept>& point) {
@@ -76,7 +76,7 @@ public:
         return points;
     }
 
-    /// Of all finite values.
+    /// The lowest finite value.
     [[nodiscard]] std::optional<Point> lowest() const {
         std::optional<Kept> found;
         for (const Bucket& bucket : buckets_) {
@@ -92,7 +92,7 @@ public:
         return found ? std::optional(found->point) : std::nullopt;
     }
 
-    /// How many reports a bucket stands for.
+    /// Number of reports per bucket.
     [[nodiscard]] std::size_t per_bucket() const noexcept { return per_bucket_; }
 
 private:
@@ -117,7 +117,7 @@ private:
         }
     }
 
-    /// All buckets are full.
+    /// Requires that all buckets are full.
     void merge_pairs() {
         for (std::size_t i = 0; i < buckets_.size() / 2; ++i) {
             Bucket merged = buckets_[2 * i];
@@ -133,14 +133,14 @@ private:
 
     std::size_t most_buckets_;
     std::size_t per_bucket_ = 1;
-    std::size_t in_last_ = 0; ///< points of the last bucket
+    std::size_t in_last_ = 0; ///< points in the last bucket
     std::size_t count_ = 0;
     std::vector<Bucket> buckets_;
     std::optional<Kept> first_;
     std::optional<Kept> last_;
 };
 
-/// A number in few characters: seven digits, more than a screen shows.
+/// Appends a number with seven digits, more than a chart shows.
 inline void append_number(std::string& text, double value) {
     if (std::isnan(value)) {
         text += "null";

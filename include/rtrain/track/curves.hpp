@@ -22,12 +22,13 @@ namespace rtrain::track {
 
 class Curves {
 public:
-    /// Of more metrics, the later ones are left out.
+    /// Later metrics are omitted.
     static constexpr std::size_t most_curves = 100;
 
     explicit Curves(std::size_t most_buckets) : most_buckets_(most_buckets) {}
 
-    /// Numbers of `values` whose name `is_wanted`, as they are at `place`: an iteration or a step.
+    /// Adds the numbers in `values` whose names satisfy `is_wanted`, at `place`: an iteration or a
+    /// step.
     template <class IsWanted>
     void add(std::int64_t place, const Config& values, IsWanted&& is_wanted) {
         std::size_t left_out = 0;
@@ -51,7 +52,7 @@ public:
         left_out_ = std::max(left_out_, left_out);
     }
 
-    /// Name and curve, in the order in which the metrics came.
+    /// Names and curves, in the order in which the metrics first appeared.
     [[nodiscard]] const std::vector<std::pair<std::string, Curve>>& all() const noexcept {
         return curves_;
     }
@@ -59,7 +60,7 @@ public:
         const auto found = places_.find(name);
         return found == places_.end() ? nullptr : &curves_[found->second].second;
     }
-    /// How many metrics are not among them.
+    /// Number of omitted metrics.
     [[nodiscard]] std::size_t left_out() const noexcept { return left_out_; }
 
 private:
@@ -69,7 +70,7 @@ private:
     std::size_t left_out_ = 0;
 };
 
-/// `[{"name": ..., "points": as of a curve}, ...]`
+/// `[{"name": ..., "points": see Curve}, ...]`
 [[nodiscard]] inline std::string to_json(const Curves& curves) {
     constexpr std::size_t longest_name = 300;
     std::string text = "[";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The bytes of TensorBoard's event files: protocol buffers in records with masked checksums.
-/// Fields are those of TensorFlow's event.proto and summary.proto.
+/// TensorBoard's event file format: protocol buffers in records with masked checksums. Fields are
+/// those of TensorFlow's event.proto and summary.proto.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
@@ -25,7 +25,7 @@ using protobuf::Message;
     return std::rotr(checkpoint::crc32c(bytes), 15) + 0xa282ead8U;
 }
 
-/// An event as it stands in a file.
+/// An event as a record of a file.
 [[nodiscard]] inline std::string record(const Message& event) {
     const std::uint64_t size = event.text().size();
     std::string text(sizeof size, '\0');
@@ -39,7 +39,7 @@ using protobuf::Message;
     return text;
 }
 
-/// The next event of a file; none at its end, and where it is damaged.
+/// The next event in a file; none at its end or at damage.
 [[nodiscard]] inline std::optional<std::string> next_event(std::istream& file) {
     constexpr std::uint64_t largest = std::uint64_t{1} << 30;
     const auto read = [&file](std::uint64_t bytes) {
@@ -72,18 +72,18 @@ using protobuf::Message;
     return event;
 }
 
-/// What each file begins with.
+/// The first record of each file.
 [[nodiscard]] inline std::string file_version(double time_s) {
     return record(Message().real(1, time_s).bytes(3, "brain.Event:2"));
 }
 
-/// Of all files before, readers forget what is of this step or a later one.
+/// A START event: readers discard events of earlier files with this step or a later one.
 [[nodiscard]] inline std::string start(double time_s, std::int64_t step) {
     constexpr unsigned start_status = 1;
     return record(at(time_s, step).bytes(7, Message().number(1, start_status).text()));
 }
 
-/// What is to be known of an event to go on behind it.
+/// The parts of an event that are needed to continue after it.
 struct Seen {
     std::int64_t step = 0;
     bool is_start = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// EventSeries: a directory of event files, one for each time that their run was taken up. Each
-/// begins with a START event, behind which readers forget what it makes void.
+/// EventSeries: a directory of event files, one for each start of their run. Each begins with a
+/// START event, at which readers discard superseded steps.
 #pragma once
 
 #include <rtrain/base/wall_clock.hpp>
@@ -30,12 +30,12 @@ public:
     [[nodiscard]] bool has_begun() const { return newest_file() > 0; }
     [[nodiscard]] bool is_open() const noexcept { return file_ != nullptr; }
 
-    /// Begins a file, in which steps behind `last` are void; returns up to where the files before
-    /// have the others. A series that begins has `first` as its first event, of step 0.
+    /// Begins a file that supersedes the steps after `last`; returns the last step that the earlier
+    /// files contain. In a new series, `first` is the first event, at step 0.
     std::int64_t rewind(std::int64_t last, const std::optional<event::Message>& first = {}) {
         const std::int64_t newest = newest_file();
         file_.reset();
-        // The START event vouches for the files before, also after a power failure.
+        // The START event relies on the earlier files, even after a power failure.
         are_durable_ = are_durable_ && (newest == 0 || has_synced(path_of(newest)));
         std::optional<std::int64_t> steps;
         for (std::int64_t number = newest; number > 0 && !steps; --number) {
@@ -45,17 +45,17 @@ public:
         const double now = rtrain::detail::seconds_since_1970();
         storage::create_directories(directory_);
         std::string head = event::file_version(now) + event::start(now, last + 1);
-        if (first && newest == 0) { // once more would be shown once more
+        if (first && newest == 0) { // a repeated event would be shown twice
             head += event::record(event::at(now, 0).bytes(5, first->text()));
         }
         const auto path = path_of(newest + 1);
-        storage::replace_file(path, head); // a power failure brings back nothing that is void
+        storage::replace_file(path, head); // a power failure must not restore superseded events
         file_ = std::make_unique<storage::GrowingFile>(path);
         are_durable_ = true;
         return last;
     }
 
-    /// The summary is there as a whole or not at all.
+    /// Atomic: appends the whole summary or nothing.
     void append(double time_s, std::int64_t step, const event::Message& summary) {
         file_->append(event::record(event::at(time_s, step).bytes(5, summary.text())));
     }
@@ -64,7 +64,7 @@ private:
     static constexpr std::string_view name_begin = "events.out.tfevents.";
     static constexpr std::string_view name_end = ".rtrain";
 
-    /// Readers take files in the order of their names.
+    /// Readers sort files by name.
     [[nodiscard]] std::filesystem::path path_of(std::int64_t number) const {
         char digits[32] = {};
         std::snprintf(digits, sizeof digits, "%010lld", static_cast<long long>(number));
@@ -80,7 +80,7 @@ private:
         }
     }
 
-    /// 0: there is none.
+    /// 0: none.
     [[nodiscard]] std::int64_t newest_file() const {
         std::int64_t newest = 0;
         std::error_code none;
@@ -95,7 +95,7 @@ private:
         return newest;
     }
 
-    /// Up to where a file and those before it have steps; none when no START event tells.
+    /// The last step in a file and those before it; none without a START event.
     [[nodiscard]] static std::optional<std::int64_t>
     steps_up_to(const std::filesystem::path& file) {
         std::ifstream input = storage::open_stream(file);
@@ -113,7 +113,7 @@ private:
 
     std::filesystem::path directory_;
     std::unique_ptr<storage::GrowingFile> file_;
-    bool are_durable_ = true; ///< false: what the files have is lost, as far as one knows
+    bool are_durable_ = true; ///< false: the files' contents may be lost
 };
 
 } // namespace rtrain::track

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What TensorBoard shows of a metric: numbers, texts, histograms, images, hyperparameters.
+/// Metrics as TensorBoard values: numbers, texts, histograms, images, hyperparameters.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -23,7 +23,7 @@
 
 namespace rtrain::track::event {
 
-/// Which of TensorBoard's pages shows a value, and what else that needs.
+/// The TensorBoard plugin that shows a value, and its data.
 [[nodiscard]] inline std::string plugin(std::string_view name, std::string_view content) {
     const auto data = Message().bytes(1, name).bytes(2, content);
     return Message().bytes(1, data.text()).text();
@@ -45,7 +45,7 @@ namespace rtrain::track::event {
         .text();
 }
 
-/// Of finite numbers, at least one.
+/// A histogram of finite numbers, at least one.
 [[nodiscard]] inline std::string histogram(const std::string& name,
                                            const std::vector<double>& numbers) {
     constexpr std::size_t buckets = 30;
@@ -87,7 +87,7 @@ namespace rtrain::track::event {
     return Message().bytes(1, name).bytes(4, message.text()).text();
 }
 
-/// The value of a summary that shows a metric; "" for one of which nothing can be shown.
+/// The summary value of a metric; "" if it cannot be shown.
 [[nodiscard]] inline std::string value_of(const std::string& name,
                                           const boost::json::value& metric) {
     if (const auto number = json::number(metric)) {
@@ -110,7 +110,7 @@ namespace rtrain::track::event {
                                          : std::string_view(metric.get_bool() ? "true" : "false"));
 }
 
-/// The hyperparameters of a run, for the page HPARAMS.
+/// The hyperparameters of a run, for TensorBoard's HPARAMS tab.
 [[nodiscard]] inline std::string hyperparameters(const Config& config, const std::string& run,
                                                  double time_s) {
     Message session;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Text and values as HTML. Cost tier 1: Boost.JSON.
+/// HTML for texts and values. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -18,9 +18,9 @@
 
 namespace rtrain::track::html {
 
-inline constexpr std::size_t longest = 1000; ///< bytes of a text, unless said otherwise
+inline constexpr std::size_t longest = 1000; ///< bytes of a text, by default
 
-/// `text` for the content of an element or a quoted attribute, cut to `limit` bytes.
+/// Escapes `text` for an element or a quoted attribute, truncated to `limit` bytes.
 [[nodiscard]] inline std::string escaped(std::string_view text, std::size_t limit = longest) {
     std::string result;
     for (const char c : json::clean_text(text, limit)) {
@@ -44,7 +44,7 @@ inline constexpr std::size_t longest = 1000; ///< bytes of a text, unless said o
     return result + (text.size() > limit ? "&hellip;" : "");
 }
 
-/// JSON for the content of a `script` element, which only "<" can end.
+/// JSON for a `script` element, which only "<" can end.
 [[nodiscard]] inline std::string script_data(std::string_view json) {
     std::string result;
     result.reserve(json.size());
@@ -60,7 +60,7 @@ inline constexpr std::size_t longest = 1000; ///< bytes of a text, unless said o
     return std::isnan(value) ? "NaN" : std::isinf(value) ? (value > 0 ? "inf" : "-inf") : text;
 }
 
-/// A value of a report or of a configuration.
+/// A value of a report or a configuration.
 [[nodiscard]] inline std::string of(const boost::json::value& value) {
     if (const auto* const array = value.if_array()) {
         std::string items;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// http_exchange(): one request to an HTTP server and its answer, on a connection of its own. A
-/// server may be away, slow, endless or no HTTP server: it costs a bounded time and memory.
-/// Included by definitions and by https.hpp only: Beast takes long to compile.
+/// http_exchange(): one request to an HTTP server and its answer, on its own connection. Bounded
+/// time and memory, even if the server is down, slow, endless or not an HTTP server.
+/// Included by definitions and by https.hpp only: Beast is slow to compile.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -34,20 +34,20 @@ namespace internal {
 using Tcp = boost::asio::ip::tcp;
 using HttpCode = boost::system::error_code;
 
-/// "no answer from http://host: " and why.
+/// "no answer from http://host: " and the reason.
 [[nodiscard]] inline Error no_answer(const Url& server, const std::string& why,
                                      const char* code = "RT-V61") {
     return {code, rtrain::detail::concat("no answer from ", server.text(), ": ", why)};
 }
 
-/// Without encryption.
+/// Unencrypted.
 class PlainConnection {
 public:
     PlainConnection(boost::asio::io_context& io, const Url& /*server*/) : socket_(io) {}
 
     [[nodiscard]] Tcp::socket& socket() noexcept { return socket_; }
     [[nodiscard]] Tcp::socket& stream() noexcept { return socket_; }
-    /// The socket is connected. Calls done(std::optional<Error>).
+    /// Called once the socket is connected. Calls done(std::optional<Error>).
     template <class Done>
     void agree(Done&& done) {
         done(std::nullopt);
@@ -60,12 +60,12 @@ private:
 template <class Connection>
 class HttpExchange {
 public:
-    /// For the whole of it, and for each megabyte of a file.
+    /// For the whole exchange, and additionally for each megabyte of a file.
     static constexpr std::chrono::seconds time_limit{30};
     static constexpr std::chrono::seconds time_limit_a_megabyte{1};
     static constexpr std::uint64_t largest_body = std::uint64_t{8} << 20;
 
-    /// `more` is handed to the connection.
+    /// `more` is passed to the connection.
     template <class... More>
     HttpExchange(const Url& server, const HttpRequest& request, More&... more)
         : server_(server), connection_(io_, server, more...) {
@@ -81,15 +81,15 @@ public:
 
     [[nodiscard]] HttpAnswer run() {
         resolver_.async_resolve(server_.host, server_.port, [this](Code code, auto addresses) {
-            if (go_on(code, "it cannot be found")) {
+            if (go_on(code, "host not found")) {
                 connect(std::move(addresses));
             }
         });
         const auto limit = time_limit + megabytes_ * time_limit_a_megabyte;
         io_.run_for(limit);
         if (!done_ && !error_) {
-            error_ = no_answer(server_, rtrain::detail::concat("it has not answered within ",
-                                                               limit.count(), " s"));
+            error_ =
+                no_answer(server_, rtrain::detail::concat("timed out after ", limit.count(), " s"));
         }
         if (error_) {
             throw Error(*error_);
@@ -154,7 +154,7 @@ private:
     void connect(Tcp::resolver::results_type addresses) {
         boost::asio::async_connect(connection_.socket(), addresses,
                                    [this](Code code, const auto& /*end*/) {
-                                       if (go_on(code, "it cannot be reached")) {
+                                       if (go_on(code, "connection failed")) {
                                            connection_.agree([this](std::optional<Error> error) {
                                                error_ = std::move(error);
                                                if (!error_) {
@@ -169,7 +169,7 @@ private:
     void write(Message& message) {
         boost::beast::http::async_write(connection_.stream(), message,
                                         [this](Code code, std::size_t) {
-                                            if (go_on(code, "it takes no request")) {
+                                            if (go_on(code, "sending the request failed")) {
                                                 read();
                                             }
                                         });
@@ -178,12 +178,12 @@ private:
     void read() {
         boost::beast::http::async_read(
             connection_.stream(), buffer_, parser_, [this](Code code, std::size_t) {
-                done_ = go_on(code, "what it has sent is no whole answer");
+                done_ = go_on(code, "the answer is incomplete or not HTTP");
             });
     }
 
     const Url& server_;
-    std::optional<boost::beast::http::request<Text>> text_; ///< or
+    std::optional<boost::beast::http::request<Text>> text_; ///< or file_
     std::optional<boost::beast::http::request<File>> file_;
     int megabytes_ = 0;
     boost::beast::http::response_parser<Text> parser_;
@@ -197,7 +197,7 @@ private:
 
 } // namespace internal
 
-/// Without encryption. An HttpSender.
+/// An unencrypted HttpSender.
 [[nodiscard]] inline HttpAnswer http_exchange(const Url& server, const HttpRequest& request) {
     return internal::HttpExchange<internal::PlainConnection>(server, request).run();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// HttpRequest and HttpAnswer: what is said to a server, whichever way. Cost tier 0: std only.
+/// HttpRequest and HttpAnswer, independent of the transport. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/track/url.hpp>
@@ -15,9 +15,9 @@ struct HttpRequest {
     enum class Method : unsigned char { get, post, put };
 
     Method method = Method::get;
-    std::string target{}; ///< behind the server's path
+    std::string target{}; ///< appended to the server's path
     std::string body{};   ///< JSON
-    /// Whose bytes are the body instead; "" for none.
+    /// Replaces the body by this file's bytes; "" for none.
     std::filesystem::path file{};
     std::string authorization{}; ///< the header's value; "" for none
 };
@@ -28,8 +28,8 @@ struct HttpAnswer {
     std::string retry_after; ///< the header's value
 };
 
-/// Sends a request and waits for its answer, for a bounded time. Throws Error [RT-V61] when there
-/// is no whole answer, of whatever status; over TLS also [RT-V68].
+/// Sends a request and waits for its answer, for a bounded time. Throws Error [RT-V61] without a
+/// complete answer, of any status; over TLS also [RT-V68].
 using HttpSender = std::function<HttpAnswer(const Url& server, const HttpRequest& request)>;
 
 } // namespace rtrain::track

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// https(): lets trackers speak to servers over TLS, by OpenSSL. Part of the component https: the
-/// program links rtrain::https. Guide: docs/https.md.
+/// https(): TLS connections for trackers, with OpenSSL. Part of the component https: the program
+/// links rtrain::https. Guide: docs/https.md.
 ///
 /// @code
 /// rtrain::track::MlFlow({.uri = "https://mlflow.example.org", .https = rtrain::track::https()});
@@ -33,20 +33,20 @@
 
 namespace rtrain::track {
 
-/// Whom a connection trusts.
+/// Certificate verification.
 struct HttpsOptions {
-    /// Who may vouch for a server: a file of certificates in PEM, or a directory of them as
-    /// `openssl rehash` makes. "": MLFLOW_TRACKING_SERVER_CERT_PATH, else whom this machine trusts
-    /// (SSL_CERT_FILE and SSL_CERT_DIR, else the system's store).
+    /// Trusted certificate authorities: a PEM file, or a directory created by `openssl rehash`. "":
+    /// MLFLOW_TRACKING_SERVER_CERT_PATH, else the defaults of this machine (SSL_CERT_FILE and
+    /// SSL_CERT_DIR, else the system's store).
     std::filesystem::path authorities{};
-    /// False, or MLFLOW_TRACKING_INSECURE_TLS=true: any certificate will do, so whoever is in
-    /// between may read all, credentials included.
+    /// False, or MLFLOW_TRACKING_INSECURE_TLS=true: accepts any certificate, so a man in the middle
+    /// can read everything, credentials included.
     bool verify = true;
 };
 
 namespace internal {
 
-/// What all connections share.
+/// State shared by all connections.
 struct Tls {
     boost::asio::ssl::context context{boost::asio::ssl::context::tls_client};
     bool verifies = true;
@@ -62,7 +62,7 @@ public:
         (void)boost::asio::ip::make_address(server.host, is_name);
         bool done = true;
         if (is_name) {
-            std::string name = server.host; // OpenSSL's macro casts in C's way
+            std::string name = server.host; // OpenSSL's macro uses a C-style cast
             done = SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
                             name.data()) == 1;
         }
@@ -73,7 +73,7 @@ public:
                                                                     server.host.c_str())) == 1;
         }
         if (!done) {
-            throw no_answer(server, "its name cannot be one of a server with TLS");
+            throw no_answer(server, "the host name is not valid for TLS");
         }
     }
 
@@ -93,19 +93,20 @@ private:
         const long verdict = SSL_get_verify_result(stream_.native_handle());
         if (verdict != X509_V_OK) {
             return no_answer(server_,
-                             rtrain::detail::concat("its certificate is not accepted: ",
+                             rtrain::detail::concat("the certificate is not trusted: ",
                                                     X509_verify_cert_error_string(verdict)),
                              "RT-V68");
         }
-        return no_answer(server_, "no encryption could be agreed upon with it: " + code.message() +
-                                      "; does it speak https there, and TLS 1.2 or later?");
+        return no_answer(server_, "the TLS handshake failed: " + code.message() +
+                                      "; check that the server offers https on this port, "
+                                      "with TLS 1.2 or later");
     }
 
     const Url& server_;
     boost::asio::ssl::stream<Tcp::socket> stream_;
 };
 
-/// The value of a variable as MLflow reads it. Throws ConfigError [RT-V67].
+/// The value of a variable, parsed as MLflow does. Throws ConfigError [RT-V67].
 [[nodiscard]] inline bool is_true(const char* variable) {
     const char* const value = std::getenv(variable);
     std::string text = value != nullptr ? value : "";
@@ -117,7 +118,7 @@ private:
     return text == "true" || text == "1";
 }
 
-/// Throws ConfigError [RT-V67].
+/// Loads the trusted certificates. Throws ConfigError [RT-V67].
 inline void trust(boost::asio::ssl::context& context, const std::filesystem::path& authorities) {
     HttpCode code;
     if (authorities.empty()) {
@@ -130,20 +131,20 @@ inline void trust(boost::asio::ssl::context& context, const std::filesystem::pat
     if (code) {
         throw ConfigError("RT-V67",
                           rtrain::detail::concat(
-                              "the certificates of those who may vouch for a server cannot be "
-                              "read from ",
+                              "the trusted certificates cannot be read from ",
                               authorities.empty() ? "the system's store" : authorities.string(),
-                              ": ", code.message(), "; expected a file of certificates in PEM"));
+                              ": ", code.message(), "; expected a PEM file of certificates"));
     }
 }
 
 } // namespace internal
 
-/// For servers at https://...: TLS 1.2 or later, with a certificate that somebody trusted vouches
-/// for and that names the host. Reads the environment now; throws ConfigError [RT-V67] when what it
-/// says cannot be. Copies share what it has read.
+/// An HttpSender for https://... servers: TLS 1.2 or later, with a certificate that a trusted
+/// authority signed and that names the host. Reads the environment now; throws ConfigError [RT-V67]
+/// if it is invalid. Copies share what was read.
 [[nodiscard]] inline HttpSender https(const HttpsOptions& options = {}) {
-    // A thread that waits for a server outlives main(), where OpenSSL would tidy up under it.
+    // A thread that waits for a server can outlive main(), and OpenSSL's atexit cleanup would race
+    // with it.
     OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, nullptr);
     const char* const variable = std::getenv("MLFLOW_TRACKING_SERVER_CERT_PATH");
     const std::filesystem::path authorities =
@@ -151,10 +152,10 @@ inline void trust(boost::asio::ssl::context& context, const std::filesystem::pat
     const auto tls = std::make_shared<internal::Tls>();
     tls->verifies = options.verify && !internal::is_true("MLFLOW_TRACKING_INSECURE_TLS");
     if (!tls->verifies && !authorities.empty()) {
-        throw ConfigError("RT-V67", "TLS is to accept any certificate, and those that " +
+        throw ConfigError("RT-V67", "certificate verification is disabled, but the authorities " +
                                         authorities.string() +
-                                        " vouches for: set one of HttpsOptions::authorities or "
-                                        "MLFLOW_TRACKING_SERVER_CERT_PATH, and verify = false or "
+                                        " are set; set either HttpsOptions::authorities or "
+                                        "MLFLOW_TRACKING_SERVER_CERT_PATH, or verify = false or "
                                         "MLFLOW_TRACKING_INSECURE_TLS");
     }
     SSL_CTX_set_min_proto_version(tls->context.native_handle(), TLS1_2_VERSION);
@@ -167,9 +168,9 @@ inline void trust(boost::asio::ssl::context& context, const std::filesystem::pat
     return [tls](const Url& server, const HttpRequest& request) {
         if (!tls->verifies) {
             std::call_once(tls->has_warned, [&] {
-                console::warn("the certificate of %s is not looked at, as the program or "
-                              "MLFLOW_TRACKING_INSECURE_TLS says: whoever is in between can read "
-                              "and change all",
+                console::warn("the certificate of %s is not verified, because the program or "
+                              "MLFLOW_TRACKING_INSECURE_TLS disables it; a man in the middle can "
+                              "read and change everything",
                               server.text().c_str());
             });
         }

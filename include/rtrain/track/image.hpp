@@ -13,20 +13,20 @@ class Tensor;
 
 namespace rtrain::track {
 
-/// The largest height and width of an image.
+/// Maximum height and width of an image, in pixels.
 inline constexpr int longest_image = 4096;
 
-/// Pixels as a value of a report, a text that has them as a PNG file:
+/// Encodes pixels as a value of a report, a text that contains a PNG file:
 ///
 /// @code
 /// worker.report({{"loss", loss}, {"sample", rtrain::track::image(batch["image"][0])}});
 /// @endcode
 ///
-/// Of shape [height, width] or [1, height, width] they are grey, of [3, height, width] red, green
-/// and blue. Their type is uint8, from 0 to 255, or a floating-point one, from 0 to 1: what is
-/// outside is cut off, NaN is 0. On any device; it waits for what computes them. Call it where it
-/// is needed, on rank 0: it packs the pixels, and result.json grows by them. Throws Error [RT-V81]
-/// for other shapes or types, and more than longest_image in height or width.
+/// Shape [height, width] or [1, height, width] is grey; [3, height, width] is RGB. The type is
+/// uint8, from 0 to 255, or floating-point, from 0 to 1: values outside are clamped, NaN is 0. Any
+/// device; waits for pending computations. Call it only where needed, on rank 0: it compresses the
+/// pixels, and result.json grows by them. Throws Error [RT-V81] for other shapes or types, and if
+/// height or width exceeds longest_image.
 [[nodiscard]] std::string image(const at::Tensor& pixels);
 
 } // namespace rtrain::track

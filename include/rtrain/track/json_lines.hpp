@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// JsonLines: the reports of a run, one line of JSON each, without the configuration that repeats
-/// in result.json.
+/// JsonLines: the reports of a run, one line of JSON each, without the configuration that
+/// result.json repeats.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -35,7 +35,7 @@ public:
 private:
     std::string file_;
     std::filesystem::path path_;
-    std::shared_ptr<storage::GrowingFile> output_; ///< of this object only
+    std::shared_ptr<storage::GrowingFile> output_; ///< not shared with copies
 };
 
 } // namespace rtrain::track

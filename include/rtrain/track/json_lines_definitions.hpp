@@ -24,7 +24,7 @@ namespace rtrain::track {
 
 namespace internal {
 
-/// Of a line that a process wrote which may have been killed, or no disk was left for.
+/// The iteration of a line; none if a killed process or a full disk left it incomplete.
 RTRAIN_DOOR std::optional<std::int64_t> iteration_in(std::string_view text) {
     try {
         return number_of(json::parse(text).as_object());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// live.json in a run's directory: the secret of its live page and the port that it had, so that
-/// pages that are open find it again behind a restart; for this user's eyes only.
+/// live.json in a run's directory: the secret token and the port of the live page, so that open
+/// pages reconnect after a restart. Readable only by this user.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -27,21 +27,21 @@
 
 namespace rtrain::track {
 
-/// How much of a run somebody has seen: reports, as that start of the run has made them.
+/// The reports that a client has seen, as made by one start of the run.
 struct SeenReports {
     std::string attempt; ///< Started::attempt
     std::int64_t iteration = 0;
 };
 
 struct LiveNote {
-    static constexpr std::size_t most_starts = 1000; ///< the oldest are forgotten
+    static constexpr std::size_t most_starts = 1000; ///< older ones are dropped
 
     std::string token{};
     int port = 0; ///< 0: none yet
-    /// The starts of the run, oldest first, each with the number of reports that it went on from.
+    /// The starts of the run, oldest first, each with the number of reports that it resumed after.
     std::vector<SeenReports> starts{};
 
-    /// One with a secret of its own. Throws LaunchError [RT-L7].
+    /// A note with a new secret. Throws LaunchError [RT-L7].
     [[nodiscard]] static LiveNote make() {
         constexpr std::size_t bytes = 24;
         return {.token = launch::control::random_text(bytes)};
@@ -54,7 +54,7 @@ struct LiveNote {
         starts.push_back(std::move(start));
     }
 
-    /// How many of the reports that somebody has seen still count.
+    /// Number of seen reports that are still valid.
     [[nodiscard]] std::int64_t still_count(const SeenReports& seen) const {
         const auto found =
             std::find_if(starts.rbegin(), starts.rend(),
@@ -69,7 +69,7 @@ struct LiveNote {
         return count;
     }
 
-    /// What an earlier start has left; empty when there is nothing, or others could have read it.
+    /// The note of an earlier start; empty if there is none, or if other users could have read it.
     [[nodiscard]] static std::optional<LiveNote> read(const std::filesystem::path& file) {
         struct stat status {};
         if (::lstat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
@@ -85,7 +85,7 @@ struct LiveNote {
                                        start.at("iteration").to_number<std::int64_t>()});
             }
             return read.token.empty() ? std::nullopt : std::optional(std::move(read));
-        } catch (const std::exception&) { // somebody else's
+        } catch (const std::exception&) { // not written by rtrain
             return std::nullopt;
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LivePage: report.html while the run goes on, at a port of this machine, with what is reported as
-/// it is reported. A thread serves it, and no report waits for that. Guide: docs/live.md.
+/// LivePage: serves report.html during the run, on a port of this machine, with each report as it
+/// arrives. A thread serves it; reports never wait for it. Guide: docs/live.md.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -15,7 +15,7 @@ namespace rtrain::track {
 
 class LivePage : public Observer {
 public:
-    /// `port`: see ConsoleConfig::live. Nothing is done before the run starts.
+    /// `port`: see ConsoleConfig::live. Does nothing before the run starts.
     LivePage(int port, CheckpointConfig config);
     ~LivePage() override;
 
@@ -25,7 +25,7 @@ public:
     void reported(const Reported& event) override;
     void saved(const Saved& event) override;
     void restarting(const Restarting& event) override;
-    /// Waits for pages that are open to show the end, for a second or two.
+    /// Waits up to 1.5 s for open pages to show the end.
     void ended(const Ended& event) override;
 
 private:
@@ -33,7 +33,7 @@ private:
 
     int port_;
     CheckpointConfig config_;
-    std::unique_ptr<Server> server_; ///< while the run goes on
+    std::unique_ptr<Server> server_; ///< while the run trains
 };
 
 } // namespace rtrain::track

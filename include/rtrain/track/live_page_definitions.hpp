@@ -31,7 +31,7 @@ namespace rtrain::track {
 
 class LivePage::Server {
 public:
-    /// Throws what says why there can be no page, for people.
+    /// Throws an Error with a user-readable reason if the page cannot be served.
     Server(int port, CheckpointConfig config, const Started& event)
         : run_(std::move(config)), note_file_(note_file_of(event)) {
         if (note_file_) {
@@ -42,7 +42,7 @@ public:
         }
         listen(port);
         listener_->begin();
-        note(event); // before anybody knows the address
+        note(event); // before the address is published
         boost::asio::post(io_, [this, event] { run_.begin(event); });
         const launch::SignalsBlocked blocked;
         thread_ = rtrain::process::Thread([this] { work(); });
@@ -86,7 +86,7 @@ public:
         });
     }
 
-    /// `goes_on`: another start will, perhaps.
+    /// `goes_on`: another start may resume the run.
     void finish(bool goes_on) {
         boost::asio::post(io_, [this, goes_on] {
             if (!goes_on) {
@@ -100,31 +100,33 @@ public:
 
 private:
     static constexpr std::chrono::milliseconds patience{1500}; ///< for pages to show the end
-    static constexpr std::chrono::milliseconds moment{200};    ///< for pages that come back
+    static constexpr std::chrono::milliseconds moment{200};    ///< for pages that reconnect
 
-    /// On a storage service there is none: who may read there is not for us to say.
+    /// None on a storage service, where rtrain cannot control who reads the file.
     [[nodiscard]] static std::optional<std::filesystem::path> note_file_of(const Started& event) {
         return event.directory.filesystem.is_local()
                    ? std::optional(std::filesystem::path(event.directory.path) / live_file)
                    : std::nullopt;
     }
 
-    /// At the port that is asked for; where any will do, at that of the last time if it is free.
+    /// Listens on the given port; if 0, on the port of the previous start if free.
     void listen(int port) {
         if (port == 0 && note_.port != 0) {
             try {
                 listener_.emplace(io_, note_.port, live::Shown{note_, run_});
                 return;
-            } catch (const boost::system::system_error&) { // another run has it
+            } catch (const boost::system::system_error&) { // another run uses it
             }
         }
         try {
             listener_.emplace(io_, port, live::Shown{note_, run_});
         } catch (const boost::system::system_error& error) {
-            throw Error("RT-V80", rtrain::detail::concat(
-                                      "there is no live page at port ", port, " of ",
-                                      storage::host_name(), ": ", error.code().message(),
-                                      "; set console.live to another port, or to 0 for any"));
+            throw Error("RT-V80",
+                        rtrain::detail::concat(
+                            "cannot serve the live page at port ", port, " of ",
+                            storage::host_name(), ": ", error.code().message(),
+                            "; set console.live to a different port, or to 0 for any free "
+                            "port"));
         }
         note_.port = listener_->port();
     }
@@ -135,7 +137,7 @@ private:
             try {
                 note_.write(*note_file_);
             } catch (const std::exception& error) {
-                complain("pages that are open will not find the next start of the run", error);
+                complain("open pages will not reconnect after a restart", error);
             }
         }
     }
@@ -152,13 +154,13 @@ private:
 
     void work() {
         constexpr int low = 10;
-        ::setpriority(PRIO_PROCESS, 0, low); // of this thread: training comes first
+        ::setpriority(PRIO_PROCESS, 0, low); // this thread only: training has priority
         for (;;) {
             try {
                 io_.run();
                 return;
-            } catch (const std::exception& error) { // such as a log that cannot be read
-                complain("it may lack something", error);
+            } catch (const std::exception& error) { // such as an unreadable log
+                complain("some reports may be missing", error);
             }
         }
     }
@@ -180,7 +182,7 @@ private:
     std::optional<live::Listener> listener_;
     std::chrono::steady_clock::time_point until_{};
     bool has_complained_ = false;
-    rtrain::process::Thread thread_; ///< only it uses what is above, once it runs
+    rtrain::process::Thread thread_; ///< the only user of the members above, once started
 };
 
 RTRAIN_DOOR LivePage::LivePage(int port, CheckpointConfig config)
@@ -215,7 +217,7 @@ RTRAIN_DOOR void LivePage::saved(const Saved& event) {
 
 RTRAIN_DOOR void LivePage::restarting(const Restarting& event) {
     if (server_) {
-        server_->set_status("goes on after a failure: " + event.reason, event.what);
+        server_->set_status("restarted after a failure: " + event.reason, event.what);
     }
 }
 

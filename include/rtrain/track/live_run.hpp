@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LiveRun: what a live page shows of a run that goes on, read from its logs as they grow. One
-/// thread uses it.
+/// LiveRun: the state of a live page, read from the run's logs as they grow. Not thread-safe.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -26,10 +25,10 @@
 
 namespace rtrain::track {
 
-/// Reads the reports of a log that somebody has not seen yet.
+/// Reads the reports in a log that a client has not seen yet.
 class UnseenReports {
 public:
-    /// Behind the first `seen` reports.
+    /// Starts after the first `seen` reports.
     UnseenReports(const std::filesystem::path& file, std::int64_t seen)
         : reader_(file), seen_(seen) {}
 
@@ -38,7 +37,7 @@ public:
         std::int64_t iteration = 0;
     };
 
-    /// The next one below byte `limit`.
+    /// The next report below byte `limit`.
     [[nodiscard]] std::optional<Report> next(std::uint64_t limit) {
         if (std::exchange(has_one_, false)) {
             reader_.pass();
@@ -66,7 +65,7 @@ class LiveRun {
 public:
     explicit LiveRun(CheckpointConfig config) : config_(std::move(config)) {}
 
-    /// The run was taken up.
+    /// The run has started or resumed.
     void begin(Started event) {
         at_ = std::move(event);
         run_ = {};
@@ -79,7 +78,7 @@ public:
         lists_checkpoints_ = true;
         read();
     }
-    /// result.json has become so long.
+    /// result.json has grown to `log_size` bytes.
     void grow(std::uint64_t log_size) {
         at_->log_size = log_size;
         read();
@@ -94,7 +93,7 @@ public:
     [[nodiscard]] const std::string& attempt() const { return at_->attempt; }
     [[nodiscard]] std::filesystem::path results() const { return at_->logs / results_file; }
 
-    /// The page as of now.
+    /// The current page.
     [[nodiscard]] std::string page() {
         const storage::Location logs{storage::Local{}, at_->logs.string()};
         run_.config = internal::object_in_file(logs, params_file);

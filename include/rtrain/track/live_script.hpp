@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a live page does besides what report.html does: it hears of reports, and shows them.
+/// The live page's additions to report.html: receives new reports and redraws the page.
 #pragma once
 
 namespace rtrain::track {
 
 inline constexpr const char* live_script = R"js(
-/// What somebody has chosen to look at.
+/// The current view.
 function chosen() {
   const search = document.querySelector("#tools input[type=search]");
   return {filter: search?.value ?? "", has_focus: document.activeElement === search,
@@ -41,19 +41,19 @@ async function refresh() {
   scrollTo(...place);
 }
 
-/// At most once a second, however many reports come.
+/// Refreshes at most once a second.
 let timer = 0, last = 0;
 function refresh_soon() {
   timer ||= setTimeout(() => {
     timer = 0;
     last = Date.now();
-    refresh().catch(() => {}); // the events come back, and with them the page
+    refresh().catch(() => {}); // the events reconnect and refresh the page
   }, Math.max(0, last + 1000 - Date.now()));
 }
 const events = new EventSource("events" + location.search);
 for (const kind of ["report", "rewind", "checkpoint", "status"])
   events.addEventListener(kind, refresh_soon);
-events.addEventListener("end", () => { // the server waits a moment for who still listens
+events.addEventListener("end", () => { // the server waits briefly for open pages
   clearTimeout(timer);
   refresh().catch(() => {}).finally(() => events.close());
 });

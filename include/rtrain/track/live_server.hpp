@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LiveServer: a page and a stream of its reports (server-sent events), over HTTP, for programs of
-/// this machine that know the secret. Included by definitions only: Beast takes long to compile.
+/// LiveServer: serves a page and a stream of its reports (server-sent events) over HTTP, to
+/// programs on this machine that have the secret token. Included by definitions only: Beast is slow
+/// to compile.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -46,7 +47,7 @@ using Request = boost::beast::http::request_parser<boost::beast::http::empty_bod
 using Response = boost::beast::http::response<boost::beast::http::string_body>;
 namespace http = boost::beast::http;
 
-/// The part of a target behind '?': the value of `name`, or nothing.
+/// The value of `name` in the query part of a target; empty if missing.
 [[nodiscard]] inline std::string_view query_value(std::string_view target, std::string_view name) {
     std::string_view query = target.substr(std::min(target.find('?'), target.size() - 1) + 1);
     while (!query.empty()) {
@@ -59,8 +60,8 @@ namespace http = boost::beast::http;
     return {};
 }
 
-/// Whether a Host is this machine as its own programs call it. A page of somewhere else whose name
-/// was made to lead here has the name of that somewhere; a tunnel has another port.
+/// True if a Host header names this machine. Protects against DNS rebinding, where the header has
+/// the attacker's host name. The port may differ, because of tunnels.
 [[nodiscard]] inline bool is_this_machine(std::string_view host) {
     const std::size_t colon = host.rfind(':');
     const bool has_port =
@@ -69,7 +70,7 @@ namespace http = boost::beast::http;
     return name == "127.0.0.1" || name == "localhost" || name == "[::1]";
 }
 
-/// One event of the stream; `data` has no end of a line.
+/// One event of the stream; `data` has no line break.
 [[nodiscard]] inline std::string event_text(std::string_view kind, std::string_view data,
                                             const SeenReports* seen = nullptr) {
     std::string text = rtrain::detail::concat("event: ", kind, "\n");
@@ -79,7 +80,7 @@ namespace http = boost::beast::http;
     return text + rtrain::detail::concat("data: ", data, "\n\n");
 }
 
-/// What an id of event_text() says.
+/// Parses an id of event_text().
 [[nodiscard]] inline SeenReports seen_from(std::string_view id) {
     const std::size_t dash = std::min(id.rfind('-'), id.size());
     SeenReports seen{std::string(id.substr(0, dash)), 0};
@@ -88,16 +89,17 @@ namespace http = boost::beast::http;
     return seen;
 }
 
-/// What connections are to know of the run.
+/// The state of the run that connections read.
 struct Shown {
     LiveNote& note;
     LiveRun& run;
 };
 
-/// One connection: a request and its answer, which may be the stream.
+/// One connection: a request and its answer, possibly the stream.
 class Connection : public std::enable_shared_from_this<Connection> {
 public:
-    static constexpr std::chrono::seconds patience{10}; ///< for a request, and to take an answer
+    static constexpr std::chrono::seconds patience{10}; ///< for a request, and for sending an
+                                                        ///< answer
     static constexpr std::chrono::seconds heartbeat{15};
     static constexpr std::uint32_t largest_header = 8192;        ///< bytes
     static constexpr std::size_t portion = std::size_t{1} << 16; ///< bytes of events at a time
@@ -116,7 +118,7 @@ public:
     }
 
     [[nodiscard]] bool is_open() const { return stream_.socket().is_open(); }
-    /// Whether its request had the token.
+    /// True if its request had the token.
     [[nodiscard]] bool is_admitted() const noexcept { return is_admitted_; }
     [[nodiscard]] bool is_stream() const noexcept { return reports_.has_value(); }
     void close() {
@@ -125,13 +127,13 @@ public:
         stream_.close();
     }
 
-    /// There may be more reports.
+    /// Sends new reports, if any.
     void go_on() {
         if (reports_) {
             send();
         }
     }
-    /// The run was taken up: what somebody has seen may not count any more.
+    /// The run has resumed: reports that the client has seen may be superseded.
     void rewind() {
         if (reports_) {
             take_up({attempt_, reports_->seen()});
@@ -159,8 +161,8 @@ private:
         } else if (code == http::error::header_limit || code == http::error::buffer_overflow) {
             refuse(http::status::request_header_fields_too_large, "the header is too large");
         } else if (code.category() == none.category() && code != none) {
-            refuse(http::status::bad_request, "this is no request that is understood here");
-        } else { // nothing came, or not in time
+            refuse(http::status::bad_request, "the request is not valid HTTP");
+        } else { // no request, or a timeout
             close();
         }
     }
@@ -173,26 +175,26 @@ private:
         };
         const std::string_view path = target.substr(0, target.find('?'));
         if (request.method() != http::verb::get) {
-            refuse(http::status::method_not_allowed, "this page can be read only");
+            refuse(http::status::method_not_allowed, "only GET is allowed");
         } else if (!is_this_machine(field(http::field::host))) {
-            refuse(http::status::misdirected_request, "another Host than localhost was asked for");
+            refuse(http::status::misdirected_request, "the Host is not localhost");
         } else if (!launch::control::equal_in_constant_time(query_value(target, "token"),
                                                             shown_.note.token)) {
-            refuse(http::status::forbidden, "the token is missing or wrong; rtrain has said the "
-                                            "whole address");
+            refuse(http::status::forbidden, "the token is missing or wrong; use the full address "
+                                            "that rtrain printed");
         } else {
             is_admitted_ = true;
             const auto seen = request["Last-Event-ID"];
             path == "/"         ? reply_page()
             : path == "/events" ? stream(seen_from({seen.data(), seen.size()}))
-                                : refuse(http::status::not_found, "there is / and /events");
+                                : refuse(http::status::not_found, "the paths are / and /events");
         }
     }
 
     void reply_page() {
         try {
             reply(response(http::status::ok, "text/html; charset=utf-8", shown_.run.page()));
-        } catch (const std::exception& error) { // such as a storage service that is away
+        } catch (const std::exception& error) { // such as an unavailable storage service
             refuse(http::status::internal_server_error, error.what());
         }
     }
@@ -225,7 +227,7 @@ private:
                           [self = shared_from_this()](Code, std::size_t) { self->linger(); });
     }
 
-    /// Until whoever has asked has closed, so that an answer is not lost with what was not read.
+    /// Waits for the client to close, so that unread input does not discard the answer.
     void linger() {
         Code ignored;
         stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
@@ -245,7 +247,7 @@ private:
         send();
     }
 
-    /// Goes on behind what was seen, as far as it counts.
+    /// Continues after the seen reports, as far as they are still valid.
     void take_up(const SeenReports& seen) {
         const std::int64_t count = shown_.note.still_count(seen);
         attempt_ = shown_.run.attempt();
@@ -288,22 +290,22 @@ private:
     Request request_;
     Response response_;
     std::array<char, 512> rest_{};
-    std::optional<UnseenReports> reports_; ///< of a stream
-    std::string attempt_;                  ///< that they are of
-    std::string waiting_;                  ///< to be sent before them
+    std::optional<UnseenReports> reports_; ///< only for a stream
+    std::string attempt_;                  ///< start that made the reports
+    std::string waiting_;                  ///< sent before the reports
     std::string sent_;
     bool is_sending_ = false;
     bool is_admitted_ = false;
 };
 
-/// Takes connections, a few at a time. Those that have not shown the token yet give way to new
+/// Accepts up to `most_connections` connections. Ones without the token are closed in favor of new
 /// ones.
 class Listener {
 public:
     static constexpr std::size_t most_connections = 32;
 
-    /// At that port of the loopback interface, 0: any that is free. Throws
-    /// boost::system::system_error when the port is not free.
+    /// Listens on `port` of the loopback interface; 0: any free port. Throws
+    /// boost::system::system_error if the port is not free.
     Listener(boost::asio::io_context& io, int port, Shown shown)
         : acceptor_(io), heart_(io), shown_(shown) {
         const Tcp::endpoint here(boost::asio::ip::address_v4::loopback(),
@@ -350,9 +352,9 @@ private:
         });
     }
 
-    /// Closes the oldest connection that has not shown the token, if need be.
+    /// Closes the oldest connection without the token, if necessary.
     [[nodiscard]] bool has_room() {
-        for_each([](Connection&) {}); // forgets those that have ended
+        for_each([](Connection&) {}); // removes closed connections
         if (connections_.size() < most_connections) {
             return true;
         }
@@ -366,7 +368,7 @@ private:
         return true;
     }
 
-    /// No descriptor is left, perhaps.
+    /// Retries later: the process may be out of file descriptors.
     void wait_and_accept() {
         pause_.expires_after(std::chrono::seconds(1));
         pause_.async_wait([this](Code code) {
@@ -376,7 +378,7 @@ private:
         });
     }
 
-    /// Connections whose other end is gone are noticed.
+    /// Detects connections whose client is gone.
     void beat() {
         heart_.expires_after(Connection::heartbeat);
         heart_.async_wait([this](Code code) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LogLane: one of a run's logs, its reports or its steps, on the way to one tracker.
+/// LogLane: reads one of a run's logs, its reports or its steps, for one tracker.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -19,21 +19,21 @@
 
 namespace rtrain::track {
 
-/// How far a log has come.
+/// The end of a log.
 struct LogEnd {
     std::uint64_t size = 0;  ///< bytes
-    std::int64_t number = 0; ///< of the last report or step
+    std::int64_t number = 0; ///< number of the last report or step
 
     friend bool operator==(const LogEnd&, const LogEnd&) noexcept = default;
 };
 
 class LogLane {
 public:
-    /// `number_field` is what lines are counted by.
+    /// `number_field` holds the number of a line.
     LogLane(const char* file, const char* number_field, bool of_steps)
         : file_(file), number_field_(number_field), of_steps_(of_steps) {}
 
-    /// The tracker has all up to number `at` of a log that had come to `end`.
+    /// Resumes: the tracker has all lines up to number `at`; the log ends at `end`.
     void take_up(const std::filesystem::path& directory, std::int64_t at, const LogEnd& end) {
         at_ = at;
         const bool has_all = at >= end.number;
@@ -43,11 +43,11 @@ public:
 
     /// Number of the last line that the tracker has.
     [[nodiscard]] std::int64_t at() const noexcept { return at_; }
-    /// What deliver() has come to.
+    /// The end that deliver() has reached.
     [[nodiscard]] const LogEnd& delivered() const noexcept { return delivered_; }
 
-    /// Has `write(line)` called for each line up to `end` that the tracker has not, as long as
-    /// `goes_on()` says so. What is thrown leaves the line for the next time.
+    /// Calls `write(line)` for each line up to `end` that the tracker does not have yet, while
+    /// `goes_on()` returns true. If `write` throws, the next call retries the line.
     template <class Write, class GoesOn>
     void deliver(const LogEnd& end, Write&& write, GoesOn&& goes_on) {
         const Resting resting{*log_};
@@ -79,15 +79,14 @@ private:
         LogReader& log;
     };
 
-    /// None for what is no report or step: a line that no other reader of the log can read either,
-    /// or a mark.
+    /// None if the line is not a report or step, such as a mark or a damaged line.
     [[nodiscard]] std::optional<Config> parsed(std::string_view text) const {
         try {
             Config line = json::parse(text).as_object();
             const bool is_one = line.at(number_field_).is_number() && line.contains(time_field) &&
                                 line.at(time_field).is_number();
             return is_one ? std::optional(std::move(line)) : std::nullopt;
-        } catch (const std::bad_alloc&) { // says nothing about the line
+        } catch (const std::bad_alloc&) { // not the line's fault
             throw;
         } catch (const std::exception&) {
             return std::nullopt;
@@ -97,7 +96,7 @@ private:
     const char* file_;
     const char* number_field_;
     bool of_steps_;
-    std::optional<LogReader> log_; ///< once it was taken up
+    std::optional<LogReader> log_; ///< set by take_up()
     std::int64_t at_ = 0;
     LogEnd delivered_;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LogReader: the lines of a file that grows. It holds one part of the file at a time, and keeps it
-/// open for no longer than its reader wants, because the file may be replaced by one that begins
-/// alike. Cost tier 0: std only.
+/// LogReader: reads the lines of a growing file. It buffers one part of the file, and closes the
+/// file between reads, because the file may be replaced by one with the same beginning. Cost tier
+/// 0: std only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -25,12 +25,12 @@ class LogReader {
 public:
     static constexpr std::uint64_t to_its_end = std::numeric_limits<std::uint64_t>::max();
 
-    /// Begins at byte `from`, where a line begins.
+    /// Starts at byte `from`, the beginning of a line.
     explicit LogReader(std::filesystem::path file, std::uint64_t from = 0)
         : file_(std::move(file)), at_(from) {}
 
-    /// The line that it is at, without its end, if all of it lies below byte `limit`. Valid until
-    /// the next call. Throws StorageError [RT-S4].
+    /// The current line, without its line break, if it ends below byte `limit`. Valid until the
+    /// next call. Throws StorageError [RT-S4].
     [[nodiscard]] std::optional<std::string_view> line(std::uint64_t limit = to_its_end) {
         for (;;) {
             const std::size_t end = part_.find('\n', begin_);
@@ -45,14 +45,14 @@ public:
         }
     }
 
-    /// Goes behind the line that line() has returned.
+    /// Moves past the line that line() returned.
     void pass() {
         const std::size_t next = part_.find('\n', begin_) + 1;
         at_ += next - begin_;
         begin_ = next;
     }
 
-    /// Closes the file and forgets its bytes, but not its place in it.
+    /// Closes the file and frees the buffer; keeps the position.
     void rest() {
         input_ = {};
         part_ = {};
@@ -84,10 +84,10 @@ private:
     }
 
     std::filesystem::path file_;
-    std::uint64_t at_; ///< where the line begins
+    std::uint64_t at_; ///< beginning of the current line
     std::ifstream input_;
     std::string part_;
-    std::size_t begin_ = 0; ///< of the line in `part_`
+    std::size_t begin_ = 0; ///< the current line in `part_`
 };
 
 } // namespace rtrain::track

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The metrics of a report, one by one, for trackers.
+/// Visits the metrics of a report, for trackers.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
@@ -19,8 +19,8 @@
 
 namespace rtrain::track {
 
-/// Calls `visit(name, value)` for a value, or for each in it when it is an object: "a/b" is `b` in
-/// `a`.
+/// Calls `visit(name, value)` for a value, or recursively for the values in an object: "a/b" is `b`
+/// in `a`.
 template <class Visit>
 void visit_leaves(const std::string& name, const boost::json::value& value, Visit&& visit) {
     if (const auto* const object = value.if_object()) {
@@ -32,7 +32,7 @@ void visit_leaves(const std::string& name, const boost::json::value& value, Visi
     }
 }
 
-/// The same for each value of `object` whose name `is_wanted`, with each name once: {"a": {"b": 1},
+/// Visits each value of `object` whose name satisfies `is_wanted`, each name once: {"a": {"b": 1},
 /// "a/b": 2} has "a/b", which is 2, and "a/b_2", which is 1.
 template <class IsWanted, class Visit>
 void visit_leaves_if(const Config& object, IsWanted&& is_wanted, Visit&& visit) {
@@ -60,14 +60,14 @@ void visit_leaves_if(const Config& object, IsWanted&& is_wanted, Visit&& visit) 
     }
 }
 
-/// The same for all of a configuration.
+/// Visits all values of a configuration.
 template <class Visit>
 void visit_settings(const Config& config, Visit&& visit) {
     visit_leaves_if(
         config, [](std::string_view) { return true; }, visit);
 }
 
-/// The same for the metrics of a line, without what rtrain fills in.
+/// Visits the metrics of a line, without the fields that rtrain fills in.
 template <class Visit>
 void visit_metrics(const Line& line, Visit&& visit) {
     const auto is_metric = [&](std::string_view name) {
@@ -76,8 +76,8 @@ void visit_metrics(const Line& line, Visit&& visit) {
     visit_leaves_if(line.values, is_metric, visit);
 }
 
-/// Calls `visit(name, number)` for each metric of a line that is a number, or true or false, which
-/// are 1 and 0. The number may be NaN or infinite.
+/// Calls `visit(name, number)` for each number in a line; true and false are 1 and 0. The number
+/// may be NaN or infinite.
 template <class Visit>
 void visit_numbers(const Line& line, Visit&& visit) {
     visit_metrics(line, [&](const std::string& name, const boost::json::value& metric) {
@@ -89,16 +89,15 @@ void visit_numbers(const Line& line, Visit&& visit) {
     });
 }
 
-/// Goes behind a name that a service does not take as it is: two metrics that become one name would
-/// be one curve.
+/// A suffix for names that a service does not accept unchanged: two metrics with the same changed
+/// name would become one curve.
 [[nodiscard]] inline std::string checksum_of(std::string_view name) {
     char sum[16] = {};
     std::snprintf(sum, sizeof sum, "-%08x", static_cast<unsigned>(checkpoint::crc32c(name)));
     return sum;
 }
 
-/// A number as a value of JSON, with NaN and infinities as protocol buffers and Python have them in
-/// texts.
+/// A number as a JSON value, with NaN and infinities as strings, as in protocol buffers and Python.
 [[nodiscard]] inline boost::json::value number_or_name(double number) {
     if (std::isfinite(number)) {
         return number;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which files of a run go to the MLflow run's artifacts, and where an MLflow server takes them.
-/// A file is inside the run if its canonical path is: links lead elsewhere.
+/// Selects the files of a run for the MLflow run's artifacts, and the server's upload path. A file
+/// is inside the run if its canonical path is: links may lead elsewhere.
 #pragma once
 
 #include <algorithm>
@@ -18,20 +18,20 @@
 
 namespace rtrain::track::mlflow {
 
-/// Artifacts by the names that they get, with their canonical paths.
+/// Artifact names and their canonical paths.
 struct Artifacts {
     std::map<std::string, std::filesystem::path> files{};
-    std::vector<std::filesystem::path> outside{}; ///< of the run, and so left out
+    std::vector<std::filesystem::path> outside{}; ///< outside the run, and therefore omitted
 };
 
 namespace internal {
 
-/// `root`: canonical; what must hold the files. "": nothing.
+/// `root`: canonical directory that must contain the files. "": no restriction.
 inline void add_artifact(const std::filesystem::path& path, const std::string& name,
                          const std::filesystem::path& root, Artifacts& found) {
     std::error_code error;
     const auto real = std::filesystem::canonical(path, error);
-    if (error) { // a link that leads nowhere
+    if (error) { // a dangling link
         return;
     }
     if (std::mismatch(root.begin(), root.end(), real.begin(), real.end()).first != root.end()) {
@@ -51,8 +51,8 @@ inline void add_artifact(const std::filesystem::path& path, const std::string& n
 
 } // namespace internal
 
-/// `patterns` are those of MlFlowOptions::artifacts; absolute ones may lead out of the run only if
-/// they are `trusted`: the program's own.
+/// `patterns`: see MlFlowOptions::artifacts. Absolute ones may lead out of the run only if
+/// `trusted`: set by the program.
 [[nodiscard]] inline Artifacts artifacts_of(const std::filesystem::path& directory,
                                             const std::vector<std::string>& patterns,
                                             bool trusted) {
@@ -74,7 +74,7 @@ inline void add_artifact(const std::filesystem::path& path, const std::string& n
     return found;
 }
 
-/// Changes with the file's contents. Empty when there is no such file.
+/// Changes with the file's contents. Empty if the file does not exist.
 [[nodiscard]] inline std::string mark_of(const std::filesystem::path& file) {
     struct stat status {};
     if (::stat(file.c_str(), &status) != 0) {
@@ -84,8 +84,8 @@ inline void add_artifact(const std::filesystem::path& path, const std::string& n
            "." + std::to_string(status.st_mtim.tv_nsec);
 }
 
-/// The path of `artifact_uri`, where the server itself takes files: of mlflow-artifacts:/path, and
-/// of mlflow-artifacts://authority/path if that is the server. None when it keeps them elsewhere.
+/// The path in `artifact_uri`, if the server stores files itself: mlflow-artifacts:/path, or
+/// mlflow-artifacts://authority/path of this server. None if files are stored elsewhere.
 [[nodiscard]] inline std::optional<std::string> proxied_path(std::string_view artifact_uri,
                                                              std::string_view authority) {
     constexpr std::string_view scheme = "mlflow-artifacts:";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// MlFlowBatches: sends metrics or parameters to an MLflow server, many in a request, and goes on
-/// without those that it refuses. Included by definitions only.
+/// MlFlowBatches: sends metrics or parameters to an MLflow server, many per request, and omits
+/// those that it refuses. Included by definitions only.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -27,30 +27,30 @@ namespace rtrain::track {
 
 class MlFlowBatches {
 public:
-    /// What the batches are of.
+    /// The kind of entry in the batches.
     struct Kind {
-        const char* field; ///< of the request
-        const char* name;  ///< of one, for people
-        std::size_t most;  ///< in a request; MLflow allows no more
+        const char* field; ///< in the request
+        const char* name;  ///< of one entry, for messages
+        std::size_t most;  ///< per request; MLflow's limit
     };
     static constexpr const char* refused_tag = "rtrain.refused";
     static constexpr Kind metrics{"metrics", "metric", 1000};
     static constexpr Kind parameters{"params", "parameter", 100};
 
-    /// "metric loss", as `left_out` has it.
+    /// "metric loss", as in MlFlowNote::refused.
     [[nodiscard]] static std::string title(const Kind& kind, const std::string& name) {
         return std::string(kind.name) + ' ' + name;
     }
 
-    static constexpr const char* id_tag = "rtrain.id"; ///< of the run there: MlFlowNote::id
+    static constexpr const char* id_tag = "rtrain.id"; ///< tag of the MLflow run: MlFlowNote::id
 
-    /// More is added to what `note` has as refused.
+    /// Adds refused entries to `note`.
     MlFlowBatches(MlFlowServer& server, MlFlowNote& note, const Kind& kind)
         : server_(server), note_(note), kind_(kind) {}
 
-    /// Removes from `entries` what the server has got, and what it does not take. Throws as
-    /// MlFlowServer::post() does; what is left then is for another call. `in_doubt`: the server may
-    /// have some already.
+    /// Removes from `entries` those that the server has stored, and those that it refuses. Throws
+    /// like MlFlowServer::post(); the rest is for another call. `in_doubt`: the server may already
+    /// have some.
     void send(std::vector<mlflow::Entry>& entries, bool in_doubt) {
         if (in_doubt) {
             remove_known(entries, entries.size());
@@ -67,7 +67,7 @@ private:
     using Entries = std::vector<mlflow::Entry>;
 
     static constexpr std::size_t most_bytes = 900'000;
-    static constexpr std::size_t most_histories = 200; ///< that are asked for
+    static constexpr std::size_t most_histories = 200; ///< maximum number of queries
 
     [[nodiscard]] static Entries::iterator behind(Entries& entries, std::size_t count) {
         return std::next(entries.begin(), static_cast<std::ptrdiff_t>(count));
@@ -83,8 +83,8 @@ private:
         return count;
     }
 
-    /// Removes, of the first `count`, those that the server has: with files, it would show them
-    /// twice. Returns the number of those left.
+    /// Removes those of the first `count` that the server already has: a file store would show them
+    /// twice. Returns the number that remain.
     std::size_t remove_known(Entries& entries, std::size_t count) {
         std::map<std::string, std::set<std::pair<std::int64_t, std::int64_t>>> known;
         const auto has = [&](const mlflow::Entry& entry) {
@@ -100,7 +100,8 @@ private:
         return many;
     }
 
-    /// Whether the server has the first `count`, which are removed then. False: it refuses one.
+    /// True if the server stored the first `count`, which are then removed. False: it refused at
+    /// least one.
     [[nodiscard]] bool is_taken(Entries& entries, std::size_t count) {
         std::string body = "{\"run_id\":" + json::serialize(boost::json::value(note_.run_id)) +
                            ",\"" + kind_.field + "\":[";
@@ -120,10 +121,10 @@ private:
         return true;
     }
 
-    /// The first `count`. What a server refuses it refuses by name: one that keeps metrics in files
-    /// has no "loss/val" beside "loss", and no parameter changes.
+    /// Sends the first `count`, grouped by name, because servers refuse by name: a file store
+    /// cannot hold "loss/val" and "loss", and parameters are immutable.
     void send_by_name(Entries& entries, std::size_t count) {
-        if (kind_.field == metrics.field) { // which a server may have written in part
+        if (kind_.field == metrics.field) { // a server may have written some of them
             count = remove_known(entries, count);
         }
         std::ranges::stable_sort(entries.begin(), behind(entries, count), {}, &mlflow::Entry::name);
@@ -145,8 +146,8 @@ private:
         (void)server_.post("runs/set-tag", tag);
     }
 
-    /// The first `count`, which have one name. They are to blame if the server, in between, takes a
-    /// tag that it has: else it is out of order, or the run is gone.
+    /// Sends the first `count`, which have the same name. They are refused if the server accepts a
+    /// known tag in between; otherwise the server is failing, or the run is gone.
     void send_or_leave_out(Entries& entries, std::size_t count) {
         set_tag(id_tag, note_.id);
         if (is_taken(entries, count)) {
@@ -155,21 +156,21 @@ private:
         const std::string name = entries.front().name;
         auto refused = note_.refused;
         refused.insert(title(kind_, name));
-        std::string list; // for people there
+        std::string list; // shown on the server
         for (const std::string& one : refused) {
             list += (list.empty() ? "" : ", ") + one;
         }
         set_tag(refused_tag, list);
         note_.refused = std::move(refused);
         std::erase_if(entries, [&](const auto& entry) { return entry.name == name; });
-        console::warn("MLflow shows this run without the %s %s, which its server refuses: %s",
+        console::warn("MLflow shows this run without the %s %s, which its server refused: %s",
                       kind_.name, name.c_str(), refusal_.c_str());
     }
 
     MlFlowServer& server_;
     MlFlowNote& note_;
     const Kind& kind_;
-    std::string refusal_; ///< the last one
+    std::string refusal_; ///< message of the last one
 };
 
 } // namespace rtrain::track

@@ -29,7 +29,8 @@
 namespace rtrain::track {
 
 struct MlFlow::Sender {
-    static constexpr std::size_t most_kept = 10'000; ///< metrics of lines; one may have more
+    static constexpr std::size_t most_kept = 10'000; ///< metrics of lines; a single line may have
+                                                     ///< more
     static constexpr const char* id_tag = MlFlowBatches::id_tag;
     static constexpr const char* directory_tag = "rtrain.directory";
     static constexpr const char* running = "RUNNING";
@@ -38,8 +39,8 @@ struct MlFlow::Sender {
     std::filesystem::path file;
     MlFlowNote note;
     MlFlowServer server;
-    bool by_note = false;                 ///< the run is not under way
-    std::vector<mlflow::Entry> metrics{}; ///< of lines up to `last` that are to be sent
+    bool by_note = false;                 ///< the run is not running
+    std::vector<mlflow::Entry> metrics{}; ///< unsent ones of lines up to `last`
     Position last{};
 
     void save() const { note.write(file); }
@@ -55,7 +56,7 @@ struct MlFlow::Sender {
         return rtrain::detail::concat(std::hex, random(), '-', random(), '-', random());
     }
 
-    /// What is on the server cannot be taken back, so it gets another run, and that the whole log.
+    /// Data on the server cannot be removed, so a new MLflow run gets the whole log.
     void begin_anew() {
         if (!note.run_id.empty()) {
             note.old.push_back(note.run_id);
@@ -71,7 +72,7 @@ struct MlFlow::Sender {
         save();
     }
 
-    /// The server has the run, and what there is but its metrics.
+    /// Ensures that the server has the run and everything except its metrics.
     void prepare() {
         if (note.run_id.empty()) {
             make_run();
@@ -91,7 +92,7 @@ struct MlFlow::Sender {
         }
     }
 
-    /// A note from elsewhere may name any run: sync() deletes only those of this directory.
+    /// A note from elsewhere may name any run: sync() deletes only runs of this directory.
     void delete_old(const std::string& old) {
         if (by_note) {
             std::error_code ignored;
@@ -99,7 +100,7 @@ struct MlFlow::Sender {
             const auto its = tags.find(directory_tag);
             if (its == tags.end() ||
                 std::filesystem::weakly_canonical(its->second, ignored) != run.directory) {
-                console::warn("MLflow's run %s stays: it was not made from %s",
+                console::warn("MLflow's run %s is not deleted: it was not created from %s",
                               mlflow::printable(old).c_str(), run.location.c_str());
                 return;
             }
@@ -107,7 +108,7 @@ struct MlFlow::Sender {
         server.delete_run(old);
     }
 
-    /// Whoever was killed, or waited too long, in create_run() does not know whether it is there.
+    /// If a process was killed or timed out in create_run(), the run may exist.
     void make_run() {
         const std::string experiment = server.experiment(note.experiment);
         if (note.is_asked_for) {
@@ -148,7 +149,7 @@ struct MlFlow::Sender {
                 {"tags", all_tags}};
     }
 
-    /// What people have written to the run that is to be replaced.
+    /// Copies the user's changes of the run that is replaced.
     void take_over(const std::string& old, std::map<std::string, std::string>& tags,
                    std::string& name, std::int64_t& start) {
         const Config there = server.run(old).value_or(Config{});
@@ -203,13 +204,14 @@ struct MlFlow::Sender {
         save();
     }
 
-    /// What the server has not got, or not as it is now.
+    /// Uploads artifacts that the server does not have, or that have changed.
     void send_artifacts() {
         auto [missing, outside] = mlflow::artifacts_of(run.directory, note.artifacts, !by_note);
         if (!outside.empty()) {
-            console::warn("MLflow gets only files inside the run's directory; %zu are outside and "
-                          "left out, the first is %s",
-                          outside.size(), mlflow::printable(outside.front().string()).c_str());
+            console::warn(
+                "MLflow artifacts must be inside the run's directory; %zu are outside and "
+                "omitted, the first is %s",
+                outside.size(), mlflow::printable(outside.front().string()).c_str());
         }
         std::erase_if(missing, [this](const auto& item) {
             const auto& [name, path] = item;
@@ -220,13 +222,13 @@ struct MlFlow::Sender {
         }
         const auto root = server.artifact_path(note.run_id);
         if (!root) {
-            console::warn("MLflow has no artifacts of this run: its server does not take files "
-                          "itself (mlflow server --serve-artifacts); they are in %s",
+            console::warn("MLflow has no artifacts of this run: its server does not accept uploads "
+                          "(mlflow server --serve-artifacts); the files are in %s",
                           run.location.c_str());
             return;
         }
         for (const auto& [name, path] : missing) {
-            std::string mark = mlflow::mark_of(path); // before it is read
+            std::string mark = mlflow::mark_of(path); // before the upload reads it
             server.put(*root + '/' + name, path);
             note.stored[name] = std::move(mark);
             save();
@@ -238,11 +240,11 @@ namespace internal {
 
 inline constexpr const char* uri_variable = "MLFLOW_TRACKING_URI";
 
-/// Before anything goes there.
+/// Called before anything is sent.
 RTRAIN_DOOR void show_target(const MlFlowServer& server, const MlFlowNote& note, bool by_note) {
     const std::string uri = server.url().text();
     if (by_note) {
-        console::say("MLflow: sending what is missing to %s, experiment \"%s\"%s", uri.c_str(),
+        console::say("MLflow: sending missing data to %s, experiment \"%s\"%s", uri.c_str(),
                      mlflow::printable(note.experiment).c_str(),
                      server.withholds_credentials()
                          ? ", without the environment's credentials, which go only to a server "
@@ -250,9 +252,7 @@ RTRAIN_DOOR void show_target(const MlFlowServer& server, const MlFlowNote& note,
                          : "");
     }
     if (server.sends_credentials() && !server.url().encrypted) {
-        console::warn("MLflow's credentials go to %s unencrypted, where others may read them on "
-                      "their way; use https://",
-                      uri.c_str());
+        console::warn("MLflow's credentials are sent to %s unencrypted; use https://", uri.c_str());
     }
 }
 
@@ -305,7 +305,7 @@ RTRAIN_DOOR void MlFlow::start(const RunInfo& info) {
     sender_->save();
 }
 
-/// Does not ask the server, so that it never has to be told twice what to forget.
+/// Does not contact the server, so a rewind needs no retry.
 RTRAIN_DOOR Position MlFlow::rewind(Position position) {
     MlFlowNote& note = sender_->note;
     if (note.on_its_way.iteration > position.iteration || note.on_its_way.step > position.step) {
@@ -337,7 +337,7 @@ RTRAIN_DOOR void MlFlow::flush() {
     sender_->send_metrics();
 }
 
-/// A run that pauses goes on as it is.
+/// A paused run keeps its status.
 RTRAIN_DOOR void MlFlow::finish(Ending ending) {
     MlFlowNote& note = sender_->note;
     const std::string status = ending == Ending::finished ? "FINISHED"

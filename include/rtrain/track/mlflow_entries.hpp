@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a run has, as MLflow takes it: names, metrics, parameters and tags.
+/// A run in MLflow's terms: names, metrics, parameters and tags.
 #pragma once
 
 #include <rtrain/base/clean_text.hpp>
@@ -27,21 +27,21 @@ inline constexpr std::size_t longest_tag = 5000;
 
 /// A metric or a parameter.
 struct Entry {
-    std::string name; ///< that it has there
+    std::string name; ///< its name in MLflow
     std::string json;
     std::pair<std::int64_t, std::int64_t> point{}; ///< of a metric: step and timestamp
 };
 
 namespace internal {
 
-/// Of ASCII only: which other letters count as such depends on the server's Python.
+/// ASCII only: for other letters, the result depends on the server's Python.
 [[nodiscard]] inline bool is_allowed(char letter) {
     constexpr std::string_view others = "_-./: ";
     return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
            (letter >= 'A' && letter <= 'Z') || others.find(letter) != std::string_view::npos;
 }
 
-/// MLflow takes names for paths, and refuses "a//b", "a/../b", "/a" and "a/".
+/// MLflow treats names as paths, and refuses "a//b", "a/../b", "/a" and "a/".
 [[nodiscard]] inline std::string with_plain_parts(std::string_view name) {
     std::string plain;
     for (;;) {
@@ -58,8 +58,8 @@ namespace internal {
 
 } // namespace internal
 
-/// `name` as MLflow allows it, in at most so many bytes. What has to change gets a checksum of what
-/// it was, because two metrics of one name would be one curve.
+/// `name` as MLflow allows it, in at most `most` bytes. A changed name gets a checksum of the
+/// original, because two metrics with one name would become one curve.
 [[nodiscard]] inline std::string name_of(std::string_view name, std::size_t most = longest_name,
                                          bool has_to_change = false) {
     std::string allowed = internal::with_plain_parts(name);
@@ -73,15 +73,15 @@ namespace internal {
     return allowed.substr(0, most - sum.size()) + sum;
 }
 
-/// Of a metric. Those of steps are apart from those of reports, whose numbers are others; "steps"
-/// would be in their way where metrics are files.
+/// Name of a metric. Metrics of steps get a prefix: steps and reports are numbered separately. A
+/// metric "steps" would conflict with that prefix in a file store.
 [[nodiscard]] inline std::string name_of_metric(std::string_view name, bool is_step) {
     constexpr std::string_view of_steps = "steps/";
     return is_step ? std::string(of_steps) + name_of(name, longest_name - of_steps.size())
                    : name_of(name, longest_name, name == "steps" || name.starts_with(of_steps));
 }
 
-/// The metrics of a line. What is neither a number nor true or false is none.
+/// The metrics of a line. Omits values that are neither numbers nor booleans.
 [[nodiscard]] inline std::vector<Entry> metrics_of(const Line& line) {
     std::vector<Entry> metrics;
     const auto time_ms = static_cast<std::int64_t>(std::llround(line.time_s * 1000));
@@ -111,7 +111,7 @@ namespace internal {
     return parameters;
 }
 
-/// For one line of a message.
+/// Text on one line of a message.
 [[nodiscard]] inline std::string printable(std::string text) {
     std::ranges::replace_if(
         text, [](unsigned char letter) { return letter < ' ' || letter == 0x7f; }, ' ');

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// MlFlowNote: the file in a run's directory that says which run on an MLflow server shows it, and
-/// how much of it that has. It is durable before the server is asked for what it is about, so that
-/// nothing is there twice wherever a process is killed. It holds no credentials.
+/// MlFlowNote: the file in a run's directory that records its MLflow run, and the server's
+/// progress. It is written durably before each request, so that nothing is duplicated if the
+/// process is killed. It holds no credentials.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -31,22 +31,22 @@ struct MlFlowNote {
 
     std::string uri{};
     std::string experiment{};
-    std::string run_name{}; ///< "": that of the run's directory
+    std::string run_name{}; ///< "": the name of the run's directory
     std::map<std::string, std::string> tags{};
-    std::string id{};                            ///< of our own, which the run has as a tag
-    bool is_asked_for = false;                   ///< a run with that tag may be there
-    std::string run_id{};                        ///< "": it is not known to be there
-    bool has_parameters = false;                 ///< the run there
-    std::string status{};                        ///< that the run there has
-    Position sent{};                             ///< what the server has
-    Position on_its_way{};                       ///< what it may have
-    std::vector<std::string> old{};              ///< runs there that this one replaces
-    bool steps = true;                           ///< they are sent, too
+    std::string id{};                            ///< unique ID, stored as a tag of the MLflow run
+    bool is_asked_for = false;                   ///< a run with that tag may exist
+    std::string run_id{};                        ///< "": not known to exist
+    bool has_parameters = false;                 ///< the MLflow run has them
+    std::string status{};                        ///< of the MLflow run
+    Position sent{};                             ///< confirmed by the server
+    Position on_its_way{};                       ///< possibly stored on the server
+    std::vector<std::string> old{};              ///< MLflow runs that this one replaces
+    bool steps = true;                           ///< true: steps are also sent
     std::vector<std::string> artifacts{};        ///< patterns
-    std::map<std::string, std::string> stored{}; ///< artifacts that are there, each with its mark
-    std::set<std::string> refused{};             ///< what the run there is without
+    std::map<std::string, std::string> stored{}; ///< uploaded artifacts, each with its mark
+    std::set<std::string> refused{};             ///< entries that the server refused
 
-    /// None when there is no such file. Throws Error [RT-V65].
+    /// None if the file does not exist. Throws Error [RT-V65].
     [[nodiscard]] static std::optional<MlFlowNote> read(const std::filesystem::path& file);
 
     /// Durable on return.
@@ -122,7 +122,7 @@ inline std::optional<MlFlowNote> MlFlowNote::read(const std::filesystem::path& f
         read_map("stored", note.stored);
         read_list("old", note.old);
         read_list("artifacts", note.artifacts);
-        if (noted.contains("refused")) { // rtrain 0.1 had none
+        if (noted.contains("refused")) { // rtrain 0.1 did not write it
             std::vector<std::string> refused;
             read_list("refused", refused);
             note.refused.insert(refused.begin(), refused.end());
@@ -133,8 +133,8 @@ inline std::optional<MlFlowNote> MlFlowNote::read(const std::filesystem::path& f
     } catch (const std::exception&) {
         throw Error("RT-V65",
                     rtrain::detail::concat(file.string(),
-                                           " is damaged, so which run on the MLflow server shows "
-                                           "this one is unknown; remove the file to have another"));
+                                           " is damaged, so the MLflow run of this run is unknown; "
+                                           "remove the file to create a new MLflow run"));
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// MlFlowServer: MLflow's REST API 2.0
-/// (https://mlflow.org/docs/latest/api_reference/rest-api.html), as far as a tracker needs it.
-/// Included by definitions only.
+/// MlFlowServer: the subset of MLflow's REST API 2.0
+/// (https://mlflow.org/docs/latest/api_reference/rest-api.html) that a tracker needs. Included by
+/// definitions only.
 #pragma once
 
 #include <rtrain/base/base64.hpp>
@@ -31,15 +31,15 @@
 
 namespace rtrain::track {
 
-/// The server has understood, and says no.
+/// An error answer of the server.
 class MlFlowRefusal : public Error {
 public:
     MlFlowRefusal(const std::string& message, std::string reason, unsigned status)
         : Error("RT-V62", message), reason_(std::move(reason)), status_(status) {}
-    /// MLflow's name for it, such as "RESOURCE_DOES_NOT_EXIST"; "" for none.
+    /// MLflow's error code, such as "RESOURCE_DOES_NOT_EXIST"; "" for none.
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
-    /// Whether it may be about a part of what was sent, and not about who asks for it, or when.
-    /// MLflow answers 500 where its store cannot write one metric.
+    /// True if the server may have refused part of the content, rather than the client or the time.
+    /// MLflow answers 500 if its store cannot write one metric.
     [[nodiscard]] bool may_be_of_content() const noexcept {
         return status_ == 400 || status_ == 413 || status_ == 500;
     }
@@ -49,7 +49,7 @@ private:
     unsigned status_;
 };
 
-/// An empty one when there is none.
+/// The object in `field`; empty if missing.
 [[nodiscard]] inline Config object_in(const Config& object, const char* field) {
     const auto* const value = object.if_contains(field);
     return value != nullptr && value->is_object() ? value->get_object() : Config{};
@@ -62,9 +62,9 @@ public:
     static constexpr const char* does_not_exist = "RESOURCE_DOES_NOT_EXIST";
     static constexpr const char* already_exists = "RESOURCE_ALREADY_EXISTS";
 
-    /// Takes MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, if
-    /// the caller has named the server: a note in a directory may be anyone's. `https` sends what
-    /// goes to an https:// server. Throws ConfigError [RT-V60], or [RT-V66] when it is empty.
+    /// Uses MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, if the
+    /// caller has named the server: the note in a directory may come from anyone. `https` sends the
+    /// requests to an https:// server. Throws ConfigError [RT-V60], or [RT-V66] if it is empty.
     MlFlowServer(Url server, const HttpSender& https, bool is_named)
         : server_(std::move(server)), send_(server_.encrypted ? https : http_exchange),
           authorization_(authorization()), withholds_(!is_named && !authorization_.empty()) {
@@ -75,26 +75,26 @@ public:
             throw ConfigError(
                 "RT-V66",
                 server_.text() +
-                    " takes rtrain's component https: in CMake, find_package(rtrain COMPONENTS "
-                    "https) and link rtrain::https; in the program, #include "
-                    "<rtrain/track/https.hpp> and give MlFlowOptions, or track::sync, "
-                    "rtrain::track::https()");
+                    " requires rtrain's component https; in CMake, call "
+                    "find_package(rtrain COMPONENTS https) and link rtrain::https; in the program, "
+                    "include <rtrain/track/https.hpp> and pass rtrain::track::https() to "
+                    "MlFlowOptions or track::sync");
         }
     }
 
     [[nodiscard]] const Url& url() const noexcept { return server_; }
     [[nodiscard]] bool sends_credentials() const noexcept { return !authorization_.empty(); }
-    /// True if the environment has some that are not for this server.
+    /// True if the environment has credentials that are not for this server.
     [[nodiscard]] bool withholds_credentials() const noexcept { return withholds_; }
 
-    /// Makes it when there is none.
+    /// The ID of the experiment, which is created if missing.
     [[nodiscard]] std::string experiment(const std::string& name) {
         if (const auto id = find_experiment(name)) {
             return *id;
         }
         try {
             return text(post("experiments/create", {{"name", name}}), "experiment_id");
-        } catch (const MlFlowRefusal& refusal) { // somebody else has just made it
+        } catch (const MlFlowRefusal& refusal) { // another client has just created it
             if (refusal.reason() != already_exists) {
                 throw;
             }
@@ -102,7 +102,7 @@ public:
         return find_experiment(name).value_or("");
     }
 
-    /// The run with a tag of that value.
+    /// The run that has the tag with this value.
     [[nodiscard]] std::optional<std::string>
     find_run(const std::string& experiment, const std::string& tag, const std::string& value) {
         const Config found =
@@ -122,7 +122,7 @@ public:
         return id_of(object_in(created, "run"));
     }
 
-    /// {"info": {...}, "data": {...}}; nothing when there is none, and none in the bin.
+    /// {"info": {...}, "data": {...}}; empty if the run does not exist or is deleted.
     [[nodiscard]] std::optional<Config> run(const std::string& id) {
         try {
             return object_in(request({.target = api + ("runs/get?run_id=" + percent_encoded(id))}),
@@ -135,7 +135,7 @@ public:
         return std::nullopt;
     }
 
-    /// The points of a metric that the server has; none when it does not say.
+    /// The points of a metric that the server has; empty if unknown.
     [[nodiscard]] std::set<std::pair<std::int64_t, std::int64_t>>
     points(const std::string& id, const std::string& metric) {
         std::set<std::pair<std::int64_t, std::int64_t>> points; // step and timestamp
@@ -150,12 +150,13 @@ public:
             }
         } catch (const std::bad_alloc&) {
             throw;
-        } catch (const std::exception&) { // too long for an answer, or none: all is sent again
+        } catch (const std::exception&) { // the answer is too long, or an error: all points are
+                                          // sent again
         }
         return points;
     }
 
-    /// Moves it to the bin. One that is gone is no error.
+    /// Marks the run as deleted. Ignores one that does not exist.
     void delete_run(const std::string& id) {
         try {
             (void)post("runs/delete", {{"run_id", id}});
@@ -166,13 +167,13 @@ public:
         }
     }
 
-    /// Where the server itself takes the files of a run; none when it keeps them elsewhere.
+    /// The server's upload path for the files of a run; none if they are stored elsewhere.
     [[nodiscard]] std::optional<std::string> artifact_path(const std::string& id) {
         const Config info = object_in(run(id).value_or(Config{}), "info");
         return mlflow::proxied_path(text_or_none(info, "artifact_uri"), server_.authority());
     }
 
-    /// Throws what post() throws, and [RT-V69].
+    /// Throws like post(), and [RT-V69].
     void put(const std::string& path, const std::filesystem::path& file) {
         std::string target = "/api/2.0/mlflow-artifacts/artifacts";
         for (const auto& part : std::filesystem::path(path)) {
@@ -192,8 +193,8 @@ public:
 private:
     static constexpr const char* api = "/api/2.0/mlflow/";
     static constexpr const char* withheld =
-        "; credentials of the environment go only to a server that you name: set "
-        "MLFLOW_TRACKING_URI, or give it to sync";
+        "; credentials from the environment go only to a server that you name; set "
+        "MLFLOW_TRACKING_URI, or pass the URI to sync";
     static constexpr std::chrono::seconds longest_wait{60};
 
     [[nodiscard]] static std::string authorization() {
@@ -208,8 +209,8 @@ private:
         }
         const std::string token = variable("MLFLOW_TRACKING_TOKEN");
         if (!std::ranges::all_of(token, internal::is_graphic)) {
-            throw ConfigError("RT-V60", "MLFLOW_TRACKING_TOKEN has a space, a line's end or a "
-                                        "character that is not ASCII; expected a token alone");
+            throw ConfigError("RT-V60", "MLFLOW_TRACKING_TOKEN has a space, a line break or a "
+                                        "non-ASCII character; set it to the token only");
         }
         return token.empty() ? "" : "Bearer " + token;
     }
@@ -230,7 +231,7 @@ private:
 
     [[nodiscard]] Config request(HttpRequest request) {
         if (const auto now = Clock::now(); now < not_before_) {
-            throw Error("RT-V63", server_.text() + " has asked to be left alone for a while");
+            throw Error("RT-V63", server_.text() + " has asked clients to retry later");
         }
         request.authorization = authorization_;
         const std::string target = request.target.substr(0, request.target.find('?'));
@@ -244,9 +245,10 @@ private:
             wait_as_told(answer);
         }
         if (answer.status == 200) {
-            throw Error("RT-V64", rtrain::detail::concat(server_.text(), " answers ", target,
-                                                         " with what is no JSON object; is it an "
-                                                         "MLflow server?"));
+            throw Error("RT-V64", rtrain::detail::concat(
+                                      server_.text(), " answers ", target,
+                                      " with something other than a JSON object; check that it is "
+                                      "an MLflow server"));
         }
         const bool wants_credentials = answer.status == 401 || answer.status == 403;
         throw MlFlowRefusal(
@@ -259,7 +261,7 @@ private:
 
     void wait_as_told(const HttpAnswer& answer) {
         const std::string& told = answer.retry_after;
-        std::int64_t seconds = 0; // a date is none
+        std::int64_t seconds = 0; // dates are ignored
         std::from_chars(told.data(), told.data() + told.size(), seconds);
         seconds = std::clamp<std::int64_t>(seconds, 0, longest_wait.count());
         not_before_ = Clock::now() + std::chrono::seconds(seconds);
@@ -268,7 +270,7 @@ private:
     [[nodiscard]] static std::optional<Config> parsed(const std::string& body) {
         try {
             return json::parse(body).as_object();
-        } catch (const std::bad_alloc&) { // says nothing about the text
+        } catch (const std::bad_alloc&) { // not the text's fault
             throw;
         } catch (const std::exception&) {
             return std::nullopt;
@@ -283,8 +285,9 @@ private:
     [[nodiscard]] std::string text(const Config& object, const char* field) const {
         std::string found = text_or_none(object, field);
         if (found.empty()) {
-            throw Error("RT-V64", rtrain::detail::concat(server_.text(), " has answered without \"",
-                                                         field, "\"; is it an MLflow server?"));
+            throw Error("RT-V64",
+                        rtrain::detail::concat(server_.text(), " has answered without \"", field,
+                                               "\"; check that it is an MLflow server"));
         }
         return found;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// OfflineNote: the file in an offline tracker's directory that says under which id a service is to
-/// know the run, since when there is one, and how the tracker was set up, for another start and for
-/// track/sync.hpp. It holds no credentials.
+/// OfflineNote: a file in an offline tracker's directory. It records the run's ID in the service,
+/// its start time, and the tracker's options, for later starts and for track/sync.hpp. It holds no
+/// credentials.
 #pragma once
 
 #include <rtrain/base/clean_text.hpp>
@@ -32,8 +32,8 @@ namespace rtrain::track {
 
 class OfflineNote {
 public:
-    /// The one in `directory`, or else a new one with an id of `letters` of 0 to 9 and a to f; it
-    /// is not on disk before write(). Throws Error [RT-V70].
+    /// The note in `directory`, or a new one with an id of `letters` hexadecimal digits; it is not
+    /// on disk before write(). Throws Error [RT-V70].
     OfflineNote(const std::filesystem::path& directory, std::string_view tracker,
                 std::size_t letters)
         : file_(directory / file_name), tracker_(tracker) {
@@ -50,7 +50,7 @@ public:
             const Config noted = json::parse(text).as_object();
             id_ = noted.at("id").as_string();
             if (id_.find_first_not_of("0123456789abcdef") != std::string::npos) {
-                throw std::invalid_argument("an id that may lead elsewhere: it names files");
+                throw std::invalid_argument("the id is not hexadecimal, and is used in file names");
             }
             start_s_ = noted.at("start").as_int64();
             options_ = noted.at("options").as_object();
@@ -60,14 +60,15 @@ public:
         } catch (const std::bad_alloc&) {
             throw;
         } catch (const std::exception&) {
-            throw Error("RT-V70", rtrain::detail::concat(
-                                      file_.string(),
-                                      " is damaged, so under which id the run is to be shown is "
-                                      "unknown; remove the file to have another"));
+            throw Error("RT-V70",
+                        rtrain::detail::concat(
+                            file_.string(),
+                            " is damaged, so the id of the run is unknown; remove the file to "
+                            "get a new id"));
         }
     }
 
-    /// Whether `directory` is one that `tracker` has written.
+    /// True if `directory` was written by `tracker`.
     [[nodiscard]] static bool is_in(const std::filesystem::path& directory,
                                     std::string_view tracker) {
         const auto file = directory / file_name;
@@ -79,8 +80,8 @@ public:
     /// Seconds since 1970.
     [[nodiscard]] std::int64_t start_s() const noexcept { return start_s_; }
 
-    /// Notes an option: `given`; else what the environment's `variable` says; else what was noted
-    /// before; else `otherwise`. Returns it, as UTF-8.
+    /// Records an option: `given`; else the environment's `variable`; else the recorded value; else
+    /// `otherwise`. Returns it, as UTF-8.
     std::string option(std::string_view name, const std::string& given, const char* variable,
                        const std::string& otherwise = "") {
         const auto* const noted = options_.if_contains(name);
@@ -92,7 +93,7 @@ public:
         return text;
     }
 
-    /// Notes `given`, or keeps what was noted before when it is empty.
+    /// Records `given`, or keeps the recorded tags if it is empty.
     std::vector<std::string> tags(const std::vector<std::string>& given) {
         if (!given.empty()) {
             tags_.clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options of trackers that may come from the environment. Cost tier 0: std only.
+/// Tracker options with defaults from the environment. Cost tier 0: std only.
 #pragma once
 
 #include <cstdlib>
@@ -8,8 +8,7 @@
 
 namespace rtrain::track {
 
-/// `given`; when that is empty, the value of the environment's `variable`; when that is empty, too,
-/// `otherwise`.
+/// `given`; if empty, the environment's `variable`; if that is also empty, `otherwise`.
 [[nodiscard]] inline std::string option_or(const std::string& given, const char* variable,
                                            const std::string& otherwise) {
     const char* const value = std::getenv(variable);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// PendingRewind: a note in the run's directory that trackers have to forget reports. Training does
-/// not wait for them, so a process may be killed when the run has gone on and a tracker still shows
-/// what does not count. The next start then has it forget that, too. How the run has ended stands
-/// there as well, for trackers that do not hear of it.
+/// PendingRewind: a note in the run's directory that trackers have to rewind. Training does not
+/// wait for trackers: a process may be killed after the run has resumed, while a tracker still
+/// shows superseded reports. The next start then repeats the rewind. The note also records how the
+/// run ended, for trackers that are not notified of it.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -28,7 +28,8 @@ namespace rtrain::track {
 
 class PendingRewind {
 public:
-    /// The run was taken up behind `position`, and `trackers` are to rewind: returns to where.
+    /// The run has resumed after `position`, and `trackers` trackers must rewind: returns the
+    /// target.
     [[nodiscard]] Position begin(const std::filesystem::path& directory, Position position,
                                  std::size_t trackers) {
         const std::scoped_lock lock(mutex_);
@@ -44,13 +45,13 @@ public:
         return position;
     }
 
-    /// Which begin() was the last.
+    /// The number of the last begin().
     [[nodiscard]] std::uint64_t start() const {
         const std::scoped_lock lock(mutex_);
         return start_;
     }
 
-    /// One more has rewound as the begin() of number `start` said.
+    /// One tracker has completed the rewind of begin() number `start`.
     void rewound(std::uint64_t start) noexcept {
         const std::scoped_lock lock(mutex_);
         if (start == start_ && --left_ == 0) {
@@ -59,7 +60,7 @@ public:
         }
     }
 
-    /// Nothing follows in this start of the run.
+    /// This start of the run has ended.
     void ended(Ending ending) noexcept {
         const std::scoped_lock lock(mutex_);
         if (!file_.empty()) {
@@ -68,7 +69,7 @@ public:
         }
     }
 
-    /// How the run has ended that is not under way any more; none when it was killed.
+    /// The recorded ending of a run that is not running; none if it was killed.
     [[nodiscard]] static std::optional<Ending> ending_in(const std::filesystem::path& directory) {
         try {
             const auto noted =
@@ -78,12 +79,12 @@ public:
                     return ending;
                 }
             }
-        } catch (const std::exception&) { // nothing is noted
+        } catch (const std::exception&) { // nothing recorded
         }
         return std::nullopt;
     }
 
-    /// What trackers may have kept that does not count any more lies behind it.
+    /// The position after which trackers may have stored superseded lines.
     [[nodiscard]] static Position noted_in(const std::filesystem::path& directory) {
         constexpr auto any = std::numeric_limits<std::int64_t>::max();
         const auto file = directory / trackers_file;
@@ -119,8 +120,8 @@ private:
             }
             storage::replace_file(file_, json::serialize(what) + "\n");
         } catch (const std::exception& error) {
-            console::warn("%s was not written, so trackers may show reports that do not count if "
-                          "this process is killed: %s",
+            console::warn("%s was not written, so trackers may show superseded reports if this "
+                          "process is killed: %s",
                           trackers_file, error.what());
         }
     }
@@ -129,7 +130,7 @@ private:
     std::filesystem::path file_;
     std::uint64_t start_ = 0;
     std::size_t left_ = 0;
-    std::optional<Position> to_; ///< while it is pending
+    std::optional<Position> to_; ///< set while it is pending
     std::string ended_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// replay(): gives a tracker what it lacks of the logs of a run that is not under way.
+/// replay(): brings a tracker up to date with the logs of a run that is not running.
 #pragma once
 
 #include <rtrain/config/tracker.hpp>
@@ -15,8 +15,8 @@
 
 namespace rtrain::track {
 
-/// Of `tracker`, which was started, what lies behind `to` does not count any more. All lines of the
-/// logs in `directory` have come to it on return.
+/// Rewinds `tracker`, which was started, to `to`, and then writes all later lines of the logs in
+/// `directory` to it.
 inline void replay(const AnyTracker& tracker, const std::filesystem::path& directory, Position to) {
     const Position at = tracker.rewind(to);
     int kept = 0;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Script of the page that shows a run (report_page.hpp). It draws what the page has as JSON, as
-/// text and shapes only: no markup of a metric's name gets into the document. Cost tier 0: std
-/// only.
+/// Script of the page that shows a run (report_page.hpp). It draws the page's JSON as text and
+/// shapes only, so markup in a metric's name cannot get into the document. Cost tier 0: std only.
 #pragma once
 
 namespace rtrain::track {
@@ -10,7 +9,7 @@ namespace rtrain::track {
 inline constexpr const char* report_script = R"js(
 "use strict";
 let data = JSON.parse(document.getElementById("data").textContent);
-// A phone shows charts in the size in which they are drawn, so that their letters can be read.
+// On phones, charts are drawn unscaled, so that their text is readable.
 const is_narrow = matchMedia("(max-width: 600px)").matches;
 const width = is_narrow ? 340 : 460, wide = is_narrow ? width : 2 * width, height = 210, left = 54, right = 10, top_ = 10, bottom = 34;
 const plot_width = width - left - right, plot_height = height - top_ - bottom, inset = 5;
@@ -30,7 +29,7 @@ function shown(value) {
   return size !== 0 && (size < 1e-3 || size >= 1e7) ? Number(value.toPrecision(4)).toExponential()
                                                     : String(Number(value.toPrecision(6)));
 }
-/// Round numbers between two.
+/// Round numbers between two values.
 function ticks(low, high, most) {
   const rough = (high - low) / most, power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough);
@@ -43,7 +42,7 @@ function label_below(svg, x, end, mark, text = shown(mark)) {
   const half = text.length * 3.4;
   make(svg, "text", {x: Math.min(x, end - half), y: height - bottom + 15, "text-anchor": "middle"}, text);
 }
-/// The point nearest to a place, by bisection.
+/// The point nearest to a place, by binary search.
 function nearest(x, place) {
   let low = 0, high = x.length - 1;
   while (high - low > 1) {
@@ -53,7 +52,7 @@ function nearest(x, place) {
   return Math.abs(x[low] - place) <= Math.abs(x[high] - place) ? low : high;
 }
 
-/// Where `to` rises with `from`: what `to` is at a value of `from`, on lines between points.
+/// Linear interpolation of `to`, which increases with `from`.
 function between(from, to) {
   return value => {
     if (from.length === 1) return to[0];
@@ -70,7 +69,7 @@ function duration(seconds) {
   const unit = [[86400, "d"], [3600, "h"], [60, "min"]].find(([size]) => seconds >= size);
   return unit ? `${shown(Number((seconds / unit[0]).toPrecision(3)))} ${unit[1]}` : `${shown(seconds)} s`;
 }
-/// The axes that curves can be drawn over: from an iteration to its value there, and back.
+/// The x axes of curves: map an iteration to a value, and back.
 function all_axes() {
   const same = value => value;
   return [{name: "iteration", of: same, place: same, text: shown, is_whole: true},
@@ -78,7 +77,7 @@ function all_axes() {
       text: name === "time" ? duration : shown, is_whole: false}))];
 }
 
-/// Charts that are looked at together: they show the same iterations.
+/// Charts that show the same iterations.
 class Group {
   constructor(first, last) {
     this.charts = [];
@@ -86,7 +85,7 @@ class Group {
     this.axis = this.axes[0];
     this.range = this.all = [first, last];
   }
-  /// The range as the axis has it.
+  /// The range in units of the axis.
   span() { return this.range.map(this.axis.of); }
   choose(name) {
     this.axis = this.axes.find(axis => axis.name === name) ?? this.axes[0];
@@ -109,7 +108,7 @@ class Group {
   }
   look_at(place) { for (const chart of this.charts) chart.look_at(place); }
 
-  /// Moving over a chart shows values, dragging chooses a part, a double click returns to all.
+  /// Hovering shows values, dragging selects a range, a double click shows all.
   listen(svg) {
     const pixel = event => {
       const box = svg.getBoundingClientRect();
@@ -182,7 +181,7 @@ class Chart {
   }
   is_drawn(value) { return is_number(value) && (!this.log || value > 0); }
 
-  /// Vertical axis: of what is in sight.
+  /// Vertical axis: the range of the visible points.
   measure() {
     const [from, to] = this.group.range;
     let low = Infinity, high = -Infinity;
@@ -245,7 +244,7 @@ class Chart {
     this.dot = make(plot, "circle", {r: 3.5, visibility: "hidden"});
     this.look_at(null);
   }
-  /// Where the run was taken up, and what it saved.
+  /// Restarts and checkpoints.
   marks(plot, x) {
     make(plot, "path", {class: "restart",
       d: data.restarts.map(place => `M${x(place - 0.5)} 0V${plot_height}`).join("")});
@@ -313,7 +312,7 @@ function draw_curves() {
   return group;
 }
 
-/// Shares of the time between reports, one above the other.
+/// Stacked shares of the time between reports.
 function draw_time() {
   const {parts, x, y} = data.time, place = document.getElementById("time");
   if (!place || x.length < 2) return;

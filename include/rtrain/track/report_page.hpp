@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The page that shows a run: one file of HTML that asks nobody for anything. Curves are drawn by
-/// its script; all else can be read without.
+/// The page that shows a run: one HTML file without external resources. Its script draws the
+/// curves; everything else is readable without it.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -41,14 +41,14 @@ namespace html {
 }
 [[nodiscard]] inline std::string left_out(std::size_t rows) {
     return rows == 0 ? ""
-                     : "<p class=\"soft\">" + std::to_string(rows) + " more are left out.</p>\n";
+                     : "<p class=\"soft\">" + std::to_string(rows) + " more are omitted.</p>\n";
 }
 [[nodiscard]] inline std::string column(const char* title, bool is_number = false) {
     return std::string("<th scope=\"col\"") + (is_number ? " class=\"number\">" : ">") + title +
            "</th>";
 }
 
-/// What matters most, at the top.
+/// The key facts, at the top.
 [[nodiscard]] inline std::string facts(const RunSummary& run) {
     std::string list;
     const auto add = [&list](const char* name, const std::string& value) {
@@ -83,9 +83,9 @@ namespace html {
                      escaped(run.error, longest_error) + "</pre></section>\n";
 }
 
-/// What was reported last, and the extremes of what are numbers.
+/// The last report, with the extremes of its numbers.
 [[nodiscard]] inline std::string last_report(const RunSummary& run) {
-    constexpr std::size_t most_image_bytes = std::size_t{1} << 20; // of a page that is to be sent
+    constexpr std::size_t most_image_bytes = std::size_t{1} << 20; // per page
     std::string rows;
     std::size_t count = 0;
     std::size_t image_bytes = 0;
@@ -143,7 +143,7 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
     return earlier;
 }
 
-/// "0.1 up to iteration 12" where an earlier start had another value; "" where none had.
+/// "0.1 up to iteration 12" if an earlier start had a different value; else "".
 [[nodiscard]] inline std::string value_before(const Earlier& earlier, const std::string& name,
                                               const std::string& now) {
     for (auto start = earlier.rbegin(); start != earlier.rend(); ++start) {
@@ -156,7 +156,7 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
     return "";
 }
 
-/// The newest start's, with the values that earlier ones had instead.
+/// The newest start's configuration, with different values of earlier starts.
 [[nodiscard]] inline std::string configuration(const RunSummary& run) {
     const auto* const reported = run.last.if_contains("config");
     const Config* const config = !run.config.empty()   ? &run.config
@@ -266,13 +266,14 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
         lacks_part = lacks_part || is_unseen;
         rows += row("<span class=\"swatch " + part + "\"></span>" +
                         (part == "optimizer" ? "optimizer and rest" : part),
-                    number_cell(is_unseen ? "not seen" : duration(spent)) +
+                    number_cell(is_unseen ? "not measured" : duration(spent)) +
                         number_cell(is_unseen ? "" : share + " %"));
     }
     const std::string note =
-        lacks_part ? "<p class=\"soft\">A part that was not seen is in the time of another one. "
-                     "Forward and backward are seen where a model is called through what "
-                     "worker.prepare() returned, and returns tensors.</p>\n"
+        lacks_part ? "<p class=\"soft\">The time of a part that was not measured is counted in "
+                     "a different part. Forward and backward are measured if a model is called "
+                     "through the handle "
+                     "that worker.prepare() returned, and returns tensors.</p>\n"
                    : "";
     return section("Time",
                    "<div class=\"card\" id=\"time\"><div class=\"bar\" aria-hidden=\"true\">" +
@@ -332,7 +333,7 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
 
 } // namespace html
 
-/// What the script draws.
+/// The JSON that the script draws.
 [[nodiscard]] inline std::string report_data(const RunSummary& run) {
     std::string restarts;
     for (std::size_t i = 1; i < run.starts().size(); ++i) {
@@ -354,7 +355,7 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
            "],\n\"time\":" + to_json(run.time()) + "}";
 }
 
-/// The whole page. `is_live`: it is served while the run goes on, and asks its server for news.
+/// The whole page. `is_live`: served during the run; subscribes to the server's events.
 [[nodiscard]] inline std::string report_page(const RunSummary& run, bool is_live = false) {
     const std::string name = html::escaped(run.name, 300);
     std::string page = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Style of the pages that show runs and searches. Below 600 pixels, a phone's: one column, tables
-/// that scroll by themselves. Cost tier 0: std only.
+/// Style of the pages that show runs and searches. Below 600 pixels (phones): one column, and
+/// tables that scroll separately. Cost tier 0: std only.
 #pragma once
 
 namespace rtrain::track {

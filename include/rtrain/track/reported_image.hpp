@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Images in reports: texts that are data URIs of PNG files. track/image.hpp makes them of tensors.
+/// Images in reports: data URIs of PNG files, created from tensors by track/image.hpp.
 #pragma once
 
 #include <rtrain/base/base64.hpp>
@@ -20,7 +20,7 @@ namespace rtrain::track {
 
 inline constexpr std::string_view image_begin = "data:image/png;base64,";
 
-/// Whether a metric is an image, which is for eyes only: who has no place for one leaves it out.
+/// True if a metric is an image. Trackers that cannot show images omit it.
 [[nodiscard]] inline bool is_image(const boost::json::value& metric) {
     return metric.is_string() && std::string_view(metric.get_string()).starts_with(image_begin);
 }
@@ -32,7 +32,7 @@ struct ReportedImage {
     unsigned channels = 0; ///< 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA
 };
 
-/// None if a metric is no image, or there is no PNG file in it.
+/// None if the metric is not an image, or not a PNG file.
 [[nodiscard]] inline std::optional<ReportedImage> image_in(const boost::json::value& metric) {
     constexpr std::size_t header = 33; // signature and IHDR
     if (!is_image(metric)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// RunConsole: shows people a run while it goes, as ConsoleConfig says: what it is made of, a bar,
-/// and what came of it. Always says how validations ended, and why training begins anew.
+/// RunConsole: terminal output of a run, as ConsoleConfig specifies: its setup, a progress bar, and
+/// its outcome. Always logs the results of validations, and the reasons for restarts.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -33,7 +33,7 @@
 
 namespace rtrain::track {
 
-/// Training never waits for it: a thread draws the bar from counters that each batch bumps.
+/// Training never waits for it: a thread draws the bar from counters that each batch increments.
 class RunConsole : public Observer {
 public:
     RunConsole(ConsoleConfig config, CheckpointConfig ranking, RunFacts facts,
@@ -63,7 +63,7 @@ public:
                 try {
                     run();
                 } catch (const std::exception& error) { // such as std::bad_alloc
-                    console::warn("the bar has failed, and the run goes on: %s", error.what());
+                    console::warn("the progress bar failed; the run continues: %s", error.what());
                 }
             });
         }
@@ -107,7 +107,7 @@ public:
     void restarting(const Restarting& event) override {
         console::warn("%s", event.what.c_str());
         if (event.lost_ranks) {
-            console::warn("going on with %d ranks", event.ranks);
+            console::warn("continuing with %d ranks", event.ranks);
         }
         console::warn("%s", event.reason.c_str());
         facts_.ranks = event.ranks;
@@ -121,7 +121,7 @@ public:
         show_models();
         display_->take_off();
         display_->print(outcome_.text(event.how, facts_));
-        constexpr std::chrono::seconds patience{2}; // a terminal may be stopped
+        constexpr std::chrono::seconds patience{2}; // a terminal may be suspended
         (void)display_->drain(patience);
     }
 
@@ -133,15 +133,15 @@ private:
 
     static double now_s() { return 1e-9 * static_cast<double>(StepClock::now_ns()); }
 
-    /// Whether the first step has ended, or nobody can tell when it does.
+    /// True if the first step has ended, or if that cannot be detected.
     [[nodiscard]] bool has_stepped(const LoopStatus::Reading& loop) const {
         constexpr double patience_s = 60;
-        constexpr std::int64_t batches = 2; // a model may be called past its handle
+        constexpr std::int64_t batches = 2; // a model may be called without its handle
         return StepClock::current().steps() > steps_before_ ||
                loop.done - loop.length.first >= batches || now_s() - begun_s_ > patience_s;
     }
 
-    /// Once a step has shown what it takes, or a report comes first. Counting ends here.
+    /// Called after the first step, or at the first report if earlier. Ends the FLOP count.
     void show_models() {
         for (const Model& model : std::exchange(models_, {})) {
             display_->print(model_text(model.parts, config_.verbose,
@@ -187,7 +187,7 @@ private:
     bool has_header_ = false;
     rtrain::process::Thread thread_;
 
-    std::mutex mutex_; ///< guards what follows, while there is a thread
+    std::mutex mutex_; ///< guards the following members, while there is a thread
     std::condition_variable work_;
     bool ends_ = false;
     RunOutcome outcome_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// RunFacts: what a start of a run runs on; with its models, run.json in the run's directory, from
-/// which pages are made.
+/// RunFacts: the environment of a start of a run; with its models, it is stored as run.json in the
+/// run's directory, for report pages.
 #pragma once
 
 #include <rtrain/config/config.hpp>
@@ -18,18 +18,18 @@
 
 namespace rtrain::track {
 
-/// What a header says of a run besides what all observers hear.
+/// The facts in a header that are not in observer events.
 struct RunFacts {
     int ranks = 1;
     int hosts = 1;
     int threads = 1;      ///< of rank 0
     std::string device{}; ///< of rank 0
-    /// Libraries: "libtorch", and its version with the file that it was loaded from.
+    /// Libraries: "libtorch", and its version with the path of the loaded file.
     std::vector<std::pair<std::string, std::string>> libraries{};
-    std::string goes_on{}; ///< what to do to go on with the run
+    std::string goes_on{}; ///< command or advice for resuming the run
 };
 
-/// The contents of run.json. Parts of a model deeper than 3 are left out, and more than 200.
+/// The contents of run.json. Omits model parts deeper than 3, and more than 200.
 [[nodiscard]] inline Config to_json(const RunFacts& facts,
                                     const std::vector<std::vector<console::ModelPart>>& models) {
     constexpr int deepest = 3;

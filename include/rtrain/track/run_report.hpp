@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// report.html: a page that shows a run, in the run's directory. RunReport leaves it when a fit()
+/// report.html: a page that shows a run, in the run's directory. RunReport writes it when a fit()
 /// call ends, write_report() at any time.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <rtrain/journal/observer.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/result.hpp>
-#include <rtrain/process/standard_streams.hpp> // a program of its own may be started without
+#include <rtrain/process/standard_streams.hpp> // a standalone program may be started without
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/location.hpp>
@@ -32,7 +32,7 @@
 
 namespace rtrain::track {
 
-/// Marks the best checkpoint, if something says which is better.
+/// Marks the best checkpoint, if a score attribute is set.
 inline void mark_best(RunSummary& run, const CheckpointConfig& config) {
     KeptCheckpoint* best = nullptr;
     double best_score = 0;
@@ -54,7 +54,7 @@ inline void mark_best(RunSummary& run, const CheckpointConfig& config) {
     }
 }
 
-/// How a run ranks its checkpoints, by its trainer.json.
+/// The ranking of a run's checkpoints, from its trainer.json.
 [[nodiscard]] inline CheckpointConfig ranking_in(const storage::Location& run) {
     CheckpointConfig config;
     const std::string file = run.path + "/" + trainer_file;
@@ -74,17 +74,17 @@ inline void mark_best(RunSummary& run, const CheckpointConfig& config) {
     return config;
 }
 
-/// Where a run is.
+/// The location of a run.
 [[nodiscard]] inline storage::Location location_of(const Result& result) {
     return result.filesystem ? storage::Location{*result.filesystem, result.path.string()}
                              : storage::locate(result.path);
 }
 
-/// Puts the page into the run's directory; returns its path or URI.
+/// Writes the page to the run's directory; returns its path or URI.
 inline std::string write_page(const storage::Location& run, const std::string& page) {
     const std::string file = run.path + "/" + report_file;
     if (run.filesystem.is_local()) {
-        constexpr bool durably = false; // it can be made anew
+        constexpr bool durably = false; // it can be recreated
         storage::replace_file_by(
             file, [&](storage::OutputFile& output) { output.write(page); }, durably);
     } else {
@@ -101,7 +101,7 @@ namespace internal {
     try {
         return run.filesystem.exists(file) ? json::parse(run.filesystem.read(file)).as_object()
                                            : Config();
-    } catch (const std::bad_alloc&) { // says nothing about the file
+    } catch (const std::bad_alloc&) { // not the file's fault
         throw;
     } catch (const std::exception&) {
         return {};
@@ -110,7 +110,7 @@ namespace internal {
 
 } // namespace internal
 
-/// What the page says at its head.
+/// The contents of the page.
 [[nodiscard]] inline RunSummary summary_of(const Result& result) {
     const storage::Location at = location_of(result);
     RunSummary run;
@@ -142,8 +142,8 @@ namespace internal {
     return run;
 }
 
-/// Writes report.html into the run's directory, whatever state the run is in; returns its path or
-/// URI. Throws StorageError where that cannot be written.
+/// Writes report.html to the run's directory, in any state of the run; returns its path or URI.
+/// Throws StorageError if that fails.
 inline std::string write_report(const Result& result) {
     const storage::Location at = location_of(result);
     RunSummary run = summary_of(result);
@@ -151,10 +151,10 @@ inline std::string write_report(const Result& result) {
     return write_page(at, report_page(run));
 }
 
-/// How a run has ended, for people.
+/// The ending of a run, for people.
 [[nodiscard]] inline const char* words_of(Ended::How how) {
     return how == Ended::How::finished    ? "finished"
-           : how == Ended::How::preempted ? "has made room"
+           : how == Ended::How::preempted ? "preempted"
                                           : "failed";
 }
 
@@ -169,7 +169,7 @@ inline std::string write_report(const Result& result) {
     return kept;
 }
 
-/// The lines of a log that can be read: a crash may have cut one off.
+/// Visits the readable lines of a log: a crash may have truncated one.
 template <class Visit>
 void visit_lines(const std::filesystem::path& log, Visit&& visit) {
     if (!std::filesystem::exists(log)) {
@@ -179,22 +179,21 @@ void visit_lines(const std::filesystem::path& log, Visit&& visit) {
     for (; const auto text = lines.line(); lines.pass()) {
         try {
             visit(json::parse(*text).as_object());
-        } catch (const std::bad_alloc&) { // says nothing about the line
+        } catch (const std::bad_alloc&) { // not the line's fault
             throw;
         } catch (const std::exception&) {
         }
     }
 }
 
-/// Does the same on rank 0 when a fit() call ends, and keeps no more than a part of the log in
-/// memory.
+/// Writes the page on rank 0 when a fit() call ends, with only a part of the log in memory.
 class RunReport : public Observer {
 public:
     explicit RunReport(CheckpointConfig config) : config_(std::move(config)) {}
 
     [[nodiscard]] std::string name() const override { return report_file; }
 
-    /// Notes what the run is.
+    /// Records the run's facts.
     void started(const Started& event) override {
         is_written_ = false;
         name_ = event.name;
@@ -209,10 +208,10 @@ public:
     }
     void restarting(const Restarting& event) override { facts_.ranks = event.ranks; }
 
-    /// Before started().
+    /// Call before started().
     void describe(RunFacts facts) { facts_ = std::move(facts); }
 
-    /// For trackers that take it elsewhere.
+    /// Writes the page early, for trackers that upload it.
     void closing(const Closing& event) override {
         write(event.pauses ? Ended::How::preempted : Ended::How::finished, "");
         is_written_ = true;
@@ -226,7 +225,7 @@ public:
     }
 
 private:
-    /// Where pages find it that are made later.
+    /// Stores the facts for pages that are made later.
     void write_facts() const {
         storage::leave_word(logs_ / run_file, json::serialize(to_json(facts_, models_)) + "\n");
     }
@@ -235,7 +234,7 @@ private:
         const storage::Location& at = *directory_;
         const bool has_logs = std::filesystem::exists(logs_ / results_file);
         if (!has_logs && at.filesystem.is_local()) {
-            return; // the run's directory is gone; writing would make it anew
+            return; // the run's directory is gone; writing would recreate it
         }
         RunSummary run =
             has_logs ? gather() : summary_of(Result::from_path(at.path, at.filesystem));
@@ -253,7 +252,7 @@ private:
         }
     }
 
-    /// From the logs on this machine.
+    /// Collects the page's contents from the local logs.
     [[nodiscard]] RunSummary gather() const {
         RunSummary run;
         run.name = name_;
@@ -281,7 +280,7 @@ private:
     std::string name_;
     std::optional<storage::Location> directory_;
     std::filesystem::path logs_;
-    bool is_written_ = false; ///< as it is when nothing fails any more
+    bool is_written_ = false; ///< true once nothing more can fail
 };
 
 } // namespace rtrain::track

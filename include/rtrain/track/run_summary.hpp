@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// RunSummary: what a run has left, gathered line by line in bounded memory, for a page that shows
-/// it.
+/// RunSummary: the results of a run, collected line by line in bounded memory, for a report page.
 #pragma once
 
 #include <rtrain/config/config.hpp>
@@ -20,14 +19,14 @@
 
 namespace rtrain::track {
 
-/// Reports of one start of the run, one behind the other.
+/// Consecutive reports of one start of the run.
 struct RunStart {
     std::int64_t first = 0; ///< iterations
     std::int64_t last = 0;
     std::string date{}; ///< of the first report
     std::string host{}; ///< of rank 0
     std::int64_t process = 0;
-    std::int64_t reports = 0; ///< also those that were superseded
+    std::int64_t reports = 0; ///< including superseded ones
     double seconds = 0;       ///< up to the last report
 };
 
@@ -38,7 +37,7 @@ struct KeptCheckpoint {
     bool is_best = false;
 };
 
-/// Whether a name in a line is that of a metric.
+/// True if a name in a line is a metric.
 struct IsMetric {
     const Config& line;
 
@@ -49,11 +48,11 @@ struct IsMetric {
 
 class RunSummary {
 public:
-    static constexpr std::size_t most_rows = 1000; ///< of any table
+    static constexpr std::size_t most_rows = 1000; ///< per table
 
     std::string name{};
     std::string location{}; ///< path or URI
-    std::string status{};   ///< how it ended, in a word or two; "" when that is not known
+    std::string status{};   ///< how it ended, in a word or two; "" if unknown
     std::string error_code{};
     std::string error{};                       ///< "" for none
     std::vector<KeptCheckpoint> checkpoints{}; ///< oldest first
@@ -62,7 +61,7 @@ public:
         config{};   ///< of the newest start, which may have reported nothing; empty: that of `last`
     Config facts{}; ///< run.json, or nothing
 
-    /// The next line of result.json.
+    /// Adds the next line of result.json.
     void add(const Config& line) {
         const std::int64_t iteration = number_of(line);
         curves_.add(iteration, line, IsMetric{line});
@@ -77,7 +76,7 @@ public:
         ++reports_;
     }
 
-    /// The next line of superseded.json.
+    /// Adds the next line of superseded.json.
     void add_superseded(const Config& line) {
         superseded_.add(number_of(line), line, IsMetric{line});
         add_to(superseded_starts_, line);
@@ -89,9 +88,9 @@ public:
     [[nodiscard]] const TimeShares& time() const noexcept { return time_; }
     /// Rows per second, as a curve.
     [[nodiscard]] const Curves& rates() const noexcept { return rates_; }
-    /// Other axes for curves, by iteration: seconds of training, rows read.
+    /// Additional axes for curves, by iteration: seconds of training, rows read.
     [[nodiscard]] const Curves& axes() const noexcept { return axes_; }
-    /// Configurations, each with the iteration that had it first, the newest most_configs.
+    /// Configurations, each with the first iteration that had it; the newest most_configs.
     [[nodiscard]] const std::vector<std::pair<std::int64_t, Config>>& configs() const noexcept {
         return configs_;
     }
@@ -102,8 +101,8 @@ public:
     }
     [[nodiscard]] std::size_t reports() const noexcept { return reports_; }
     [[nodiscard]] std::size_t superseded_reports() const noexcept { return superseded_reports_; }
-    /// What a line has under one of rtrain's names, in the form it should have; lines of other
-    /// programs may lack it.
+    /// The value of a field that rtrain fills in; a default if missing or of a different type, as
+    /// in lines of other programs.
     [[nodiscard]] static std::string text_of(const Config& line, std::string_view field) {
         const auto* const value = line.if_contains(field);
         return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
@@ -132,7 +131,7 @@ private:
         }
     }
 
-    /// A start of the run counts its reports from 1.
+    /// Reports are numbered from 1 in each start of the run.
     static void add_to(std::vector<RunStart>& starts, const Config& line) {
         const std::int64_t iteration = number_of(line);
         const double since_restore = number_in(line, "time_since_restore");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// StepLog: steps.jsonl, a line for each call of worker.log(). Who logs only leaves numbers behind;
-/// a thread makes lines of them, and reads tensors of devices, all of them at once.
+/// StepLog: steps.jsonl, a line for each call of worker.log(). The caller only enqueues numbers; a
+/// thread formats the lines, and reads device tensors in batches.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -43,7 +43,7 @@ namespace rtrain::track {
 
 class StepLog {
 public:
-    /// Numbers that may wait for the thread, which comes by each 100 ms; what is more is left out.
+    /// Numbers that may wait for the thread, which runs every 100 ms; more are dropped.
     static constexpr std::size_t capacity = std::size_t{1} << 16;
     static constexpr const char* checkpoint_field = "checkpoint";
 
@@ -56,8 +56,7 @@ public:
     StepLog& operator=(const StepLog&) = delete;
     ~StepLog() { close(); }
 
-    /// Goes on behind `checkpoint`, of report `iteration`, or begins: removes what was logged
-    /// behind.
+    /// Starts, or resumes after `checkpoint`, made in report `iteration`: removes later steps.
     void open(const std::string& checkpoint, std::int64_t iteration) {
         iteration_ = iteration;
         output_.reset();
@@ -73,7 +72,7 @@ public:
     [[nodiscard]] std::int64_t step() const noexcept { return written_; }
     [[nodiscard]] std::uint64_t size() const noexcept { return output_ ? output_->size() : 0; }
 
-    /// The steps that follow come behind report `iteration`.
+    /// The following steps come after report `iteration`.
     void reported(std::int64_t iteration) { iteration_ = iteration; }
 
     /// Throws ConfigError [RT-C33, RT-C34].
@@ -101,7 +100,7 @@ public:
         }
     }
 
-    /// What was logged so far belongs to a checkpoint that is about to be made.
+    /// Records that the steps so far belong to a checkpoint that is about to be made.
     void mark(const std::string& checkpoint) noexcept {
         if (step_ > 0) {
             const Config line{{checkpoint_field, checkpoint}, {step_field, step_}};
@@ -109,14 +108,15 @@ public:
         }
     }
 
-    /// All that was logged is in the file.
+    /// Writes all remaining steps to the file.
     void close() noexcept {
         if (thread_.joinable()) {
             end();
             flush();
         }
         if (left_out_ > 0) {
-            console::warn("%s lacks %lld numbers, which came faster than they could be written",
+            console::warn("%s is missing %lld numbers, which were logged faster than they could be "
+                          "written",
                           file_.c_str(), static_cast<long long>(std::exchange(left_out_, 0)));
         }
     }
@@ -128,7 +128,7 @@ private:
         double time_s;
         const std::string* name; ///< in `names_`
         double number = 0;
-        at::Tensor tensor{}; ///< of a device; else not defined
+        at::Tensor tensor{}; ///< on a device; else undefined
     };
     struct Kept {
         std::int64_t step = 0;
@@ -148,8 +148,8 @@ private:
                 name == "timestamp") {
                 throw ConfigError("RT-C33",
                                   rtrain::detail::concat("worker.log() was given a metric \"", name,
-                                                         "\", which rtrain fills in; give it "
-                                                         "another name"));
+                                                         "\", which rtrain fills in; rename the "
+                                                         "metric"));
             }
             names_.emplace(name);
         }
@@ -172,9 +172,9 @@ private:
         }
     }
 
-    /// Where the steps end that count.
+    /// The end of the valid steps.
     [[nodiscard]] Kept find(const std::string& checkpoint, std::int64_t iteration) const {
-        Kept before; // the reports that count
+        Kept before; // end of the steps before the last valid report
         std::uint64_t size = 0;
         LogReader lines(file_);
         while (const auto text = lines.line()) {
@@ -191,7 +191,7 @@ private:
                 }
             } catch (const std::bad_alloc&) {
                 throw;
-            } catch (const std::exception&) { // a power failure
+            } catch (const std::exception&) { // damaged by a power failure
                 break;
             }
             lines.pass();
@@ -230,8 +230,8 @@ private:
         }
     }
 
-    /// Writes what waits, and then `last`; by the thread, or by another that wants it now. What
-    /// cannot be written is left out.
+    /// Writes the queue, and then `last`; called by the thread, or by a caller that needs the data
+    /// now. Drops what cannot be written.
     void flush(const std::string& last = "") noexcept {
         const std::scoped_lock flushing(flushing_);
         std::optional<c10::Stream> stream;
@@ -250,13 +250,13 @@ private:
             const std::scoped_lock lock(mutex_);
             left_out_ += static_cast<std::int64_t>(flushed_.size());
             if (!std::exchange(has_failed_, true)) {
-                console::warn("%s lacks steps of this run, which goes on: %s", file_.c_str(),
-                              error.what());
+                console::warn("%s is missing steps of this run: %s; the run continues",
+                              file_.c_str(), error.what());
             }
         }
     }
 
-    /// Of what was flushed; `line` becomes the last.
+    /// The flushed lines; `line` is set to the last.
     [[nodiscard]] std::string lines(Config& line) const {
         std::string text;
         std::int64_t step = 0;
@@ -273,7 +273,7 @@ private:
         return text + (line.empty() ? "" : json::serialize(line) + "\n");
     }
 
-    /// With one wait for the device, behind what has made them.
+    /// Waits only once for the device, on the stream that computed the tensors.
     void read_tensors(const std::optional<c10::Stream>& stream) {
         const c10::OptionalStreamGuard guard(stream);
         std::vector<at::Tensor> tensors;
@@ -317,12 +317,12 @@ private:
     std::mutex mutex_;
     std::condition_variable work_;
     std::vector<Entry> waiting_;
-    std::optional<c10::Stream> stream_; ///< that device tensors are made on
+    std::optional<c10::Stream> stream_; ///< stream of the device tensors
     std::int64_t left_out_ = 0;
     bool sleeps_ = false;
     bool ends_ = false;
 
-    std::mutex flushing_; ///< guards what follows
+    std::mutex flushing_; ///< guards the following members
     std::vector<Entry> flushed_;
     std::unique_ptr<storage::GrowingFile> output_;
     std::int64_t written_ = 0;

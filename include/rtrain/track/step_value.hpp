@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// StepValue: what worker.log() takes, a number or a tensor of one element.
+/// StepValue: an argument of worker.log(), a number or a tensor with one element.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@ public:
     requires std::integral<T> || std::floating_point<T> StepValue(T number)
     noexcept // NOLINT(google-explicit-constructor)
         : value_(static_cast<double>(number)) {}
-    /// It is read later, unless it lies in the memory of the CPU; do not write to it in place.
+    /// A tensor that is not on the CPU is read later; do not modify it in place.
     StepValue(at::Tensor tensor) : value_(std::move(tensor)) {} // NOLINT(google-explicit-*)
 
     [[nodiscard]] const double* number() const noexcept { return std::get_if<double>(&value_); }

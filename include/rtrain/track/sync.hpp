@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// sync(): gives a run's trackers what they lack of its reports: servers that could not be reached,
-/// and files of a run that was killed.
+/// sync(): brings a run's trackers up to date: servers that were unreachable, and files of a run
+/// that was killed.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -9,7 +9,7 @@
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
-#include <rtrain/process/standard_streams.hpp> // a program of its own may be started without
+#include <rtrain/process/standard_streams.hpp> // a standalone program may be started without
 #include <rtrain/track/comet.hpp>
 #include <rtrain/track/http_message.hpp>
 #include <rtrain/track/log_reader.hpp>
@@ -29,7 +29,7 @@
 
 namespace rtrain::track {
 
-/// How a run in a local directory that is not under way has ended; none when nothing there says,
+/// The ending of a run in a local directory that is not running; none if it is not recorded,
 /// because its processes were killed.
 [[nodiscard]] inline std::optional<Ending> ending_of(const std::filesystem::path& run_directory) {
     return std::filesystem::exists(run_directory / error_file)
@@ -39,7 +39,7 @@ namespace rtrain::track {
 
 namespace internal {
 
-/// What counts of a run that is not under way.
+/// The valid position of a run that is not running.
 [[nodiscard]] inline RunInfo info_of(const std::filesystem::path& directory) {
     RunInfo info{.name = directory.filename().string(),
                  .directory = directory,
@@ -51,9 +51,9 @@ namespace internal {
             try {
                 const Config line = json::parse(*text).as_object();
                 visit(line, line.at(number_field).to_number<std::int64_t>());
-            } catch (const std::bad_alloc&) { // says nothing about the line
+            } catch (const std::bad_alloc&) { // not the line's fault
                 throw;
-            } catch (const std::exception&) { // a crash can damage lines; replay() skips them, too
+            } catch (const std::exception&) { // a crash can damage lines; replay() also skips them
             }
         }
     };
@@ -71,7 +71,7 @@ namespace internal {
     return info;
 }
 
-/// Gives a tracker what it lacks of the run's logs, and tells it how the run has ended.
+/// Writes the missing lines to a tracker, and finishes it with the run's ending.
 inline void catch_up(const AnyTracker& tracker, const RunInfo& info) {
     tracker.start(info);
     const Position noted = PendingRewind::noted_in(info.directory);
@@ -81,20 +81,21 @@ inline void catch_up(const AnyTracker& tracker, const RunInfo& info) {
     tracker.finish(ending_of(info.directory).value_or(Ending::failed));
 }
 
-/// Throws Error [RT-V102] for a link or a pipe, by which a run from elsewhere would have other
-/// files read or written.
+/// Throws Error [RT-V102] for a link or a pipe: in an untrusted run, it would redirect reads or
+/// writes to other files.
 inline void require_file(const std::filesystem::path& path) {
     const auto status = std::filesystem::symlink_status(path);
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
         !std::filesystem::is_directory(status)) {
         throw Error("RT-V102",
-                    rtrain::detail::concat(path.string(), " is a link or another special file; "
-                                                          "sync() takes only files inside the run: "
-                                                          "replace it by the file itself"));
+                    rtrain::detail::concat(path.string(),
+                                           " is a link or a special file, but sync() accepts "
+                                           "only files inside the run; replace it "
+                                           "with the file itself"));
     }
 }
 
-/// The tracker that such an entry of a run's directory is of, set up as it was.
+/// The tracker that wrote this entry of a run's directory, with the same options.
 [[nodiscard]] inline std::optional<AnyTracker>
 tracker_that_left(const std::filesystem::directory_entry& entry, const HttpSender& https,
                   const std::string& uri) {
@@ -118,20 +119,20 @@ tracker_that_left(const std::filesystem::directory_entry& entry, const HttpSende
 
 } // namespace internal
 
-/// For a run in a local directory that is not under way: trackers that have left something of their
-/// own there get what they lack, and hear how the run has ended. Those are of servers (MlFlow), and
-/// of files for other programs to upload (Wandb, Comet). Returns what they have left. Throws
-/// StorageError [RT-S4] without a result.json, Error [RT-V61] to [RT-V70] when one cannot have all;
-/// another call goes on from there; [RT-V102] for links. `https` is for servers at https://...,
-/// which else are a ConfigError [RT-V66].
+/// For a run in a local directory that is not running: trackers that have left files there are
+/// brought up to date and finished with the run's ending. These are servers (MlFlow), and files for
+/// other programs to upload (Wandb, Comet). Returns the files. Throws StorageError [RT-S4] without
+/// a result.json, and Error [RT-V61] to [RT-V70] if a tracker fails; another call continues from
+/// there; [RT-V102] for links. `https` is for servers at https://..., and is otherwise a
+/// ConfigError [RT-V66].
 ///
-/// The run may be anyone's: only files inside it are uploaded, and credentials of the environment
-/// go only to the server that `uri` or MLFLOW_TRACKING_URI names. The target is shown first.
+/// The run may come from anyone: only files inside it are uploaded, and credentials from the
+/// environment go only to the server in `uri` or MLFLOW_TRACKING_URI. The target is shown first.
 inline std::vector<std::filesystem::path> sync(const std::filesystem::path& run_directory,
                                                const HttpSender& https = {},
                                                const std::string& uri = {}) {
     const auto directory = std::filesystem::canonical(run_directory);
-    for (const std::string& name : own_names()) { // a report shows the contents of some
+    for (const std::string& name : own_names()) { // the uploaded report shows the contents of some
         internal::require_file(directory / name);
     }
     const RunInfo info = internal::info_of(directory);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TensorBoard: the reports of a run as event files, which `tensorboard --logdir` shows. Numbers
-/// are scalars, texts are texts, arrays of numbers are histograms, what track::image() returns are
-/// images, and TrainerOptions::config is on the page HPARAMS. Each start of the run writes a file
-/// of its own, which begins with a START event, so that readers forget what does not count any
-/// more.
+/// TensorBoard: writes the reports of a run as event files, for `tensorboard --logdir`. Numbers are
+/// scalars, texts are texts, arrays of numbers are histograms, results of track::image() are
+/// images, and TrainerOptions::config is in the HPARAMS tab. Each start of the run writes its own
+/// file, which begins with a START event, so that readers discard superseded steps.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -17,10 +16,10 @@ namespace rtrain::track {
 
 class EventSeries;
 
-/// Writes the event file of a run that TensorBoard reads.
+/// Writes a run's event files for TensorBoard.
 class TensorBoard {
 public:
-    /// `directory` is relative to the run's.
+    /// `directory` is relative to the run's directory.
     explicit TensorBoard(std::string directory = "tensorboard");
     TensorBoard(TensorBoard&&) noexcept;
     TensorBoard& operator=(TensorBoard&&) noexcept;

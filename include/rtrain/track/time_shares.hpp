@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TimeShares: what the time of a run went to, from "time" in its reports; in all, and over its
-/// iterations.
+/// TimeShares: breakdown of a run's time, from "time" in its reports; in total, and by iteration.
 #pragma once
 
 #include <rtrain/config/config.hpp>
@@ -29,11 +28,11 @@ public:
     using Seconds = decltype(StepTimes::seconds); ///< of each part
 
     struct Span {
-        std::int64_t last = 0; ///< iteration; the first follows the span before
+        std::int64_t last = 0; ///< last iteration; the first follows the previous span
         Seconds seconds{};
     };
 
-    /// Whether a report says what its time went to. A user's metric may have that name, too.
+    /// True if a report has a time breakdown. A user's metric may have the same name.
     [[nodiscard]] static bool has(const Config& report) {
         const auto* const time = report.if_contains(time_field);
         return time != nullptr && time->is_object() &&
@@ -44,7 +43,7 @@ public:
                            });
     }
 
-    /// None where a report does not say how many, or has read none.
+    /// None if a report does not have the number, or has read no rows.
     [[nodiscard]] static std::optional<double> rows_per_second(const Config& report) {
         if (!has(report)) {
             return std::nullopt;
@@ -92,7 +91,7 @@ public:
 private:
     static constexpr std::size_t most_spans = 200; // even
 
-    /// All spans are full.
+    /// Requires that all spans are full.
     void merge_pairs() {
         for (std::size_t i = 0; i < spans_.size() / 2; ++i) {
             Span merged = spans_[2 * i + 1];
@@ -107,7 +106,7 @@ private:
 
     std::vector<Span> spans_;
     std::size_t per_span_ = 1;
-    std::size_t in_last_ = 0; ///< reports of the last span
+    std::size_t in_last_ = 0; ///< reports in the last span
     Seconds total_{};
     double rows_ = 0;
 };

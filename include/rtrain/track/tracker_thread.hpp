@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TrackerThread: brings the lines of result.json to one tracker. The log is the queue: a report
-/// only says how long it has become. So trackers wait for nobody else's server, memory stays as it
-/// is however far one is behind, and what a tracker could not take is still there.
+/// TrackerThread: delivers the lines of result.json to one tracker. The log is the queue: a report
+/// only announces its new length. So trackers do not wait for each other's servers, memory is
+/// constant however far a tracker lags behind, and undelivered lines are never lost.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -31,23 +31,23 @@
 
 namespace rtrain::track {
 
-/// Of reports, and of steps.
+/// The ends of the report log and the step log.
 using LogEnds = std::array<LogEnd, 2>;
 inline constexpr std::size_t report_log = 0;
 inline constexpr std::size_t step_log = 1;
 
 namespace internal {
 
-/// What a tracker's thread works on. The thread holds it, and may outlive whoever has started it,
-/// because a tracker may block for ever.
+/// The state of a tracker's thread. The thread owns it and may outlive the TrackerThread, because a
+/// tracker may block forever.
 class Delivery {
 public:
     using Clock = std::chrono::steady_clock;
 
     explicit Delivery(AnyTracker tracker) : tracker_(std::move(tracker)), name_(tracker_.name()) {}
 
-    /// The run was taken up; its logs end there. The tracker is to rewind to `to`, which need not
-    /// have all that counts, and `rewound` is called when it has.
+    /// The run has resumed; its logs end at `ends`. The tracker must rewind to `to`, which may be
+    /// before the valid position; then `rewound` is called.
     void take_up(const RunInfo& info, const LogEnds& ends, Position to,
                  std::function<void()> rewound) {
         tell([&] {
@@ -62,7 +62,7 @@ public:
         tell([&] { orders_.logs[log] = end; });
     }
 
-    /// Nothing follows.
+    /// The run has ended.
     void end(Ending ending) {
         tell([&] {
             orders_.ends = true;
@@ -71,7 +71,7 @@ public:
         hurry_.notify_one();
     }
 
-    /// Whether the thread has come to its end before `limit`. Says what the tracker lacks.
+    /// Waits for the thread until `limit`; true if it has ended. Logs what the tracker is missing.
     [[nodiscard]] bool ended_by(Clock::time_point limit) {
         std::unique_lock lock(mutex_);
         const bool ended = ended_.wait_until(lock, limit, [&] { return has_ended_; });
@@ -82,12 +82,12 @@ public:
         return ended;
     }
 
-    /// In the thread.
+    /// Runs in the thread.
     void run() noexcept {
-        static_cast<void>(::setpriority(PRIO_PROCESS, 0, niceness)); // of this thread, on Linux
+        static_cast<void>(::setpriority(PRIO_PROCESS, 0, niceness)); // only this thread, on Linux
         const bool mine = tracker_.take();
         if (!mine) {
-            console::warn("%s has not come back from an earlier fit() call, and gets nothing of "
+            console::warn("%s has not returned from an earlier fit() call, and is skipped in "
                           "this run",
                           name_.c_str());
         }
@@ -102,8 +102,9 @@ public:
     }
 
 private:
-    static constexpr int niceness = 10; ///< training goes first
-    /// Between two looks into the log, so that a report wakes nobody whose last one is younger.
+    static constexpr int niceness = 10; ///< training has priority
+    /// Minimum interval between two reads of the log, so that frequent reports do not wake the
+    /// thread.
     static constexpr std::chrono::milliseconds pause{50};
     static constexpr std::chrono::milliseconds longest_pause{5000};
 
@@ -114,7 +115,7 @@ private:
         std::function<void()> rewound;
     };
     struct Orders {
-        std::uint64_t start = 0; ///< counts take_up()
+        std::uint64_t start = 0; ///< number of calls of take_up()
         LogEnds logs{};
         bool ends = false;
         Ending ending = Ending::paused;
@@ -129,7 +130,7 @@ private:
         }
     }
 
-    /// False: it was the last time.
+    /// False after the last pass.
     bool work_once() noexcept {
         Orders orders;
         {
@@ -153,9 +154,9 @@ private:
         return true;
     }
 
-    /// Whether the tracker has got all.
+    /// True if the tracker has all lines.
     bool deliver(const Orders& orders) noexcept {
-        if (orders.start == 0) { // it ends before it has begun
+        if (orders.start == 0) { // ended before it started
             return true;
         }
         try {
@@ -210,7 +211,7 @@ private:
         ++lines_kept_;
     }
 
-    /// From here on the tracker has what it was given.
+    /// Flushes: the tracker has stored all lines so far.
     void flush() {
         tracker_.flush();
         lines_kept_ = 0;
@@ -226,7 +227,8 @@ private:
         return {lanes_[report_log].delivered(), lanes_[step_log].delivered()};
     }
 
-    /// What is left of the log is for nobody: the run was taken up anew, or nobody waits any more.
+    /// True if the rest of the log is obsolete: the run has resumed again, or the caller has given
+    /// up.
     bool is_over() {
         const std::scoped_lock lock(mutex_);
         return orders_.start != taken_up_ || is_given_up_;
@@ -235,9 +237,10 @@ private:
     void failed(const char* what) noexcept {
         failures_ = std::min(failures_ + 1, 10);
         if (!std::exchange(has_failed_, true)) {
-            console::warn("%s may lack something of this run, which goes on: %s; it is tried again "
-                          "from time to time, and what it lacks at the end is said",
-                          name_.c_str(), what);
+            console::warn(
+                "%s may be missing data from this run: %s; the run continues and retries, "
+                "data missing at the end is reported",
+                name_.c_str(), what);
         }
     }
 
@@ -258,8 +261,8 @@ private:
     std::string name_;
 
     std::mutex mutex_;
-    std::condition_variable work_;  ///< wakes the thread that has nothing to do
-    std::condition_variable hurry_; ///< wakes the thread that pauses
+    std::condition_variable work_;  ///< wakes the idle thread
+    std::condition_variable hurry_; ///< wakes the pausing thread
     std::condition_variable ended_;
     Start start_;
     Orders orders_;
@@ -269,12 +272,12 @@ private:
     bool is_given_up_ = false;
     bool lacks_something_ = false;
 
-    // Of the thread.
+    // Used only by the thread.
     std::uint64_t taken_up_ = 0;
     std::array<LogLane, 2> lanes_{LogLane(results_file, iteration_field, false),
                                   LogLane(steps_file, step_field, true)};
     int lines_kept_ = 0; ///< by the tracker, since flush()
-    int failures_ = 0;   ///< in a row
+    int failures_ = 0;   ///< consecutive
     bool started_ = false;
     bool has_failed_ = false;
 };
@@ -306,7 +309,7 @@ public:
     void grow(std::size_t log, const LogEnd& end) { delivery_->grow(log, end); }
     void end(Ending ending) { delivery_->end(ending); }
 
-    /// Behind end(): for the thread, which is left to itself when it takes longer.
+    /// After end(): waits for the thread, and detaches it at `limit`.
     void wait_until(Clock::time_point limit) {
         if (delivery_->ended_by(limit)) {
             thread_.join();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TrackerThreads: a thread for each tracker of a run, from its start to its end.
+/// TrackerThreads: one thread per tracker of a run, from its start to its end.
 #pragma once
 
 #include <rtrain/config/tracker.hpp>
@@ -18,12 +18,12 @@ namespace rtrain::track {
 
 class TrackerThreads {
 public:
-    /// Without a PendingRewind for trackers that begin anew in each rewind().
+    /// `pending` is null for trackers that start over in each rewind().
     explicit TrackerThreads(std::vector<AnyTracker> trackers,
                             std::shared_ptr<PendingRewind> pending = nullptr)
         : trackers_(std::move(trackers)), pending_(std::move(pending)) {}
 
-    /// The run was taken up, for the first time or anew; its logs end there.
+    /// The run has started or resumed; its logs end at `ends`.
     void take_up(const RunInfo& info, const LogEnds& ends) {
         if (threads_.empty()) {
             for (const AnyTracker& tracker : trackers_) {
@@ -48,7 +48,7 @@ public:
         }
     }
 
-    /// Has all trackers finish; who has not by `limit` is left to itself.
+    /// Finishes all trackers; detaches those that have not finished by `limit`.
     void finish(TrackerThread::Clock::time_point limit, Ending ending) {
         if (pending_) {
             pending_->ended(ending);
@@ -65,7 +65,7 @@ public:
 private:
     std::vector<AnyTracker> trackers_;
     std::shared_ptr<PendingRewind> pending_;
-    std::deque<TrackerThread> threads_; ///< while the run is under way
+    std::deque<TrackerThread> threads_; ///< while the run is running
 };
 
 } // namespace rtrain::track

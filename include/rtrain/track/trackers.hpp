@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Trackers: what the trackers of a run hear of it.
+/// Trackers: passes a run's events to its trackers.
 #pragma once
 
 #include <rtrain/config/tracker.hpp>
@@ -21,12 +21,12 @@ namespace rtrain::track {
 
 class Trackers : public Observer {
 public:
-    /// How long trackers may take to finish, all together.
+    /// Time limit for all trackers to finish.
     static constexpr std::chrono::seconds patience{8};
-    /// The same when the run has failed, and may wait for its next start.
+    /// Time limit if the run has failed, and may wait for its next start.
     static constexpr std::chrono::seconds patience_in_failure{2};
 
-    /// Besides `trackers`, it fills progress.csv.
+    /// Fills progress.csv in addition to `trackers`.
     Trackers(std::vector<AnyTracker> trackers, Config config)
         : threads_(std::move(trackers), std::make_shared<PendingRewind>()),
           config_(std::move(config)) {}
@@ -57,7 +57,7 @@ public:
         finish(patience, event.pauses ? Ending::paused : Ending::finished);
     }
     void ended(const Ended& event) override {
-        if (event.how == Ended::How::failed) { // else it was closed
+        if (event.how == Ended::How::failed) { // otherwise closing() has finished them
             finish(patience_in_failure, Ending::failed);
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Url: where an HTTP server is, and how text travels in its addresses. Cost tier 0: std only.
+/// Url: the address of an HTTP server, and percent encoding. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -17,7 +17,7 @@ struct Url {
     std::string path{}; ///< "/some/place", or nothing
     bool encrypted = false;
 
-    /// As it stands in a request's Host.
+    /// The value of a request's Host header.
     [[nodiscard]] std::string authority() const {
         const bool is_ipv6 = host.find(':') != std::string::npos;
         return (is_ipv6 ? '[' + host + ']' : host) + (port == usual_port() ? "" : ':' + port);
@@ -34,7 +34,7 @@ namespace internal {
     return letter > ' ' && letter < 0x7f;
 }
 
-/// Throws ConfigError [RT-V60]. It does not show the text, which may hold a password.
+/// Throws ConfigError [RT-V60]. Does not show the text, which may contain a password.
 [[noreturn]] inline void refuse_url(const char* what) {
     throw ConfigError("RT-V60", rtrain::detail::concat("the URI of a tracking server ", what,
                                                        "; expected http://host:port or "
@@ -61,7 +61,8 @@ namespace internal {
     const std::size_t slash = std::min(text.find('/'), text.size());
     std::string_view authority = text.substr(0, slash);
     if (authority.find('@') != std::string_view::npos) {
-        internal::refuse_url("holds a name and password, which would be kept with the run: set "
+        internal::refuse_url("contains a user name and password, which would be stored with "
+                             "the run: set "
                              "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD");
     }
     url.path = text.substr(slash);
@@ -76,12 +77,12 @@ namespace internal {
     const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
     if (url.host.empty() || url.port.empty() || url.port.size() > 5 ||
         !std::ranges::all_of(url.port, is_digit)) {
-        internal::refuse_url("has no host, or a port that is no number");
+        internal::refuse_url("has no host, or a port that is not a number");
     }
     return url;
 }
 
-/// As it stands in a query.
+/// `text` as in a query.
 [[nodiscard]] inline std::string percent_encoded(std::string_view text) {
     constexpr std::string_view digits = "0123456789ABCDEF";
     constexpr std::string_view unreserved = "-._~";

@@ -33,15 +33,15 @@ struct Wandb::File {
     Config config;
     std::unique_ptr<storage::GrowingFile> output{};
     std::uint64_t records = 0;                    ///< in the file
-    std::map<std::string, std::string> summary{}; ///< what its reports have had since the last one
-    double last_s = 0;                            ///< when the last report was made
+    std::map<std::string, std::string> summary{}; ///< changed values since the last summary
+    double last_s = 0;                            ///< time of the last report
 
     void append(wandb::Kind kind, const wandb::Message& content) {
         output->append(wandb::in_parts(wandb::record(records + 1, kind, content), output->size()));
         ++records;
     }
 
-    /// The file has nothing but what the run is.
+    /// Resets the file to the run's description.
     void begin() {
         output.reset();
         records = 0;
@@ -55,7 +55,8 @@ struct Wandb::File {
         }
         storage::create_directories(path.parent_path());
         storage::replace_file(path, text);
-        for (const char* const mark : {".synced", ".syncstate"}) { // `wandb sync` has sent another
+        for (const char* const mark : {".synced", ".syncstate"}) { // `wandb sync` has uploaded an
+                                                                   // earlier version
             storage::remove_all(path.string() + mark);
         }
         output = std::make_unique<storage::GrowingFile>(path);
@@ -115,7 +116,7 @@ RTRAIN_DOOR void Wandb::write(const Line& line) {
     file_->last_s = line.time_s;
 }
 
-/// The values that W&B shows in its tables, which it does not find in the history.
+/// Appends the values of W&B's tables, which it does not read from the history.
 RTRAIN_DOOR void Wandb::flush() {
     if (file_->summary.empty()) {
         return;
@@ -128,7 +129,7 @@ RTRAIN_DOOR void Wandb::flush() {
     file_->summary.clear();
 }
 
-/// A run that pauses has not ended.
+/// A paused run has not ended.
 RTRAIN_DOOR void Wandb::finish(Ending ending) {
     if (ending == Ending::paused) {
         return;

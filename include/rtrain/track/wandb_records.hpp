@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The bytes of W&B's offline files: messages of protocol buffers in the parts of LevelDB's logs
-/// (https://github.com/google/leveldb/blob/main/doc/log_format.md), which here have a plain CRC-32.
-/// Fields are those of wandb_internal.proto.
+/// W&B's offline file format: protocol buffers in LevelDB log records
+/// (https://github.com/google/leveldb/blob/main/doc/log_format.md), but with a plain CRC-32. Fields
+/// are those of wandb_internal.proto.
 #pragma once
 
 #include <rtrain/base/clean_text.hpp>
@@ -27,7 +27,7 @@ using protobuf::Message;
 
 inline constexpr std::string_view file_begin{":W&B\xe1\xbe\x00", 7};
 
-/// Which field of a Record says what it is.
+/// The field number of a Record's content.
 enum class Kind : unsigned { history = 2, summary = 3, run = 17, exit = 18, header = 21 };
 
 /// A Record, the `number`th of its file.
@@ -35,7 +35,7 @@ enum class Kind : unsigned { history = 2, summary = 3, run = 17, exit = 18, head
     return Message().number(1, number).bytes(static_cast<unsigned>(kind), content.text()).text();
 }
 
-/// A record as it stands in a file behind `at` bytes: in parts, none of which lies in two blocks.
+/// Splits a record at offset `at` of a file into parts, none of which crosses a block boundary.
 [[nodiscard]] inline std::string in_parts(std::string_view record, std::uint64_t at) {
     constexpr std::size_t block = std::size_t{1} << 15;
     constexpr std::size_t head = 7;
@@ -65,13 +65,13 @@ enum class Kind : unsigned { history = 2, summary = 3, run = 17, exit = 18, head
     return text;
 }
 
-/// Nothing older than W&B's 0.13 can read it.
+/// Readable by W&B 0.13 and later.
 [[nodiscard]] inline Message header(std::string_view writer) {
     const auto versions = Message().bytes(1, writer).bytes(2, "0.13.0");
     return Message().bytes(1, versions.text());
 }
 
-/// How W&B is to show the run. Texts are UTF-8.
+/// The run's description for W&B. Texts are UTF-8.
 struct RunShown {
     std::string id;
     std::string entity;
@@ -110,19 +110,19 @@ struct RunShown {
     return run.bytes(17, Message().number(1, static_cast<std::uint64_t>(shown.start_s)).text());
 }
 
-/// A named value of a history or of a summary, which is the same there: `value` is JSON.
+/// A named value of a history or a summary; `value` is JSON.
 [[nodiscard]] inline std::string item(std::string_view name, std::string_view value) {
     return Message().bytes(2, name).bytes(16, value).text();
 }
 
-/// A number as W&B's own programs write it, with NaN and infinities by their names.
+/// A number as W&B's own programs write it, with names for NaN and infinities.
 [[nodiscard]] inline std::string number_text(double number) {
     return std::isfinite(number) ? json::serialize(boost::json::value(number))
                                  : std::string(number_or_name(number).get_string());
 }
 
 /// Calls `visit(name, value)` for each metric of a line that W&B shows, and then for its number and
-/// times; `value` is JSON. Images are left out, and names that W&B has itself.
+/// times; `value` is JSON. Omits images and names that W&B reserves.
 template <class Visit>
 void visit_items(const Line& line, double start_s, Visit&& visit) {
     visit_metrics(line, [&](const std::string& name, const boost::json::value& metric) {
