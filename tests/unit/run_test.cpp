@@ -438,7 +438,7 @@ TEST_CASE("Run.goes_on_from_the_newest_sound_checkpoint") {
     }
     const auto message = test::message_of(train);
     CHECK(test::contains(message, "RT-K2"));
-    CHECK(test::contains(message, "no checkpoint of this run is sound"));
+    CHECK(test::contains(message, "no checkpoint of this run is intact"));
     CHECK(restored == -1);
 }
 
