@@ -214,7 +214,7 @@ TEST_CASE("Surroundings.the_first_ctrl_c_saves_and_the_second_ends_the_run") {
     CHECK(first.wait() == preempted_exit_code);
     CAPTURE(first.output());
     CHECK(contains(first.output(), "told to make room: saving"));
-    CHECK(contains(first.output(), "start the same command again to go on"));
+    CHECK(contains(first.output(), "run the same command to resume"));
     CHECK(no_process_is_left(saved));
 
     const test::Directory lost("interrupted-twice");
