@@ -30,7 +30,7 @@ inline constexpr std::string_view base64_digits =
     return text;
 }
 
-/// nullopt unless `text` is valid padded base64.
+/// nullopt unless `text` is an output of to_base64().
 [[nodiscard]] inline std::optional<std::string> from_base64(std::string_view text) {
     if (text.size() % 4 != 0) {
         return std::nullopt;

@@ -124,8 +124,8 @@ public:
         record(metrics);
     }
 
-    /// Records metrics. Saves the state that `take_snapshot` returns, as the policy does, if `due`
-    /// or the checkpoint interval on rank 0 says so, or if the run stops or is preempted. Ranks
+    /// Records metrics. Saves the state that `take_snapshot` returns, as the policy does, if it is
+    /// due on rank 0 (`due` or the checkpoint interval), or the run stops or is preempted. Ranks
     /// agree before `take_snapshot` and `check`, so both may communicate. Always calls `check`,
     /// with true if Snapshot::compared is used.
     void report(const Config& metrics, const ReportOptions& options, bool due,

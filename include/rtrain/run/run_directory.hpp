@@ -210,7 +210,7 @@ public:
                 "RT-S17", detail::concat("the run's directory ", uri(), " was ",
                                          is_same ? "emptied" : "deleted, moved or replaced",
                                          " during the run; its contents are lost, and restarting "
-                                         "the run would start over from the beginning"));
+                                         "the run would start over"));
         }
     }
 

@@ -367,8 +367,7 @@ inline void sync_path_to(const std::filesystem::path& directory) {
     for (auto at = whole; at.has_relative_path() && device_of(at.parent_path()) == device &&
                           (at == whole || !durable.is(at));
          at = at.parent_path()) {
-        if (::access(at.parent_path().c_str(), R_OK) ==
-            0) { // otherwise we cannot create anything in it
+        if (::access(at.parent_path().c_str(), R_OK) == 0) { // else nothing was created in it
             sync_directory(at.parent_path());
         }
     }

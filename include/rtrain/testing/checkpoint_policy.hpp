@@ -42,7 +42,7 @@
 namespace rtrain::testing {
 
 /// Where ranks write: all into the checkpoint, as on a shared file system, or each into its own
-/// directory, whose files are merged afterwards, as on a storage service.
+/// directory, as on a storage service. Those are merged afterwards.
 enum class Layout : unsigned char {
     together, ///< all into one
     apart     ///< each into its own

@@ -42,7 +42,7 @@ inline std::shared_ptr<track::RunReport> add_recorders(track::Observers& observe
     auto report = std::make_shared<track::RunReport>(options.run.checkpoint);
     observers.add(report);
     observers.add(std::make_shared<track::Trackers>(options.run.trackers,
-                                                    options.config)); // take the run's lock
+                                                    options.config)); // upload the report
     observers.add(std::make_shared<DriverNews>(session));
     observers.add(std::make_shared<ScoreCheck>(options.run.checkpoint));
     if (const auto& port = options.run.console.live) {

@@ -159,7 +159,7 @@ RTRAIN_DOOR RunConfig TrainerCore::named_run() const {
     return run;
 }
 
-/// If num_workers is unset, starts one rank for each share of this machine's GPUs.
+/// If num_workers is unset, sets it to the number of ranks that this machine's GPUs allow.
 RTRAIN_DOOR void TrainerCore::take_all_gpus() {
     ScalingConfig& scaling = options_.scaling;
     if (scaling.use_gpu && !scaling.num_workers && scaling.gpus_per_worker > 0) {

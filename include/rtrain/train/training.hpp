@@ -195,7 +195,7 @@ private:
         if (attempt.error) {
             leave_error(run->directory(), *attempt.error);
             if (attempt.error->died().empty() ||
-                !session_.has_driver()) { // otherwise the driver reports it
+                !session_.has_driver()) { // else the driver reports it
                 observers_.failed({.failures = attempt.error->worker_failures()});
             }
         } else {

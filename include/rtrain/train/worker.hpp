@@ -114,10 +114,10 @@ public:
     }
 
     /// Fuses the step of torch::optim::SGD, Adam or AdamW into one kernel; everything else about
-    /// the optimizer is unchanged: see FusedOptimizer. Other optimizers work without prepare(),
-    /// except for models prepared with ShardedOptions, whose optimizer then holds this rank's
-    /// parts. Throws ModelError [RT-M45] for an unsupported one, and CheckpointError [RT-K11] if it
-    /// has parts and a custom checkpoint policy does not save them.
+    /// the optimizer is unchanged: see FusedOptimizer. Optimizers also work without prepare(),
+    /// except those of models prepared with ShardedOptions, which then hold this rank's parts.
+    /// Throws ModelError [RT-M45] for an unsupported one, and CheckpointError [RT-K11] if it has
+    /// parts and a custom checkpoint policy does not save them.
     template <std::derived_from<torch::optim::Optimizer> O>
     [[nodiscard]] auto prepare(O optimizer) {
         const UserCall::In in(UserCall::prepare);

@@ -42,7 +42,7 @@ RTRAIN_DOOR Epochs WorkerReports::loop(int count, const State& state, bool in_st
                    .in_steps = in_steps});
 }
 
-/// After the body of a step. Only asks ranks for a decision already agreed in a report.
+/// After the body of a step. Ranks only communicate if the step reported.
 RTRAIN_DOOR bool WorkerReports::ends_step() {
     const PreemptionNotice& notice = PreemptionNotice::current();
     if ((size() > 1 ? notice.agreed() : notice.given()) && saves_state()) {

@@ -148,7 +148,7 @@ public:
     /// Returns the remaining time if the run is preempted; otherwise empty. *Collective.*
     ///
     /// Most training functions need not call this: the next report() of a state saves it, whatever
-    /// CheckpointConfig says, and the loop over epochs() also saves between two batches. fit() then
+    /// CheckpointConfig says. The loop over epochs() also saves between two batches. fit() then
     /// ends, and the same command resumes there. Call it to save with a custom report in other
     /// loops, or to skip long work.
     [[nodiscard]] std::optional<PreemptionInfo> preemption();

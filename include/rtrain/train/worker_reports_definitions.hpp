@@ -260,7 +260,7 @@ RTRAIN_DOOR void WorkerReports::require_parts_are_saved() const {
     }
 }
 
-/// Reports a model before it is kept. The first model's steps are the training steps.
+/// Records a model before it is kept. The FLOPs of the first step are those of the first model.
 RTRAIN_DOOR void WorkerReports::show(const torch::nn::Module& module) {
     std::function<std::optional<double>()> flops;
     if (prepared_count_ == 0) {
