@@ -213,7 +213,7 @@ TEST_CASE("Surroundings.the_first_ctrl_c_saves_and_the_second_ends_the_run") {
     first.signal(SIGINT);
     CHECK(first.wait() == preempted_exit_code);
     CAPTURE(first.output());
-    CHECK(contains(first.output(), "told to make room: saving"));
+    CHECK(contains(first.output(), "preempted: saving a checkpoint"));
     CHECK(contains(first.output(), "run the same command to resume"));
     CHECK(no_process_is_left(saved));
 

@@ -208,8 +208,7 @@ inline constexpr std::string_view temporary_prefix = ".rtrain-";
 /// Returns a sibling name of `path` that no other thread or process uses, in any container.
 [[nodiscard]] inline std::filesystem::path temporary_beside(const std::filesystem::path& path) {
     static std::atomic<std::uint64_t> count{0};
-    static const std::string digits =
-        rtrain::detail::random_digits(); // shared with forked children
+    static const std::string digits = rtrain::detail::random_digits(); // shared by forked children
     return path.parent_path() / rtrain::detail::concat(temporary_prefix, "tmp-", digits, '-',
                                                        ::getpid(), '-', ++count, '-',
                                                        path.filename().string());

@@ -91,7 +91,7 @@ namespace storage {
 /// - `list`: the direct children in any order; empty if the directory does not exist.
 /// - `read`: a small file as a whole.
 /// - `write`: creates or replaces a file, with its parent directories. Readers see all of it or
-/// nothing, even if the writer dies; it is durable on return.
+///   nothing, even if the writer dies; it is durable on return.
 /// - `upload`: like `write`, from a local file of any size.
 /// - `download`: into a local file, which is complete or absent.
 /// - `remove`: a file, or a directory recursively. A missing path is not an error.

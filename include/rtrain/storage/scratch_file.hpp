@@ -35,8 +35,7 @@ public:
     explicit ScratchFile(std::filesystem::path directory) : directory_(std::move(directory)) {
         file_ =
             process::Descriptor(::open(directory_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-        if (file_.get() < 0 && errno != ENOENT &&
-            errno != ENOTDIR) { // not supported by all file systems
+        if (file_.get() < 0 && errno != ENOENT && errno != ENOTDIR) { // may be unsupported
             std::string name = (directory_ / ".rtrain-XXXXXX").string();
             file_ = process::Descriptor(::mkostemp(name.data(), O_CLOEXEC));
             if (file_.get() >= 0) {
